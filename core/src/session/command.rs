@@ -1,0 +1,246 @@
+//! What a session is told and what it asks for: the whole interface between brain and body.
+
+use alloc::vec::Vec;
+
+use crate::{
+    batch::Batch,
+    id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
+    space::Piece,
+    units::{Bytes, Nanoseconds},
+};
+
+/// A range of the staging arena of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Whose arena.
+    pub rank: Rank,
+    /// From the start of the arena.
+    pub offset: Bytes,
+    /// Length.
+    pub len: Bytes,
+}
+
+/// Where a cached sample lies: pieces of chunks of one tier, in the order of the sample's bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The tier that holds it.
+    pub tier: TierId,
+    /// At least one; together as long as the sample, or up to 63 bytes longer.
+    pub pieces: Vec<Piece>,
+}
+
+/// Where a demotion reads from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A sample that was just staged.
+    Staging(Slot),
+    /// A faster tier that must give it up.
+    Tier(Place),
+}
+
+/// What the data plane shall do. Every command with an `op` is answered by [`Event::Completed`].
+///
+/// Commands may run in any order and at the same time: the session has already waited for whatever
+/// a command depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Map and pre-fault the staging memory of a rank.
+    OpenArena {
+        /// Answered when the memory is there.
+        op: OpId,
+        /// Whose arena.
+        rank: Rank,
+        /// Its length.
+        len: Bytes,
+    },
+    /// Give the staging memory of a rank back. Nothing is in flight there.
+    CloseArena {
+        /// Whose arena.
+        rank: Rank,
+    },
+    /// Get one chunk of memory or of disk for a tier.
+    AddChunk {
+        /// Answered when the chunk is there.
+        op: OpId,
+        /// For which tier.
+        tier: TierId,
+        /// Its name from now on.
+        chunk: ChunkId,
+    },
+    /// Give a chunk back. Nothing is in flight there.
+    DropChunk {
+        /// From which tier.
+        tier: TierId,
+        /// Which one.
+        chunk: ChunkId,
+    },
+    /// Read a sample from the cold store into staging.
+    Fetch {
+        /// Answered when all bytes are there.
+        op: OpId,
+        /// What to read.
+        sample: SampleId,
+        /// Where to put it.
+        to: Slot,
+    },
+    /// Copy a sample from a tier into staging.
+    Promote {
+        /// Answered when all bytes are there.
+        op: OpId,
+        /// What to copy.
+        sample: SampleId,
+        /// Where it lies.
+        from: Place,
+        /// Where to put it.
+        to: Slot,
+    },
+    /// Copy a sample down into a tier.
+    Demote {
+        /// Answered when all bytes are there.
+        op: OpId,
+        /// What to copy.
+        sample: SampleId,
+        /// Where it lies.
+        from: Origin,
+        /// Its length; the pieces of `to` may round it up.
+        len: Bytes,
+        /// Where to put it.
+        to: Place,
+    },
+    /// Let a connection in: the arena of its rank is there.
+    Admit {
+        /// The connection.
+        holder: HolderId,
+        /// Its rank.
+        rank: Rank,
+    },
+    /// Hand a batch over. Its bytes are complete and stay until the lease comes back.
+    Lease {
+        /// To whom.
+        holder: HolderId,
+        /// Under which name it comes back.
+        lease: LeaseId,
+        /// Where the batch starts in the arena of its rank.
+        offset: Bytes,
+        /// Its layout.
+        batch: Batch,
+    },
+    /// Tell a holder that it will not get a batch.
+    Refuse {
+        /// Who asked.
+        holder: HolderId,
+        /// For what.
+        batch: BatchId,
+        /// Why not.
+        reason: Refusal,
+    },
+}
+
+/// Why a batch is not handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The order has no such batch, or not for the rank that asked.
+    NotInOrder,
+    /// Only the trainer knows this epoch's order, and it has not published it.
+    NotPublished,
+    /// A sample could not be read and the job does not skip such samples.
+    Unreadable(SampleId, Fault),
+    /// The batch does not fit in the staging memory of the rank.
+    TooLarge {
+        /// Bytes of the batch.
+        needed: Bytes,
+        /// Bytes of the arena.
+        arena: Bytes,
+    },
+    /// There is no staging memory on this node for the rank.
+    NoStaging,
+}
+
+/// What went wrong with an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The object is not there any more.
+    Vanished,
+    /// The object has another size or time than when it was indexed.
+    Changed,
+    /// The object ended before the sample did.
+    Truncated,
+    /// Reading or writing failed otherwise.
+    Io,
+    /// The bytes that came back are not the bytes that were put there.
+    Corrupt,
+    /// There is no memory or disk left for a chunk or an arena.
+    NoSpace,
+}
+
+impl Fault {
+    /// The name in reports and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vanished => "vanished",
+            Self::Changed => "changed",
+            Self::Truncated => "truncated",
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::NoSpace => "no-space",
+        }
+    }
+}
+
+/// What a session is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// An operation ended.
+    Completed {
+        /// Which one.
+        op: OpId,
+        /// How.
+        outcome: Result<(), Fault>,
+    },
+    /// A trainer, or one of its worker processes, connected.
+    Attached {
+        /// The connection.
+        holder: HolderId,
+        /// The rank that it reads for.
+        rank: Rank,
+    },
+    /// A holder asks for a batch; it may ask for several ahead.
+    Requested {
+        /// Who asks.
+        holder: HolderId,
+        /// For what.
+        batch: BatchId,
+    },
+    /// A holder is done with a batch.
+    Released {
+        /// Who had it.
+        holder: HolderId,
+        /// The lease that comes back.
+        lease: LeaseId,
+    },
+    /// A holder is gone, with everything it held.
+    Gone {
+        /// Which connection.
+        holder: HolderId,
+    },
+    /// A trainer handed over what its rank reads in an epoch.
+    Published {
+        /// Whose order.
+        rank: Rank,
+        /// Of which epoch.
+        epoch: Epoch,
+        /// The samples in reading order.
+        samples: Vec<SampleId>,
+    },
+    /// A tier may hold more or fewer chunks from now on.
+    Resized {
+        /// Which tier.
+        tier: TierId,
+        /// The new limit.
+        chunks_max: u32,
+    },
+}
+
+/// A point in time on the clock of the caller.
+pub type Now = Nanoseconds;

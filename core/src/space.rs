@@ -1,0 +1,272 @@
+//! Which bytes of a tier's chunks are free, and which are taken.
+//!
+//! A cached sample is only ever read by copying it, so it need not lie in one piece: a request takes
+//! the smallest hole that holds it, and where none does, the largest holes until it is met. Holes that
+//! are too small for any sample are therefore used again, and a tier fills to its last grain.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. A byte is free or belongs to one place, never both, never to two.
+//! 2. `free` equals the sum of all holes; neighbouring holes are one hole.
+//! 3. A request is met if and only if `free` suffices and it needs at most [`PIECES_MAX`] pieces.
+//! 4. Equal requests in equal order give equal places: ties go to the lowest chunk and offset.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use crate::{id::ChunkId, units::Bytes};
+
+/// Everything is allocated in multiples of this, so that copies start on a cache line.
+pub const GRAIN: u64 = 64;
+
+/// A sample that would lie in more pieces than this stays out: the copies would be too small.
+pub const PIECES_MAX: usize = 64;
+
+/// A range of one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    /// Which chunk of the tier.
+    pub chunk: ChunkId,
+    /// From the start of the chunk.
+    pub offset: Bytes,
+    /// Length, a multiple of [`GRAIN`].
+    pub len: Bytes,
+}
+
+impl Piece {
+    /// Whether the two share a byte.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.chunk == other.chunk
+            && self.offset.0 < other.offset.0 + other.len.0
+            && other.offset.0 < self.offset.0 + self.len.0
+    }
+}
+
+/// The holes of the chunks of one tier.
+#[derive(Debug, Default)]
+pub struct Space {
+    /// By position, to join neighbours.
+    holes: BTreeMap<(ChunkId, u64), u64>,
+    /// The same holes by length, to find the best fit.
+    by_len: BTreeSet<(u64, ChunkId, u64)>,
+    chunks: BTreeMap<ChunkId, u64>,
+    free: u64,
+}
+
+impl Space {
+    /// A tier without chunks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes in holes.
+    #[must_use]
+    pub fn free(&self) -> Bytes {
+        Bytes(self.free)
+    }
+
+    /// Bytes of all chunks.
+    #[must_use]
+    pub fn capacity(&self) -> Bytes {
+        Bytes(self.chunks.values().sum())
+    }
+
+    /// The chunks, by number.
+    pub fn chunks(&self) -> impl DoubleEndedIterator<Item = ChunkId> + '_ {
+        self.chunks.keys().copied()
+    }
+
+    /// What a sample of this length takes.
+    #[must_use]
+    pub fn rounded(len: Bytes) -> Bytes {
+        Bytes(len.0.max(1).next_multiple_of(GRAIN))
+    }
+
+    /// Adds an empty chunk.
+    ///
+    /// # Panics
+    ///
+    /// If the chunk is there already: two places would share its bytes.
+    pub fn add_chunk(&mut self, chunk: ChunkId, len: Bytes) {
+        let previous = self.chunks.insert(chunk, len.0);
+        assert!(previous.is_none(), "{chunk:?} was added twice");
+        self.insert_hole(chunk, 0, len.0);
+    }
+
+    /// Takes a chunk away, of which every byte must be free.
+    ///
+    /// # Panics
+    ///
+    /// If some byte of it is taken: its owner would lose it.
+    pub fn remove_chunk(&mut self, chunk: ChunkId) {
+        let len = self.chunks.remove(&chunk).expect("only a chunk that was added is removed");
+        let hole = self.holes.get(&(chunk, 0)).copied();
+        assert_eq!(hole, Some(len), "{chunk:?} is still in use");
+        self.remove_hole(chunk, 0, len);
+    }
+
+    /// Takes `len` bytes, in one piece if some hole holds them.
+    ///
+    /// Returns `None`, and takes nothing, if they are not free or would lie in too many pieces.
+    pub fn take(&mut self, len: Bytes) -> Option<Vec<Piece>> {
+        let needed = Self::rounded(len).0;
+        if needed > self.free {
+            return None;
+        }
+        if let Some(&(hole_len, chunk, offset)) = self.by_len.range((needed, ChunkId(0), 0)..).next()
+        {
+            self.cut(chunk, offset, hole_len, needed);
+            return Some(alloc::vec![Piece { chunk, offset: Bytes(offset), len: Bytes(needed) }]);
+        }
+        self.take_scattered(needed)
+    }
+
+    /// Gives a place back.
+    ///
+    /// # Panics
+    ///
+    /// If some byte of it is free already: it was given back twice.
+    pub fn give_back(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            self.give_back_piece(*piece);
+        }
+    }
+
+    fn take_scattered(&mut self, needed: u64) -> Option<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        let mut missing = needed;
+        for &(hole_len, chunk, offset) in self.by_len.iter().rev().take(PIECES_MAX) {
+            let len = hole_len.min(missing);
+            pieces.push(Piece { chunk, offset: Bytes(offset), len: Bytes(len) });
+            missing -= len;
+            if missing == 0 {
+                break;
+            }
+        }
+        if missing > 0 {
+            return None;
+        }
+        for piece in &pieces {
+            let hole_len = self.holes[&(piece.chunk, piece.offset.0)];
+            self.cut(piece.chunk, piece.offset.0, hole_len, piece.len.0);
+        }
+        Some(pieces)
+    }
+
+    fn cut(&mut self, chunk: ChunkId, offset: u64, hole_len: u64, taken: u64) {
+        self.remove_hole(chunk, offset, hole_len);
+        if hole_len > taken {
+            self.insert_hole(chunk, offset + taken, hole_len - taken);
+        }
+    }
+
+    fn give_back_piece(&mut self, piece: Piece) {
+        let (chunk, mut start, mut end) =
+            (piece.chunk, piece.offset.0, piece.offset.0 + piece.len.0);
+        let after = self.holes.range((chunk, start)..).next().map(|(key, len)| (*key, *len));
+        let before = self.holes.range(..(chunk, start)).next_back().map(|(key, len)| (*key, *len));
+        if let Some(((hole_chunk, offset), len)) = after
+            && hole_chunk == chunk
+        {
+            assert!(offset >= end, "{piece:?} was given back twice");
+            if offset == end {
+                self.remove_hole(chunk, offset, len);
+                end = offset + len;
+            }
+        }
+        if let Some(((hole_chunk, offset), len)) = before
+            && hole_chunk == chunk
+        {
+            assert!(offset + len <= start, "{piece:?} was given back twice");
+            if offset + len == start {
+                self.remove_hole(chunk, offset, len);
+                start = offset;
+            }
+        }
+        self.insert_hole(chunk, start, end - start);
+    }
+
+    fn insert_hole(&mut self, chunk: ChunkId, offset: u64, len: u64) {
+        self.holes.insert((chunk, offset), len);
+        self.by_len.insert((len, chunk, offset));
+        self.free += len;
+    }
+
+    fn remove_hole(&mut self, chunk: ChunkId, offset: u64, len: u64) {
+        self.holes.remove(&(chunk, offset));
+        self.by_len.remove(&(len, chunk, offset));
+        self.free -= len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK: u64 = 64 * GRAIN;
+
+    fn space_of(chunks: u32) -> Space {
+        let mut space = Space::new();
+        (0..chunks).for_each(|chunk| space.add_chunk(ChunkId(chunk), Bytes(CHUNK)));
+        space
+    }
+
+    #[test]
+    fn a_sample_takes_the_smallest_hole_that_holds_it() {
+        let mut space = space_of(1);
+        let first = space.take(Bytes(2 * GRAIN)).unwrap();
+        let second = space.take(Bytes(GRAIN)).unwrap();
+        space.take(Bytes(GRAIN)).unwrap();
+        space.give_back(&first);
+        space.give_back(&second);
+        space.take(Bytes(3 * GRAIN)).unwrap();
+        let third = space.take(Bytes(GRAIN)).unwrap();
+        assert_eq!(third[0].offset, Bytes(4 * GRAIN), "the two holes became one and were used");
+    }
+
+    #[test]
+    fn holes_that_hold_no_sample_are_used_together() {
+        let mut space = space_of(1);
+        let places: Vec<_> = (0..64).map(|_| space.take(Bytes(GRAIN)).unwrap()).collect();
+        places.iter().step_by(2).for_each(|place| space.give_back(place));
+        let scattered = space.take(Bytes(32 * GRAIN)).unwrap();
+        assert_eq!(scattered.len(), 32);
+        assert_eq!(space.free(), Bytes(0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_has_two_owners_and_none_is_lost(
+            requests in prop::collection::vec((1_u64..30 * GRAIN, any::<bool>(), 0_usize..8), 1..200),
+        ) {
+            let mut space = space_of(3);
+            let mut owned: Vec<Vec<Piece>> = Vec::new();
+            for (len, give_back, which) in requests {
+                if give_back && !owned.is_empty() {
+                    let place = owned.swap_remove(which % owned.len());
+                    space.give_back(&place);
+                } else {
+                    let free = space.free().0;
+                    let place = space.take(Bytes(len));
+                    prop_assert_eq!(place.is_some(), Space::rounded(Bytes(len)).0 <= free, "invariant 3");
+                    owned.extend(place);
+                }
+                let taken: u64 = owned.iter().flatten().map(|piece| piece.len.0).sum();
+                prop_assert_eq!(space.free().0, 3 * CHUNK - taken, "invariant 2");
+                let mut pieces: Vec<_> = owned.iter().flatten().copied().collect();
+                pieces.sort();
+                prop_assert!(pieces.is_sorted_by(|a, b| !a.overlaps(b)), "invariant 1");
+            }
+            owned.iter().for_each(|place| space.give_back(place));
+            prop_assert_eq!(space.holes.len(), 3, "holes did not join");
+            (0..3).for_each(|chunk| space.remove_chunk(ChunkId(chunk)));
+            prop_assert_eq!(space.capacity(), Bytes(0));
+        }
+    }
+}

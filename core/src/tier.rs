@@ -1,0 +1,94 @@
+//! What a tier is: a place with a speed and a byte budget, numbered from the fastest.
+
+use core::{fmt, str::FromStr};
+
+use crate::{
+    id::NumaNode,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+/// The kinds of place that a tier can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Local DRAM. Batches are staged here too.
+    MainMemory,
+    /// Memory behind a CXL link: a NUMA node without CPUs, or one that plays it.
+    CxlMemory,
+    /// A RAM disk (`tmpfs`).
+    Scratch,
+    /// A directory on `NVMe` or SSD.
+    Storage,
+}
+
+impl Kind {
+    /// All kinds, fastest first on ordinary machines (DeepMemoryDL, section 3.3.3).
+    pub const ALL: [Self; 4] = [Self::MainMemory, Self::CxlMemory, Self::Scratch, Self::Storage];
+
+    /// The name in job files, reports and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MainMemory => "main-memory",
+            Self::CxlMemory => "cxl-memory",
+            Self::Scratch => "scratch",
+            Self::Storage => "storage",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no kind of tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of main-memory, cxl-memory, scratch, storage")]
+pub struct UnknownKind;
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(UnknownKind)
+    }
+}
+
+/// The speed of a link: a latency, then a rate that all its users share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speed {
+    /// From request to first byte.
+    pub latency: Nanoseconds,
+    /// Shared by everything in flight. Zero means unlimited.
+    pub bandwidth: BytesPerSecond,
+}
+
+/// Where the bytes of a tier lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locality {
+    /// Memory that the kernel may place as it likes (one NUMA node, or none that matters).
+    Anywhere,
+    /// Memory of this NUMA node.
+    Numa(NumaNode),
+}
+
+/// A cache tier as the session sees it: how much it may hold.
+///
+/// Tiers stand in a slice, fastest first; the index is the [`crate::id::TierId`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffer {
+    /// What it is, for reports.
+    pub kind: Kind,
+    /// Whole chunks that the tier may hold for the cache.
+    pub chunks_max: u32,
+}
+
+impl Buffer {
+    /// The buffer that `budget` allows in chunks of `chunk`.
+    #[must_use]
+    pub fn within(kind: Kind, budget: Bytes, chunk: Bytes) -> Self {
+        let chunks_max = u32::try_from(budget.0 / chunk.0.max(1)).unwrap_or(u32::MAX);
+        Self { kind, chunks_max }
+    }
+}
