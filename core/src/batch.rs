@@ -22,7 +22,7 @@ pub const TABLE_ROW_BYTES: u64 = 32;
 pub const SKIPPED: u64 = u64::MAX;
 
 /// One sample of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Which sample it is.
     pub sample: SampleId,
@@ -33,7 +33,7 @@ pub struct Entry {
 }
 
 /// The layout of one batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// Which batch it is.
     pub id: BatchId,

@@ -1,1 +1,449 @@
-//! fleet.
+//! The manager's view of a job: which node runs which schedule, how far it is, what it lent out.
+//!
+//! A schedule is small because an agent expands it itself: order, policy and depth are the same for
+//! all nodes, only the number differs. So the fleet decides little: who gets which number, when a
+//! silent node counts as lost, how many chunks of CXL memory its workloads may hold.
+//!
+//! A node is known by its `home` (the run directory on its host) and its `incarnation` (the process).
+//! The same home may come back as another process: that is a restart, and it gets the same schedule
+//! under the next generation.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. A number below `world.nodes` belongs to at most one home at a time; no other number is given out.
+//! 2. A home that comes back gets its number back; its generation grows if the process is another.
+//! 3. A node never lends more chunks than it registered, and a new process starts with none lent.
+//! 4. A silent node is reported lost once per silence, and not after it drained.
+//!
+//! Deliberately absent: plans for single nodes and the memory itself; agents have both.
+
+pub mod budget;
+mod ledger;
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+
+pub use ledger::{Denial, Ledger};
+
+use crate::{
+    id::NodeId,
+    order::Spec,
+    policy, tier,
+    units::{Bytes, Nanoseconds},
+};
+
+/// What is the same for all nodes of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Which sample each rank reads when; its world says how many nodes there are.
+    pub order: Spec,
+    /// What each node keeps.
+    pub policy: policy::Kind,
+    /// Batches that each rank has staged ahead.
+    pub staged_batches: u32,
+    /// The unit in which memory is lent and tiers grow.
+    pub chunk: Bytes,
+    /// A node that says nothing for this long counts as lost.
+    pub lost_after: Nanoseconds,
+}
+
+/// What a node offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tier {
+    /// The kind of place.
+    pub kind: tier::Kind,
+    /// What this job may use of it.
+    pub budget: Bytes,
+    /// Whether its speed is imposed rather than real.
+    pub origin: Origin,
+}
+
+/// Whether a tier is what it says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The hardware that the name promises.
+    Real,
+    /// Something else that plays it.
+    Emulated,
+}
+
+/// An agent that wants to take part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The number that it was started for, or `None` for any.
+    pub node: Option<NodeId>,
+    /// The run directory on its host, as a number: the same after a restart.
+    pub home: u64,
+    /// The process, as a number: another one after a restart.
+    pub incarnation: u64,
+    /// What the node offers, fastest first.
+    pub tiers: Vec<Tier>,
+}
+
+/// What an agent works by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// The number of the node, which selects its ranks.
+    pub node: NodeId,
+    /// Counts the processes that worked as this node, from 0.
+    pub generation: u32,
+    /// Which sample each rank reads when.
+    pub order: Spec,
+    /// What the node keeps.
+    pub policy: policy::Kind,
+    /// Batches that each rank has staged ahead.
+    pub staged_batches: u32,
+    /// The unit in which tiers grow.
+    pub chunk: Bytes,
+    /// The budgets, as registered.
+    pub tiers: Vec<Tier>,
+}
+
+/// Why an agent cannot take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// All numbers are taken by nodes that are alive.
+    #[error("all {nodes} nodes of the world are there; raise world.nodes to use more")]
+    WorldComplete {
+        /// Nodes of the world.
+        nodes: u32,
+    },
+    /// The number lies outside the world.
+    #[error("node {} does not exist; the world has nodes 0 to {}", .node.0, .nodes - 1)]
+    NoSuchNode {
+        /// As asked.
+        node: NodeId,
+        /// Nodes of the world.
+        nodes: u32,
+    },
+    /// Another agent works as this node and was heard from lately.
+    #[error("node {} is taken by another agent; stop it or choose another number", .node.0)]
+    DuplicateNode {
+        /// As asked.
+        node: NodeId,
+    },
+    /// The job ends; nobody joins any more.
+    #[error("the job is draining; start it again to use more nodes")]
+    Draining,
+}
+
+/// What an agent tells from time to time. Sums over all its ranks since the job began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Samples handed over.
+    pub samples: u64,
+    /// Bytes of those samples.
+    pub handed_over: Bytes,
+    /// Bytes read from the cold store.
+    pub cold_read: Bytes,
+    /// Bytes read from each tier, as registered.
+    pub tier_read: Vec<(tier::Kind, Bytes)>,
+    /// Time for which trainers waited for batches, summed over the ranks.
+    pub stall: Nanoseconds,
+    /// Operations that failed.
+    pub faults: u64,
+}
+
+/// What a message came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Go on.
+    Continue,
+    /// Hand out what is promised, write the report, end.
+    Drain,
+    /// Another process works as this node now: end without a report.
+    Superseded,
+    /// The fleet does not know this process: register again.
+    Unknown,
+}
+
+/// What the fleet has to say on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A node was silent for too long. Its trainers read on from the cold store.
+    NodeLost {
+        /// Which one.
+        node: NodeId,
+        /// For how long.
+        silent: Nanoseconds,
+    },
+    /// A lost node was heard from again.
+    NodeBack {
+        /// Which one.
+        node: NodeId,
+    },
+    /// All nodes drained.
+    Over,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Registered and heard from lately.
+    Alive,
+    /// Silent for too long.
+    Lost,
+    /// Ended on request.
+    Drained,
+}
+
+/// A node of the job as the manager knows it.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Which run directory on which host.
+    pub home: u64,
+    /// Which process.
+    pub incarnation: u64,
+    /// How many processes worked as this node before.
+    pub generation: u32,
+    /// What it offers.
+    pub tiers: Vec<Tier>,
+    /// What it told last.
+    pub progress: Progress,
+    /// CXL memory lent to workloads.
+    pub lent: Ledger,
+    /// Whether it is there.
+    pub state: State,
+    heard_at: Nanoseconds,
+}
+
+/// All nodes of a job.
+#[derive(Debug)]
+pub struct Fleet {
+    settings: Settings,
+    nodes: BTreeMap<NodeId, Node>,
+    is_draining: bool,
+    is_over: bool,
+    notices: VecDeque<Notice>,
+}
+
+impl Fleet {
+    /// A fleet that no node has joined yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            nodes: BTreeMap::new(),
+            is_draining: false,
+            is_over: false,
+            notices: VecDeque::new(),
+        }
+    }
+
+    /// What all nodes share.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The nodes that ever registered, by number.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    /// Whether the job was asked to end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Takes an agent in.
+    ///
+    /// # Errors
+    ///
+    /// As [`Refusal`] tells; the fleet is then as before.
+    pub fn handle_registration(
+        &mut self,
+        registration: Registration,
+        now: Nanoseconds,
+    ) -> Result<Assignment, Refusal> {
+        let number = self.number_for(&registration)?;
+        let generation = match self.nodes.get(&number) {
+            Some(node) if node.incarnation == registration.incarnation => node.generation,
+            _ if self.is_draining => return Err(Refusal::Draining),
+            Some(node) => node.generation + 1,
+            None => 0,
+        };
+        self.admit(number, generation, &registration, now);
+        Ok(Assignment {
+            node: number,
+            generation,
+            order: self.settings.order,
+            policy: self.settings.policy,
+            staged_batches: self.settings.staged_batches,
+            chunk: self.settings.chunk,
+            tiers: registration.tiers,
+        })
+    }
+
+    /// Notes how far a node is and tells it whether to go on.
+    pub fn handle_progress(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        progress: Progress,
+        now: Nanoseconds,
+    ) -> Direction {
+        let is_draining = self.is_draining;
+        match self.hear(node, incarnation, now) {
+            Ok(node) => {
+                node.progress = progress;
+                if is_draining { Direction::Drain } else { Direction::Continue }
+            }
+            Err(direction) => direction,
+        }
+    }
+
+    /// Lends `chunks` of a node's CXL memory to a workload there, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if the node has fewer left, or if the fleet does not know it.
+    pub fn handle_memory_asked(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        chunks: u32,
+        now: Nanoseconds,
+    ) -> Result<(), Denial> {
+        let node = self.hear(node, incarnation, now).map_err(|_| Denial::Unknown)?;
+        node.lent.lend(chunks)
+    }
+
+    /// Notes that a workload gave chunks back.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] if fewer are lent, or if the fleet does not know the node.
+    pub fn handle_memory_returned(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        chunks: u32,
+        now: Nanoseconds,
+    ) -> Result<(), Denial> {
+        let node = self.hear(node, incarnation, now).map_err(|_| Denial::Unknown)?;
+        node.lent.take_back(chunks)
+    }
+
+    /// Asks every node to end. Each learns it with its next report.
+    pub fn handle_drain(&mut self) {
+        self.is_draining = true;
+        self.note_if_over();
+    }
+
+    /// Notes that a node ended.
+    pub fn handle_drained(&mut self, node: NodeId, incarnation: u64, progress: Progress) {
+        if let Some(node) = self.nodes.get_mut(&node)
+            && node.incarnation == incarnation
+        {
+            node.progress = progress;
+            node.state = State::Drained;
+            node.lent.clear();
+        }
+        self.note_if_over();
+    }
+
+    /// Looks for nodes that have been silent for too long.
+    pub fn handle_tick(&mut self, now: Nanoseconds) {
+        let lost_after = self.settings.lost_after;
+        for (id, node) in &mut self.nodes {
+            let silent = Nanoseconds(now.0.saturating_sub(node.heard_at.0));
+            if node.state == State::Alive && silent > lost_after {
+                node.state = State::Lost;
+                self.notices.push_back(Notice::NodeLost { node: *id, silent });
+            }
+        }
+        self.note_if_over();
+    }
+
+    /// What the fleet has to say, oldest first.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn number_for(&self, registration: &Registration) -> Result<NodeId, Refusal> {
+        let nodes = self.settings.order.world.nodes;
+        if let Some(node) = registration.node {
+            if node.0 >= nodes {
+                return Err(Refusal::NoSuchNode { node, nodes });
+            }
+            return match self.nodes.get(&node) {
+                Some(other) if other.home != registration.home && other.state == State::Alive => {
+                    Err(Refusal::DuplicateNode { node })
+                }
+                _ => Ok(node),
+            };
+        }
+        let own = self.nodes.iter().find(|(_, node)| node.home == registration.home);
+        let free = || (0..nodes).map(NodeId).find(|node| !self.nodes.contains_key(node));
+        let lost = || self.nodes.iter().find(|(_, node)| node.state != State::Alive);
+        own.map(|(id, _)| *id)
+            .or_else(free)
+            .or_else(|| lost().map(|(id, _)| *id))
+            .ok_or(Refusal::WorldComplete { nodes })
+    }
+
+    fn admit(
+        &mut self,
+        number: NodeId,
+        generation: u32,
+        registration: &Registration,
+        now: Nanoseconds,
+    ) {
+        let Registration { home, incarnation, ref tiers, .. } = *registration;
+        if let Ok(node) = self.hear(number, incarnation, now) {
+            // The reply to its first registration was lost: what it lent and did still counts.
+            node.tiers.clone_from(tiers);
+            node.home = home;
+            return;
+        }
+        let lent = Ledger::of(tiers, self.settings.chunk);
+        let progress = Progress::default();
+        let node = Node {
+            home,
+            incarnation,
+            generation,
+            tiers: tiers.clone(),
+            progress,
+            lent,
+            state: State::Alive,
+            heard_at: now,
+        };
+        self.nodes.insert(number, node);
+    }
+
+    fn hear(
+        &mut self,
+        id: NodeId,
+        incarnation: u64,
+        now: Nanoseconds,
+    ) -> Result<&mut Node, Direction> {
+        let node = self.nodes.get_mut(&id).ok_or(Direction::Unknown)?;
+        if node.incarnation != incarnation {
+            return Err(Direction::Superseded);
+        }
+        node.heard_at = now;
+        if node.state == State::Lost {
+            node.state = State::Alive;
+            self.notices.push_back(Notice::NodeBack { node: id });
+        }
+        Ok(node)
+    }
+
+    fn note_if_over(&mut self) {
+        let has_ended = self.nodes.values().all(|node| node.state != State::Alive);
+        if self.is_draining && has_ended && !self.is_over {
+            self.is_over = true;
+            self.notices.push_back(Notice::Over);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

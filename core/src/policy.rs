@@ -1,6 +1,106 @@
 //! Which used samples stay, and in which tier.
+//!
+//! A policy decides retention and nothing else. Demotion is mechanism ([`crate::cache`]): what a full
+//! buffer must give up goes one tier down in FIFO order if the policy still wants it, else out.
 
-use core::{fmt, str::FromStr};
+mod deepmemory;
+mod fifo;
+mod gap;
+
+use alloc::boxed::Box;
+use core::{
+    fmt::{self, Debug},
+    str::FromStr,
+};
+
+use crate::{
+    id::{SampleId, TierId},
+    units::Bytes,
+};
+
+/// The rule that decides what is kept where.
+///
+/// Tiers are given fastest first, and [`TierId`] is the position in that slice.
+pub trait Policy: Debug + Send {
+    /// Into which tier a sample goes that was read from the cold store, if into any.
+    ///
+    /// The tier may be full: then the oldest samples in it are given up, down or out.
+    fn admit(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> Option<TierId>;
+
+    /// Whether a sample that its tier gives up is worth a place one tier down.
+    fn wants(&self, sample: Candidate, outlook: &dyn Outlook) -> bool;
+}
+
+/// A sample about whose future a policy is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which sample.
+    pub sample: SampleId,
+    /// What it takes in a tier.
+    pub len: Bytes,
+}
+
+/// What a policy may know about the future. Asked only when needed: an answer can cost a permutation.
+pub trait Outlook {
+    /// Steps of this node until the sample is read again, or `None` if it never is.
+    fn next_use(&self, sample: SampleId) -> Option<u32>;
+
+    /// Whether the sample is read again at all.
+    fn is_used_again(&self, sample: SampleId) -> bool;
+}
+
+/// How full a tier is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Level {
+    /// What it may hold.
+    pub capacity: Bytes,
+    /// What of that is not taken.
+    pub free: Bytes,
+}
+
+/// What a policy is built from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// All cache tiers of the node together.
+    pub capacity: Bytes,
+    /// What the node reads in a step, on average.
+    pub bytes_per_step: Bytes,
+}
+
+/// Builds the policy that a job names.
+#[must_use]
+pub fn build(kind: Kind, setting: Setting) -> Box<dyn Policy> {
+    match kind {
+        Kind::Gap => Box::new(gap::Gap),
+        Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
+        Kind::Fifo => Box::new(fifo::Fifo),
+        Kind::None => Box::new(Nothing),
+    }
+}
+
+/// Keeps nothing.
+#[derive(Debug)]
+struct Nothing;
+
+impl Policy for Nothing {
+    fn admit(&self, _: Candidate, _: &dyn Outlook, _: &[Level]) -> Option<TierId> {
+        None
+    }
+
+    fn wants(&self, _: Candidate, _: &dyn Outlook) -> bool {
+        false
+    }
+}
+
+/// The fastest tier that could hold the sample if it were empty.
+fn fastest(sample: Candidate, tiers: &[Level]) -> Option<TierId> {
+    position(tiers, |level| level.capacity >= sample.len)
+}
+
+fn position(tiers: &[Level], accepts: impl Fn(&Level) -> bool) -> Option<TierId> {
+    let index = tiers.iter().position(accepts)?;
+    u8::try_from(index).ok().map(TierId)
+}
 
 /// The policies that a job file can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,1 +1,149 @@
-//! simulator.
+//! Runs a session against a virtual clock, modelled links and a modelled trainer.
+//!
+//! The session is the one that the agent runs, so bytes per tier are predicted exactly as far as the
+//! trainer keeps its ranks in step; times are as good as the link model: a latency, then a rate that
+//! everything in flight shares, which is also how emulated tiers behave.
+
+mod links;
+mod trainer;
+
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::hash::{Hash, Hasher};
+
+use self::{links::Links, trainer::Trainer};
+use crate::{
+    id::{Epoch, OpId},
+    session::{EpochProgress, Event, Session, Settings},
+    tier::Speed,
+    units::{Bytes, Nanoseconds},
+};
+
+/// The machine and the training that a session is run against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// The cold store.
+    pub cold: Speed,
+    /// The cache tiers, as in [`Settings::tiers`].
+    pub tiers: Vec<Speed>,
+    /// What a training step computes, loading excluded.
+    pub step_time: Nanoseconds,
+}
+
+/// What one epoch did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EpochOutcome {
+    /// Which pass.
+    pub epoch: Epoch,
+    /// Steps of each rank.
+    pub steps: u32,
+    /// Bytes by origin, as the agent counts them.
+    pub read: EpochProgress,
+    /// Time for which training stood still, ranks in lock-step.
+    pub stall: Nanoseconds,
+    /// From the first request to the end of the last step.
+    pub duration: Nanoseconds,
+    /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.
+    pub lower_bound: Nanoseconds,
+    /// Bytes that no policy can avoid to read from the cold store on this node.
+    pub minimal_cold: Bytes,
+}
+
+/// What a simulated run did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// By epoch number.
+    pub epochs: Vec<EpochOutcome>,
+    /// A hash of every command in order: equal plans have equal digests.
+    pub digest: u64,
+}
+
+/// Runs all epochs of a job on one node.
+#[must_use]
+pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
+    let mut clock = Clock::default();
+    let mut links = Links::new(model);
+    let mut session = Session::new(settings.clone());
+    let mut trainer = Trainer::new(settings, model.step_time);
+    let mut digest = Fnv1a::default();
+    trainer.attach().into_iter().for_each(|event| session.handle(event));
+    loop {
+        while let Some(command) = session.poll_command() {
+            command.hash(&mut digest);
+            if let Some((op, done_at)) = links.carry_out(&command, clock.now) {
+                clock.at(done_at, Due::Completed(op));
+            }
+            let reaction = trainer.handle(&command, clock.now);
+            react(&mut session, &mut clock, reaction);
+        }
+        match clock.next() {
+            Some(Due::Completed(op)) => session.handle(Event::Completed { op, outcome: Ok(()) }),
+            Some(Due::StepEnded) => {
+                let reaction = trainer.end_step(clock.now);
+                react(&mut session, &mut clock, reaction);
+            }
+            None => break,
+        }
+    }
+    let read = &session.progress().epochs;
+    Outcome { epochs: trainer.outcomes(settings, model, read), digest: digest.finish() }
+}
+
+fn react(session: &mut Session, clock: &mut Clock, reaction: trainer::Reaction) {
+    reaction.events.into_iter().for_each(|event| session.handle(event));
+    if let Some(time) = reaction.step_ends_at {
+        clock.at(time, Due::StepEnded);
+    }
+}
+
+/// Something that will happen.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Completed(OpId),
+    StepEnded,
+}
+
+/// Virtual time. What is due at the same time happens in the order in which it was scheduled.
+#[derive(Debug, Default)]
+struct Clock {
+    now: Nanoseconds,
+    due: BTreeMap<(Nanoseconds, u64), Due>,
+    scheduled: u64,
+}
+
+impl Clock {
+    fn at(&mut self, time: Nanoseconds, due: Due) {
+        self.scheduled += 1;
+        self.due.insert((time.max(self.now), self.scheduled), due);
+    }
+
+    fn next(&mut self) -> Option<Due> {
+        let ((time, _), due) = self.due.pop_first()?;
+        self.now = time;
+        Some(due)
+    }
+}
+
+/// FNV-1a with 64 bits: the same on every machine, which `core`'s own hashers do not promise.
+#[derive(Debug)]
+struct Fnv1a(u64);
+
+impl Default for Fnv1a {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv1a {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

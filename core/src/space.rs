@@ -25,7 +25,7 @@ pub const GRAIN: u64 = 64;
 pub const PIECES_MAX: usize = 64;
 
 /// A range of one chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Piece {
     /// Which chunk of the tier.
     pub chunk: ChunkId,
@@ -80,6 +80,16 @@ impl Space {
         self.chunks.keys().copied()
     }
 
+    /// How many chunks there are.
+    ///
+    /// # Panics
+    ///
+    /// Beyond 2^32 chunks, which no limit admits.
+    #[must_use]
+    pub fn chunk_count(&self) -> u32 {
+        u32::try_from(self.chunks.len()).expect("chunks are numbered in 32 bits")
+    }
+
     /// What a sample of this length takes.
     #[must_use]
     pub fn rounded(len: Bytes) -> Bytes {
@@ -117,12 +127,10 @@ impl Space {
         if needed > self.free {
             return None;
         }
-        if let Some(&(hole_len, chunk, offset)) = self.by_len.range((needed, ChunkId(0), 0)..).next()
-        {
-            self.cut(chunk, offset, hole_len, needed);
-            return Some(alloc::vec![Piece { chunk, offset: Bytes(offset), len: Bytes(needed) }]);
+        match self.take_contiguous(len) {
+            Some(piece) => Some(alloc::vec![piece]),
+            None => self.take_scattered(needed),
         }
-        self.take_scattered(needed)
     }
 
     /// Gives a place back.
@@ -134,6 +142,14 @@ impl Space {
         for piece in pieces {
             self.give_back_piece(*piece);
         }
+    }
+
+    /// Takes `len` bytes in one piece, or nothing.
+    pub fn take_contiguous(&mut self, len: Bytes) -> Option<Piece> {
+        let needed = Self::rounded(len).0;
+        let &(hole_len, chunk, offset) = self.by_len.range((needed, ChunkId(0), 0)..).next()?;
+        self.cut(chunk, offset, hole_len, needed);
+        Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
     }
 
     fn take_scattered(&mut self, needed: u64) -> Option<Vec<Piece>> {

@@ -138,7 +138,8 @@ fn parse(text: &str, units: &[Scale], allowed: &'static str) -> Result<u64, Pars
     let digits = &fraction[..fraction.len().min(9)];
     let numerator: u128 = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(0) };
     let denominator = 10_u128.pow(u32::try_from(digits.len()).unwrap_or(9));
-    let value = u128::from(whole) * u128::from(*scale) + numerator * u128::from(*scale) / denominator;
+    let value =
+        u128::from(whole) * u128::from(*scale) + numerator * u128::from(*scale) / denominator;
     u64::try_from(value).map_err(|_| ParseError::TooLarge)
 }
 

@@ -21,9 +21,8 @@ impl Mt19937 {
         for i in 1..STATE_WORDS {
             let previous = state[i - 1];
             let index = u32::try_from(i).expect("624 fits");
-            state[i] = 1_812_433_253_u32
-                .wrapping_mul(previous ^ (previous >> 30))
-                .wrapping_add(index);
+            state[i] =
+                1_812_433_253_u32.wrapping_mul(previous ^ (previous >> 30)).wrapping_add(index);
         }
         Self { state, next: STATE_WORDS }
     }

@@ -64,7 +64,9 @@ fn the_order_is_that_of_distributed_sampler() {
         };
         let epoch = spec.epoch(Epoch(number(&case, "epoch"))).unwrap();
         let samples: Vec<u32> = (0..spec.steps_per_epoch())
-            .flat_map(|step| epoch.batch(Rank(number(&case, "rank")), Step(step)).collect::<Vec<_>>())
+            .flat_map(|step| {
+                epoch.batch(Rank(number(&case, "rank")), Step(step)).collect::<Vec<_>>()
+            })
             .map(|sample| sample.0)
             .collect();
         assert_eq!(samples.len(), number(&case, "len") as usize, "{case}");

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A range of the staging arena of one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// Whose arena.
     pub rank: Rank,
@@ -21,7 +21,7 @@ pub struct Slot {
 }
 
 /// Where a cached sample lies: pieces of chunks of one tier, in the order of the sample's bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The tier that holds it.
     pub tier: TierId,
@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 /// Where a demotion reads from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// A sample that was just staged.
     Staging(Slot),
@@ -42,7 +42,7 @@ pub enum Origin {
 ///
 /// Commands may run in any order and at the same time: the session has already waited for whatever
 /// a command depends on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Map and pre-fault the staging memory of a rank.
     OpenArena {
@@ -114,6 +114,13 @@ pub enum Command {
         /// Its rank.
         rank: Rank,
     },
+    /// Turn a connection away: there is no staging memory here for its rank.
+    Reject {
+        /// The connection.
+        holder: HolderId,
+        /// The rank that it asked for.
+        rank: Rank,
+    },
     /// Hand a batch over. Its bytes are complete and stay until the lease comes back.
     Lease {
         /// To whom.
@@ -137,7 +144,7 @@ pub enum Command {
 }
 
 /// Why a batch is not handed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The order has no such batch, or not for the rank that asked.
     NotInOrder,
@@ -152,12 +159,14 @@ pub enum Refusal {
         /// Bytes of the arena.
         arena: Bytes,
     },
-    /// There is no staging memory on this node for the rank.
-    NoStaging,
+    /// Another connection of the same rank has it.
+    AlreadyTaken,
+    /// The trainer holds every staged batch, so that there is no room for another.
+    NoRoom,
 }
 
 /// What went wrong with an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// The object is not there any more.
     Vanished,
@@ -212,6 +221,15 @@ pub enum Event {
         /// For what.
         batch: BatchId,
     },
+    /// A trainer took a batch out of the hand-off and starts to use it.
+    Delivered {
+        /// Who took it.
+        holder: HolderId,
+        /// Under which lease.
+        lease: LeaseId,
+        /// How long the trainer had to wait for it.
+        waited: Nanoseconds,
+    },
     /// A holder is done with a batch.
     Released {
         /// Who had it.
@@ -241,6 +259,3 @@ pub enum Event {
         chunks_max: u32,
     },
 }
-
-/// A point in time on the clock of the caller.
-pub type Now = Nanoseconds;

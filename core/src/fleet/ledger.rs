@@ -1,0 +1,94 @@
+//! Counts the chunks of CXL memory that the workloads of one node hold.
+//!
+//! # Source
+//!
+//! `DeepMemoryDL`, "Allocation of CXL-based Memory": a workload's memory grows from the CXL tier in
+//! chunks of 512 MiB.
+
+use super::Tier;
+use crate::{tier::Kind, units::Bytes};
+
+/// Why memory is not lent or not taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Denial {
+    /// The tier has too few chunks left.
+    #[error("{asked} chunks of cxl-memory asked for, {free} are free")]
+    TooFew {
+        /// As asked.
+        asked: u32,
+        /// What could be lent.
+        free: u32,
+    },
+    /// More came back than was lent.
+    #[error("{returned} chunks came back, {lent} were lent")]
+    NotLent {
+        /// As returned.
+        returned: u32,
+        /// What was lent.
+        lent: u32,
+    },
+    /// The node has not registered, or another process works as this node now.
+    #[error("this agent is not registered; register again")]
+    Unknown,
+}
+
+/// What a node can lend, and what it lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ledger {
+    capacity: u32,
+    lent: u32,
+}
+
+impl Ledger {
+    /// The whole chunks of the CXL tiers among `tiers`, none lent.
+    #[must_use]
+    pub fn of(tiers: &[Tier], chunk: Bytes) -> Self {
+        let cxl = tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
+        let chunks = cxl.map(|tier| tier.budget.0 / chunk.0.max(1)).sum::<u64>();
+        Self { capacity: u32::try_from(chunks).unwrap_or(u32::MAX), lent: 0 }
+    }
+
+    /// Chunks that workloads hold.
+    #[must_use]
+    pub fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Chunks that could be lent, the cache having given them up.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.capacity - self.lent
+    }
+
+    /// Lends `chunks`, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial::TooFew`] if fewer are free.
+    pub fn lend(&mut self, chunks: u32) -> Result<(), Denial> {
+        if chunks > self.free() {
+            return Err(Denial::TooFew { asked: chunks, free: self.free() });
+        }
+        self.lent += chunks;
+        Ok(())
+    }
+
+    /// Takes `chunks` back, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial::NotLent`] if fewer are lent.
+    pub fn take_back(&mut self, chunks: u32) -> Result<(), Denial> {
+        if chunks > self.lent {
+            return Err(Denial::NotLent { returned: chunks, lent: self.lent });
+        }
+        self.lent -= chunks;
+        Ok(())
+    }
+
+    /// Forgets what was lent: its holders are gone.
+    pub fn clear(&mut self) {
+        self.lent = 0;
+    }
+}

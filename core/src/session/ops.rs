@@ -1,0 +1,196 @@
+//! Operations in flight, and which must wait for which.
+//!
+//! The books of the cache change hands at once, bytes take their time: a place may be promised to a
+//! new sample while the old one is still being read from it. Two operations that touch the same bytes
+//! of a tier, at least one of them writing, run in the order in which they were planned; so does a
+//! write after the chunk it goes to was added. Everything else runs at the same time.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. No two running operations touch the same byte of a tier if one of them writes.
+//! 2. Every operation is released exactly once, and only after all that it waits for ended.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use crate::{
+    id::{ChunkId, OpId, TierId},
+    space::Piece,
+};
+
+/// How an operation touches bytes of a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// What an operation touches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Touch {
+    pub(super) tier: TierId,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) access: Access,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    op: OpId,
+    piece: Piece,
+    access: Access,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    waits_for: u32,
+    unblocks: Vec<OpId>,
+    chunks: Vec<(TierId, ChunkId)>,
+}
+
+/// The operations that were planned and have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Ops {
+    next: u64,
+    waiting: BTreeMap<OpId, Waiting>,
+    by_chunk: BTreeMap<(TierId, ChunkId), Vec<InFlight>>,
+}
+
+impl Ops {
+    /// Operations that have not ended.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The name of the next operation.
+    pub(super) fn name(&mut self) -> OpId {
+        self.next += 1;
+        OpId(self.next)
+    }
+
+    /// Plans an operation that must also wait for `after`. Returns the operations that it waits for;
+    /// if there are none it may run now.
+    pub(super) fn plan(&mut self, op: OpId, touches: &[Touch], after: Option<OpId>) -> Vec<OpId> {
+        let mut blockers: BTreeSet<OpId> =
+            after.into_iter().filter(|before| self.waiting.contains_key(before)).collect();
+        let mut chunks = Vec::new();
+        for touch in touches {
+            for piece in &touch.pieces {
+                let in_flight = self.by_chunk.entry((touch.tier, piece.chunk)).or_default();
+                let conflicts = in_flight.iter().filter(|other| {
+                    other.op != op
+                        && other.piece.overlaps(piece)
+                        && (other.access == Access::Write || touch.access == Access::Write)
+                });
+                blockers.extend(conflicts.map(|other| other.op));
+                in_flight.push(InFlight { op, piece: *piece, access: touch.access });
+                chunks.push((touch.tier, piece.chunk));
+            }
+        }
+        let waits_for = u32::try_from(blockers.len()).expect("operations in flight are few");
+        for blocker in &blockers {
+            let blocker = self.waiting.get_mut(blocker).expect("what is in flight is waited for");
+            blocker.unblocks.push(op);
+        }
+        self.waiting.insert(op, Waiting { waits_for, unblocks: Vec::new(), chunks });
+        blockers.into_iter().collect()
+    }
+
+    /// Ends an operation. Returns those that may run now, in the order in which they were planned.
+    pub(super) fn end(&mut self, op: OpId) -> Vec<OpId> {
+        let Some(ended) = self.waiting.remove(&op) else { return Vec::new() };
+        for chunk in ended.chunks {
+            if let Some(in_flight) = self.by_chunk.get_mut(&chunk) {
+                in_flight.retain(|other| other.op != op);
+                if in_flight.is_empty() {
+                    self.by_chunk.remove(&chunk);
+                }
+            }
+        }
+        let mut runnable = Vec::new();
+        for waiting in ended.unblocks {
+            if let Some(state) = self.waiting.get_mut(&waiting) {
+                state.waits_for -= 1;
+                if state.waits_for == 0 {
+                    runnable.push(waiting);
+                }
+            }
+        }
+        runnable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::Bytes;
+
+    fn any_touch() -> impl Strategy<Value = Touch> {
+        (0_u8..2, 0_u32..2, 0_u64..8, 1_u64..4, any::<bool>()).prop_map(
+            |(tier, chunk, offset, len, writes)| Touch {
+                tier: TierId(tier),
+                pieces: alloc::vec![Piece {
+                    chunk: ChunkId(chunk),
+                    offset: Bytes(offset),
+                    len: Bytes(len),
+                }],
+                access: if writes { Access::Write } else { Access::Read },
+            },
+        )
+    }
+
+    fn conflict(a: &Touch, b: &Touch) -> bool {
+        a.tier == b.tier
+            && a.pieces[0].overlaps(&b.pieces[0])
+            && (a.access == Access::Write || b.access == Access::Write)
+    }
+
+    proptest! {
+        #[test]
+        fn what_conflicts_runs_in_order_and_everything_runs(
+            touches in prop::collection::vec(any_touch(), 1..40),
+            picks in prop::collection::vec(0_usize..64, 1..40),
+        ) {
+            let mut ops = Ops::default();
+            let mut planned = BTreeMap::new();
+            let mut running = Vec::new();
+            let mut started = BTreeSet::new();
+            let mut ended = BTreeSet::new();
+            let mut picks = picks.into_iter().cycle();
+            let mut touches = touches.into_iter();
+            loop {
+                let pick = picks.next().unwrap();
+                let touch = if pick % 2 == 0 { touches.next() } else { None };
+                let runnable = if let Some(touch) = touch {
+                    let op = ops.name();
+                    let blockers = ops.plan(op, core::slice::from_ref(&touch), None);
+                    planned.insert(op, touch);
+                    if blockers.is_empty() { alloc::vec![op] } else { Vec::new() }
+                } else if running.is_empty() {
+                    match touches.next() {
+                        None => break,
+                        Some(_) => continue,
+                    }
+                } else {
+                    let op: OpId = running.swap_remove(pick % running.len());
+                    ended.insert(op);
+                    ops.end(op)
+                };
+                for op in runnable {
+                    prop_assert!(started.insert(op), "invariant 2");
+                    for (earlier, touch) in planned.range(..op) {
+                        let is_safe = ended.contains(earlier) || !conflict(touch, &planned[&op]);
+                        prop_assert!(is_safe, "invariant 1");
+                    }
+                    running.push(op);
+                }
+            }
+            prop_assert_eq!(started.len(), planned.len());
+            prop_assert_eq!(ops.len(), 0);
+            prop_assert!(ops.by_chunk.is_empty());
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Sessions under every order of completions, with faults and trainers that come and go.
+
+use alloc::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    order::{Shuffle, World},
+    tier::Kind as TierKind,
+    units::Nanoseconds,
+};
+
+fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {
+    Settings {
+        order: Spec {
+            samples,
+            shuffle: Shuffle::TorchDistributed,
+            seed: 7,
+            epochs: 3,
+            drop_last: false,
+            batch_size: 4,
+            world: World { nodes: 1, ranks_per_node: ranks },
+        },
+        node: NodeId(0),
+        sizes: (0..u64::from(samples)).map(|i| Bytes(i * 37 % 400)).collect(),
+        tiers: [2, 1, 3]
+            .map(|chunks_max| Buffer { kind: TierKind::CxlMemory, chunks_max })
+            .to_vec(),
+        chunk: Bytes(1024),
+        policy,
+        staged_batches: 3,
+        arena: Bytes(4 * 4096),
+        on_error,
+    }
+}
+
+/// A body that checks what the brain asks for: places hold what was put there, or nothing.
+#[derive(Debug, Default)]
+struct Body {
+    running: Vec<Command>,
+    /// What lies where: one entry for each grain.
+    tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
+    arenas: BTreeMap<(Rank, u64), SampleId>,
+    chunks: BTreeSet<(TierId, ChunkId)>,
+}
+
+fn op_of(command: &Command) -> OpId {
+    match command {
+        Command::OpenArena { op, .. }
+        | Command::AddChunk { op, .. }
+        | Command::Fetch { op, .. }
+        | Command::Promote { op, .. }
+        | Command::Demote { op, .. } => *op,
+        other => panic!("{other:?} has no operation"),
+    }
+}
+
+fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
+    place.pieces.iter().flat_map(move |piece| {
+        (0..piece.len.0 / 64).map(move |i| (place.tier, piece.chunk, piece.offset.0 / 64 + i))
+    })
+}
+
+impl Body {
+    fn arrive(&mut self, sample: SampleId, slot: Slot) {
+        if slot.len.0 > 0 {
+            self.arenas.insert((slot.rank, slot.offset.0), sample);
+        }
+    }
+
+    /// Ends a running command; what it moves arrives only now.
+    fn end(&mut self, command: &Command, outcome: Result<(), Fault>) {
+        match command {
+            Command::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
+                self.chunks.insert((*tier, *chunk));
+            }
+            Command::Fetch { sample, to, .. } if outcome.is_ok() => self.arrive(*sample, *to),
+            Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
+                for grain in grains(from) {
+                    assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {command:?}");
+                }
+                self.arrive(*sample, *to);
+            }
+            Command::Demote { sample, from, to, .. } if outcome.is_ok() => {
+                match from {
+                    Origin::Staging(slot) if slot.len.0 == 0 => {}
+                    Origin::Staging(slot) => {
+                        let there = self.arenas.get(&(slot.rank, slot.offset.0));
+                        assert_eq!(there, Some(sample), "invariant 3: {command:?}");
+                    }
+                    Origin::Tier(place) => {
+                        for grain in grains(place) {
+                            assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3");
+                        }
+                    }
+                }
+                for grain in grains(to) {
+                    assert!(self.chunks.contains(&(grain.0, grain.1)), "written before added");
+                    self.tiers.insert(grain, *sample);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A trainer of one rank that asks ahead and checks what it gets.
+#[derive(Debug)]
+struct Trainer {
+    holder: HolderId,
+    rank: Rank,
+    is_admitted: bool,
+    next: Option<BatchId>,
+    asked: BTreeSet<BatchId>,
+    leases: VecDeque<(LeaseId, BatchId)>,
+    got: Vec<BatchId>,
+    refused: Vec<(BatchId, Refusal)>,
+}
+
+impl Trainer {
+    fn new(rank: u32) -> Self {
+        let rank = Rank(rank);
+        Self {
+            holder: HolderId(u64::from(rank.0) + 10),
+            rank,
+            is_admitted: false,
+            next: Some(BatchId { epoch: Epoch(0), step: Step(0), rank }),
+            asked: BTreeSet::new(),
+            leases: VecDeque::new(),
+            got: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+}
+
+struct Play {
+    session: Session,
+    body: Body,
+    trainers: Vec<Trainer>,
+    skipped: u64,
+}
+
+impl Play {
+    fn new(settings: &Settings) -> Self {
+        let ranks = settings.order.world.ranks_per_node;
+        let mut world = Self {
+            session: Session::new(settings.clone()),
+            body: Body::default(),
+            trainers: (0..ranks).map(Trainer::new).collect(),
+            skipped: 0,
+        };
+        for i in 0..world.trainers.len() {
+            let (holder, rank) = (world.trainers[i].holder, world.trainers[i].rank);
+            world.tell(Event::Attached { holder, rank });
+        }
+        world
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.session.handle(event);
+        while let Some(command) = self.session.poll_command() {
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Admit { holder, .. } => self.trainer(holder).is_admitted = true,
+            Command::Lease { holder, lease, offset, batch } => {
+                for entry in &batch.entries {
+                    let key = (batch.id.rank, offset.0 + entry.offset.0);
+                    match entry.len {
+                        Some(Bytes(0)) => {}
+                        Some(_) => assert_eq!(self.body.arenas.get(&key), Some(&entry.sample)),
+                        None => self.skipped += 1,
+                    }
+                }
+                let trainer = self.trainer(holder);
+                assert!(trainer.asked.remove(&batch.id), "invariant 1: leased unasked");
+                trainer.leases.push_back((lease, batch.id));
+            }
+            Command::Refuse { holder, batch, reason } => {
+                let trainer = self.trainer(holder);
+                assert!(trainer.asked.remove(&batch), "invariant 1: refused unasked");
+                trainer.refused.push((batch, reason));
+            }
+            Command::DropChunk { tier, chunk } => {
+                self.body.chunks.remove(&(tier, chunk));
+            }
+            Command::CloseArena { rank } => {
+                self.body.arenas.retain(|(other, _), _| *other != rank);
+            }
+            Command::Reject { .. } => panic!("no one is turned away"),
+            command => self.body.running.push(command),
+        }
+    }
+
+    fn trainer(&mut self, holder: HolderId) -> &mut Trainer {
+        self.trainers.iter_mut().find(|it| it.holder == holder).unwrap()
+    }
+
+    /// One step of the world, chosen by `pick`. Returns whether anything could happen.
+    fn step(&mut self, pick: usize, faults: usize) -> bool {
+        let which = pick % self.trainers.len();
+        let can_end = !self.body.running.is_empty();
+        match (pick >> 8) % 3 {
+            0 if self.take(which) => true,
+            1 if self.ask(which) => true,
+            _ if can_end => {
+                self.end_one(pick >> 16, faults);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn take(&mut self, which: usize) -> bool {
+        let trainer = &mut self.trainers[which];
+        let holder = trainer.holder;
+        let Some((lease, batch)) = trainer.leases.pop_front() else { return false };
+        trainer.got.push(batch);
+        self.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+        self.tell(Event::Released { holder, lease });
+        true
+    }
+
+    fn ask(&mut self, which: usize) -> bool {
+        let trainer = &mut self.trainers[which];
+        let (holder, outstanding) = (trainer.holder, trainer.asked.len() + trainer.leases.len());
+        let Some(batch) = trainer.next.filter(|_| trainer.is_admitted && outstanding < 3) else {
+            return false;
+        };
+        trainer.asked.insert(batch);
+        trainer.next = self.session.orders.spec().after(batch);
+        self.tell(Event::Requested { holder, batch });
+        true
+    }
+
+    fn end_one(&mut self, pick: usize, faults: usize) {
+        let command = self.body.running.swap_remove(pick % self.body.running.len());
+        let may_fail = !matches!(command, Command::OpenArena { .. });
+        let fails = may_fail && (pick >> 8) % 100 < faults;
+        let outcome = if fails { Err(Fault::Io) } else { Ok(()) };
+        self.body.end(&command, outcome);
+        self.tell(Event::Completed { op: op_of(&command), outcome });
+    }
+
+    /// Lets operations end until none is left; no trainer does anything.
+    fn drain(&mut self) {
+        while !self.body.running.is_empty() {
+            self.end_one(0, 0);
+        }
+    }
+
+    /// Plays until nothing can happen any more.
+    fn play(&mut self, picks: &[usize], faults: usize) {
+        let mut idle = 0;
+        for (i, pick) in picks.iter().cycle().enumerate() {
+            let mixed = (pick ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            idle = if self.step(mixed ^ (mixed >> 29), faults) { 0 } else { idle + 1 };
+            if idle > 100 {
+                return;
+            }
+        }
+    }
+
+    fn expected(&self, rank: u32) -> Vec<BatchId> {
+        let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
+        let spec = *self.session.orders.spec();
+        core::iter::successors(Some(first), |batch| spec.after(*batch)).collect()
+    }
+}
+
+fn any_policy() -> impl Strategy<Value = policy::Kind> {
+    prop::sample::select(&policy::Kind::ALL[..])
+}
+
+proptest! {
+    #[test]
+    fn every_rank_gets_every_batch_in_order_whatever_ends_first(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        samples in 1_u32..60,
+        ranks in 1_u32..4,
+    ) {
+        let settings = settings(policy, samples, ranks, OnError::Fail);
+        let mut world = Play::new(&settings);
+        world.play(&picks, 0);
+        for rank in 0..ranks {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+        let again = {
+            let mut world = Play::new(&settings);
+            world.play(&picks, 0);
+            world.session.progress().epochs.clone()
+        };
+        prop_assert_eq!(&again, &world.session.progress().epochs, "invariant 4");
+    }
+
+    #[test]
+    fn faults_cost_samples_but_never_a_batch(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        faults in 1_usize..40,
+        skip: bool,
+    ) {
+        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let settings = settings(policy, 50, 2, on_error);
+        let mut world = Play::new(&settings);
+        world.play(&picks, faults);
+        let spec = settings.order;
+        for rank in 0..2 {
+            let trainer = &world.trainers[rank as usize];
+            let mut answered: Vec<_> = trainer.refused.iter().map(|(batch, _)| *batch).collect();
+            answered.extend(&trainer.got);
+            answered.sort();
+            prop_assert_eq!(answered, world.expected(rank), "invariant 1");
+            if skip {
+                prop_assert!(trainer.refused.is_empty());
+            }
+            prop_assert!(spec.contains(trainer.got.first().copied().unwrap_or(world.expected(rank)[0])));
+        }
+        let progress = world.session.progress();
+        if skip {
+            prop_assert_eq!(progress.fault_count, world.skipped);
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_trainer_that_dies_leaves_nothing_staged_and_the_next_one_goes_on(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        dies_after in 0_usize..80,
+    ) {
+        let settings = settings(policy, 50, 1, OnError::Fail);
+        let mut world = Play::new(&settings);
+        for pick in picks.iter().cycle().take(dies_after) {
+            world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
+        }
+        let dead = core::mem::replace(&mut world.trainers[0], Trainer::new(0));
+        world.trainers[0].holder = HolderId(99);
+        world.tell(Event::Gone { holder: dead.holder });
+        world.drain();
+        let staging = &world.session.ranks[&Rank(0)];
+        prop_assert!(staging.wanted.is_empty());
+        // Who never came in leaves what was staged before anyone came.
+        let expected = if dead.is_admitted { Arena::Closed } else { Arena::Open };
+        prop_assert_eq!(staging.arena, expected);
+        prop_assert!(staging.staged.is_empty() || !dead.is_admitted);
+
+        world.trainers[0].next = dead.got.last().map_or(
+            world.trainers[0].next, |last| settings.order.after(*last),
+        );
+        world.tell(Event::Attached { holder: HolderId(99), rank: Rank(0) });
+        world.play(&picks, 0);
+        let mut got = dead.got.clone();
+        got.extend(&world.trainers[0].got);
+        prop_assert_eq!(got, world.expected(0));
+    }
+
+    #[test]
+    fn tiers_that_shrink_and_grow_under_way_lose_no_batch(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
+    ) {
+        let settings = settings(policy, 50, 2, OnError::Fail);
+        let mut world = Play::new(&settings);
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
+            }
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, 0);
+        for rank in 0..2 {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_holds_up_no_other() {
+    let mut world = Play::new(&settings(policy::Kind::Gap, 50, 2, OnError::Fail));
+    world.trainers[1].next = None;
+    world.play(&[1], 0);
+    assert_eq!(world.trainers[0].got, world.expected(0));
+    assert_eq!(world.session.ranks[&Rank(1)].staged.len(), 3, "rank 1 waits, staged ahead");
+}
+
+#[test]
+fn a_trainer_that_keeps_every_batch_is_refused_not_blocked() {
+    let mut world = Play::new(&settings(policy::Kind::None, 50, 1, OnError::Fail));
+    let holder = world.trainers[0].holder;
+    world.drain();
+    for batch in world.expected(0) {
+        world.trainers[0].asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+        world.drain();
+        while let Some((lease, _)) = world.trainers[0].leases.pop_front() {
+            world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+        }
+    }
+    let refused = &world.trainers[0].refused;
+    assert!(!refused.is_empty());
+    assert!(refused.iter().all(|(_, reason)| *reason == Refusal::NoRoom), "{refused:?}");
+    assert!(world.trainers[0].asked.is_empty());
+}
+
+#[test]
+fn a_batch_larger_than_the_arena_is_refused_with_both_sizes() {
+    let mut settings = settings(policy::Kind::Gap, 8, 1, OnError::Fail);
+    settings.sizes = (0..8).map(|_| Bytes(5000)).collect();
+    let mut world = Play::new(&settings);
+    let holder = world.trainers[0].holder;
+    let batch = world.expected(0)[0];
+    world.drain();
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    let reason = Refusal::TooLarge { needed: Bytes(20480), arena: Bytes(16384) };
+    assert_eq!(world.trainers[0].refused, [(batch, reason)]);
+}
+
+#[test]
+fn an_unpublished_epoch_is_refused_and_a_published_one_is_served() {
+    let mut settings = settings(policy::Kind::Gap, 8, 1, OnError::Fail);
+    settings.order.shuffle = Shuffle::Published;
+    let mut world = Play::new(&settings);
+    let holder = world.trainers[0].holder;
+    let batch = world.expected(0)[0];
+    world.drain();
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    assert_eq!(world.trainers[0].refused, [(batch, Refusal::NotPublished)]);
+    let samples: Vec<_> = [7, 3, 1, 0, 2].map(SampleId).to_vec();
+    world.tell(Event::Published { rank: Rank(0), epoch: Epoch(0), samples });
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    world.drain();
+    assert_eq!(world.trainers[0].leases.len(), 1);
+}

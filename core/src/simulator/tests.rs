@@ -1,0 +1,165 @@
+//! What the simulator says about caching, against what must hold for every cache.
+
+use alloc::{sync::Arc, vec, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    id::NodeId,
+    order::{Shuffle, Spec, World},
+    policy,
+    session::OnError,
+    tier::{Buffer, Kind},
+    units::BytesPerSecond,
+};
+
+const CHUNK: Bytes = Bytes::mib(1);
+
+/// Photographs as they come: 20 to 200 KiB.
+fn photographs(count: u32) -> Arc<[Bytes]> {
+    let size = |i: u64| 20_000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
+    (0..u64::from(count)).map(|i| Bytes(size(i))).collect()
+}
+
+fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) -> Settings {
+    Settings {
+        order: Spec {
+            samples,
+            shuffle: Shuffle::TorchDistributed,
+            seed: 42,
+            epochs: 3,
+            drop_last: false,
+            batch_size: 8,
+            world: World { nodes: 1, ranks_per_node: ranks },
+        },
+        node: NodeId(0),
+        sizes: photographs(samples),
+        tiers,
+        chunk: CHUNK,
+        policy,
+        staged_batches: 4,
+        arena: Bytes::mib(8),
+        on_error: OnError::Fail,
+    }
+}
+
+fn model(tiers: usize) -> Model {
+    let speed =
+        |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
+    Model {
+        cold: speed(1_000_000, 100_000_000),
+        tiers: vec![speed(350, 20_000_000_000); tiers],
+        step_time: Nanoseconds(5_000_000),
+    }
+}
+
+fn total(settings: &Settings) -> u64 {
+    settings.sizes.iter().map(|len| len.0).sum()
+}
+
+fn share(settings: &Settings, percent: u64) -> u32 {
+    u32::try_from(total(settings) * percent / 100 / CHUNK.0).unwrap()
+}
+
+fn with_half_cached(policy: policy::Kind) -> (Settings, Outcome) {
+    let mut settings = settings(policy, 500, 2, Vec::new());
+    settings.tiers = vec![
+        Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 40) },
+        Buffer { kind: Kind::Scratch, chunks_max: share(&settings, 10) },
+    ];
+    let outcome = simulate(&settings, &model(2));
+    (settings, outcome)
+}
+
+#[test]
+fn gap_reads_the_least_that_any_policy_can() {
+    let (settings, outcome) = with_half_cached(policy::Kind::Gap);
+    assert_eq!(outcome.epochs[0].read.cold.0, total(&settings));
+    for epoch in &outcome.epochs[1..] {
+        let (cold, minimal) = (epoch.read.cold.0, epoch.minimal_cold.0);
+        assert!(cold >= minimal, "fewer cold bytes than possible: {cold} < {minimal}");
+        assert!(cold * 100 <= minimal * 101, "{cold} is more than 1 % above {minimal}");
+    }
+}
+
+#[test]
+fn the_other_policies_read_more() {
+    let cold = |policy| {
+        let (_, outcome) = with_half_cached(policy);
+        outcome.epochs[1..].iter().map(|epoch| epoch.read.cold.0).sum::<u64>()
+    };
+    let gap = cold(policy::Kind::Gap);
+    assert!(gap < cold(policy::Kind::DeepMemory));
+    assert!(gap < cold(policy::Kind::Fifo));
+    assert!(cold(policy::Kind::Fifo) < cold(policy::Kind::None));
+}
+
+#[test]
+fn fifo_keeps_what_the_closed_form_says() {
+    // FIFO over a shuffled dataset, c = 0.5, two epochs: 9.7 % of all reads hit.
+    let mut settings = settings(policy::Kind::Fifo, 4000, 1, Vec::new());
+    settings.order.epochs = 2;
+    let chunks_max = share(&settings, 50);
+    settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max }];
+    let outcome = simulate(&settings, &model(1));
+    let hits: u64 = outcome.epochs.iter().map(|epoch| epoch.read.from_tier[0].0).sum();
+    let per_mille = hits * 1000 / (2 * total(&settings));
+    assert!((87..=107).contains(&per_mille), "{per_mille} per mille");
+}
+
+#[test]
+fn misses_of_gap_are_spread_over_the_epoch() {
+    let (settings, outcome) = with_half_cached(policy::Kind::Gap);
+    let epoch = &outcome.epochs[2];
+    // The trainer computes for 5 ms a step and half of its bytes are cold: reading never stops it
+    // for longer than a bunched epoch would, whose first half needs no reading at all.
+    let reading = model(2).cold.bandwidth.time_for(epoch.read.cold).0;
+    assert!(epoch.duration.0 < reading * 11 / 10, "{} ms", epoch.duration.0 / 1_000_000);
+    assert!(settings.arena.0 < epoch.read.cold.0, "staging alone cannot hide a bunch");
+}
+
+#[test]
+fn equal_inputs_give_equal_plans() {
+    let (_, once) = with_half_cached(policy::Kind::DeepMemory);
+    let (_, again) = with_half_cached(policy::Kind::DeepMemory);
+    assert_eq!(once, again);
+    let (_, other) = with_half_cached(policy::Kind::Fifo);
+    assert_ne!(once.digest, other.digest);
+}
+
+#[test]
+fn no_epoch_beats_its_lower_bound_by_more_than_was_staged_before_it() {
+    for policy in policy::Kind::ALL {
+        let (settings, outcome) = with_half_cached(policy);
+        let staged = model(2).cold.bandwidth.time_for(Bytes(2 * settings.arena.0));
+        for epoch in &outcome.epochs {
+            let head_start = if epoch.epoch.0 == 0 { 0 } else { staged.0 };
+            assert!(epoch.duration.0 + head_start >= epoch.lower_bound.0, "{policy}: {epoch:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_byte_is_read_once_per_use(
+        samples in 1_u32..120,
+        ranks in 1_u32..4,
+        chunks in prop::collection::vec(0_u32..6, 0..4),
+        policy in prop::sample::select(&policy::Kind::ALL[..]),
+        seed: u64,
+    ) {
+        let tiers: Vec<Buffer> =
+            chunks.iter().map(|chunks_max| Buffer { kind: Kind::CxlMemory, chunks_max: *chunks_max }).collect();
+        let mut settings = settings(policy, samples, ranks, tiers);
+        settings.order.seed = seed;
+        let outcome = simulate(&settings, &model(chunks.len()));
+        for epoch in &outcome.epochs {
+            let from_tiers: u64 = epoch.read.from_tier.iter().map(|bytes| bytes.0).sum();
+            prop_assert_eq!(epoch.read.cold.0 + from_tiers, epoch.read.demand.0);
+            prop_assert_eq!(epoch.read.samples, u64::from(settings.order.samples_per_rank() * ranks));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A data-parallel training: every rank waits for its batch, all compute one step, all go on.
+//!
+//! A rank keeps as many requests outstanding as its staging memory holds batches, as the Python client
+//! does. What the agent refuses counts as delivered at once: the client reads it past the agent.
+
+use alloc::{collections::BTreeMap, vec, vec::Vec};
+
+use super::{EpochOutcome, Model};
+use crate::{
+    id::{BatchId, Epoch, HolderId, LeaseId, Rank, Step},
+    order::Spec,
+    session::{Command, EpochProgress, Event, Settings},
+    units::{Bytes, Nanoseconds},
+};
+
+/// What the training does next.
+#[derive(Debug, Default)]
+pub(super) struct Reaction {
+    pub(super) events: Vec<Event>,
+    pub(super) step_ends_at: Option<Nanoseconds>,
+}
+
+/// One rank of the training.
+#[derive(Debug)]
+struct Seat {
+    rank: Rank,
+    holder: HolderId,
+    /// The batch to ask for next.
+    next: Option<BatchId>,
+    /// Handed over, by batch; `None` for a batch that was refused.
+    here: BTreeMap<BatchId, Option<LeaseId>>,
+    outstanding: u32,
+    is_admitted: bool,
+}
+
+/// All ranks of a node in lock-step.
+#[derive(Debug)]
+pub(super) struct Trainer {
+    order: Spec,
+    window: u32,
+    step_time: Nanoseconds,
+    seats: Vec<Seat>,
+    epoch: Epoch,
+    step: Step,
+    needed_at: Nanoseconds,
+    is_computing: bool,
+    stalls: Vec<Nanoseconds>,
+    ends: Vec<Nanoseconds>,
+}
+
+impl Trainer {
+    pub(super) fn new(settings: &Settings, step_time: Nanoseconds) -> Self {
+        let order = settings.order;
+        let seats = order.world.ranks_of(settings.node).map(|rank| Seat {
+            rank,
+            holder: HolderId(u64::from(rank.0)),
+            next: Some(BatchId { epoch: Epoch(0), step: Step(0), rank }),
+            here: BTreeMap::new(),
+            outstanding: 0,
+            is_admitted: false,
+        });
+        Self {
+            order,
+            window: settings.staged_batches.max(1),
+            step_time,
+            seats: seats.collect(),
+            epoch: Epoch(0),
+            step: Step(0),
+            needed_at: Nanoseconds(0),
+            is_computing: false,
+            stalls: vec![Nanoseconds(0); order.epochs as usize],
+            ends: Vec::new(),
+        }
+    }
+
+    pub(super) fn attach(&self) -> Vec<Event> {
+        let attach = |seat: &Seat| Event::Attached { holder: seat.holder, rank: seat.rank };
+        self.seats.iter().map(attach).collect()
+    }
+
+    /// Takes note of what the session hands over.
+    pub(super) fn handle(&mut self, command: &Command, now: Nanoseconds) -> Reaction {
+        let (order, window) = (self.order, self.window);
+        let events = match command {
+            Command::Admit { holder, .. } => {
+                let Some(seat) = self.seat(*holder) else { return Reaction::default() };
+                seat.is_admitted = true;
+                seat.ask(&order, window)
+            }
+            Command::Lease { holder, lease, batch, .. } => {
+                let Some(seat) = self.seat(*holder) else { return Reaction::default() };
+                seat.here.insert(batch.id, Some(*lease));
+                Vec::new()
+            }
+            Command::Refuse { holder, batch, .. } => {
+                let Some(seat) = self.seat(*holder) else { return Reaction::default() };
+                seat.here.insert(*batch, None);
+                Vec::new()
+            }
+            _ => return Reaction::default(),
+        };
+        let mut reaction = self.start_step(now);
+        reaction.events.splice(0..0, events);
+        reaction
+    }
+
+    /// Ends the step that all ranks computed, and asks for what comes next.
+    pub(super) fn end_step(&mut self, now: Nanoseconds) -> Reaction {
+        let (order, window, current) = (self.order, self.window, (self.epoch, self.step));
+        let mut events = Vec::new();
+        for seat in &mut self.seats {
+            let batch = BatchId { epoch: current.0, step: current.1, rank: seat.rank };
+            seat.outstanding -= 1;
+            if let Some(Some(lease)) = seat.here.remove(&batch) {
+                events.push(Event::Released { holder: seat.holder, lease });
+            }
+            events.extend(seat.ask(&order, window));
+        }
+        self.is_computing = false;
+        self.needed_at = now;
+        self.step.0 += 1;
+        if self.step.0 == order.steps_per_epoch() {
+            self.epoch.0 += 1;
+            self.step = Step(0);
+            self.ends.push(now);
+        }
+        let mut reaction = self.start_step(now);
+        reaction.events.splice(0..0, events);
+        reaction
+    }
+
+    pub(super) fn outcomes(
+        &self,
+        settings: &Settings,
+        model: &Model,
+        read: &[EpochProgress],
+    ) -> Vec<EpochOutcome> {
+        let capacity: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();
+        let capacity = capacity * settings.chunk.0;
+        let mut start = Nanoseconds(0);
+        let mut outcomes = Vec::new();
+        for (epoch, read) in (0..).zip(read) {
+            let end = self.ends.get(epoch as usize).copied().unwrap_or(start);
+            let cached = if epoch == 0 { 0 } else { capacity };
+            let minimal_cold = Bytes(read.demand.0.saturating_sub(cached));
+            let steps = self.order.steps_per_epoch();
+            let compute = u64::from(steps) * self.step_time.0;
+            let reading = model.cold.bandwidth.time_for(minimal_cold);
+            outcomes.push(EpochOutcome {
+                epoch: Epoch(epoch),
+                steps,
+                read: read.clone(),
+                stall: self.stalls[epoch as usize],
+                duration: Nanoseconds(end.0 - start.0),
+                lower_bound: Nanoseconds(compute).max(reading),
+                minimal_cold,
+            });
+            start = end;
+        }
+        outcomes
+    }
+
+    /// Starts to compute if every rank has its batch.
+    fn start_step(&mut self, now: Nanoseconds) -> Reaction {
+        let (epoch, step) = (self.epoch, self.step);
+        let has_batch =
+            |seat: &Seat| seat.here.contains_key(&BatchId { epoch, step, rank: seat.rank });
+        if self.is_computing || epoch.0 >= self.order.epochs || !self.seats.iter().all(has_batch) {
+            return Reaction::default();
+        }
+        self.is_computing = true;
+        let waited = Nanoseconds(now.0 - self.needed_at.0);
+        self.stalls[epoch.0 as usize].0 += waited.0;
+        let deliver = |seat: &Seat| {
+            let lease = seat.here[&BatchId { epoch, step, rank: seat.rank }]?;
+            Some(Event::Delivered { holder: seat.holder, lease, waited })
+        };
+        let events = self.seats.iter().filter_map(deliver).collect();
+        Reaction { events, step_ends_at: Some(Nanoseconds(now.0 + self.step_time.0)) }
+    }
+
+    fn seat(&mut self, holder: HolderId) -> Option<&mut Seat> {
+        self.seats.iter_mut().find(|seat| seat.holder == holder)
+    }
+}
+
+impl Seat {
+    fn ask(&mut self, order: &Spec, window: u32) -> Vec<Event> {
+        let mut events = Vec::new();
+        while self.is_admitted && self.outstanding < window {
+            let Some(batch) = self.next else { break };
+            events.push(Event::Requested { holder: self.holder, batch });
+            self.next = order.after(batch);
+            self.outstanding += 1;
+        }
+        events
+    }
+}
