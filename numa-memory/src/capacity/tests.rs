@@ -1,0 +1,120 @@
+//! A tree with one node of 1000 MiB, of which 600 are free, and a control group or none.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::placement::page_bytes;
+
+const NODE_MEMINFO: &str = "Node 3 MemTotal:  1024000 kB\nNode 3 MemFree:    614400 kB\n";
+const MEMINFO: &str = "MemTotal: 2048000 kB\nMemFree: 1000 kB\nMemAvailable:   1024000 kB\n";
+/// 153,600 free pages of 4 KiB, 10,240 of them below watermark or protection.
+const ZONEINFO: &str = "\
+Node 0, zone   Normal
+  pages free     1
+        high     1
+Node 3, zone    DMA32
+  pages free     100000
+        boost    0
+        high     1024
+        protection: (0, 0, 3072)
+      nr_free_pages 100000
+  pagesets
+    cpu: 0
+              count:    252
+              high:     1743
+Node 3, zone  Movable
+  pages free     53600
+        high     6144
+        protection: (0, 0, 0)
+";
+
+fn tree(files: &[(&str, &str)]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let always =
+        [("sys/devices/system/node/node3/meminfo", NODE_MEMINFO), ("proc/meminfo", MEMINFO)];
+    for (path, text) in always.iter().chain(files) {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
+fn allocatable_mib(root: &TempDir, locality: Locality) -> u64 {
+    allocatable_bytes(root.path(), locality).unwrap().0 >> 20
+}
+
+const NODE: Locality = Locality::Numa(NumaNode(3));
+
+#[test]
+fn a_node_gives_what_is_free_and_the_host_what_is_available() {
+    let root = tree(&[]);
+    assert_eq!(free_bytes(root.path(), Some(NumaNode(3))).unwrap(), Bytes::mib(600));
+    assert_eq!(free_bytes(root.path(), None).unwrap(), Bytes::mib(1000));
+}
+
+#[test]
+fn five_percent_of_all_memory_stay_free() {
+    let root = tree(&[]);
+    assert_eq!(allocatable_mib(&root, NODE), 600 - 50);
+    assert_eq!(allocatable_mib(&root, Locality::Anywhere), 1000 - 100);
+}
+
+#[test]
+fn watermarks_and_protection_stay_free() {
+    if page_bytes() == 4096 {
+        let root = tree(&[("proc/zoneinfo", ZONEINFO)]);
+        assert_eq!(allocatable_mib(&root, NODE), 600 - 40 - 50);
+    }
+}
+
+#[test]
+fn a_control_group_of_version_2_limits_its_members_and_theirs() {
+    let root = tree(&[
+        ("proc/self/cgroup", "0::/job/step\n"),
+        ("sys/fs/cgroup/job/memory.max", "314572800\n"),
+        ("sys/fs/cgroup/job/memory.current", "209715200\n"),
+        ("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 20971520\n"),
+        ("sys/fs/cgroup/job/step/memory.max", "max\n"),
+        ("sys/fs/cgroup/job/step/memory.current", "104857600\n"),
+    ]);
+    assert_eq!(allocatable_mib(&root, NODE), 300 - (200 - 20));
+}
+
+#[test]
+fn a_control_group_of_version_1_limits_too() {
+    let root = tree(&[
+        ("proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/slurm/job_7\n0::/\n"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("sys/fs/cgroup/memory/memory.usage_in_bytes", "209715200\n"),
+        ("sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes", "104857600\n"),
+        ("sys/fs/cgroup/memory/slurm/job_7/memory.usage_in_bytes", "41943040\n"),
+    ]);
+    assert_eq!(allocatable_mib(&root, Locality::Anywhere), 60);
+}
+
+#[test]
+fn claims_that_run_at_the_same_time_do_not_count_memory_twice() {
+    let root = tree(&[]);
+    let first = claim(root.path(), NODE, Bytes::mib(400)).unwrap();
+    let second = claim(root.path(), NODE, Bytes::mib(400)).unwrap_err();
+    let AllocateError::NoRoom { available, .. } = second else { panic!("{second}") };
+    assert_eq!(available.0 >> 20, 150);
+    drop(first);
+    assert!(claim(root.path(), NODE, Bytes::mib(400)).is_ok());
+}
+
+#[test]
+fn an_absent_node_is_named() {
+    let error = claim(tree(&[]).path(), Locality::Numa(NumaNode(4)), Bytes(1)).unwrap_err();
+    assert!(matches!(error, AllocateError::AbsentNode { node: NumaNode(4) }), "{error}");
+}
+
+#[test]
+fn a_tree_that_says_nothing_is_an_error() {
+    let root = tree(&[("sys/devices/system/node/node5/meminfo", "Node 5 MemTotal: many kB\n")]);
+    let error = claim(root.path(), Locality::Numa(NumaNode(5)), Bytes(1)).unwrap_err();
+    assert!(matches!(error, AllocateError::FreeMemoryUnreadable(_)), "{error}");
+}

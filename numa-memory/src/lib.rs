@@ -1,0 +1,34 @@
+//! Owns memory: mappings on the NUMA node that was asked for, sealed for other processes, with
+//! copies between them on threads pinned to CPUs.
+//!
+//! This is the only crate with unsafe Rust for memory. What it offers outside is safe: every access
+//! is checked against the bounds of its mapping, because offsets may come from another process, and
+//! no Rust slice ever covers memory that another process can write.
+//!
+//! Deliberately absent: any policy (what lies where is the core's business), anything asynchronous.
+
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("tierfeed needs 64-bit Linux: memfd, mbind and move_pages have no equal elsewhere");
+
+pub mod affinity;
+pub mod capacity;
+pub mod kernels;
+pub mod lanes;
+
+mod anonymous;
+mod error;
+mod mapping;
+mod placement;
+#[expect(unsafe_code, reason = "system calls that no crate wraps")]
+mod policy;
+mod region;
+mod view;
+
+pub use anonymous::Anonymous;
+pub use error::{AllocateError, Step};
+pub use mapping::{Mapping, PageCache, RangeError};
+pub use placement::{Placement, Policy};
+pub use region::{Pages, Region, Request};
+pub use view::{MapError, View};

@@ -1,0 +1,130 @@
+//! Moves bytes between files and mappings without a buffer between them.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use tierfeed_core::units::Bytes;
+
+use super::Mapping;
+
+/// What happens to the kernel's own copy of the bytes that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageCache {
+    /// It stays as long as the kernel likes.
+    Keep,
+    /// It is dropped after the read, where the kernel (6.14) and the file system can do that
+    /// (`RWF_DONTCACHE`); elsewhere as [`Self::Keep`].
+    Drop,
+}
+
+impl Mapping {
+    /// Reads `len` bytes of `file` here; returns fewer only at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// As `preadv2(2)`, or [`io::ErrorKind::InvalidInput`] if the range leaves the mapping. The
+    /// range may hold part of the bytes then.
+    pub fn read_from_file(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        file: BorrowedFd<'_>,
+        file_offset: Bytes,
+    ) -> io::Result<Bytes> {
+        self.read_from_file_with(offset, len, file, file_offset, PageCache::Keep)
+    }
+
+    /// As [`Self::read_from_file`], saying what becomes of the page cache.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_from_file`].
+    pub fn read_from_file_with(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        file: BorrowedFd<'_>,
+        file_offset: Bytes,
+        page_cache: PageCache,
+    ) -> io::Result<Bytes> {
+        let (to, count) = self.range(offset, len)?;
+        let mut flags = match page_cache {
+            PageCache::Keep => 0,
+            PageCache::Drop => libc::RWF_DONTCACHE,
+        };
+        let mut done = 0;
+        while done < count {
+            let part =
+                libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: count - done };
+            let position = file_position(file_offset, done)?;
+            // SAFETY:
+            // - `part` lives through the call; it names `count - done` bytes that `range` checked and
+            //   that stay mapped while `self` lives. The kernel writes nowhere else.
+            // - `file` is open: it is borrowed.
+            let read =
+                unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, position, flags) };
+            match usize::try_from(read) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => (),
+                    error if flags != 0 && is_unsupported_flag(&error) => flags = 0,
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(Bytes(done as u64))
+    }
+
+    /// Writes `len` bytes from here to `file`, all of them.
+    ///
+    /// # Errors
+    ///
+    /// As `pwrite(2)`, or [`io::ErrorKind::InvalidInput`] if the range leaves the mapping. The file
+    /// may hold part of the bytes then.
+    pub fn write_to_file(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        file: BorrowedFd<'_>,
+        file_offset: Bytes,
+    ) -> io::Result<()> {
+        let (from, count) = self.range(offset, len)?;
+        let mut done = 0;
+        while done < count {
+            let position = file_position(file_offset, done)?;
+            let start = from.wrapping_add(done).cast();
+            // SAFETY:
+            // - `start` is valid for reads of `count - done` bytes: `range` checked it, and `self` keeps
+            //   it mapped. The kernel only reads it.
+            // - `file` is open: it is borrowed.
+            let written = unsafe { libc::pwrite(file.as_raw_fd(), start, count - done, position) };
+            match usize::try_from(written) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => done += written,
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => (),
+                    error => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_position(file_offset: Bytes, done: usize) -> io::Result<libc::off_t> {
+    let position = file_offset.0.checked_add(done as u64);
+    position
+        .and_then(|position| libc::off_t::try_from(position).ok())
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Kernels and file systems without `RWF_DONTCACHE` answer `EOPNOTSUPP`, some older ones `EINVAL`.
+fn is_unsupported_flag(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
+}
+
+const _: () =
+    assert!(size_of::<libc::off_t>() == size_of::<u64>(), "files are addressed in 64 bits");

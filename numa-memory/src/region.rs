@@ -1,0 +1,259 @@
+//! Allocates memory that other processes can map: a sealed memfd on the node that was asked for.
+//!
+//! The order matters. Room is checked first, because a node without room either gets the process
+//! killed (strict policies) or fills other nodes silently (preferences, used here). The policy is set
+//! before the first touch, because it moves nothing. Every page is touched here, so that nobody waits
+//! for page faults later. The place is read back, because a preference is no promise. The seals come
+//! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
+
+use std::{
+    io,
+    ops::Deref,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::{
+    errno::Errno,
+    fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl},
+    sys::memfd::{MFdFlags, memfd_create},
+    unistd::ftruncate,
+};
+use tierfeed_core::{tier::Locality, units::Bytes};
+
+use crate::{
+    capacity,
+    error::{AllocateError, Step},
+    mapping::Mapping,
+    placement::{self, Placement, Policy},
+    policy::{self, Mode},
+};
+
+/// `MFD_NOEXEC_SEAL` of `linux/memfd.h`, Linux 6.3.
+const MFD_NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+
+/// Memory that this process owns and others may map through its descriptor.
+///
+/// It is given back when this value is dropped and nobody else maps it or holds the descriptor.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    fd: OwnedFd,
+    placement: Placement,
+}
+
+/// What memory is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// How much.
+    pub len: Bytes,
+    /// Where.
+    pub locality: Locality,
+    /// Shown in `/proc/<pid>/maps` behind `memfd:`; at most 249 bytes, none of them 0.
+    pub name: &'a str,
+    /// In which pages.
+    pub pages: Pages,
+}
+
+/// The size of the pages that back memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// The machine's smallest.
+    Small,
+    /// Transparent huge pages where the kernel grants them (for shared memory: where
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more), else small ones.
+    Huge,
+}
+
+impl Region {
+    /// Allocates, touches and seals memory, and reads back where it lies.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::NoRoom`] before anything is taken if it would not fit;
+    /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages came to lie on the node asked for.
+    /// Nothing stays allocated after an error.
+    pub fn allocate(request: &Request<'_>) -> Result<Self, AllocateError> {
+        Self::allocate_within(Path::new("/"), request)
+    }
+
+    /// As [`Self::allocate`], with the free memory that the tree at `sysroot` reports.
+    fn allocate_within(sysroot: &Path, request: &Request<'_>) -> Result<Self, AllocateError> {
+        let &Request { len, locality, name, pages } = request;
+        let _claim = capacity::claim(sysroot, locality, len)?;
+        let fd = create(name, len).map_err(failed(Step::Create, len))?;
+        let raw = MmapOptions::new()
+            .len(usize::try_from(len.0).map_err(|_| AllocateError::TooLarge { len })?)
+            .map_raw(&fd)
+            .map_err(failed(Step::Map, len))?;
+        advise_pages(&raw, pages);
+        let policy = set_policy(&raw, locality, len, Mode::Prefer)?;
+        reserve(&fd, len).map_err(failed(Step::Reserve, len))?;
+        let mapping = Mapping::new(raw);
+        populate(&mapping).map_err(failed(Step::Populate, len))?;
+        let placement = verify(mapping.raw(), locality, policy)?;
+        seal(&fd).map_err(failed(Step::Seal, len))?;
+        Ok(Self { mapping, fd, placement })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// The memfd, to send to a process that shall map it.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Deref for Region {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+fn failed(step: Step, len: Bytes) -> impl Fn(io::Error) -> AllocateError {
+    move |source| AllocateError::System { step, len, source }
+}
+
+fn create(name: &str, len: Bytes) -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+    let fd = match memfd_create(name, flags | MFD_NOEXEC_SEAL) {
+        // Linux before 6.3.
+        Err(Errno::EINVAL) => memfd_create(name, flags)?,
+        created => created?,
+    };
+    let len = libc::off_t::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?;
+    ftruncate(&fd, len)?;
+    Ok(fd)
+}
+
+/// Only advice: a kernel without transparent huge pages refuses it, and has small pages anyway.
+pub(crate) fn advise_pages(raw: &MmapRaw, pages: Pages) {
+    let advice = match pages {
+        Pages::Small => Advice::NoHugePage,
+        Pages::Huge => Advice::HugePage,
+    };
+    // Nothing to do about a refusal, see above.
+    let _ = raw.advise(advice);
+}
+
+/// Sets the policy, unless this process may set none.
+pub(crate) fn set_policy(
+    raw: &MmapRaw,
+    locality: Locality,
+    len: Bytes,
+    mode: Mode,
+) -> Result<Policy, AllocateError> {
+    let Locality::Numa(node) = locality else { return Ok(Policy::Applied) };
+    match policy::bind(raw, node, mode) {
+        Ok(()) => Ok(Policy::Applied),
+        Err(error) if policy::is_denied(&error) => Ok(Policy::Denied),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Err(AllocateError::AbsentNode { node })
+        }
+        Err(source) => Err(AllocateError::System { step: Step::Bind, len, source }),
+    }
+}
+
+fn reserve(fd: &OwnedFd, len: Bytes) -> io::Result<()> {
+    let len = libc::off_t::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?;
+    loop {
+        match fallocate(fd, FallocateFlags::empty(), 0, len) {
+            Err(Errno::EINTR) => (),
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+/// Touches every page, so that later accesses fault no more.
+pub(crate) fn populate(mapping: &Mapping) -> io::Result<()> {
+    loop {
+        match mapping.raw().advise(Advice::PopulateWrite) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            // Linux before 5.14.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                mapping.touch_every(placement::page_bytes());
+                return Ok(());
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+pub(crate) fn verify(
+    raw: &MmapRaw,
+    locality: Locality,
+    policy: Policy,
+) -> Result<Placement, AllocateError> {
+    match locality {
+        Locality::Anywhere => Ok(Placement::Anywhere),
+        Locality::Numa(node) => placement::judge(placement::find(raw, node), node, policy),
+    }
+}
+
+fn seal(fd: &OwnedFd) -> io::Result<()> {
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(fd, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[cfg(feature = "numa_tests")]
+mod tests {
+    //! These need a second node with less free memory than the others together.
+
+    use std::fs;
+
+    use tierfeed_core::id::NumaNode;
+
+    use super::*;
+
+    const FAR: Locality = Locality::Numa(NumaNode(2));
+
+    fn request(len: Bytes) -> Request<'static> {
+        Request { len, locality: FAR, name: "far", pages: Pages::Small }
+    }
+
+    fn free() -> u64 {
+        capacity::free_bytes(Path::new("/"), Some(NumaNode(2))).unwrap().0
+    }
+
+    /// One body, because both halves need the node for themselves.
+    #[test]
+    fn a_node_is_filled_to_its_reserve_and_never_beyond() {
+        let mut regions = Vec::new();
+        let refusal = loop {
+            match Region::allocate(&request(Bytes::mib(16))) {
+                Ok(region) => regions.push(region),
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, AllocateError::NoRoom { .. }), "{refusal}");
+        assert!(regions.len() > 16, "only {} regions fit", regions.len());
+        for region in &regions {
+            assert!(matches!(region.placement(), Placement::Verified { .. }));
+        }
+        let left = free();
+        assert!((16 << 20..96 << 20).contains(&left), "{left} bytes are left");
+        drop(regions);
+
+        // A tree that promises room which is not there, as when someone else takes it meanwhile.
+        let root = tempfile::tempdir().unwrap();
+        let node = root.path().join("sys/devices/system/node/node2");
+        fs::create_dir_all(&node).unwrap();
+        let meminfo = "Node 2 MemTotal: 99999999 kB\nNode 2 MemFree: 99999999 kB\n";
+        fs::write(node.join("meminfo"), meminfo).unwrap();
+        let before = free();
+        let spilled = Region::allocate_within(root.path(), &request(Bytes(before + (64 << 20))));
+        let error = spilled.unwrap_err();
+        assert!(matches!(error, AllocateError::Misplaced { .. }), "{error}");
+        assert!(free() + (8 << 20) > before, "the memory was given back");
+    }
+}
