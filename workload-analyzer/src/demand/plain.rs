@@ -1,0 +1,60 @@
+//! Quantities as JSON carries them: plain numbers, with the unit in the key.
+
+#![expect(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::ref_option,
+    reason = "serde calls these functions with references to fields"
+)]
+
+use serde::Serializer;
+use tierfeed_core::{
+    tier,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+pub(super) fn bytes<S: Serializer>(value: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(value.0)
+}
+
+pub(super) fn rate<S: Serializer>(
+    value: &BytesPerSecond,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(value.0)
+}
+
+pub(super) fn nanoseconds<S: Serializer>(
+    value: &Option<Nanoseconds>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        None => serializer.serialize_none(),
+        Some(value) => serializer.serialize_u64(value.0),
+    }
+}
+
+pub(super) fn seconds<S: Serializer>(
+    value: &Nanoseconds,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(in_seconds(*value))
+}
+
+pub(super) fn optional_seconds<S: Serializer>(
+    value: &Option<Nanoseconds>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        None => serializer.serialize_none(),
+        Some(value) => serializer.serialize_f64(in_seconds(*value)),
+    }
+}
+
+pub(super) fn kind<S: Serializer>(value: &tier::Kind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(value.name())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a nanosecond in 104 days does not show")]
+pub(super) fn in_seconds(value: Nanoseconds) -> f64 {
+    value.0 as f64 / 1e9
+}

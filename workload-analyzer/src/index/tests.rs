@@ -1,0 +1,320 @@
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn tree(files: &[(&str, usize)]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, len) in files {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, vec![b'x'; *len]).unwrap();
+    }
+    directory
+}
+
+fn images(source: &Path) -> Dataset {
+    let source = source.to_owned();
+    Dataset { source, format: Format::ImageFolder, speed: None, index: None }
+}
+
+fn records(source: &Path, bytes: u64) -> Dataset {
+    Dataset { format: Format::Raw { record_bytes: Bytes(bytes) }, ..images(source) }
+}
+
+fn build(dataset: &Dataset) -> Result<Index, IndexError> {
+    Index::build(dataset, &mut |_| ())
+}
+
+/// The message, with `directory` written as `D`.
+fn message(error: &IndexError, directory: &TempDir) -> String {
+    error.to_string().replace(directory.path().to_str().unwrap(), "D")
+}
+
+#[track_caller]
+fn check_refused(dataset: &Dataset, directory: &TempDir, expected: &str) {
+    assert_eq!(message(&build(dataset).unwrap_err(), directory), expected);
+}
+
+#[test]
+fn a_sample_has_a_size_a_label_an_extent_and_a_name() {
+    let directory = tree(&[("cat/a.jpg", 10), ("cat/sub/b.jpg", 0), ("dog/a.png", 30)]);
+    let index = build(&images(directory.path())).unwrap();
+    assert_eq!(index.len(), 3);
+    assert_eq!(index.sizes().collect::<Vec<_>>(), [Bytes(10), Bytes(0), Bytes(30)]);
+    assert_eq!(index.total(), Bytes(40));
+    let labels = [0, 1, 2].map(|sample| index.label(SampleId(sample)));
+    assert_eq!(labels, [Some(0), Some(0), Some(1)]);
+    assert_eq!(index.object_name(SampleId(1)), "cat/sub/b.jpg");
+    let path = directory.path().join("dog/a.png");
+    let object_mtime_ns = mtime_ns(&path.metadata().unwrap());
+    let expected = Extent { path, offset: 0, len: 30, object_size: 30, object_mtime_ns };
+    assert_eq!(index.extent(SampleId(2)), expected);
+}
+
+#[test]
+fn a_class_without_an_image_is_named() {
+    let directory = tree(&[("cat/a.jpg", 1), ("dog/a.txt", 1), ("eel/b/c.gif", 1)]);
+    let ends = "remove the directory or put a file there that ends in \
+                .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp";
+    let expected = format!("D: no image for the class `dog` and 1 other; {ends}");
+    check_refused(&images(directory.path()), &directory, &expected);
+}
+
+#[test]
+fn what_is_no_image_folder_is_refused() {
+    let directory = tree(&[("a.jpg", 1)]);
+    let has = "an image folder has one directory per class";
+    let source = images(directory.path());
+    check_refused(&source, &directory, &format!("D: no class directory; {has}"));
+    let source = images(&directory.path().join("a.jpg"));
+    check_refused(&source, &directory, &format!("D/a.jpg: not a directory; {has}"));
+    let source = images(&directory.path().join("b"));
+    let expected = "D/b: cannot be read: No such file or directory (os error 2)";
+    check_refused(&source, &directory, expected);
+}
+
+#[test]
+fn a_link_that_leads_back_up_is_refused_and_one_that_leads_aside_is_not() {
+    let directory = tree(&[("cat/a.jpg", 1), ("dog/sub/b.jpg", 1)]);
+    std::os::unix::fs::symlink("../cat", directory.path().join("dog/aside")).unwrap();
+    std::os::unix::fs::symlink("sub", directory.path().join("dog/twin")).unwrap();
+    assert_eq!(build(&images(directory.path())).unwrap().len(), 4);
+    std::os::unix::fs::symlink("..", directory.path().join("dog/sub/up")).unwrap();
+    let expected = "D/dog/sub/up: a symbolic link that leads back to D/dog; remove it";
+    check_refused(&images(directory.path()), &directory, expected);
+}
+
+#[test]
+fn an_image_that_is_no_file_is_named_and_other_such_things_are_passed_over() {
+    let directory = tree(&[("cat/a.jpg", 1)]);
+    std::os::unix::fs::symlink("gone", directory.path().join("cat/notes")).unwrap();
+    assert_eq!(build(&images(directory.path())).unwrap().len(), 1);
+    let link = directory.path().join("cat/b.jpg");
+    std::os::unix::fs::symlink("gone", &link).unwrap();
+    let expected = "D/cat/b.jpg: cannot be read: No such file or directory (os error 2)";
+    check_refused(&images(directory.path()), &directory, expected);
+    std::fs::remove_file(&link).unwrap();
+    let _socket = UnixListener::bind(&link).unwrap();
+    let expected = "D/cat/b.jpg: not a regular file; a sample must be one";
+    check_refused(&images(directory.path()), &directory, expected);
+}
+
+#[test]
+fn records_are_numbered_through_the_files_in_the_order_of_their_names() {
+    let files = [("data_2", 20), ("data_10", 30), (".hidden", 3), ("data_3", 0), ("data_9", 10)];
+    let directory = tree(&files);
+    let index = build(&records(directory.path(), 10)).unwrap();
+    let places = (0..index.len()).map(|sample| {
+        let extent = index.extent(SampleId(sample));
+        (extent.path.file_name().unwrap().to_str().unwrap().to_owned(), extent.offset, extent.len)
+    });
+    let expected = [
+        ("data_10", 0),
+        ("data_10", 10),
+        ("data_10", 20),
+        ("data_2", 0),
+        ("data_2", 10),
+        ("data_9", 0),
+    ];
+    assert!(places.eq(expected.map(|(name, offset)| (name.to_owned(), offset, 10))));
+    assert_eq!((index.total(), index.size(SampleId(5))), (Bytes(60), Bytes(10)));
+    assert_eq!(index.label(SampleId(0)), None);
+    assert_eq!(index.class_names(), [""; 0]);
+    assert_eq!(index.object_name(SampleId(4)), "data_2 at byte 10");
+}
+
+#[test]
+fn one_file_of_records_is_a_dataset() {
+    let directory = tree(&[("train.bin", 30)]);
+    let path = directory.path().join("train.bin");
+    let index = build(&records(&path, 10)).unwrap();
+    assert_eq!(index.extent(SampleId(2)).path, path);
+    assert_eq!((index.len(), index.extent(SampleId(2)).offset), (3, 20));
+    assert!(index.object_name(SampleId(2)).ends_with("/train.bin at byte 20"));
+}
+
+#[test]
+fn what_is_no_set_of_records_is_refused_with_the_numbers() {
+    let directory = tree(&[("a", 20), ("b", 25), ("c/d", 10), ("e/empty", 0)]);
+    let of = |name: &str| records(&directory.path().join(name), 10);
+    let expected = "D/b: 25 B long, which is 2 records of 10 B and 5 B more; \
+                    correct record_bytes or remove the file";
+    check_refused(&of("b"), &directory, expected);
+    let expected = "D/c: a directory; a raw dataset is one file or one directory of files";
+    check_refused(&of(""), &directory, expected);
+    check_refused(&of("e"), &directory, "D/e: no samples");
+}
+
+#[test]
+fn more_samples_than_ids_are_refused() {
+    let directory = tree(&[("a", 0)]);
+    let file = std::fs::File::create(directory.path().join("a")).unwrap();
+    file.set_len(1 << 32).unwrap();
+    let expected = "D: 4294967296 samples; at most 4294967295 can be numbered";
+    check_refused(&records(directory.path(), 1), &directory, expected);
+}
+
+#[test]
+fn many_files_are_measured_in_parallel_with_the_same_result() {
+    let names: Vec<String> = (0..5_000).map(|number| format!("c/{number:04}.jpg")).collect();
+    let files: Vec<_> =
+        names.iter().zip(0..).map(|(name, len)| (name.as_str(), len % 97)).collect();
+    let directory = tree(&files);
+    let mut seen = Vec::new();
+    let index = Index::build(&images(directory.path()), &mut |it| seen.push(it)).unwrap();
+    let sizes = files.iter().map(|(_, len)| Bytes(*len as u64));
+    assert!(index.sizes().eq(sizes));
+    let last = Progress { stage: Stage::Measuring, done: 5_000, total: Some(5_000) };
+    assert_eq!(seen.last(), Some(&last));
+    for name in ["c/4990.jpg", "c/1500.jpg", "c/3000.jpg"] {
+        std::fs::remove_file(directory.path().join(name)).unwrap();
+        std::os::unix::fs::symlink("gone", directory.path().join(name)).unwrap();
+    }
+    for _ in 0..20 {
+        let expected = "D/c/1500.jpg: cannot be read: No such file or directory (os error 2)";
+        check_refused(&images(directory.path()), &directory, expected);
+    }
+}
+
+#[test]
+fn a_saved_index_opens_as_it_was() {
+    let directory = tree(&[("cat/a.jpg", 10), ("cat/sub/b.jpg", 0), ("dog/a.png", 30)]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("train.index");
+    for dataset in [images(directory.path()), records(&directory.path().join("cat/a.jpg"), 5)] {
+        let index = build(&dataset).unwrap();
+        index.save(&path).unwrap();
+        assert_eq!(Index::open(&path).unwrap(), index);
+    }
+    let names = std::fs::read_dir(elsewhere.path()).unwrap().count();
+    assert_eq!(names, 1, "nothing but the index is left behind");
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o600, 0o600);
+}
+
+#[test]
+fn an_index_that_cannot_be_written_is_named() {
+    let directory = tree(&[("a", 10)]);
+    let index = build(&records(directory.path(), 10)).unwrap();
+    let path = directory.path().join("none/x.index");
+    let error = message(&index.save(&path).unwrap_err(), &directory);
+    assert!(error.starts_with("D/none/x.index: cannot be written: "), "{error}");
+}
+
+#[test]
+fn a_sample_takes_24_bytes_and_its_name() {
+    let names: Vec<String> = (0..100).map(|number| format!("c/{number:03}.jpg")).collect();
+    let files: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let (few, many) = (tree(&files[..1]), tree(&files));
+    let len = |directory: &TempDir| {
+        let path = directory.path().join("x.index");
+        build(&images(directory.path())).unwrap().save(&path).unwrap();
+        path.metadata().unwrap().len()
+    };
+    assert_eq!(len(&many) - len(&few), 99 * (24 + "000.jpg".len() as u64));
+}
+
+#[test]
+fn the_same_source_has_the_same_fingerprint_and_a_changed_one_has_not() {
+    let directory = tree(&[("cat/a.jpg", 10), ("dog/a.png", 30)]);
+    let before = build(&images(directory.path())).unwrap().fingerprint();
+    assert_eq!(build(&images(directory.path())).unwrap().fingerprint(), before);
+    std::fs::write(directory.path().join("dog/a.png"), [0; 31]).unwrap();
+    assert_ne!(build(&images(directory.path())).unwrap().fingerprint(), before);
+}
+
+/// Moves the time of a file or directory, as a later change would.
+fn age(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.set_modified(modified - std::time::Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn a_directory_that_changed_makes_the_index_stale() {
+    let directory = tree(&[("cat/a.jpg", 10), ("dog/sub/a.png", 30)]);
+    let dataset = images(directory.path());
+    for below in ["cat", "dog/sub"] {
+        let index = build(&dataset).unwrap();
+        index.check(&dataset).unwrap();
+        age(&directory.path().join(below));
+        let error = message(&index.check(&dataset).unwrap_err(), &directory);
+        let expected = "changed since it was indexed; build the index again";
+        assert_eq!(error, format!("D/{below}: {expected}"));
+    }
+    let directory = tree(&[("a", 20)]);
+    let index = build(&records(directory.path(), 10)).unwrap();
+    age(directory.path());
+    let error = message(&index.check(&records(directory.path(), 10)).unwrap_err(), &directory);
+    assert!(error.starts_with("D: changed"), "{error}");
+}
+
+/// An index that is kept in the root of an image folder changes the time of that root.
+#[test]
+fn the_root_of_an_image_folder_is_stale_if_and_only_if_its_classes_changed() {
+    let directory = tree(&[("cat/a.jpg", 10), ("dog/a.png", 30)]);
+    let dataset = images(directory.path());
+    let index = build(&dataset).unwrap();
+    age(directory.path());
+    index.save(&directory.path().join("train.index")).unwrap();
+    index.check(&dataset).unwrap();
+    assert_eq!(build(&dataset).unwrap().fingerprint(), index.fingerprint());
+    std::fs::create_dir(directory.path().join("eel")).unwrap();
+    let error = index.check(&dataset).unwrap_err();
+    assert!(matches!(error, IndexError::Stale { path } if path == directory.path()));
+    std::fs::remove_dir(directory.path().join("eel")).unwrap();
+    std::fs::rename(directory.path().join("cat"), directory.path().join("eel")).unwrap();
+    assert!(matches!(index.check(&dataset), Err(IndexError::Stale { .. })));
+}
+
+#[test]
+fn a_file_that_changed_in_place_is_found_by_verify() {
+    let directory = tree(&[("cat/a.jpg", 10), ("dog/a.png", 30)]);
+    let dataset = images(directory.path());
+    let file = directory.path().join("dog/a.png");
+    for change in [|file: &Path| age(file), |file: &Path| std::fs::write(file, [0; 31]).unwrap()] {
+        let index = build(&dataset).unwrap();
+        index.verify(&dataset, &mut |_| ()).unwrap();
+        change(&file);
+        index.check(&dataset).unwrap();
+        let error = index.verify(&dataset, &mut |_| ()).unwrap_err();
+        assert!(matches!(error, IndexError::Stale { path } if path == file));
+    }
+}
+
+#[test]
+fn a_single_file_that_changed_is_found_by_check() {
+    let directory = tree(&[("a", 20)]);
+    let file = directory.path().join("a");
+    let index = build(&records(&file, 10)).unwrap();
+    index.check(&records(&file, 10)).unwrap();
+    age(&file);
+    assert!(matches!(index.check(&records(&file, 10)), Err(IndexError::Stale { .. })));
+}
+
+#[test]
+fn the_index_of_another_dataset_is_refused() {
+    let directory = tree(&[("a", 20), ("b", 20)]);
+    let index = build(&records(&directory.path().join("a"), 10)).unwrap();
+    let error = index.check(&records(&directory.path().join("b"), 20)).unwrap_err();
+    let expected = "the index is that of D/a (raw, records of 10 B), \
+                    not of D/b (raw, records of 20 B); build it again";
+    assert_eq!(message(&error, &directory), expected);
+    let same_otherwise_named = records(&directory.path().join("./a/"), 10);
+    index.check(&same_otherwise_named).unwrap();
+}
+
+#[test]
+fn an_unreadable_directory_is_named() {
+    let directory = tree(&[("cat/a.jpg", 1), ("cat/sub/b.jpg", 1)]);
+    let closed = directory.path().join("cat/sub");
+    std::fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
+    // Root may read everything, so for root there is nothing to refuse.
+    if std::fs::read_dir(&closed).is_err() {
+        let expected = "D/cat/sub: cannot be read: Permission denied (os error 13)";
+        check_refused(&images(directory.path()), &directory, expected);
+    }
+    std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+}

@@ -1,0 +1,218 @@
+//! What to train on, in which order, and what tierfeed may use for it: a job file, checked.
+//!
+//! Every error names file, line, key and value, and says what would be right. A job that loads has
+//! typed units, no unset fields and, from [`Job::load`], absolute paths only.
+
+mod check;
+mod error;
+mod location;
+
+use std::{
+    fmt,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use tierfeed_core::{
+    id::NumaNode,
+    order::{Shuffle, Spec, SpecError, World},
+    policy,
+    tier::{self, Speed},
+    units::{Bytes, Nanoseconds},
+};
+
+pub use error::{JobError, Misfit, Reason};
+
+/// A larger text is not a job file.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A job, ready to be planned and run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Names the run directory: letters, digits, `-`, `_` and `.`, at most 64.
+    pub name: String,
+    /// Where the samples are.
+    pub dataset: Dataset,
+    /// How an epoch is permuted.
+    pub shuffle: Shuffle,
+    /// The seed of the permutation; 0 unless given.
+    pub seed: u64,
+    /// Passes over the dataset.
+    pub epochs: u32,
+    /// The sampler's `drop_last`; false unless given.
+    pub drop_last: bool,
+    /// Samples per rank and step.
+    pub batch_size: u32,
+    /// One node with one rank unless given.
+    pub world: World,
+    /// How long the trainer computes on one batch, or `None` if that is to be observed.
+    pub step_time: Option<Nanoseconds>,
+    /// `gap` unless given.
+    pub policy: policy::Kind,
+    /// The unit in which tiers grow and shrink; 512 MiB unless given.
+    pub chunk: Bytes,
+    /// Batches that are staged ahead of each rank; 4 unless given, at least 2.
+    pub prefetch_batches: u32,
+    /// `fail` unless given.
+    pub on_error: OnError,
+    /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are
+    /// staged there, and what staging leaves is cache.
+    ///
+    /// A file without `tiers` asks for 20 % of the free main memory and for nothing else.
+    pub tiers: Vec<TierRequest>,
+}
+
+/// Where the samples of a job are and how they are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dataset {
+    /// A directory, or for [`Format::Raw`] also a file.
+    pub source: PathBuf,
+    /// How samples lie in files.
+    pub format: Format,
+    /// The speed that the source shall appear to have, or `None` for its own.
+    pub speed: Option<Speed>,
+    /// Where the index is kept, or `None` where the caller's default is fine.
+    pub index: Option<PathBuf>,
+}
+
+/// How samples lie in files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One directory per class, one image file per sample, as torchvision's `ImageFolder`.
+    ImageFolder,
+    /// Files of records that all have the same size.
+    Raw {
+        /// The size of a record, at least 1.
+        record_bytes: Bytes,
+    },
+}
+
+impl Format {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ImageFolder => "image-folder",
+            Self::Raw { .. } => "raw",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ImageFolder => f.write_str(self.name()),
+            Self::Raw { record_bytes } => write!(f, "raw, records of {} B", record_bytes.0),
+        }
+    }
+}
+
+/// What happens when a sample cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The trainer gets an error that names the sample.
+    Fail,
+    /// The batch comes without the sample, and the report counts it.
+    Skip,
+}
+
+impl OnError {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Skip => "skip",
+        }
+    }
+}
+
+/// A tier that a job wants to use on every node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierRequest {
+    /// What it is.
+    pub kind: tier::Kind,
+    /// How much of it may be used.
+    pub budget: Budget,
+    /// For [`tier::Kind::CxlMemory`], the NUMA nodes to use; empty for those that were measured.
+    pub numa_nodes: Vec<NumaNode>,
+    /// For [`tier::Kind::Scratch`] and [`tier::Kind::Storage`], the directory.
+    pub path: Option<PathBuf>,
+    /// The speed that the tier shall appear to have, or `None` for its own.
+    pub speed: Option<Speed>,
+}
+
+/// How much of a tier may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Budget {
+    /// This much.
+    Size(Bytes),
+    /// This share of what is free there, 1 % to 90 %; it adapts as others take and give back.
+    Reserve(Percent),
+}
+
+/// A share in hundredths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Percent(pub u8);
+
+impl Percent {
+    /// This share of `whole`, rounded down.
+    #[must_use]
+    pub fn of(self, whole: Bytes) -> Bytes {
+        let share = u128::from(whole.0) * u128::from(self.0) / 100;
+        Bytes(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+}
+
+impl Job {
+    /// Reads a job file. Relative paths in it start at its own directory.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, is no YAML, or describes no job.
+    pub fn load(path: &Path) -> Result<Self, JobError> {
+        let unreadable = |source| JobError::Unreadable { file: path.to_owned(), source };
+        let mut text = String::new();
+        // Bounded by what is read, not by the length: a pipe or a device has none.
+        let mut file = File::open(path).map_err(unreadable)?.take(FILE_BYTES_MAX + 1);
+        file.read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(JobError::TooLarge { file: path.to_owned() });
+        }
+        let absolute = std::path::absolute(path).map_err(unreadable)?;
+        check::job(&text, path, absolute.parent().unwrap_or(path))
+    }
+
+    /// Reads the text of a job file. `file_name` stands in errors, and relative paths start at its
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no YAML or describes no job.
+    pub fn parse(text: &str, file_name: &Path) -> Result<Self, JobError> {
+        check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")))
+    }
+
+    /// The order in which the ranks of this job read a dataset of `samples`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such order: an empty dataset, more samples than the sampler is exact for, or
+    /// fewer than ranks with `drop_last`.
+    pub fn order(&self, samples: u32) -> Result<Spec, SpecError> {
+        let spec = Spec {
+            samples,
+            shuffle: self.shuffle,
+            seed: self.seed,
+            epochs: self.epochs,
+            drop_last: self.drop_last,
+            batch_size: self.batch_size,
+            world: self.world,
+        };
+        spec.validate().map(|()| spec)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Turns a job file as typed into a job, key by key, or says which key is wrong.
+//!
+//! The first wrong key ends the check. Defaults are here and nowhere else.
+
+mod dataset;
+mod tiers;
+mod value;
+
+use std::path::Path;
+
+use tierfeed_core::{
+    order::{Shuffle, World},
+    policy,
+    units::{Bytes, Nanoseconds},
+};
+
+use super::{Job, JobError, Misfit, OnError, Reason, location};
+use crate::job_file::{JobFile, OrderFile, Text, Whole, WorldFile};
+
+/// The unit of memory of DeepMemoryDL.
+const CHUNK: Bytes = Bytes::mib(512);
+const CHUNK_MIN: Bytes = Bytes(64 << 10);
+const CHUNK_MAX: Bytes = Bytes(1 << 40);
+const CHUNK_STEP: u64 = 4 << 10;
+
+const PREFETCH_BATCHES: u32 = 4;
+
+const NAME_LEN_MAX: usize = 64;
+const NODES_MAX: u32 = 65_536;
+const RANKS_PER_NODE_MAX: u32 = 1_024;
+const BATCH_SIZE_MAX: u32 = 1 << 20;
+const EPOCHS_MAX: u32 = 1_000_000;
+/// Two, or no batch could be filled while another is read.
+const PREFETCH_BATCHES_MIN: u32 = 2;
+const PREFETCH_BATCHES_MAX: u32 = 1_024;
+
+/// Reads `text`. Errors name `file`; relative paths start at `directory`.
+pub(super) fn job(text: &str, file: &Path, directory: &Path) -> Result<Job, JobError> {
+    Check { text, file, directory }.job()
+}
+
+/// What every check needs to find its place in the file.
+struct Check<'a> {
+    text: &'a str,
+    file: &'a Path,
+    directory: &'a Path,
+}
+
+impl Check<'_> {
+    fn job(&self) -> Result<Job, JobError> {
+        let typed = self.read()?;
+        let chunk = self.chunk(typed.chunk.as_ref())?;
+        let (shuffle, seed, epochs, drop_last) = self.order(&typed.order)?;
+        let step_time = match &typed.step_time {
+            None => None,
+            Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
+        };
+        let batches = typed.prefetch.as_ref().and_then(|prefetch| prefetch.batches);
+        let prefetch_range = PREFETCH_BATCHES_MIN..=PREFETCH_BATCHES_MAX;
+        Ok(Job {
+            name: self.name(&typed.name)?,
+            dataset: self.dataset(&typed.dataset)?,
+            shuffle,
+            seed,
+            epochs,
+            drop_last,
+            batch_size: self.whole(&["batch_size"], typed.batch_size, 1..=BATCH_SIZE_MAX)?,
+            world: self.world(&typed.world.unwrap_or_default())?,
+            step_time,
+            policy: self.policy(typed.policy.as_ref())?,
+            chunk,
+            prefetch_batches: match batches {
+                None => PREFETCH_BATCHES,
+                Some(count) => self.whole(&["prefetch", "batches"], count, prefetch_range)?,
+            },
+            on_error: self.on_error(typed.on_error.as_ref())?,
+            tiers: self.tiers(typed.tiers.as_ref(), chunk)?,
+        })
+    }
+
+    fn read(&self) -> Result<JobFile, JobError> {
+        location::refuse_repeated_keys(self.text)
+            .map_err(|source| self.malformed(".".to_owned(), source))?;
+        let yaml = serde_yaml::Deserializer::from_str(self.text);
+        serde_path_to_error::deserialize(yaml)
+            .map_err(|error| self.malformed(error.path().to_string(), error.into_inner()))
+    }
+
+    fn name(&self, name: &Text) -> Result<String, JobError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_name = (1..=NAME_LEN_MAX).contains(&name.0.len())
+            && !name.0.starts_with('.')
+            && name.0.chars().all(allowed);
+        if is_name {
+            Ok(name.0.clone())
+        } else {
+            Err(self.invalid(&["name"], &name.0, Reason::NotAName))
+        }
+    }
+
+    fn order(&self, order: &OrderFile) -> Result<(Shuffle, u64, u32, bool), JobError> {
+        let shuffles = [Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published];
+        let known = shuffles.into_iter().find(|shuffle| shuffle.name() == order.shuffle.0);
+        let reason = Reason::NotOneOf { allowed: "sequential, torch-distributed, published" };
+        let shuffle =
+            known.ok_or_else(|| self.invalid(&["order", "shuffle"], &order.shuffle.0, reason))?;
+        let seed = order.seed.map_or(0, |seed| seed.0);
+        let epochs = self.whole(&["order", "epochs"], order.epochs, 1..=EPOCHS_MAX)?;
+        Ok((shuffle, seed, epochs, order.drop_last.unwrap_or(false)))
+    }
+
+    fn world(&self, world: &WorldFile) -> Result<World, JobError> {
+        let nodes = world.nodes.unwrap_or(Whole(1));
+        let ranks_per_node = world.ranks_per_node.unwrap_or(Whole(1));
+        Ok(World {
+            nodes: self.whole(&["world", "nodes"], nodes, 1..=NODES_MAX)?,
+            ranks_per_node: self.whole(
+                &["world", "ranks_per_node"],
+                ranks_per_node,
+                1..=RANKS_PER_NODE_MAX,
+            )?,
+        })
+    }
+
+    fn policy(&self, typed: Option<&Text>) -> Result<policy::Kind, JobError> {
+        let Some(typed) = typed else { return Ok(policy::Kind::Gap) };
+        let reason = Reason::NotOneOf { allowed: "gap, deepmemory, fifo, none" };
+        typed.0.parse().map_err(|_| self.invalid(&["policy"], &typed.0, reason))
+    }
+
+    fn on_error(&self, typed: Option<&Text>) -> Result<OnError, JobError> {
+        let Some(typed) = typed else { return Ok(OnError::Fail) };
+        let known = [OnError::Fail, OnError::Skip].into_iter().find(|it| it.name() == typed.0);
+        let reason = Reason::NotOneOf { allowed: "fail, skip" };
+        known.ok_or_else(|| self.invalid(&["on_error"], &typed.0, reason))
+    }
+
+    fn chunk(&self, typed: Option<&Text>) -> Result<Bytes, JobError> {
+        let Some(typed) = typed else { return Ok(CHUNK) };
+        let chunk = self.quantity::<Bytes>(&["chunk"], typed, "512 MiB")?;
+        if chunk.0.is_multiple_of(CHUNK_STEP) && (CHUNK_MIN..=CHUNK_MAX).contains(&chunk) {
+            Ok(chunk)
+        } else {
+            Err(self.invalid(&["chunk"], &typed.0, Reason::NotAChunk))
+        }
+    }
+
+    fn invalid(&self, keys: &[&str], value: &str, reason: Reason) -> JobError {
+        JobError::Invalid {
+            file: self.file.to_owned(),
+            line: location::line_of(self.text, keys),
+            key: keys.join("."),
+            value: value.to_owned(),
+            reason,
+        }
+    }
+
+    fn misfit(&self, keys: &[&str], misfit: Misfit) -> JobError {
+        JobError::Misfit {
+            file: self.file.to_owned(),
+            line: location::line_of(self.text, keys),
+            key: keys.join("."),
+            misfit,
+        }
+    }
+
+    fn malformed(&self, key: String, source: serde_yaml::Error) -> JobError {
+        let line = source.location().map_or(1, |location| location.line());
+        JobError::Malformed { file: self.file.to_owned(), line, key, source }
+    }
+}

@@ -1,0 +1,104 @@
+//! Checks which tiers a job asks for, and how much of each.
+
+use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
+
+use super::Check;
+use crate::{
+    job::{Budget, JobError, Misfit, Percent, Reason, TierRequest},
+    job_file::{CxlMemoryFile, DirectoryFile, TierKeys, TiersFile, Whole},
+};
+
+/// The share of the free memory that DeepMemoryDL starts with.
+const RESERVE: Budget = Budget::Reserve(Percent(20));
+
+/// NUMA nodes that a kernel can have (`MAX_NUMNODES`).
+const NUMA_NODES_MAX: u32 = 1_024;
+
+impl Check<'_> {
+    pub(super) fn tiers(
+        &self,
+        typed: Option<&TiersFile>,
+        chunk: Bytes,
+    ) -> Result<Vec<TierRequest>, JobError> {
+        let Some(typed) = typed else { return Ok(vec![request(Kind::MainMemory, RESERVE)]) };
+        let Some(main) = &typed.main_memory else {
+            return Err(self.misfit(&["tiers"], Misfit::NoMainMemory));
+        };
+        let main = self.tier(Kind::MainMemory, main.keys())?;
+        let mut tiers = vec![main];
+        if let Some(cxl) = &typed.cxl_memory {
+            tiers.push(self.cxl_memory(cxl)?);
+        }
+        let directories = [(Kind::Scratch, &typed.scratch), (Kind::Storage, &typed.storage)];
+        for (kind, directory) in directories {
+            if let Some(directory) = directory {
+                tiers.push(self.directory_tier(kind, directory)?);
+            }
+        }
+        self.refuse_less_than_a_chunk(&tiers, chunk)?;
+        Ok(tiers)
+    }
+
+    fn cxl_memory(&self, typed: &CxlMemoryFile) -> Result<TierRequest, JobError> {
+        let kind = Kind::CxlMemory;
+        let tier = self.tier(kind, typed.keys())?;
+        let numa_nodes = match &typed.numa_nodes {
+            None => Vec::new(),
+            Some(nodes) => self.numa_nodes(&["tiers", kind.name(), "numa_nodes"], nodes)?,
+        };
+        Ok(TierRequest { numa_nodes, ..tier })
+    }
+
+    fn directory_tier(&self, kind: Kind, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
+        let tier = self.tier(kind, typed.keys())?;
+        let path = self.path(&["tiers", kind.name(), "path"], &typed.path)?;
+        Ok(TierRequest { path: Some(path), ..tier })
+    }
+
+    /// What every kind has.
+    fn tier(&self, kind: Kind, typed: TierKeys<'_>) -> Result<TierRequest, JobError> {
+        let keys = ["tiers", kind.name()];
+        let below = |key| [keys[0], keys[1], key];
+        let budget = match (typed.size, typed.reserve) {
+            (Some(size), None) => Budget::Size(self.quantity(&below("size"), size, "16 GiB")?),
+            (None, Some(share)) => Budget::Reserve(self.share(&below("reserve"), share)?),
+            (None, None) => return Err(self.misfit(&keys, Misfit::NoBudget)),
+            (Some(_), Some(_)) => return Err(self.misfit(&keys, Misfit::TwoBudgets)),
+        };
+        let speed = self.speed(&below("emulate"), typed.emulate)?;
+        Ok(TierRequest { speed, ..request(kind, budget) })
+    }
+
+    fn numa_nodes(&self, keys: &[&str], typed: &[Whole]) -> Result<Vec<NumaNode>, JobError> {
+        let mut nodes = Vec::new();
+        for node in typed {
+            let node = NumaNode(self.whole(keys, *node, 0..=NUMA_NODES_MAX - 1)?);
+            if nodes.contains(&node) {
+                return Err(self.invalid(keys, &node.0.to_string(), Reason::Repeated));
+            }
+            nodes.push(node);
+        }
+        if nodes.is_empty() { Err(self.misfit(keys, Misfit::NoNumaNodes)) } else { Ok(nodes) }
+    }
+
+    /// Main memory is left out: staging takes what it needs, even if no whole chunk is left.
+    fn refuse_less_than_a_chunk(
+        &self,
+        tiers: &[TierRequest],
+        chunk: Bytes,
+    ) -> Result<(), JobError> {
+        for tier in tiers.iter().filter(|tier| tier.kind != Kind::MainMemory) {
+            if let Budget::Size(size) = tier.budget
+                && size < chunk
+            {
+                let keys = ["tiers", tier.kind.name(), "size"];
+                return Err(self.invalid(&keys, &size.to_string(), Reason::BelowChunk { chunk }));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn request(kind: Kind, budget: Budget) -> TierRequest {
+    TierRequest { kind, budget, numa_nodes: Vec::new(), path: None, speed: None }
+}

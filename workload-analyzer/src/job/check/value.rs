@@ -1,0 +1,103 @@
+//! Checks single values: numbers in a range, quantities with their unit, shares, paths, speeds.
+
+use std::{ops::RangeInclusive, path::PathBuf, str::FromStr};
+
+use tierfeed_core::{
+    tier::Speed,
+    units::{self, Bytes, BytesPerSecond, Nanoseconds},
+};
+
+use super::Check;
+use crate::{
+    job::{JobError, Misfit, Percent, Reason},
+    job_file::{SpeedFile, Text, Whole},
+};
+
+/// The shares of a tier that leave something to others and still are worth having.
+const SHARES: RangeInclusive<u8> = 1..=90;
+
+impl Check<'_> {
+    pub(super) fn whole(
+        &self,
+        keys: &[&str],
+        typed: Whole,
+        allowed: RangeInclusive<u32>,
+    ) -> Result<u32, JobError> {
+        let value = u32::try_from(typed.0).ok().filter(|value| allowed.contains(value));
+        let reason =
+            Reason::OutOfRange { min: u64::from(*allowed.start()), max: u64::from(*allowed.end()) };
+        value.ok_or_else(|| self.invalid(keys, &typed.0.to_string(), reason))
+    }
+
+    /// A size, time or rate above zero.
+    pub(super) fn quantity<Q>(
+        &self,
+        keys: &[&str],
+        typed: &Text,
+        example: &'static str,
+    ) -> Result<Q, JobError>
+    where
+        Q: FromStr<Err = units::ParseError> + Default + PartialEq,
+    {
+        let quantity: Q = typed.0.parse().map_err(|problem| {
+            self.invalid(keys, &typed.0, Reason::NotAQuantity { problem, example })
+        })?;
+        if quantity == Q::default() {
+            return Err(self.invalid(keys, &typed.0, Reason::Zero { example }));
+        }
+        Ok(quantity)
+    }
+
+    /// A size without or with a unit: the key itself says bytes.
+    pub(super) fn record_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
+        let plain = typed.0.parse::<u64>().ok().map(Bytes);
+        let bytes = plain.or_else(|| typed.0.parse().ok()).filter(|bytes| bytes.0 > 0);
+        bytes.ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotARecordSize))
+    }
+
+    pub(super) fn share(&self, keys: &[&str], typed: &Text) -> Result<Percent, JobError> {
+        let number = typed.0.strip_suffix('%').map(str::trim_end);
+        let percent = number.and_then(|number| number.parse().ok());
+        percent
+            .filter(|percent| SHARES.contains(percent))
+            .map(Percent)
+            .ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotAShare))
+    }
+
+    pub(super) fn path(&self, keys: &[&str], typed: &Text) -> Result<PathBuf, JobError> {
+        if typed.0.is_empty() {
+            return Err(self.invalid(keys, &typed.0, Reason::EmptyPath));
+        }
+        Ok(self.directory.join(&typed.0))
+    }
+
+    /// What is left out is not emulated: no latency, or an unlimited rate.
+    pub(super) fn speed(
+        &self,
+        keys: &[&str],
+        typed: Option<&SpeedFile>,
+    ) -> Result<Option<Speed>, JobError> {
+        let Some(typed) = typed else { return Ok(None) };
+        let latency = match &typed.latency {
+            None => None,
+            Some(latency) => {
+                let keys = [keys, &["latency"]].concat();
+                Some(self.quantity::<Nanoseconds>(&keys, latency, "350 ns")?)
+            }
+        };
+        let bandwidth = match &typed.bandwidth {
+            None => None,
+            Some(bandwidth) => {
+                let keys = [keys, &["bandwidth"]].concat();
+                Some(self.quantity::<BytesPerSecond>(&keys, bandwidth, "20 GB/s")?)
+            }
+        };
+        if latency.is_none() && bandwidth.is_none() {
+            return Err(self.misfit(keys, Misfit::EmulatesNothing));
+        }
+        Ok(Some(Speed {
+            latency: latency.unwrap_or_default(),
+            bandwidth: bandwidth.unwrap_or_default(),
+        }))
+    }
+}

@@ -1,0 +1,179 @@
+//! What can be wrong with a job file, told so that the user can correct it without a manual.
+
+use std::{io, path::PathBuf};
+
+use tierfeed_core::units::{self, Bytes};
+
+/// Why a job file describes no job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The file cannot be opened or is not UTF-8.
+    #[error("{}: cannot be read: {source}", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is far too large for a job file.
+    #[error("{}: longer than {}; no job file is", .file.display(), Bytes(super::FILE_BYTES_MAX))]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+    },
+    /// No YAML, an unknown, missing or repeated key, or a value of another type.
+    #[error("{}:{line}: {}", .file.display(), phrase(.key, .source))]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The keys that lead to the place, or `.` for the whole file.
+        key: String,
+        /// What the parser said.
+        source: serde_yaml::Error,
+    },
+    /// A value that cannot be.
+    #[error("{}:{line}: {key} is `{value}`; {reason}", .file.display())]
+    Invalid {
+        /// The file.
+        file: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The keys that lead to the value.
+        key: String,
+        /// The value as typed.
+        value: String,
+        /// What would be right.
+        reason: Reason,
+    },
+    /// Keys that do not go together.
+    #[error("{}:{line}: {key} {misfit}", .file.display())]
+    Misfit {
+        /// The file.
+        file: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The keys that lead to the place.
+        key: String,
+        /// What does not go together.
+        misfit: Misfit,
+    },
+}
+
+/// Why a value cannot be, and what would be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Not one of a fixed set of words.
+    #[error("expected one of {allowed}")]
+    NotOneOf {
+        /// The words that may stand here.
+        allowed: &'static str,
+    },
+    /// A number outside its range.
+    #[error("it must be between {min} and {max}")]
+    OutOfRange {
+        /// The smallest that is allowed.
+        min: u64,
+        /// The largest that is allowed.
+        max: u64,
+    },
+    /// A size, time or rate that does not read as one.
+    #[error("{problem}, for example `{example}`")]
+    NotAQuantity {
+        /// What the parser said.
+        problem: units::ParseError,
+        /// One that would be right.
+        example: &'static str,
+    },
+    /// A size, time or rate of zero.
+    #[error("it must be above 0, for example `{example}`")]
+    Zero {
+        /// One that would be right.
+        example: &'static str,
+    },
+    /// A share that is none.
+    #[error("expected a whole percentage from 1 % to 90 %, for example `20 %`")]
+    NotAShare,
+    /// A record size that is none.
+    #[error("expected a whole number of bytes of at least 1, or a size such as `4 KiB`")]
+    NotARecordSize,
+    /// A chunk that memory cannot be cut into.
+    #[error(
+        "a chunk is a multiple of 4 KiB, at least 64 KiB and at most 1 TiB, for example `512 MiB`"
+    )]
+    NotAChunk,
+    /// Less than one chunk of a tier that only has whole chunks.
+    #[error("a tier has at least one chunk, which is {chunk} in this job")]
+    BelowChunk {
+        /// The chunk of the job.
+        chunk: Bytes,
+    },
+    /// A name that cannot name a directory.
+    #[error("expected 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front")]
+    NotAName,
+    /// An empty path.
+    #[error("expected a path, absolute or from the directory of the job file")]
+    EmptyPath,
+    /// An object store: designed, but not built.
+    #[error("{scheme} sources are not supported yet; use a path or `file:///…`")]
+    NotSupportedYet {
+        /// The scheme, as in `s3://`.
+        scheme: &'static str,
+    },
+    /// A scheme that nobody knows.
+    #[error("expected a path, or a URL that starts with file://, s3://, gs:// or az://")]
+    UnknownScheme,
+    /// A file URL with a host or a relative path.
+    #[error("a file URL has three slashes and an absolute path, for example `file:///data/train`")]
+    NotAFileUrl,
+    /// A NUMA node that is listed twice.
+    #[error("each NUMA node may be listed once")]
+    Repeated,
+}
+
+/// Which keys do not go together, and what would be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// Neither size nor reserve.
+    #[error("has no budget; give `size: 16 GiB` or `reserve: 20 %`")]
+    NoBudget,
+    /// Both size and reserve.
+    #[error("has both `size` and `reserve`; keep one of them")]
+    TwoBudgets,
+    /// Tiers without the one that batches are staged in.
+    #[error("has no `main-memory`, where batches are staged; give it a size or a reserve")]
+    NoMainMemory,
+    /// `raw` without a record size.
+    #[error("has `format: raw`, which needs `record_bytes`, the size of a record")]
+    NoRecordBytes,
+    /// A record size without `raw`.
+    #[error("is for `format: raw` only; remove it")]
+    RecordBytesUnused,
+    /// `emulate` without anything in it.
+    #[error("has neither `latency` nor `bandwidth`; give one of them, or remove it")]
+    EmulatesNothing,
+    /// A list of NUMA nodes without any.
+    #[error("is empty; list a NUMA node, or remove it to use what was measured")]
+    NoNumaNodes,
+}
+
+/// The parser's sentence without the position, which stands in front, and with the key once.
+///
+/// The parser names the mapping that an unknown key is in, and `key` ends in the unknown key itself.
+fn phrase(key: &str, source: &serde_yaml::Error) -> String {
+    let position = source.location().map_or_else(String::new, |location| {
+        format!(" at line {} column {}", location.line(), location.column())
+    });
+    let said = source.to_string().replacen(&position, "", 1);
+    if key == "." {
+        return said;
+    }
+    let parent = key.rsplit_once('.').map_or(key, |(parent, _)| parent);
+    let named = |keys: &str| said.strip_prefix(&format!("{keys}: "));
+    let said = named(key).or_else(|| named(parent)).unwrap_or(&said);
+    format!("{key}: {said}")
+}

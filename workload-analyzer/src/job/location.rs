@@ -1,0 +1,195 @@
+//! Finds the line of a key in a YAML text, and keys that stand in one mapping twice.
+//!
+//! The parser knows the position of every value but tells it only in errors. So a walk goes down the
+//! keys with the parser itself and fails on purpose where it arrives; whatever YAML allows (quoted
+//! keys, flow style, comments, anchors) is found without a second reader of YAML.
+
+use std::{collections::BTreeSet, fmt};
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// The line, from 1, of the value that `keys` lead to, or of its nearest parent that exists.
+pub(super) fn line_of(text: &str, keys: &[&str]) -> usize {
+    (0..=keys.len()).rev().find_map(|len| exact_line_of(text, &keys[..len])).unwrap_or(1)
+}
+
+/// Fails at the first key that its mapping already has.
+pub(super) fn refuse_repeated_keys(text: &str) -> Result<(), serde_yaml::Error> {
+    Walk { goal: None }.deserialize(serde_yaml::Deserializer::from_str(text))
+}
+
+fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
+    match (Walk { goal: Some(keys) }).deserialize(serde_yaml::Deserializer::from_str(text)) {
+        Err(error) if error.to_string().contains(ARRIVED) => Some(error.location()?.line()),
+        _ => None,
+    }
+}
+
+/// The text of the error that ends a successful search; no other error holds a control character.
+const ARRIVED: &str = "\u{1}arrived\u{1}";
+
+/// Visits everything below a value, or fails with [`ARRIVED`] once no key of `goal` is left.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    goal: Option<&'a [&'a str]>,
+}
+
+impl Walk<'_> {
+    fn enter<E: de::Error>(self) -> Result<(), E> {
+        if self.goal == Some(&[]) { Err(E::custom(ARRIVED)) } else { Ok(()) }
+    }
+
+    /// The walk for the value under `key`: without a goal if the goal lies elsewhere.
+    fn below(self, key: &str) -> Self {
+        let rest = self.goal.and_then(<[_]>::split_first);
+        Self { goal: rest.filter(|(first, _)| **first == key).map(|(_, rest)| rest) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping, a list or a single value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        self.enter()?;
+        let mut seen = BTreeSet::new();
+        while let Some(key) = map.next_key_seed(NewKey { seen: &seen })? {
+            map.next_value_seed(self.below(&key))?;
+            seen.insert(key);
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        self.enter()?;
+        while seq.next_element_seed(Walk { goal: None })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<(), E> {
+        self.enter()
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<(), E> {
+        self.enter()
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<(), E> {
+        self.enter()
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<(), E> {
+        self.enter()
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<(), E> {
+        self.enter()
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.enter()
+    }
+
+    /// An empty text.
+    fn visit_none<E: de::Error>(self) -> Result<(), E> {
+        self.enter()
+    }
+}
+
+/// Reads a key and fails inside it if it was seen, so that the error carries the key's own line.
+struct NewKey<'a> {
+    seen: &'a BTreeSet<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for NewKey<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NewKey<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<String, E> {
+        if self.seen.contains(key) {
+            return Err(E::custom(format_args!("the key `{key}` stands here twice; keep one")));
+        }
+        Ok(key.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# a comment: with a colon
+name: resnet50
+
+dataset:
+  \"source\": &here /data
+  emulate: { latency: 1 ms,
+             bandwidth: 1 GB/s }
+world: {
+  nodes: 1 }
+tiers:
+  scratch:
+    path: *here
+    size:
+      1 GiB
+";
+
+    #[track_caller]
+    fn check(keys: &[&str], line: usize) {
+        assert_eq!(line_of(TEXT, keys), line, "{keys:?}");
+    }
+
+    #[test]
+    fn every_style_of_yaml_is_found_at_its_line() {
+        check(&["name"], 2);
+        check(&["dataset", "source"], 5);
+        check(&["dataset", "emulate", "latency"], 6);
+        check(&["dataset", "emulate", "bandwidth"], 7);
+        check(&["world", "nodes"], 9);
+        check(&["tiers", "scratch", "size"], 14);
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_is_placed_at_its_parent() {
+        check(&["tiers", "scratch", "reserve"], 12);
+        check(&["world", "ranks_per_node"], 8);
+        check(&["nothing", "of", "this"], 2);
+    }
+
+    #[test]
+    fn a_text_that_is_no_mapping_has_one_line() {
+        assert_eq!(line_of("", &["name"]), 1);
+        assert_eq!(line_of("[1, 2", &["name"]), 1);
+        assert_eq!(line_of("{a: b", &["a"]), 1);
+    }
+
+    #[test]
+    fn a_repeated_key_is_refused_at_its_second_line() {
+        let error = refuse_repeated_keys("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n").unwrap_err();
+        assert_eq!(error.location().map(|location| location.line()), Some(5));
+        assert!(error.to_string().contains("`c` stands here twice"), "{error}");
+        assert!(refuse_repeated_keys("a: { c: 1 }\nb: { c: 1 }\n").is_ok());
+    }
+}

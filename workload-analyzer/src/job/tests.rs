@@ -1,0 +1,519 @@
+use std::{fmt::Write as _, fs};
+
+use proptest::prelude::*;
+use tierfeed_core::units::BytesPerSecond;
+
+use super::*;
+
+/// Every key there is, one to a line, so that a case can replace the line it is about.
+const FULL: &str = "\
+name: resnet50
+dataset:
+  source: file:///data/train
+  format: image-folder
+  emulate: { latency: 1 ms, bandwidth: 200 MB/s }
+  index: train.index
+order:
+  shuffle: torch-distributed
+  seed: 42
+  epochs: 90
+  drop_last: true
+batch_size: 256
+world:
+  nodes: 2
+  ranks_per_node: 8
+step_time: 120 ms
+policy: deepmemory
+chunk: 1 MiB
+prefetch: { batches: 6 }
+on_error: skip
+tiers:
+  main-memory: { size: 4 GiB }
+  cxl-memory:
+    numa_nodes: [2, 3]
+    reserve: 20 %
+    emulate: { latency: 350 ns, bandwidth: 20 GB/s }
+  scratch: { path: /mnt/scratch, size: 16 GiB }
+  storage:
+    path: cache
+    size: 200 GiB
+";
+
+const REQUIRED: &str = "\
+name: small
+dataset: { source: data, format: image-folder }
+order: { shuffle: sequential, epochs: 1 }
+batch_size: 8
+";
+
+fn parse(text: &str) -> Result<Job, JobError> {
+    Job::parse(text, Path::new("jobs/a.yaml"))
+}
+
+/// [`FULL`] with line `number` (from 1) replaced by `line`.
+fn full_with(number: usize, line: &str) -> String {
+    let mut text = String::new();
+    for (count, old) in (1..).zip(FULL.lines()) {
+        writeln!(text, "{}", if count == number { line } else { old }).unwrap();
+    }
+    text
+}
+
+#[track_caller]
+fn check_line(number: usize, line: &str, message: &str) {
+    let error = parse(&full_with(number, line)).unwrap_err();
+    assert_eq!(error.to_string(), format!("jobs/a.yaml:{message}"));
+}
+
+#[track_caller]
+fn check_text(text: &str, message: &str) {
+    assert_eq!(parse(text).unwrap_err().to_string(), format!("jobs/a.yaml:{message}"));
+}
+
+#[test]
+fn every_key_of_a_full_job_arrives() {
+    let job = parse(FULL).unwrap();
+    let emulated = |latency, bandwidth| {
+        Some(Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(bandwidth) })
+    };
+    let tier = |kind, budget| TierRequest {
+        kind,
+        budget,
+        numa_nodes: Vec::new(),
+        path: None,
+        speed: None,
+    };
+    let expected = Job {
+        name: "resnet50".to_owned(),
+        dataset: Dataset {
+            source: PathBuf::from("/data/train"),
+            format: Format::ImageFolder,
+            speed: emulated(1_000_000, 200_000_000),
+            index: Some(PathBuf::from("jobs/train.index")),
+        },
+        shuffle: Shuffle::TorchDistributed,
+        seed: 42,
+        epochs: 90,
+        drop_last: true,
+        batch_size: 256,
+        world: World { nodes: 2, ranks_per_node: 8 },
+        step_time: Some(Nanoseconds(120_000_000)),
+        policy: policy::Kind::DeepMemory,
+        chunk: Bytes::mib(1),
+        prefetch_batches: 6,
+        on_error: OnError::Skip,
+        tiers: vec![
+            tier(tier::Kind::MainMemory, Budget::Size(Bytes::mib(4 << 10))),
+            TierRequest {
+                numa_nodes: vec![NumaNode(2), NumaNode(3)],
+                speed: emulated(350, 20_000_000_000),
+                ..tier(tier::Kind::CxlMemory, Budget::Reserve(Percent(20)))
+            },
+            TierRequest {
+                path: Some(PathBuf::from("/mnt/scratch")),
+                ..tier(tier::Kind::Scratch, Budget::Size(Bytes::mib(16 << 10)))
+            },
+            TierRequest {
+                path: Some(PathBuf::from("jobs/cache")),
+                ..tier(tier::Kind::Storage, Budget::Size(Bytes::mib(200 << 10)))
+            },
+        ],
+    };
+    assert_eq!(job, expected);
+}
+
+#[test]
+fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
+    let expected = Job {
+        name: "small".to_owned(),
+        dataset: Dataset {
+            source: PathBuf::from("jobs/data"),
+            format: Format::ImageFolder,
+            speed: None,
+            index: None,
+        },
+        shuffle: Shuffle::Sequential,
+        seed: 0,
+        epochs: 1,
+        drop_last: false,
+        batch_size: 8,
+        world: World { nodes: 1, ranks_per_node: 1 },
+        step_time: None,
+        policy: policy::Kind::Gap,
+        chunk: Bytes::mib(512),
+        prefetch_batches: 4,
+        on_error: OnError::Fail,
+        tiers: vec![TierRequest {
+            kind: tier::Kind::MainMemory,
+            budget: Budget::Reserve(Percent(20)),
+            numa_nodes: Vec::new(),
+            path: None,
+            speed: None,
+        }],
+    };
+    assert_eq!(parse(REQUIRED).unwrap(), expected);
+}
+
+#[test]
+fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
+    check_line(
+        1,
+        "name: a/b",
+        "1: name is `a/b`; expected 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front",
+    );
+    check_line(
+        4,
+        "  format: tfrecord",
+        "4: dataset.format is `tfrecord`; expected one of image-folder, raw",
+    );
+    check_line(
+        8,
+        "  shuffle: random",
+        "8: order.shuffle is `random`; expected one of sequential, torch-distributed, published",
+    );
+    check_line(10, "  epochs: 0", "10: order.epochs is `0`; it must be between 1 and 1000000");
+    check_line(12, "batch_size: 0", "12: batch_size is `0`; it must be between 1 and 1048576");
+    check_line(
+        12,
+        "batch_size: 99999999999",
+        "12: batch_size is `99999999999`; it must be between 1 and 1048576",
+    );
+    check_line(14, "  nodes: 0", "14: world.nodes is `0`; it must be between 1 and 65536");
+    check_line(
+        15,
+        "  ranks_per_node: 0",
+        "15: world.ranks_per_node is `0`; it must be between 1 and 1024",
+    );
+    check_line(
+        17,
+        "policy: lru",
+        "17: policy is `lru`; expected one of gap, deepmemory, fifo, none",
+    );
+    check_line(
+        19,
+        "prefetch: { batches: 1 }",
+        "19: prefetch.batches is `1`; it must be between 2 and 1024",
+    );
+    check_line(20, "on_error: retry", "20: on_error is `retry`; expected one of fail, skip");
+    check_line(
+        24,
+        "    numa_nodes: [2, 1024]",
+        "24: tiers.cxl-memory.numa_nodes is `1024`; it must be between 0 and 1023",
+    );
+    check_line(
+        24,
+        "    numa_nodes: [2, 2]",
+        "24: tiers.cxl-memory.numa_nodes is `2`; each NUMA node may be listed once",
+    );
+    check_line(
+        29,
+        "    path: ''",
+        "29: tiers.storage.path is ``; expected a path, absolute or from the directory of the job file",
+    );
+}
+
+#[test]
+fn a_quantity_without_its_unit_is_refused() {
+    let units = "expected one of the units";
+    check_line(
+        16,
+        "step_time: 120",
+        &format!("16: step_time is `120`; {units} ns, us, ms, s, min, for example `120 ms`"),
+    );
+    check_line(
+        16,
+        "step_time: soon",
+        "16: step_time is `soon`; expected a number with a unit, for example `120 ms`",
+    );
+    check_line(
+        16,
+        "step_time: 0 s",
+        "16: step_time is `0 s`; it must be above 0, for example `120 ms`",
+    );
+    check_line(
+        18,
+        "chunk: 512",
+        &format!(
+            "18: chunk is `512`; {units} B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, for example `512 MiB`"
+        ),
+    );
+    for chunk in ["65 kB", "32 KiB", "2 TiB", "1000001 B"] {
+        check_line(
+            18,
+            &format!("chunk: {chunk}"),
+            &format!(
+                "18: chunk is `{chunk}`; a chunk is a multiple of 4 KiB, at least 64 KiB and at most 1 TiB, for example `512 MiB`"
+            ),
+        );
+    }
+    check_line(
+        5,
+        "  emulate: { latency: 1 MiB }",
+        &format!(
+            "5: dataset.emulate.latency is `1 MiB`; {units} ns, us, ms, s, min, for example `350 ns`"
+        ),
+    );
+    check_line(
+        5,
+        "  emulate: { bandwidth: 0 B/s }",
+        "5: dataset.emulate.bandwidth is `0 B/s`; it must be above 0, for example `20 GB/s`",
+    );
+    for share in ["20", "0 %", "91 %", "12.5 %", "-3 %", "%"] {
+        check_line(
+            25,
+            &format!("    reserve: '{share}'"),
+            &format!(
+                "25: tiers.cxl-memory.reserve is `{share}`; expected a whole percentage from 1 % to 90 %, for example `20 %`"
+            ),
+        );
+    }
+    check_line(
+        30,
+        "    size: 0.5 MiB",
+        "30: tiers.storage.size is `512 KiB`; a tier has at least one chunk, which is 1 MiB in this job",
+    );
+}
+
+#[test]
+fn a_source_is_a_path_or_a_url_that_can_be_read() {
+    for (source, path) in [
+        ("file:///data/a%20b", "/data/a%20b"),
+        ("/data", "/data"),
+        ("../data", "jobs/../data"),
+        ("s3", "jobs/s3"),
+    ] {
+        let job = parse(&full_with(3, &format!("  source: {source}"))).unwrap();
+        assert_eq!(job.dataset.source, Path::new(path));
+    }
+    for scheme in ["s3://", "gs://", "az://"] {
+        check_line(
+            3,
+            &format!("  source: {scheme}bucket/train"),
+            &format!(
+                "3: dataset.source is `{scheme}bucket/train`; {scheme} sources are not supported yet; use a path or `file:///…`"
+            ),
+        );
+    }
+    check_line(
+        3,
+        "  source: http://a/b",
+        "3: dataset.source is `http://a/b`; expected a path, or a URL that starts with file://, s3://, gs:// or az://",
+    );
+    check_line(
+        3,
+        "  source: file://data",
+        "3: dataset.source is `file://data`; a file URL has three slashes and an absolute path, for example `file:///data/train`",
+    );
+    check_line(
+        3,
+        "  source: ''",
+        "3: dataset.source is ``; expected a path, absolute or from the directory of the job file",
+    );
+}
+
+#[test]
+fn keys_that_do_not_go_together_are_refused() {
+    check_line(30, "", "29: tiers.storage has no budget; give `size: 16 GiB` or `reserve: 20 %`");
+    check_line(
+        25,
+        "    reserve: 20 %\n    size: 1 GiB",
+        "24: tiers.cxl-memory has both `size` and `reserve`; keep one of them",
+    );
+    check_line(
+        22,
+        "",
+        "23: tiers has no `main-memory`, where batches are staged; give it a size or a reserve",
+    );
+    check_line(
+        24,
+        "    numa_nodes: []",
+        "24: tiers.cxl-memory.numa_nodes is empty; list a NUMA node, or remove it to use what was measured",
+    );
+    check_line(
+        26,
+        "    emulate: {}",
+        "26: tiers.cxl-memory.emulate has neither `latency` nor `bandwidth`; give one of them, or remove it",
+    );
+    check_line(
+        4,
+        "  format: raw",
+        "3: dataset has `format: raw`, which needs `record_bytes`, the size of a record",
+    );
+    check_line(
+        6,
+        "  record_bytes: 3072",
+        "6: dataset.record_bytes is for `format: raw` only; remove it",
+    );
+}
+
+#[test]
+fn records_are_given_in_bytes_or_with_a_unit() {
+    let with =
+        |bytes: &str| parse(&full_with(4, &format!("  format: raw\n  record_bytes: {bytes}")));
+    for (typed, bytes) in [("3073", 3073), ("4 KiB", 4096)] {
+        assert_eq!(with(typed).unwrap().dataset.format, Format::Raw { record_bytes: Bytes(bytes) });
+    }
+    for typed in ["0", "-1", "4 KB", "0 B", "1.5"] {
+        let message = format!(
+            "jobs/a.yaml:5: dataset.record_bytes is `{typed}`; expected a whole number of bytes of at least 1, or a size such as `4 KiB`"
+        );
+        assert_eq!(with(typed).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn a_key_that_does_not_exist_is_named_with_those_that_do() {
+    check_line(
+        9,
+        "  sed: 42",
+        "9: order.sed: unknown field `sed`, expected one of `shuffle`, `seed`, `epochs`, `drop_last`",
+    );
+    check_line(
+        14,
+        "  node: 1",
+        "14: world.node: unknown field `node`, expected `nodes` or `ranks_per_node`",
+    );
+    check_line(
+        28,
+        "  tape:",
+        "28: tiers.tape: unknown field `tape`, expected one of `main-memory`, `cxl-memory`, `scratch`, `storage`",
+    );
+    check_line(
+        27,
+        "  scratch: { pth: /a }",
+        "27: tiers.scratch.pth: unknown field `pth`, expected one of `path`, `size`, `reserve`, `emulate`",
+    );
+}
+
+#[test]
+fn a_value_of_another_type_is_named_with_what_would_be_right() {
+    let whole = "expected a whole number, not negative, without a unit";
+    check_line(
+        14,
+        "  nodes: two",
+        &format!("14: world.nodes: invalid type: string \"two\", {whole}"),
+    );
+    check_line(
+        14,
+        "  nodes: -2",
+        &format!("14: world.nodes: invalid value: integer `-2`, {whole}"),
+    );
+    check_line(
+        14,
+        "  nodes: 1.5",
+        &format!("14: world.nodes: invalid type: floating point `1.5`, {whole}"),
+    );
+    check_line(
+        11,
+        "  drop_last: yes",
+        "11: order.drop_last: invalid type: string \"yes\", expected a boolean",
+    );
+    check_line(1, "name: [a]", "1: name: invalid type: sequence, expected a single value");
+    check_line(
+        22,
+        "  main-memory: 4 GiB",
+        "22: tiers.main-memory: invalid type: string \"4 GiB\", expected a mapping such as `{ size: 16 GiB }`",
+    );
+}
+
+#[test]
+fn a_key_that_is_missing_is_named() {
+    check_line(12, "", "1: missing field `batch_size`");
+    check_line(10, "", "8: order: missing field `epochs`");
+    check_line(29, "", "30: tiers.storage: missing field `path`");
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_where_it_stands_again() {
+    check_line(16, "batch_size: 1", "16: the key `batch_size` stands here twice; keep one");
+    check_line(15, "  nodes: 3", "15: world: the key `nodes` stands here twice; keep one");
+}
+
+#[test]
+fn a_text_that_is_no_yaml_is_refused() {
+    check_text("", "1: missing field `name`");
+    check_text("# nothing\n", "2: missing field `name`");
+    check_text(
+        "name: [a",
+        "2: did not find expected ',' or ']', while parsing a flow sequence at line 1 column 7",
+    );
+    check_text(
+        "just words",
+        "1: invalid type: string \"just words\", expected a mapping with the keys of a job",
+    );
+    check_text(
+        "name: a\n---\nname: b\n",
+        "1: deserializing from YAML containing more than one document is not supported",
+    );
+}
+
+#[test]
+fn a_text_that_grows_without_end_is_refused() {
+    let mut text = "l0: &l0 [a, a]\n".to_owned();
+    for level in 1..40 {
+        writeln!(text, "l{level}: &l{level} [*l{0}, *l{0}]", level - 1).unwrap();
+    }
+    assert!(matches!(parse(&text), Err(JobError::Malformed { .. })));
+    let nested = "[".repeat(100_000);
+    assert!(matches!(parse(&nested), Err(JobError::Malformed { .. })));
+}
+
+#[test]
+fn an_unreadable_file_is_named() {
+    let error = Job::load(Path::new("/nowhere/a.yaml")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/nowhere/a.yaml: cannot be read: No such file or directory (os error 2)"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.yaml");
+    fs::write(&path, [b'a', b':', 0xFF]).unwrap();
+    assert!(matches!(Job::load(&path), Err(JobError::Unreadable { .. })));
+    fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
+    assert!(matches!(Job::load(&path), Err(JobError::TooLarge { .. })));
+    assert!(matches!(Job::load(Path::new("/dev/zero")), Err(JobError::TooLarge { .. })));
+}
+
+#[test]
+fn a_loaded_job_has_absolute_paths_from_the_directory_of_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.yaml");
+    fs::write(&path, REQUIRED).unwrap();
+    assert_eq!(Job::load(&path).unwrap().dataset.source, directory.path().join("data"));
+}
+
+#[test]
+fn a_job_gives_the_order_that_its_keys_describe() {
+    let order = parse(FULL).unwrap().order(1_281_167).unwrap();
+    assert_eq!((order.samples, order.seed, order.epochs), (1_281_167, 42, 90));
+    assert_eq!((order.shuffle, order.drop_last), (Shuffle::TorchDistributed, true));
+    assert_eq!((order.batch_size, order.world.ranks()), (256, 16));
+    assert_eq!(
+        parse(FULL).unwrap().order(15),
+        Err(SpecError::NothingLeft { samples: 15, ranks: 16 })
+    );
+}
+
+#[test]
+fn a_share_is_rounded_down() {
+    assert_eq!(Percent(20).of(Bytes(99)), Bytes(19));
+    assert_eq!(Percent(90).of(Bytes(u64::MAX)), Bytes(16_602_069_666_338_596_453));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_without_a_panic(text in any::<String>()) {
+        drop(parse(&text));
+    }
+
+    /// Text that is almost a job reaches further into the checks than noise does.
+    #[test]
+    fn any_change_to_a_job_is_read_without_a_panic(
+        line in 1_usize..31,
+        text in "[ ]{0,4}(name|tiers|size|emulate|path)?: ?[\\[\\]{}&*!|>%#,'\"a-z0-9 .:-]{0,20}",
+    ) {
+        if let Err(error) = parse(&full_with(line, &text)) {
+            prop_assert!(error.to_string().starts_with("jobs/a.yaml:"));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Reads what a job is made of: its file, its dataset, and the demand that follows from both.
+//!
+//! [`Job`] is a job file, checked key by key; [`Index`] says where every sample of a dataset lies;
+//! [`demand`] says how many bytes a second the trainers will ask for and whether the tiers of a node
+//! can give them.
+//!
+//! Deliberately absent: reading the samples themselves (the prefetcher does it), and deciding what
+//! is kept where (the core does it).
+
+#![forbid(unsafe_code)]
+
+pub mod demand;
+pub mod index;
+pub mod job;
+mod job_file;
+
+pub use index::{Extent, Index};
+pub use job::{Dataset, Job};
