@@ -1,0 +1,32 @@
+//! Reads the memory tiers that the kernel made, for comparison with the measured ones.
+//!
+//! They are often wrong: without HMAT every node lands in `memory_tier4`, and they cannot be changed
+//! at run time. The code of the kernel names the file `nodelist`, its documentation `nodes`.
+
+use serde::{Deserialize, Serialize};
+
+use super::number_list;
+use crate::sysroot::{Sysroot, numbered_entries, optional};
+
+/// One tier as the kernel sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelTier {
+    /// The number in `memory_tier<N>`, smaller is faster; ordinary DRAM is 4.
+    pub number: u32,
+    /// The nodes in it.
+    pub nodes: Vec<u32>,
+}
+
+/// All tiers of the kernel, fastest first; none on kernels before 6.1.
+pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Vec<KernelTier> {
+    let root = sysroot.join("sys/devices/virtual/memory_tiering");
+    numbered_entries(&root, "memory_tier")
+        .into_iter()
+        .filter_map(|number| {
+            let tier = root.join(format!("memory_tier{number}"));
+            let nodes =
+                optional(&tier.join("nodelist")).or_else(|| optional(&tier.join("nodes")))?;
+            Some(KernelTier { number, nodes: number_list::parse(&nodes)? })
+        })
+        .collect()
+}

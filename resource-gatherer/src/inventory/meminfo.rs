@@ -1,0 +1,72 @@
+//! Reads `/proc/meminfo` and its copy in every NUMA node.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sysroot::{ReadError, Sysroot, malformed, optional};
+
+/// The memory of the whole host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// What the kernel manages.
+    pub total_bytes: u64,
+    /// What no one uses, page cache not counted as free (`MemFree`).
+    pub free_bytes: u64,
+    /// What a new program could take without swapping (`MemAvailable`).
+    pub available_bytes: u64,
+}
+
+/// The memory of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct NodeMemory {
+    pub(crate) total_bytes: u64,
+    pub(crate) free_bytes: u64,
+}
+
+/// The memory of the host.
+pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Memory, ReadError> {
+    let text = sysroot.require("proc/meminfo")?;
+    let value = |key| bytes_of(&text, key);
+    let (Some(total_bytes), Some(free_bytes)) = (value("MemTotal:"), value("MemFree:")) else {
+        return Err(malformed(sysroot.join("proc/meminfo"), &text, "MemTotal and MemFree in kB"));
+    };
+    // Kernels before 3.14 have no MemAvailable; what is free is a lower bound of it.
+    let available_bytes = value("MemAvailable:").unwrap_or(free_bytes);
+    Ok(Memory { total_bytes, free_bytes, available_bytes })
+}
+
+/// The memory of the node whose `meminfo` this is. A node without the file has no memory.
+pub(crate) fn read_node(path: &Path) -> Result<NodeMemory, ReadError> {
+    let Some(text) = optional(path) else { return Ok(NodeMemory::default()) };
+    match (bytes_of(&text, "MemTotal:"), bytes_of(&text, "MemFree:")) {
+        (Some(total_bytes), Some(free_bytes)) => Ok(NodeMemory { total_bytes, free_bytes }),
+        _ => Err(malformed(path.to_owned(), &text, "MemTotal and MemFree in kB")),
+    }
+}
+
+/// The value of `key`; lines of a node start with `Node 0`, lines of the host with the key.
+fn bytes_of(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().any(|word| word == key))?;
+    let kibibytes: u64 = line.split_once(key)?.1.split_whitespace().next()?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_host_and_of_a_node_are_read_alike() {
+        assert_eq!(bytes_of("MemTotal:  24684092 kB\nMemFree: 8 kB", "MemFree:"), Some(8192));
+        assert_eq!(
+            bytes_of("Node 0 MemTotal:  4 kB\nNode 0 MemFree: 2 kB", "MemFree:"),
+            Some(2048)
+        );
+    }
+
+    #[test]
+    fn a_key_is_not_found_inside_another() {
+        assert_eq!(bytes_of("SecMemTotal: 1 kB\n", "MemTotal:"), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! Measures the memory and storage of a node and sorts it into tiers.
+//!
+//! [`inventory`] reads what is there, [`mod@probe`] measures how fast it is, [`tiers`] sorts it,
+//! [`report`] keeps the result. [`available`] watches what is left while a job runs, and [`hog`] takes
+//! it away on purpose. Jobs, policies and budgets are unknown here.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use tierfeed_resource_gatherer::{Budget, ProbeSettings, Sysroot, probe, report};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directories = probe::usual_directories(Sysroot::live())?;
+//! let settings = ProbeSettings {
+//!     sysroot: "/".into(),
+//!     scratch: directories.scratch,
+//!     storage: directories.storage,
+//!     budget: Budget::Quick,
+//!     emulated: Vec::new(),
+//! };
+//! let found = probe(&settings, &mut |progress| eprintln!("{}", progress.step))?;
+//! eprint!("{}", report::table(&found));
+//! report::write(&found, "tiers.json".as_ref())?;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod available;
+#[cfg(test)]
+mod fake_sysroot;
+pub mod hog;
+pub mod inventory;
+pub mod probe;
+pub mod report;
+pub mod sysroot;
+pub mod tiers;
+
+pub use self::{
+    available::{Available, Watch},
+    hog::Hog,
+    inventory::Inventory,
+    probe::{Budget, EmulatedTier, ProbeError, ProbeSettings, Progress, probe},
+    report::Report,
+    sysroot::{ReadError, Sysroot},
+};

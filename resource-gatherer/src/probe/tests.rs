@@ -1,0 +1,196 @@
+//! The whole probe, on this machine with tiny sizes and on trees of other machines.
+
+use tierfeed_core::{
+    tier::Speed,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+use super::*;
+use crate::{fake_sysroot::FakeSysroot, report};
+
+const TINY: Limits = Limits {
+    cell: Nanoseconds(20_000_000),
+    memory: Nanoseconds(100_000_000),
+    sample: Nanoseconds(500_000),
+    buffer_min: Bytes::mib(8),
+    buffer_max: Bytes::mib(8),
+    file: Bytes::mib(8),
+    pairs: Pairs::BestInitiator,
+};
+
+fn settings() -> ProbeSettings {
+    ProbeSettings {
+        sysroot: PathBuf::from("/"),
+        scratch: None,
+        storage: None,
+        budget: Budget::Custom(TINY),
+        emulated: Vec::new(),
+    }
+}
+
+fn cxl(latency_ns: u64, gb_per_s: u64) -> EmulatedTier {
+    EmulatedTier {
+        kind: Kind::CxlMemory,
+        speed: Speed {
+            latency: Nanoseconds(latency_ns),
+            bandwidth: BytesPerSecond(gb_per_s * 1_000_000_000),
+        },
+        capacity: Bytes::mib(4096),
+    }
+}
+
+fn names(report: &Report) -> Vec<&str> {
+    report.tiers.iter().map(|tier| tier.name.as_str()).collect()
+}
+
+#[test]
+fn this_machine_yields_positive_figures_and_leaves_no_file() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let settings = ProbeSettings {
+        scratch: Some(directories[0].path().to_owned()),
+        storage: Some(directories[1].path().to_owned()),
+        ..settings()
+    };
+    let mut steps = Vec::new();
+    let report = probe(&settings, &mut |progress| steps.push(progress)).unwrap();
+    let main = report.tiers.iter().find(|tier| tier.kind == Kind::MainMemory).unwrap();
+    assert!(main.idle_latency_ns.unwrap() > 0.0);
+    for rate in [
+        main.read_bytes_per_s,
+        main.write_bytes_per_s,
+        main.copy_bytes_per_s,
+        main.triad_bytes_per_s,
+    ] {
+        assert!(rate.unwrap() > 0);
+    }
+    for kind in [Kind::Scratch, Kind::Storage] {
+        let tier = report.tiers.iter().find(|tier| tier.kind == kind).unwrap();
+        assert!(tier.read_bytes_per_s.unwrap() > 0 && tier.write_bytes_per_s.unwrap() > 0);
+        assert!(tier.random_read_iops.unwrap() > 0 && tier.idle_latency_ns.unwrap() > 0.0);
+        assert!(tier.access.is_some() && tier.copy_bytes_per_s.is_none());
+    }
+    for directory in &directories {
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+    }
+    assert_eq!(steps.last().unwrap().step, Step::Classification);
+    assert!(steps.iter().all(|it| it.total == steps.len() - 1));
+    assert!(steps.iter().enumerate().all(|(index, it)| it.done == index));
+}
+
+#[test]
+fn a_report_survives_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/report.json");
+    let settings = ProbeSettings { emulated: vec![cxl(350, 20)], ..settings() };
+    let written = probe(&settings, &mut |_| ()).unwrap();
+    report::write(&written, &path).unwrap();
+    assert_eq!(report::read(&path).unwrap(), written);
+    assert_eq!(path.parent().unwrap().read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_leaves_the_old_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = FakeSysroot::cxl_node();
+    let settings = ProbeSettings { sysroot: machine.path().to_owned(), ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    let not_a_directory = directory.path().join("file");
+    std::fs::write(&not_a_directory, "old").unwrap();
+    let error = report::write(&report, &not_a_directory.join("report.json")).unwrap_err();
+    assert!(matches!(error, report::StoreError::Unwritable { .. }));
+    assert_eq!(std::fs::read_to_string(&not_a_directory).unwrap(), "old");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_wrong_input() {
+    let settings = ProbeSettings { storage: Some(PathBuf::from("/no/such")), ..settings() };
+    let error = probe(&settings, &mut |_| ()).unwrap_err();
+    assert!(matches!(&error, ProbeError::NoDirectory { .. }));
+    assert!(error.to_string().contains("/no/such"), "{error}");
+    let settings = ProbeSettings { storage: Some(PathBuf::from("/proc/version")), ..settings };
+    assert!(matches!(probe(&settings, &mut |_| ()), Err(ProbeError::NoDirectory { .. })));
+}
+
+#[test]
+fn a_directory_that_takes_no_file_is_reported_without_figures() {
+    let settings = ProbeSettings { scratch: Some(PathBuf::from("/proc")), ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    let scratch = report.tiers.iter().find(|tier| tier.kind == Kind::Scratch).unwrap();
+    assert_eq!((scratch.read_bytes_per_s, scratch.capacity_bytes), (None, None));
+    assert!(!scratch.quality.converged);
+    assert!(scratch.remarks[0].starts_with("not measured: "), "{:?}", scratch.remarks);
+}
+
+#[test]
+fn an_emulated_tier_is_reported_as_stated_and_placed_behind_what_plays_it() {
+    let settings = ProbeSettings { emulated: vec![cxl(1, 900)], ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    assert_eq!(names(&report), ["main-memory", "cxl-memory"]);
+    let cxl = &report.tiers[1];
+    assert!(cxl.emulated && !cxl.quality.converged);
+    assert_eq!(cxl.read_bytes_per_s, Some(900_000_000_000));
+    assert_eq!(cxl.idle_latency_ns, Some(1.0));
+    assert_eq!((cxl.capacity_bytes, cxl.free_bytes), (Some(4 << 30), None));
+    assert_eq!((cxl.triad_bytes_per_s, cxl.loaded_latency_ns), (None, None));
+}
+
+#[test]
+fn another_machines_memory_is_placed_by_its_ratings_and_has_no_figures() {
+    let machine = FakeSysroot::cxl_node();
+    let settings = ProbeSettings { sysroot: machine.path().to_owned(), ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    assert_eq!(names(&report), ["main-memory", "cxl-memory"]);
+    let [main, cxl] = &report.tiers[..] else { panic!("two tiers") };
+    assert_eq!((main.numa_nodes.as_slice(), cxl.numa_nodes.as_slice()), (&[0, 1][..], &[2][..]));
+    assert_eq!((main.read_bytes_per_s, cxl.idle_latency_ns), (None, None));
+    assert_eq!(main.capacity_bytes.unwrap(), 2 * cxl.capacity_bytes.unwrap());
+    assert!(cxl.remarks[0].contains("another machine"));
+    assert_eq!(report.numa.nodes, [0, 1, 2]);
+    assert_eq!(report.numa.latency_ns, vec![vec![None; 3]; 3]);
+}
+
+#[test]
+fn figures_that_are_missing_are_null_in_json() {
+    let machine = FakeSysroot::cxl_node();
+    let settings = ProbeSettings { sysroot: machine.path().to_owned(), ..settings() };
+    let json = serde_json::to_value(probe(&settings, &mut |_| ()).unwrap()).unwrap();
+    let tier = &json["tiers"][1];
+    for key in [
+        "read_bytes_per_s",
+        "write_bytes_per_s",
+        "copy_bytes_per_s",
+        "triad_bytes_per_s",
+        "idle_latency_ns",
+        "loaded_latency_ns",
+        "random_read_iops",
+        "path",
+    ] {
+        assert!(tier.as_object().unwrap()[key].is_null(), "{key}");
+    }
+    assert_eq!(tier["kind"], "cxl-memory");
+    assert_eq!(tier["quality"]["converged"], false);
+}
+
+#[test]
+fn the_table_names_every_tier_and_what_is_emulated() {
+    let settings = ProbeSettings { emulated: vec![cxl(350, 20)], ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    let table = report::table(&report);
+    assert_eq!(table.lines().count(), 2 + report.tiers.len());
+    let cxl = table.lines().find(|line| line.starts_with("cxl-memory")).unwrap();
+    assert!(cxl.contains("emulated") && cxl.contains("20.00") && cxl.contains("350"), "{table}");
+}
+
+#[test]
+fn full_takes_every_pair_and_quick_the_best() {
+    let machine = FakeSysroot::cxl_node();
+    let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+    let ids = |pairs: Vec<Pair<'_>>| -> Vec<(u32, u32, bool)> {
+        pairs.iter().map(|it| (it.initiator.id, it.target.id, it.is_best)).collect()
+    };
+    assert_eq!(
+        ids(memory::pairs(&inventory, Pairs::BestInitiator)),
+        [(0, 0, true), (1, 1, true), (1, 2, true)]
+    );
+    assert_eq!(ids(memory::pairs(&inventory, Pairs::All)).len(), 6);
+}

@@ -1,0 +1,209 @@
+//! What `tierfeed tiers probe` found, as JSON that other commands and other programs read.
+//!
+//! 1. A figure that was not measured is `null`; nothing is derived from a table of typical values.
+//! 2. An emulated tier carries the figures that its settings state, and says `emulated`.
+//! 3. Every number has its unit in its key.
+
+mod store;
+mod table;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tierfeed_core::tier::Kind;
+
+pub use self::{
+    store::{StoreError, read, write},
+    table::table,
+};
+use crate::{inventory::Inventory, probe::estimate::Estimate};
+
+/// The version of the document; another one is refused when read.
+pub const FORMAT: u32 = 1;
+
+/// The whole document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The name of the host.
+    pub host: String,
+    /// The tiers, fastest first.
+    pub tiers: Vec<Tier>,
+    /// Every measured pair of NUMA nodes.
+    pub numa: Matrix,
+    /// What the host has.
+    pub inventory: Inventory,
+}
+
+/// One tier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tier {
+    /// Its kind, with `-2`, `-3` behind it where there are several of one kind.
+    pub name: String,
+    /// What it is.
+    #[serde(with = "kind_name")]
+    pub kind: Kind,
+    /// The memory node that the figures are of, `None` for a directory or an emulated tier.
+    pub numa_node: Option<u32>,
+    /// All memory nodes of the tier.
+    pub numa_nodes: Vec<u32>,
+    /// The directory, `None` for memory.
+    pub path: Option<PathBuf>,
+    /// All bytes of the nodes or of the file system, or the stated capacity; `None` where not known.
+    pub capacity_bytes: Option<u64>,
+    /// What of it was free at the time of the report; `None` for an emulated tier or where not known.
+    pub free_bytes: Option<u64>,
+    /// Sequential reads by one thread.
+    pub read_bytes_per_s: Option<u64>,
+    /// Sequential writes by one thread; for a directory, to blocks not written before.
+    pub write_bytes_per_s: Option<u64>,
+    /// Copy by one thread within the node: bytes copied, not bytes moved on the bus.
+    pub copy_bytes_per_s: Option<u64>,
+    /// STREAM's triad by one thread, 24 bytes counted per element.
+    pub triad_bytes_per_s: Option<u64>,
+    /// A dependent load; for a directory, a random read of 4 KiB at depth 1.
+    pub idle_latency_ns: Option<f64>,
+    /// The same while other threads load the node.
+    pub loaded_latency_ns: Option<f64>,
+    /// Random reads of 4 KiB by [`crate::probe::RANDOM_READ_THREADS`] threads.
+    pub random_read_iops: Option<u64>,
+    /// Whether the speed is imposed on other memory instead of measured.
+    pub emulated: bool,
+    /// Whether the page cache was bypassed; `None` for memory.
+    pub access: Option<Access>,
+    /// What the figures are worth.
+    pub quality: Quality,
+    /// The figures with their confidence intervals, as measured or stated.
+    pub estimates: Figures,
+    /// What a reader of the figures should know, for instance why there are none.
+    pub remarks: Vec<String>,
+}
+
+/// What the figures of a tier are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quality {
+    /// Whether something was measured and every interval got as narrow as asked.
+    pub converged: bool,
+    /// Whether other programs took the CPU during at least one measurement.
+    pub contended: bool,
+}
+
+/// How the file of a measurement was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// `O_DIRECT`.
+    Direct,
+    /// Through the page cache, dropped before each read; slower devices look faster than they are.
+    Buffered,
+}
+
+/// All figures of one place.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// See [`Tier::read_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_bytes_per_s: Option<Estimate>,
+    /// See [`Tier::write_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_bytes_per_s: Option<Estimate>,
+    /// See [`Tier::copy_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_bytes_per_s: Option<Estimate>,
+    /// See [`Tier::triad_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triad_bytes_per_s: Option<Estimate>,
+    /// See [`Tier::idle_latency_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_latency_ns: Option<Estimate>,
+    /// See [`Tier::loaded_latency_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loaded_latency_ns: Option<Estimate>,
+    /// See [`Tier::random_read_iops`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random_read_iops: Option<Estimate>,
+}
+
+impl Figures {
+    /// What they are worth together.
+    #[must_use]
+    pub fn quality(&self) -> Quality {
+        let measured = || self.all().into_iter().flatten().filter(|figure| figure.samples > 0);
+        Quality {
+            converged: measured().count() > 0 && measured().all(|figure| figure.converged),
+            contended: measured().any(|figure| figure.contended),
+        }
+    }
+
+    /// The figures to one decimal.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        Self {
+            read_bytes_per_s: self.read_bytes_per_s.map(Estimate::rounded),
+            write_bytes_per_s: self.write_bytes_per_s.map(Estimate::rounded),
+            copy_bytes_per_s: self.copy_bytes_per_s.map(Estimate::rounded),
+            triad_bytes_per_s: self.triad_bytes_per_s.map(Estimate::rounded),
+            idle_latency_ns: self.idle_latency_ns.map(Estimate::rounded),
+            loaded_latency_ns: self.loaded_latency_ns.map(Estimate::rounded),
+            random_read_iops: self.random_read_iops.map(Estimate::rounded),
+        }
+    }
+
+    fn all(&self) -> [Option<Estimate>; 7] {
+        [
+            self.read_bytes_per_s,
+            self.write_bytes_per_s,
+            self.copy_bytes_per_s,
+            self.triad_bytes_per_s,
+            self.idle_latency_ns,
+            self.loaded_latency_ns,
+            self.random_read_iops,
+        ]
+    }
+}
+
+/// Figures from node to node: the row is where the reader runs, the column where the memory lies.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Matrix {
+    /// The numbers of the nodes, for rows and columns alike.
+    pub nodes: Vec<u32>,
+    /// Idle latency, `None` where not measured.
+    pub latency_ns: Vec<Vec<Option<f64>>>,
+    /// Read bandwidth of one thread, `None` where not measured.
+    pub read_bytes_per_s: Vec<Vec<Option<u64>>>,
+}
+
+/// A value in whole units.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures are positive, and the cast saturates"
+)]
+pub(crate) fn whole(estimate: Estimate) -> u64 {
+    estimate.median.round() as u64
+}
+
+/// A value with one decimal.
+#[must_use]
+pub(crate) fn tenths(estimate: Estimate) -> f64 {
+    estimate.rounded().median
+}
+
+/// The core has no serde, so its kinds go by their names.
+mod kind_name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use tierfeed_core::tier::Kind;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(super) fn serialize<S: Serializer>(kind: &Kind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
+        let name = String::deserialize(from)?;
+        name.parse().map_err(|error| D::Error::custom(format!("kind {name:?}: {error}")))
+    }
+}

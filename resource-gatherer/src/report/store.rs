@@ -1,0 +1,126 @@
+//! Keeps a report in a file that is always whole: written beside it, then renamed over it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use tempfile::NamedTempFile;
+
+use super::{FORMAT, Report};
+
+/// Why a report could not be kept or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file could not be read.
+    #[error("cannot read the report {}: {source}; `tierfeed tiers probe` makes one", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file could not be written.
+    #[error("cannot write the report {}: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is no report.
+    #[error("{} is no report: {source}; `tierfeed tiers probe` makes one", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where it deviates.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The file is the report of another version of tierfeed.
+    #[error(
+        "{} has format {found}, expected {FORMAT}; run `tierfeed tiers probe` again", path.display()
+    )]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+}
+
+/// Writes `report` to `path`; a reader sees the old file or the new one, never a part.
+///
+/// # Errors
+///
+/// The directory of `path` cannot be made, or the file in it not be written.
+pub fn write(report: &Report, path: &Path) -> Result<(), StoreError> {
+    let unwritable = |source| StoreError::Unwritable { path: path.to_owned(), source };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new("."));
+    fs::create_dir_all(directory).map_err(unwritable)?;
+    let mut file = NamedTempFile::new_in(directory).map_err(unwritable)?;
+    serde_json::to_writer_pretty(&mut file, report).map_err(|error| unwritable(error.into()))?;
+    file.as_file().sync_all().map_err(unwritable)?;
+    file.persist(path).map_err(|error| unwritable(error.error))?;
+    Ok(())
+}
+
+/// Reads the report in `path`.
+///
+/// # Errors
+///
+/// There is no such file, or it is no report of this format.
+pub fn read(path: &Path) -> Result<Report, StoreError> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+
+    let malformed = |source| StoreError::Malformed { path: path.to_owned(), source };
+    let text = fs::read_to_string(path)
+        .map_err(|source| StoreError::Unreadable { path: path.to_owned(), source })?;
+    let Version { format } = serde_json::from_str(&text).map_err(malformed)?;
+    if format != FORMAT {
+        return Err(StoreError::OtherFormat { path: path.to_owned(), found: format });
+    }
+    serde_json::from_str(&text).map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> StoreError {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.json");
+        fs::write(&path, text).unwrap();
+        read(&path).unwrap_err()
+    }
+
+    #[test]
+    fn a_report_that_is_not_there_says_how_to_make_one() {
+        let error = read(Path::new("/no/such/report.json")).unwrap_err();
+        assert!(matches!(error, StoreError::Unreadable { .. }));
+        assert!(error.to_string().contains("tierfeed tiers probe"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused_with_its_name() {
+        for text in ["", "[]", "{}", r#"{"format": 1, "host": "x"}"#] {
+            let error = read_text(text);
+            assert!(matches!(error, StoreError::Malformed { .. }), "{text}: {error}");
+            assert!(error.to_string().contains("report.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_report_of_another_version_is_refused_before_its_content() {
+        let error = read_text(r#"{"format": 2, "tiers": "of a new shape"}"#);
+        assert!(matches!(error, StoreError::OtherFormat { found: 2, .. }), "{error}");
+    }
+}

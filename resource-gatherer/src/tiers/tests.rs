@@ -1,0 +1,184 @@
+//! Figures of real machines: two EPYC 9224 with a Samsung CXL device, and an Azure machine; both
+//! measured with Intel MLC by others and listed with their sources in the project's reference.
+
+use proptest::{collection, prelude::*};
+
+use super::*;
+
+const NOISE_SAMPLES: usize = 16;
+
+fn node(kind: Kind, latency_ns: f64, gb_per_s: f64) -> Profile {
+    Profile {
+        kind,
+        fellowship: Fellowship::Node,
+        latency_ns: Some(Estimate::stated(latency_ns)),
+        read_bytes_per_s: Some(Estimate::stated(gb_per_s * 1e9)),
+        copy_bytes_per_s: Some(Estimate::stated(gb_per_s * 0.5e9)),
+    }
+}
+
+fn alone(kind: Kind, latency_ns: f64, gb_per_s: f64) -> Profile {
+    let rate = Some(Estimate::stated(gb_per_s * 1e9));
+    let place = node(kind, latency_ns, gb_per_s);
+    Profile { fellowship: Fellowship::Alone, copy_bytes_per_s: rate, ..place }
+}
+
+fn unmeasured(kind: Kind) -> Profile {
+    Profile {
+        latency_ns: None,
+        read_bytes_per_s: None,
+        copy_bytes_per_s: None,
+        ..node(kind, 1.0, 1.0)
+    }
+}
+
+/// As one CPU of the EPYC machine sees it: its node, the sibling, the other socket, CXL.
+fn epyc() -> Vec<Profile> {
+    vec![
+        node(Kind::MainMemory, 107.5, 99.8),
+        node(Kind::MainMemory, 117.1, 99.8),
+        node(Kind::MainMemory, 200.7, 76.6),
+        node(Kind::MainMemory, 200.7, 76.6),
+        node(Kind::CxlMemory, 279.4, 17.6),
+    ]
+}
+
+/// As one CPU of the Azure machine sees it.
+fn azure() -> Vec<Profile> {
+    vec![
+        node(Kind::MainMemory, 130.2, 79.8),
+        node(Kind::MainMemory, 231.2, 60.1),
+        node(Kind::CxlMemory, 265.7, 31.3),
+    ]
+}
+
+fn noisy(places: &[Profile], factors: &[(f64, f64)]) -> Vec<Profile> {
+    let scale = |it: Option<Estimate>, by| it.map(|it| Estimate::stated(it.median * by));
+    let noisy = places.iter().zip(factors).map(|(place, (latency, rate))| Profile {
+        latency_ns: scale(place.latency_ns, *latency),
+        read_bytes_per_s: scale(place.read_bytes_per_s, *rate),
+        copy_bytes_per_s: scale(place.copy_bytes_per_s, *rate),
+        ..*place
+    });
+    noisy.collect()
+}
+
+#[test]
+fn siblings_share_a_tier_and_the_other_socket_and_cxl_do_not() {
+    assert_eq!(classify(&epyc()), [vec![0, 1], vec![2, 3], vec![4]]);
+    assert_eq!(classify(&azure()), [[0], [1], [2]]);
+}
+
+#[test]
+fn from_their_best_initiators_all_dram_is_one_tier() {
+    let dram = node(Kind::MainMemory, 107.5, 99.8);
+    let places = [dram, node(Kind::CxlMemory, 279.4, 17.6), dram, dram];
+    assert_eq!(classify(&places), [vec![0, 2, 3], vec![1]]);
+}
+
+#[test]
+fn the_limit_of_a_tier_is_a_ratio_of_1_30() {
+    let at = |latency| node(Kind::MainMemory, latency, 100.0);
+    assert_eq!(classify(&[at(100.0), at(130.0)]).len(), 1);
+    assert_eq!(classify(&[at(100.0), at(130.1)]).len(), 2);
+    let rate = |rate| node(Kind::MainMemory, 100.0, rate);
+    assert_eq!(classify(&[rate(100.0), rate(76.0)]).len(), 2);
+}
+
+#[test]
+fn neighbours_chain_nodes_into_one_tier_in_any_order() {
+    let at = |latency| node(Kind::MainMemory, latency, 100.0);
+    assert_eq!(classify(&[at(100.0), at(156.0), at(125.0)]), [[0, 1, 2]]);
+}
+
+#[test]
+fn a_difference_inside_the_confidence_intervals_splits_nothing() {
+    let mut slow = node(Kind::MainMemory, 150.0, 100.0);
+    let fast = node(Kind::MainMemory, 100.0, 100.0);
+    assert_eq!(classify(&[fast, slow]).len(), 2);
+    slow.latency_ns = Some(Estimate { low: 99.0, ..Estimate::stated(150.0) });
+    assert_eq!(classify(&[fast, slow]).len(), 1);
+}
+
+#[test]
+fn kinds_never_mix_however_alike_they_are() {
+    let places = [node(Kind::CxlMemory, 100.0, 50.0), node(Kind::MainMemory, 100.0, 50.0)];
+    assert_eq!(classify(&places), [[1], [0]]);
+}
+
+#[test]
+fn storage_and_ram_disk_are_ranked_on_the_same_scale() {
+    let places = [
+        alone(Kind::Storage, 80_000.0, 0.8),
+        alone(Kind::Scratch, 1_500.0, 7.0),
+        node(Kind::MainMemory, 100.0, 12.0),
+        alone(Kind::CxlMemory, 350.0, 3.0),
+    ];
+    assert_eq!(classify(&places), [[2], [1], [3], [0]]);
+}
+
+#[test]
+fn a_ram_disk_that_seems_a_little_faster_stays_behind_main_memory() {
+    let places = [alone(Kind::Scratch, 1_000.0, 7.0), node(Kind::MainMemory, 100.0, 12.0)];
+    assert!(places[0].chunk_cost_ns() < places[1].chunk_cost_ns());
+    assert_eq!(classify(&places), [[1], [0]]);
+}
+
+#[test]
+fn emulated_tiers_join_nothing() {
+    let cxl = node(Kind::CxlMemory, 300.0, 20.0);
+    let places = [cxl, Profile { fellowship: Fellowship::Alone, ..cxl }];
+    assert_eq!(classify(&places).len(), 2);
+}
+
+#[test]
+fn places_without_figures_stand_where_their_kind_would() {
+    let places = [
+        alone(Kind::Storage, 80_000.0, 0.8),
+        unmeasured(Kind::CxlMemory),
+        node(Kind::MainMemory, 100.0, 12.0),
+        unmeasured(Kind::CxlMemory),
+    ];
+    assert_eq!(classify(&places), [vec![2], vec![1, 3], vec![0]]);
+    assert_eq!(classify(&places[1..2]), [[0]]);
+    assert!(classify(&[]).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn two_percent_of_noise_change_no_tier(
+        factors in collection::vec((0.98_f64..1.02, 0.98_f64..1.02), NOISE_SAMPLES)
+    ) {
+        for places in [epyc(), azure()] {
+            prop_assert_eq!(classify(&noisy(&places, &factors)), classify(&places));
+        }
+    }
+
+    #[test]
+    fn every_place_is_in_exactly_one_tier(
+        places in collection::vec((0_usize..4, 50.0_f64..500.0, 1.0_f64..100.0), 0..12)
+    ) {
+        let places: Vec<Profile> =
+            places.iter().map(|(kind, ns, rate)| node(Kind::ALL[*kind], *ns, *rate)).collect();
+        let mut seen = classify(&places).concat();
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..places.len()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_order_of_the_nodes_does_not_matter(
+        places in collection::vec((0_usize..2, 50.0_f64..500.0, 1.0_f64..100.0), 1..8)
+    ) {
+        let places: Vec<Profile> =
+            places.iter().map(|(kind, ns, rate)| node(Kind::ALL[*kind], *ns, *rate)).collect();
+        let reversed: Vec<Profile> = places.iter().rev().copied().collect();
+        let mut back: Vec<Vec<usize>> = classify(&reversed);
+        for tier in &mut back {
+            for index in tier.iter_mut() {
+                *index = places.len() - 1 - *index;
+            }
+            tier.sort_unstable();
+        }
+        prop_assert_eq!(back, classify(&places));
+    }
+}
