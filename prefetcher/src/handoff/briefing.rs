@@ -1,0 +1,118 @@
+//! What a trainer must know to go on alone when the agent dies.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tierfeed_core::{
+    id::Rank,
+    order::{Shuffle, Spec, World},
+};
+
+/// Everything that a client needs to read the rest of its epoch itself, in the same order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Briefing {
+    /// The name of the job.
+    pub job: String,
+    /// The rank that the connection reads for.
+    #[serde(with = "RankDef")]
+    pub rank: Rank,
+    /// The order of the job. For `published` the trainer has its own.
+    #[serde(with = "SpecDef")]
+    pub order: Spec,
+    /// The dataset index, which names every sample's object and extent.
+    pub index_path: PathBuf,
+    /// What becomes of a batch with a sample that cannot be read.
+    pub on_error: OnError,
+    /// The cold store is played slower than it is; who reads it alone must play it too.
+    pub emulation: Option<Emulation>,
+    /// How many batches the agent stages ahead: more requests than that at a time gain nothing.
+    pub batches_ahead: u32,
+    /// Identifies the dataset index, so that a client notices when the file is another one by now.
+    pub fingerprint: u64,
+}
+
+/// What becomes of a batch with a sample that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    /// The training stops with an error that names the sample.
+    Fail,
+    /// The sample is left out.
+    Skip,
+}
+
+/// A cold store that is slowed down for an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulation {
+    /// Added to each read.
+    pub latency_ns: u64,
+    /// The rate of all reads together; 0 means unlimited.
+    pub bytes_per_s: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Rank")]
+struct RankDef(u32);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Spec", deny_unknown_fields)]
+struct SpecDef {
+    samples: u32,
+    #[serde(with = "ShuffleDef")]
+    shuffle: Shuffle,
+    seed: u64,
+    epochs: u32,
+    drop_last: bool,
+    batch_size: u32,
+    #[serde(with = "WorldDef")]
+    world: World,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Shuffle", rename_all = "kebab-case")]
+enum ShuffleDef {
+    Sequential,
+    TorchDistributed,
+    Published,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "World", deny_unknown_fields)]
+struct WorldDef {
+    nodes: u32,
+    ranks_per_node: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_briefing_survives_the_wire() {
+        for shuffle in [Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published] {
+            let briefing = Briefing {
+                job: "resnet50 \"quoted\" ü".into(),
+                rank: Rank(7),
+                order: Spec {
+                    samples: u32::MAX,
+                    shuffle,
+                    seed: u64::MAX,
+                    epochs: 90,
+                    drop_last: true,
+                    batch_size: 256,
+                    world: World { nodes: 4, ranks_per_node: 8 },
+                },
+                index_path: "/run/index.tfx".into(),
+                on_error: OnError::Skip,
+                emulation: Some(Emulation { latency_ns: 250_000, bytes_per_s: 120_000_000 }),
+                batches_ahead: 4,
+                fingerprint: u64::MAX,
+            };
+            let text = serde_json::to_string(&briefing).unwrap();
+            assert!(text.contains(shuffle.name()), "{text}");
+            assert_eq!(serde_json::from_str::<Briefing>(&text).unwrap(), briefing);
+        }
+    }
+}

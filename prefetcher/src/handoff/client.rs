@@ -1,0 +1,337 @@
+//! The trainer's side: asks for batches, waits for them, gives them back.
+//!
+//! It runs inside the training process, so it starts no thread, keeps no global state and takes no
+//! lock that another process shares. Only [`Client::next`] and the control calls wait, each with a
+//! limit; [`Client::release`] never waits for them and may be called from any thread.
+//!
+//! When the agent dies, what it has handed over stays readable: batches that wait in the ring are
+//! still delivered, leased memory stays mapped, and the [`Briefing`] says how to read the rest alone.
+//!
+//! A process that inherits a client by `fork` gets [`Forked`] from every call: the connection belongs
+//! to the process that made it. Dropping the inherited copy closes its descriptors and nothing else.
+
+mod deadline;
+mod error;
+mod flow;
+mod link;
+mod memory;
+mod order_file;
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tierfeed_core::{
+    id::{BatchId, Epoch, LeaseId, SampleId},
+    session::Refusal,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_numa_memory::View;
+
+#[cfg(test)]
+pub(in crate::handoff) use self::order_file::sealed_order;
+use self::{
+    deadline::Deadline,
+    flow::Flow,
+    link::{Link, Wait},
+};
+pub use self::{
+    error::{
+        ConnectError, ControlError, Disconnected, Forked, NextError, ReleaseError, RequestError,
+    },
+    memory::{Grant, MemoryClient},
+};
+use super::{
+    briefing::Briefing,
+    channel::Channel,
+    entry::{Completion, Ready},
+    message::{FromAgent, FromClient, Hello, Reading, Role},
+    ring::Consumer,
+    table::{self, Row},
+    wake,
+};
+
+/// A connection that reads batches for one rank.
+#[derive(Debug)]
+pub struct Client {
+    link: Link,
+    briefing: Briefing,
+    arena: Arc<View>,
+    rings: View,
+    flow: Mutex<Flow>,
+    /// Held by whoever waits, so that no other thread takes its wake-up.
+    completions: Mutex<Consumer>,
+    bell: OwnedFd,
+    agent_bell: OwnedFd,
+}
+
+/// An answer to a request.
+#[derive(Debug)]
+pub enum Reply {
+    /// The batch, until its lease is released.
+    Batch(LeasedBatch),
+    /// No batch.
+    Refused {
+        /// Which one was asked for.
+        batch: BatchId,
+        /// Why it does not come; [`Explained`](super::Explained) says it in a sentence.
+        refusal: Refusal,
+    },
+}
+
+/// A batch in shared memory. It may be read and written until its lease is released.
+#[derive(Debug, Clone)]
+pub struct LeasedBatch {
+    /// Which batch.
+    pub id: BatchId,
+    /// Under which name it goes back.
+    pub lease: LeaseId,
+    /// The memory that it lies in; stays mapped while this lives, also when the agent is gone.
+    pub arena: Arc<View>,
+    /// Where it starts in the arena; a multiple of 4096.
+    pub offset: Bytes,
+    /// Its length with padding and table; it ends inside the arena.
+    pub len: Bytes,
+    /// Its samples in reading order; each lies inside the batch.
+    pub rows: Vec<Row>,
+}
+
+impl Client {
+    /// Connects to the agent that listens at `path` and waits until the staging memory of the rank is
+    /// there.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConnectError`] tells; [`ConnectError::NoAgent`] where nobody listens.
+    pub fn connect(path: &Path, hello: Hello, timeout: Duration) -> Result<Self, ConnectError> {
+        let deadline = Deadline::after(timeout);
+        let link = Link::connect(path, &deadline)?;
+        link.say_hello(hello)?;
+        let (message, descriptors) = link.hear_welcome(&deadline)?;
+        let FromAgent::Welcome { reading: Some(reading) } = message else {
+            return Err(ConnectError::Protocol);
+        };
+        let Reading { briefing, window, ring_bytes, arena_bytes } = reading;
+        let channel = Channel::new(window).ok_or(ConnectError::Protocol)?;
+        let descriptors = <[OwnedFd; 4]>::try_from(descriptors);
+        let [rings, arena, bell, agent_bell] = descriptors.map_err(|_| ConnectError::Protocol)?;
+        if channel.len() > ring_bytes {
+            return Err(ConnectError::Protocol);
+        }
+        Ok(Self {
+            link,
+            briefing,
+            arena: Arc::new(View::map(arena, Bytes(arena_bytes))?),
+            rings: View::map(rings, Bytes(ring_bytes))?,
+            flow: Mutex::new(Flow::new(channel, window)),
+            completions: Mutex::new(Consumer::new(channel.completions)),
+            bell,
+            agent_bell,
+        })
+    }
+
+    /// How to go on alone.
+    pub fn briefing(&self) -> &Briefing {
+        &self.briefing
+    }
+
+    /// The staging memory of the rank.
+    pub fn arena(&self) -> &Arc<View> {
+        &self.arena
+    }
+
+    /// Asks for a batch. Answers come out of [`Self::next`], not always in the order of the requests.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::TooMany`] if as many batches as the agent allows are asked for or held.
+    pub fn request(&self, batch: BatchId) -> Result<(), RequestError> {
+        self.link.check_process()?;
+        if let Some(disconnected) = self.link.farewell() {
+            return Err(disconnected.into());
+        }
+        self.flow().request(&*self.rings, batch).map_err(|error| self.as_request_error(error))?;
+        wake::ring_agent(&self.agent_bell);
+        Ok(())
+    }
+
+    /// Waits for the next answer, at most `timeout`.
+    ///
+    /// Callers take turns: a second thread waits for the first, also beyond its own limit.
+    ///
+    /// # Errors
+    ///
+    /// [`NextError::TimedOut`] after `timeout`; signals do not shorten it, so a caller that must look at
+    /// them waits in short pieces. [`NextError::Disconnected`] when the agent is gone *and* everything
+    /// it had handed over was delivered.
+    pub fn next(&self, timeout: Duration) -> Result<Reply, NextError> {
+        self.link.check_process()?;
+        let deadline = Deadline::after(timeout);
+        let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(reply) = self.take(&mut completions)? {
+                return Ok(reply);
+            }
+            // The bell is silenced before the last look into the ring: what comes after rings again.
+            if wake::silence(&self.bell) {
+                continue;
+            }
+            if let Some(disconnected) = self.link.farewell() {
+                return Err(disconnected.into());
+            }
+            match self.link.wait(self.bell.as_fd(), &deadline) {
+                Wait::Rung => (),
+                // Sets the farewell; then one more look, for what was pushed before the end.
+                Wait::Ended => self.link.hear_farewell(),
+                Wait::Over => return Err(NextError::TimedOut),
+            }
+        }
+    }
+
+    /// Tells the agent that the trainer starts to use a batch, and how long it had to wait for it.
+    ///
+    /// The agent reads it with the next request or release: it is for its report, not for its work.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::NotHeld`] for a lease that is not held.
+    pub fn deliver(&self, lease: LeaseId, waited: Nanoseconds) -> Result<(), ReleaseError> {
+        self.link.check_process()?;
+        let delivered = self.flow().deliver(&*self.rings, lease, waited);
+        self.settle(lease, delivered)
+    }
+
+    /// Gives a batch back. Nothing may touch its bytes any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::NotHeld`] for a lease that is not held, most often a second release.
+    pub fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.link.check_process()?;
+        let released = self.flow().release(&*self.rings, lease);
+        if released.is_ok() {
+            wake::ring_agent(&self.agent_bell);
+        }
+        self.settle(lease, released)
+    }
+
+    /// Hands over what this rank reads in an epoch, in reading order, and waits until the agent has
+    /// it. Needed before the first request for an epoch whose order is `published`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlError`] tells.
+    pub fn publish(
+        &self,
+        epoch: Epoch,
+        samples: &[SampleId],
+        timeout: Duration,
+    ) -> Result<(), ControlError> {
+        self.link.check_process()?;
+        let count = u32::try_from(samples.len()).map_err(|_| ControlError::TooManySamples)?;
+        let file = order_file::sealed_order(samples).map_err(ControlError::System)?;
+        let mut control = self.link.control();
+        let request = control.next_request();
+        let message = FromClient::Publish { request, epoch: epoch.0, samples: count };
+        self.link.tell(&control, &message, &[file.as_fd()])?;
+        let deadline = Deadline::after(timeout);
+        loop {
+            let (answer, _) = self.link.hear(&deadline)?;
+            match answer {
+                FromAgent::Published { request: answered } if answered == request => return Ok(()),
+                other => self.link.settle_late(&mut control, &other),
+            }
+        }
+    }
+
+    /// Asks for memory in chunks and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Denied`] with the agent's reason if there is not enough.
+    pub fn allocate(&self, bytes: Bytes, timeout: Duration) -> Result<Grant, ControlError> {
+        memory::allocate(&self.link, bytes, timeout)
+    }
+
+    /// Unmaps memory and gives it back.
+    ///
+    /// # Errors
+    ///
+    /// If the agent is gone, or in another process than the one that allocated it. The memory is
+    /// unmapped all the same.
+    pub fn free(&self, grant: Grant) -> Result<(), ControlError> {
+        memory::free(&self.link, grant)
+    }
+
+    /// The oldest answer in the ring.
+    fn settle(
+        &self,
+        lease: LeaseId,
+        sent: Result<(), flow::ReleaseError>,
+    ) -> Result<(), ReleaseError> {
+        match sent {
+            Ok(()) => Ok(()),
+            Err(flow::ReleaseError::NotHeld) => Err(ReleaseError::NotHeld { lease }),
+            // The agent that broke its ring does not want to hear of the batch.
+            Err(flow::ReleaseError::Broken(error)) => {
+                self.link.give_up(&error);
+                Ok(())
+            }
+        }
+    }
+
+    fn take(&self, completions: &mut Consumer) -> Result<Option<Reply>, NextError> {
+        let popped = completions.pop(&*self.rings).map_err(|error| self.broken(&error))?;
+        let Some(entry) = popped else { return Ok(None) };
+        match Completion::decode(entry).map_err(|error| self.broken(&error))? {
+            Completion::Refused { batch, refusal } => {
+                self.flow().refused();
+                Ok(Some(Reply::Refused { batch, refusal }))
+            }
+            Completion::Lease(ready) => {
+                let rows = table::read(&self.arena, &ready).map_err(|error| self.broken(&error))?;
+                let Ready { lease, batch: id, offset, len, .. } = ready;
+                self.flow().leased(lease);
+                let arena = Arc::clone(&self.arena);
+                Ok(Some(Reply::Batch(LeasedBatch { id, lease, arena, offset, len, rows })))
+            }
+        }
+    }
+
+    fn broken(&self, error: &dyn std::error::Error) -> NextError {
+        self.link.give_up(error);
+        NextError::Disconnected(Disconnected { reason: error.to_string() })
+    }
+
+    fn as_request_error(&self, error: flow::RequestError) -> RequestError {
+        match error {
+            flow::RequestError::TooMany { window } => RequestError::TooMany { window },
+            flow::RequestError::Broken(error) => {
+                self.link.give_up(&error);
+                RequestError::Disconnected(Disconnected { reason: error.to_string() })
+            }
+        }
+    }
+
+    fn flow(&self) -> MutexGuard<'_, Flow> {
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Client {
+    pub(super) fn link_socket(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.link.socket.as_fd()
+    }
+
+    /// What a client finds after a fork, without the fork.
+    pub(super) fn pretend_to_be_created_by(&mut self, process: u32) {
+        self.link.creator = process;
+    }
+}
+
+/// The role of a connection without batches.
+const MEMORY_HELLO: Hello = Hello { rank: tierfeed_core::id::Rank(0), role: Role::Memory };

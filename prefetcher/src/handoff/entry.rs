@@ -1,0 +1,208 @@
+//! What the 64 bytes of a ring entry mean.
+//!
+//! Word 0 says which kind of entry it is and, for a refusal, why; the others depend on it. Entries
+//! come out of memory that the other side can write, so decoding checks every number that a type
+//! here cannot hold; whether an offset lies inside its arena is checked by who reads there.
+
+use tierfeed_core::{
+    id::{BatchId, Epoch, LeaseId, Rank, Step},
+    session::Refusal,
+    units::{Bytes, Nanoseconds},
+};
+
+use super::{
+    refusal::{self, Encoded},
+    ring::Entry,
+};
+
+const REQUEST: u32 = 1;
+const RELEASE: u32 = 2;
+const LEASE: u32 = 3;
+const REFUSED: u32 = 4;
+const DELIVERED: u32 = 5;
+
+/// What a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Submission {
+    /// It wants a batch.
+    Request(BatchId),
+    /// Its trainer starts to use one, and had to wait so long for it.
+    Delivered(LeaseId, Nanoseconds),
+    /// It is done with one.
+    Release(LeaseId),
+}
+
+/// What the agent answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Completion {
+    /// A batch, ready to read.
+    Lease(Ready),
+    /// No batch.
+    Refused { batch: BatchId, refusal: Refusal },
+}
+
+/// Where a leased batch lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ready {
+    pub(super) lease: LeaseId,
+    pub(super) batch: BatchId,
+    /// From the start of the arena.
+    pub(super) offset: Bytes,
+    pub(super) len: Bytes,
+    /// From the start of the batch.
+    pub(super) table_offset: Bytes,
+    pub(super) rows: u32,
+}
+
+/// An entry that this version of the protocol does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a ring entry of kind {kind:#x}, which this version does not know")]
+pub(super) struct Meaningless {
+    kind: u64,
+}
+
+impl Submission {
+    pub(super) fn encode(self) -> Entry {
+        match self {
+            Self::Request(batch) => {
+                let [steps, rank] = batch_words(batch, 0);
+                [pair(REQUEST, 0), 0, steps, rank, 0, 0, 0, 0]
+            }
+            Self::Delivered(lease, Nanoseconds(waited)) => {
+                [pair(DELIVERED, 0), lease.0, 0, 0, waited, 0, 0, 0]
+            }
+            Self::Release(lease) => [pair(RELEASE, 0), lease.0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+
+    pub(super) fn decode(entry: Entry) -> Result<Self, Meaningless> {
+        match halves(entry[0]) {
+            (REQUEST, 0) => Ok(Self::Request(batch_of(entry).0)),
+            (DELIVERED, 0) => Ok(Self::Delivered(LeaseId(entry[1]), Nanoseconds(entry[4]))),
+            (RELEASE, 0) => Ok(Self::Release(LeaseId(entry[1]))),
+            _ => Err(Meaningless { kind: entry[0] }),
+        }
+    }
+}
+
+impl Completion {
+    pub(super) fn encode(self) -> Entry {
+        match self {
+            Self::Lease(ready) => {
+                let [steps, rank] = batch_words(ready.batch, ready.rows);
+                let Ready { lease, offset, len, table_offset, .. } = ready;
+                [pair(LEASE, 0), lease.0, steps, rank, offset.0, len.0, table_offset.0, 0]
+            }
+            Self::Refused { batch, refusal } => {
+                let [steps, rank] = batch_words(batch, 0);
+                let Encoded { code, words } = refusal::encode(refusal);
+                [pair(REFUSED, code), 0, steps, rank, words[0], words[1], 0, 0]
+            }
+        }
+    }
+
+    pub(super) fn decode(entry: Entry) -> Result<Self, Meaningless> {
+        let (batch, rows) = batch_of(entry);
+        match halves(entry[0]) {
+            (LEASE, 0) => Ok(Self::Lease(Ready {
+                lease: LeaseId(entry[1]),
+                batch,
+                offset: Bytes(entry[4]),
+                len: Bytes(entry[5]),
+                table_offset: Bytes(entry[6]),
+                rows,
+            })),
+            (REFUSED, code) => {
+                let refusal = refusal::decode(Encoded { code, words: [entry[4], entry[5]] })
+                    .ok_or(Meaningless { kind: entry[0] })?;
+                Ok(Self::Refused { batch, refusal })
+            }
+            _ => Err(Meaningless { kind: entry[0] }),
+        }
+    }
+}
+
+/// Words 2 and 3 of every entry that names a batch.
+fn batch_words(batch: BatchId, rows: u32) -> [u64; 2] {
+    [pair(batch.epoch.0, batch.step.0), pair(batch.rank.0, rows)]
+}
+
+fn batch_of(entry: Entry) -> (BatchId, u32) {
+    let (epoch, step) = halves(entry[2]);
+    let (rank, rows) = halves(entry[3]);
+    (BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(rank) }, rows)
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | (u64::from(high) << 32)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of a word are what is wanted")]
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::refusal::tests::any_refusal;
+    use super::*;
+
+    fn any_batch() -> impl Strategy<Value = BatchId> {
+        any::<(u32, u32, u32)>().prop_map(|(epoch, step, rank)| BatchId {
+            epoch: Epoch(epoch),
+            step: Step(step),
+            rank: Rank(rank),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_submission_reads_back_as_it_was_written(batch in any_batch(), lease in any::<u64>()) {
+            for submission in [Submission::Request(batch), Submission::Release(LeaseId(lease))] {
+                prop_assert_eq!(Submission::decode(submission.encode()), Ok(submission));
+            }
+        }
+
+        #[test]
+        fn a_lease_reads_back_as_it_was_written(
+            batch in any_batch(),
+            words in any::<(u64, u64, u64, u64)>(),
+            rows in any::<u32>(),
+        ) {
+            let (lease, offset, len, table_offset) = words;
+            let completion = Completion::Lease(Ready {
+                lease: LeaseId(lease),
+                batch,
+                offset: Bytes(offset),
+                len: Bytes(len),
+                table_offset: Bytes(table_offset),
+                rows,
+            });
+            prop_assert_eq!(Completion::decode(completion.encode()), Ok(completion));
+        }
+
+        #[test]
+        fn a_refusal_reads_back_as_it_was_written(batch in any_batch(), refusal in any_refusal()) {
+            let completion = Completion::Refused { batch, refusal };
+            prop_assert_eq!(Completion::decode(completion.encode()), Ok(completion));
+        }
+
+        #[test]
+        fn no_entry_makes_decoding_panic(entry in any::<Entry>(), kind in 0_u32..6, code in 0_u32..8) {
+            let mut shaped = entry;
+            shaped[0] = pair(kind, code);
+            for entry in [entry, shaped] {
+                let _ = (Submission::decode(entry), Completion::decode(entry));
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused() {
+        assert!(Submission::decode([pair(LEASE, 0), 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(Completion::decode([pair(REQUEST, 0), 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(Completion::decode([pair(REFUSED, 9), 0, 0, 0, 0, 0, 0, 0]).is_err());
+    }
+}

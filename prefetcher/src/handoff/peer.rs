@@ -1,0 +1,83 @@
+//! Who is at the other end of a connection, as the kernel says it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{getsockopt, sockopt};
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, getuid, pidfd_open},
+};
+
+/// The other end belongs to a stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the other end runs as user {theirs}; it must be user {ours} or root")]
+pub struct Stranger {
+    theirs: u32,
+    ours: u32,
+}
+
+/// Lets in our own user and root, and nobody else.
+pub(super) fn check(socket: BorrowedFd<'_>) -> Result<Result<(), Stranger>, Errno> {
+    let credentials = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
+    Ok(check_uid(credentials.uid(), getuid().as_raw()))
+}
+
+fn check_uid(theirs: u32, ours: u32) -> Result<(), Stranger> {
+    const ROOT: u32 = 0;
+    if theirs == ours || theirs == ROOT { Ok(()) } else { Err(Stranger { theirs, ours }) }
+}
+
+/// A pidfd of the process that connected: readable once it has ended, also while a child of it still
+/// holds the socket.
+///
+/// There is none where the kernel has no pidfds (before 5.3), or where the process lies outside our
+/// process namespace and the kernel cannot look there (before 6.5).
+pub(super) fn process(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+    match getsockopt(&socket, sockopt::PeerPidfd).map_err(errno) {
+        Ok(pidfd) => Ok(Some(pidfd)),
+        Err(Errno::NOPROTOOPT | Errno::INVAL | Errno::OPNOTSUPP) => process_by_number(socket),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The number may belong to another process by now. Then the end is seen at the socket alone.
+fn process_by_number(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
+    let credentials = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
+    let Some(pid) = Pid::from_raw(credentials.pid()) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Ok(Some(pidfd)),
+        Err(Errno::NOSYS) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn errno(errno: nix::errno::Errno) -> Errno {
+    Errno::from_raw_os_error(errno as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_stranger_is_turned_away_and_root_is_not() {
+        assert_eq!(check_uid(1000, 1000), Ok(()));
+        assert_eq!(check_uid(0, 1000), Ok(()));
+        assert_eq!(check_uid(1001, 1000), Err(Stranger { theirs: 1001, ours: 1000 }));
+        assert_eq!(check_uid(1000, 0), Err(Stranger { theirs: 1000, ours: 0 }));
+    }
+
+    #[test]
+    fn the_kernel_knows_this_process() {
+        let (ours, _theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        assert_eq!(check(ours.as_fd()), Ok(Ok(())));
+        assert!(process(ours.as_fd()).unwrap().is_some());
+        assert!(process_by_number(ours.as_fd()).unwrap().is_some());
+    }
+}

@@ -1,0 +1,137 @@
+//! A client that does anything, in any order. Invariants 1 and 3 of the server must hold.
+
+use std::{os::fd::AsFd, sync::atomic::Ordering};
+
+use proptest::prelude::*;
+use tierfeed_core::{
+    id::{HolderId, LeaseId, SampleId},
+    units::{Bytes, Nanoseconds},
+};
+
+use super::{
+    misuse::Rogue,
+    stage::{LIMITS, Stage, batch_id},
+};
+use crate::handoff::{
+    ClientEvent, Delivery, GrantId, channel::Channel, client::sealed_order, entry::Submission,
+    packet, ring::Entry,
+};
+
+#[derive(Debug, Clone)]
+enum Move {
+    /// Bytes that are most likely no message.
+    Noise(Vec<u8>),
+    /// A message that makes sense somewhere, if not here.
+    Message(String),
+    /// An order in a file that says what it should, or not.
+    Publish(u32),
+    Request(u32),
+    Deliver(u64),
+    Release(u64),
+    /// Any word of the rings.
+    Scribble(u64, u64),
+    /// Any entry, announced as it should be.
+    Entry(Entry),
+    Ring,
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    let message = (0_usize..5, 0_u64..4).prop_map(|(kind, number)| match kind {
+        0 => format!(r#"{{"type":"hello","protocol":1,"rank":{number},"role":"worker","pid":1}}"#),
+        1 => format!(r#"{{"type":"allocate_memory","request":{number},"bytes":{number}}}"#),
+        2 => format!(r#"{{"type":"free_memory","grant":{number}}}"#),
+        3 => format!(r#"{{"type":"publish","request":{number},"epoch":0,"samples":1}}"#),
+        _ => "{".repeat(1 << number),
+    });
+    let words = Channel::new(LIMITS.window).unwrap().len() / 8;
+    let value = prop_oneof![0_u64..40, any::<u64>()];
+    prop_oneof![
+        1 => prop::collection::vec(any::<u8>(), 1..50).prop_map(Move::Noise),
+        2 => message.prop_map(Move::Message),
+        1 => (0_u32..3).prop_map(Move::Publish),
+        6 => (0_u32..40).prop_map(Move::Request),
+        2 => (0_u64..6).prop_map(Move::Deliver),
+        3 => (0_u64..6).prop_map(Move::Release),
+        1 => (0..words, value).prop_map(|(word, value)| Move::Scribble(word * 8, value)),
+        1 => (0_u64..7, any::<Entry>()).prop_map(|(kind, mut entry)| {
+            entry[0] = kind;
+            Move::Entry(entry)
+        }),
+        6 => Just(Move::Ring),
+    ]
+}
+
+/// Answers like an agent until `holder` is gone.
+fn serve_until_gone(stage: &Stage, holder: HolderId) {
+    let mut leases = 0;
+    loop {
+        match stage.event() {
+            ClientEvent::Requested { batch, .. } => {
+                let layout = super::stage::batch(batch.step.0 % 1000, &[64]);
+                let lease = LeaseId(leases);
+                leases += 1;
+                stage.server.lease(holder, lease, Bytes(0), &layout, |_| None).unwrap();
+            }
+            ClientEvent::MemoryRequested { request, bytes, .. } => {
+                let chunk = super::stage::region(Bytes(4096));
+                let granted = stage.server.grant(holder, request, GrantId(bytes.0), &[&chunk]);
+                assert!(matches!(granted, Ok(Delivery::Sent | Delivery::Gone)));
+            }
+            ClientEvent::Delivered { .. }
+            | ClientEvent::Released { .. }
+            | ClientEvent::MemoryFreed { .. }
+            | ClientEvent::Published { .. } => (),
+            ClientEvent::Gone { holder: gone, .. } => {
+                assert_eq!(gone, holder);
+                return;
+            }
+            ClientEvent::Attached { .. } => panic!("attached twice"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn no_client_disturbs_the_server(moves in prop::collection::vec(any_move(), 0..40)) {
+        let stage = Stage::new();
+        let (rogue, mut rings, holder) = Rogue::attached(&stage);
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve_until_gone(&stage, holder));
+            let order = sealed_order(&[SampleId(1)]).unwrap();
+            for step in moves {
+                // Whatever fails here fails because the agent has closed the connection, or because
+                // the rings say nonsense by now.
+                match step {
+                    Move::Noise(bytes) => drop(packet::send(rogue.0.as_fd(), &bytes, &[])),
+                    Move::Message(text) => drop(packet::send(rogue.0.as_fd(), text.as_bytes(), &[])),
+                    Move::Publish(samples) => {
+                        let text = format!(
+                            r#"{{"type":"publish","request":1,"epoch":0,"samples":{samples}}}"#
+                        );
+                        drop(packet::send(rogue.0.as_fd(), text.as_bytes(), &[order.as_fd()]));
+                    }
+                    Move::Request(step) => {
+                        drop(rings.try_push(Submission::Request(batch_id(step)).encode()));
+                    }
+                    Move::Deliver(lease) => {
+                        let delivered = Submission::Delivered(LeaseId(lease), Nanoseconds(1));
+                        drop(rings.try_push(delivered.encode()));
+                    }
+                    Move::Release(lease) => {
+                        drop(rings.try_push(Submission::Release(LeaseId(lease)).encode()));
+                    }
+                    Move::Scribble(offset, value) => {
+                        let word = rings.memory.atomic_u64(Bytes(offset)).unwrap();
+                        word.store(value, Ordering::Relaxed);
+                    }
+                    Move::Entry(entry) => drop(rings.try_push(entry)),
+                    Move::Ring => rings.ring(),
+                }
+            }
+            drop(rogue);
+        });
+        super::misuse::assert_serving(&stage);
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests that need a second process. The test program starts itself again; the environment says which
+//! part the new process plays.
+
+use std::{
+    io::{BufRead, BufReader, Lines, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use tierfeed_core::{id::LeaseId, units::Bytes};
+
+use super::stage::{PATIENCE, RANK, Stage, batch, batch_id};
+use crate::handoff::{
+    Client, ClientEvent, Departure, Forked, Hello, NextError, ReleaseError, Reply, RequestError,
+    Role,
+};
+
+const PART: &str = "TIERFEED_TEST_PART";
+const SOCKET: &str = "TIERFEED_TEST_SOCKET";
+const READY: &str = "ready";
+const SERVED: &str = "served";
+
+/// Not a test of its own: plays a part when another test starts this program.
+#[test]
+fn second_process() {
+    #[expect(clippy::disallowed_methods, reason = "the parent test chooses the part")]
+    let (Ok(part), Ok(socket)) = (std::env::var(PART), std::env::var(SOCKET)) else { return };
+    let socket = PathBuf::from(socket);
+    match part.as_str() {
+        "client" => play_client(&socket),
+        "client-with-orphan" => play_client_with_orphan(&socket),
+        "agent" => play_agent(&socket),
+        other => panic!("no part {other}"),
+    }
+}
+
+/// This program, started again in a part.
+struct Second {
+    child: Child,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl Second {
+    fn start(part: &str, socket: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "handoff::tests::processes::second_process", "--nocapture"])
+            .env(PART, part)
+            .env(SOCKET, socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, said }
+    }
+
+    /// Ends with the process at the latest.
+    fn wait_until_it_says(&mut self, word: &str) {
+        let heard = self.said.by_ref().map_while(Result::ok).any(|line| line.ends_with(word));
+        assert!(heard, "the second process ended before it said {word:?}");
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        // It is dead already, unless a test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(word: &str) {
+    println!("{word}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// Until the parent kills this process, or dies itself.
+fn wait_for_the_end() {
+    let mut nothing = Vec::new();
+    std::io::stdin().read_to_end(&mut nothing).unwrap();
+}
+
+fn connect(socket: &Path) -> Client {
+    Client::connect(socket, Hello { rank: RANK, role: Role::Trainer }, PATIENCE).unwrap()
+}
+
+fn play_client(socket: &Path) {
+    let client = connect(socket);
+    client.request(batch_id(0)).unwrap();
+    assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+    client.request(batch_id(1)).unwrap();
+    say(READY);
+    wait_for_the_end();
+}
+
+/// As a forked loader worker does, the orphan holds a copy of the socket and of nothing else.
+fn play_client_with_orphan(socket: &Path) {
+    let client = connect(socket);
+    let copy = client.link_socket().try_clone_to_owned().unwrap();
+    // It ends with the test program, whose end of the pipe it reads.
+    let orphan = Command::new("cat").stdin(Stdio::inherit()).stdout(copy).spawn().unwrap();
+    client.request(batch_id(0)).unwrap();
+    assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+    client.request(batch_id(1)).unwrap();
+    say(READY);
+    wait_for_the_end();
+    drop(orphan);
+}
+
+fn play_agent(socket: &Path) {
+    let stage = Stage::at(socket);
+    say(READY);
+    let holder = stage.admit_next();
+    for step in 0..3 {
+        assert_eq!(stage.requested(), (holder, batch_id(step)));
+        stage.arena.write(Bytes(4096), b"last bytes").unwrap();
+        let lease = LeaseId(u64::from(step));
+        stage.server.lease(holder, lease, Bytes(4096), &batch(step, &[10]), |_| None).unwrap();
+    }
+    say(SERVED);
+    wait_for_the_end();
+}
+
+/// Serves the second process until it holds one batch and waits for another.
+fn serve_one_of_two(stage: &Stage) -> tierfeed_core::id::HolderId {
+    let holder = stage.admit_next();
+    assert_eq!(stage.requested(), (holder, batch_id(0)));
+    stage.lease(holder, 0);
+    assert_eq!(stage.requested(), (holder, batch_id(1)));
+    holder
+}
+
+#[test]
+fn a_killed_client_is_reported_gone_once() {
+    let stage = Stage::new();
+    let mut second = Second::start("client", &stage.path);
+    let holder = serve_one_of_two(&stage);
+    second.wait_until_it_says(READY);
+    second.kill();
+    assert_eq!(stage.gone(), holder);
+    let (client, holder) = stage.attach();
+    drop(client);
+    assert_eq!(stage.gone(), holder);
+    stage.assert_quiet();
+}
+
+#[test]
+fn a_killed_client_is_gone_though_an_orphan_holds_its_socket() {
+    let stage = Stage::new();
+    let mut second = Second::start("client-with-orphan", &stage.path);
+    let holder = serve_one_of_two(&stage);
+    second.wait_until_it_says(READY);
+    // Kept open, so that the orphan lives on.
+    let orphans_input = second.child.stdin.take();
+    second.kill();
+    let ClientEvent::Gone { holder: gone, cause } = stage.event() else { panic!("not gone") };
+    assert_eq!(gone, holder);
+    assert!(matches!(cause, Departure::ProcessEnded), "the socket did not say it: {cause}");
+    drop(orphans_input);
+    let (client, holder) = stage.attach();
+    drop(client);
+    assert_eq!(stage.gone(), holder);
+    stage.assert_quiet();
+}
+
+#[test]
+fn what_a_killed_agent_had_handed_over_is_still_delivered() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/agent.sock");
+    let mut agent = Second::start("agent", &socket);
+    agent.wait_until_it_says(READY);
+    let client = connect(&socket);
+    for step in 0..4 {
+        client.request(batch_id(step)).unwrap();
+    }
+    agent.wait_until_it_says(SERVED);
+    agent.kill();
+
+    let mut held = Vec::new();
+    for step in 0..3 {
+        let Reply::Batch(leased) = client.next(PATIENCE).unwrap() else { panic!("refused") };
+        assert_eq!(leased.id, batch_id(step));
+        held.push(leased);
+    }
+    let end = client.next(PATIENCE);
+    assert!(matches!(end, Err(NextError::Disconnected(_))), "{end:?}");
+    let mut bytes = [0; 10];
+    held[0].arena.read(held[0].offset, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"last bytes");
+    for leased in held {
+        client.release(leased.lease).unwrap();
+    }
+    assert!(Stage::at(&socket).path.exists(), "the socket that was left behind is replaced");
+}
+
+#[test]
+fn a_client_in_a_forked_process_does_nothing() {
+    let stage = Stage::new();
+    let (mut client, holder) = stage.attach();
+    client.request(batch_id(0)).unwrap();
+    stage.requested();
+    stage.lease(holder, 0);
+    assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+
+    let current = std::process::id();
+    let forked = Forked { creator: current + 1, current };
+    client.pretend_to_be_created_by(current + 1);
+    assert_eq!(client.request(batch_id(1)), Err(RequestError::Forked(forked)));
+    assert_eq!(client.release(LeaseId(0)), Err(ReleaseError::Forked(forked)));
+    assert!(matches!(client.next(PATIENCE), Err(NextError::Forked(it)) if it == forked));
+    // What the copy in the child does not do, the parent still can.
+    client.pretend_to_be_created_by(current);
+    client.release(LeaseId(0)).unwrap();
+    assert_eq!(stage.released(), (holder, LeaseId(0)));
+}

@@ -1,0 +1,190 @@
+//! Carries out what the session decided: takes memory, reads, copies, and answers every operation.
+//!
+//! It decides nothing. A command goes to the threads of its kind (reads of the cold store, copies of
+//! one tier, new memory) and is answered once, whatever happens: with its outcome, or with
+//! [`Fault::Io`] if its thread panicked, its queue was full or the plane stopped.
+//!
+//! Invariants:
+//!
+//! 1. [`DataPlane::start_command`] never blocks on an operation.
+//! 2. Every command with an `op` is answered exactly once.
+//! 3. A sample that is reported as staged is the sample that the cold store delivered.
+//! 4. Memory that an operation uses lives until the operation ends.
+//! 5. After [`DataPlane::shutdown`] no thread of the plane runs and nothing of it is in a file system.
+
+mod answer;
+mod counters;
+mod failure;
+mod moves;
+mod operations;
+mod settings;
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use tierfeed_core::{
+    id::{OpId, Rank, TierId},
+    session::{Command, Fault},
+};
+use tierfeed_numa_memory::{
+    Region,
+    lanes::{Job, Lanes, Refused},
+};
+
+use crate::source::Source;
+
+use answer::Answer;
+use operations::Operations;
+
+pub use counters::{Counters, TierTraffic, TierUsage, Traffic, Usage};
+pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
+pub use settings::{READ_THREADS, Settings, StartError, Verify};
+
+/// The threads that move the bytes of one node.
+///
+/// Not to be dropped from within the callback for completions: a thread cannot wait for itself.
+#[derive(Debug)]
+pub struct DataPlane {
+    operations: Arc<Operations>,
+    reads: Lanes,
+    copies: Vec<Lanes>,
+    /// One thread, so that memory given back is free before more is taken.
+    space: Lanes,
+}
+
+impl DataPlane {
+    /// Opens the directories of the tiers and starts all threads. Takes no memory yet.
+    ///
+    /// `completed` is called for every operation that ended, from many threads, and for one that no
+    /// queue takes from within [`Self::start_command`]. It must neither block nor panic.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] if a setting makes no sense, a directory cannot hold chunks, or a thread cannot be
+    /// started or pinned.
+    pub fn start(
+        settings: &Settings,
+        source: Arc<dyn Source>,
+        completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
+    ) -> Result<Self, StartError> {
+        settings.check()?;
+        let places = settings.operations_max;
+        let lanes = |name: &str, threads, cpus: Option<Vec<usize>>| {
+            Lanes::start(name, threads, cpus, places)
+                .map_err(|source| StartError::Threads { threads, source })
+        };
+        let operations = Operations::open(settings, source, Box::new(completed))?;
+        let copies = settings.tiers.iter().map(|tier| {
+            let cpus = (!tier.cpus.is_empty()).then(|| tier.cpus.clone());
+            lanes(tier.kind.name(), tier.copy_threads, cpus)
+        });
+        Ok(Self {
+            operations: Arc::new(operations),
+            copies: copies.collect::<Result<_, _>>()?,
+            reads: lanes("read", settings.read_threads, None)?,
+            space: lanes("space", NonZeroUsize::MIN, None)?,
+        })
+    }
+
+    /// Starts an operation, or gives back a command that is for the hand-off.
+    #[must_use = "a command that comes back is for the hand-off"]
+    pub fn start_command(&self, command: Command) -> Option<Command> {
+        match command {
+            Command::OpenArena { op, rank, len } => {
+                self.run(&self.space, op, move |it, answer| it.open_arena(answer, rank, len));
+            }
+            Command::AddChunk { op, tier, chunk } => {
+                self.run(&self.space, op, move |it, answer| it.add_chunk(answer, tier, chunk));
+            }
+            Command::CloseArena { rank } => self.drop_elsewhere(self.operations.take_arena(rank)),
+            Command::DropChunk { tier, chunk } => {
+                self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
+            }
+            Command::Fetch { op, sample, to } => {
+                self.run(&self.reads, op, move |it, answer| it.fetch(answer, sample, to));
+            }
+            Command::Promote { op, sample, from, to } => {
+                let lanes = self.lanes_of(from.tier);
+                self.run(lanes, op, move |it, answer| it.promote(answer, sample, &from, to));
+            }
+            Command::Demote { op, sample, from, len, to } => {
+                let lanes = self.lanes_of(to.tier);
+                self.run(lanes, op, move |it, answer| it.demote(answer, sample, &from, len, &to));
+            }
+            for_hand_off @ (Command::Admit { .. }
+            | Command::Reject { .. }
+            | Command::Lease { .. }
+            | Command::Refuse { .. }) => return Some(for_hand_off),
+        }
+        None
+    }
+
+    /// The staging memory of a rank, to be handed to its trainer.
+    #[must_use]
+    pub fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
+        self.operations.arena(rank)
+    }
+
+    /// Bytes that are held now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.operations.usage()
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.operations.counters()
+    }
+
+    /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].
+    #[must_use]
+    pub fn faults(&self) -> Vec<Arc<Failure>> {
+        self.operations.failures()
+    }
+
+    /// Ends emulated waits, answers what is queued with a fault, and joins all threads.
+    ///
+    /// Waits for operations that run: at most one read or copy of a sample per thread.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+
+    /// A tier that does not exist is found by the operation, so any thread will do.
+    fn lanes_of(&self, tier: TierId) -> &Lanes {
+        self.copies.get(usize::from(tier.0)).unwrap_or(&self.reads)
+    }
+
+    fn run(
+        &self,
+        lanes: &Lanes,
+        op: OpId,
+        operation: impl FnOnce(&Operations, Answer) + Send + 'static,
+    ) {
+        let answer = Answer::new(op, Arc::clone(&self.operations));
+        let job: Job = Box::new(move || {
+            let operations = answer.operations();
+            if !operations.is_stopping() {
+                operation(&operations, answer);
+            }
+        });
+        // A refused job is dropped, and with it its answer, which is how it is answered.
+        drop(lanes.submit(job));
+    }
+
+    /// Unmapping takes milliseconds, so the thread for memory does it if it has a place for it.
+    fn drop_elsewhere<T: Send + 'static>(&self, memory: Option<T>) {
+        let Some(memory) = memory else { return };
+        if let Err(Refused::Full(job) | Refused::Closed(job)) =
+            self.space.submit(Box::new(move || drop(memory)))
+        {
+            drop(job);
+        }
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.operations.stop();
+        // Dropping the lanes, after this, runs what is queued and joins the threads.
+    }
+}

@@ -1,0 +1,149 @@
+//! The operations that move a sample: fetch, promote, demote.
+//!
+//! A copy from or to an emulated tier takes its links before it starts and waits for them after it
+//! ended, so that it takes as long as the slower of the real and the emulated one.
+
+use tierfeed_core::{
+    id::SampleId,
+    session::{Origin, Place, Slot},
+    units::{Bytes, Nanoseconds},
+};
+
+use crate::{
+    plane::{
+        answer::Answer,
+        failure::{Cause, CopyError},
+        operations::{Operations, WatchedTier},
+        settings::Verify,
+    },
+    tier::{Body, Check, Medium, Segment, TransferError, forget, record_arrival, transfer},
+};
+
+/// One end of a copy.
+struct End<'a> {
+    /// `None` for staging.
+    tier: Option<&'a WatchedTier>,
+    segments: Vec<Segment>,
+}
+
+impl Operations {
+    /// Reads a sample from the cold store into staging.
+    pub(crate) fn fetch(&self, answer: Answer, sample: SampleId, to: Slot) {
+        let outcome = self.fetch_blocking(sample, to);
+        self.fetched.count(to.len, &outcome);
+        answer.give(Some(sample), outcome);
+    }
+
+    /// Copies a sample from a tier into staging.
+    pub(crate) fn promote(&self, answer: Answer, sample: SampleId, from: &Place, to: Slot) {
+        let outcome = self.promote_blocking(sample, from, to);
+        answer.give(Some(sample), outcome.map_err(Cause::from));
+    }
+
+    /// Copies a sample down into a tier.
+    pub(crate) fn demote(
+        &self,
+        answer: Answer,
+        sample: SampleId,
+        from: &Origin,
+        len: Bytes,
+        to: &Place,
+    ) {
+        let outcome = self.demote_blocking(sample, from, len, to);
+        answer.give(Some(sample), outcome.map_err(Cause::from));
+    }
+
+    fn fetch_blocking(&self, sample: SampleId, to: Slot) -> Result<(), Cause> {
+        let segment = self.staged(to)?;
+        let Body::Memory(region) = segment.store.body() else {
+            return Err(CopyError::UnknownArena { rank: to.rank }.into());
+        };
+        forget(std::slice::from_ref(&segment));
+        self.source.read(sample, region, to.offset, to.len)?;
+        if !self.has_tiers() {
+            // Nothing is ever copied out of staging, so no sum is ever asked for.
+            return Ok(());
+        }
+        record_arrival(sample, &segment)
+            .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
+    }
+
+    fn promote_blocking(&self, sample: SampleId, from: &Place, to: Slot) -> Result<(), CopyError> {
+        let from = self.cached(from)?;
+        let to_staging = End { tier: None, segments: vec![self.staged(to)?] };
+        self.copy_blocking(sample, &from, &to_staging, to.len)
+    }
+
+    fn demote_blocking(
+        &self,
+        sample: SampleId,
+        from: &Origin,
+        len: Bytes,
+        to: &Place,
+    ) -> Result<(), CopyError> {
+        let from = match from {
+            Origin::Staging(slot) => End { tier: None, segments: vec![self.staged(*slot)?] },
+            Origin::Tier(place) => self.cached(place)?,
+        };
+        self.copy_blocking(sample, &from, &self.cached(to)?, len)
+    }
+
+    fn copy_blocking(
+        &self,
+        sample: SampleId,
+        from: &End<'_>,
+        to: &End<'_>,
+        len: Bytes,
+    ) -> Result<(), CopyError> {
+        let deadline = [from, to].into_iter().map(|end| end.reserve(self, len)).max();
+        let check = self.check_of(from);
+        let outcome = transfer(sample, &from.segments, &to.segments, len, check)
+            .map_err(|error| explain(error, from, to, len));
+        if let Some(from) = from.tier {
+            from.read.count(len, &outcome);
+        }
+        if let Some(to) = to.tier {
+            to.written.count(len, &outcome);
+        }
+        self.pace.wait_until_blocking(deadline.unwrap_or_default());
+        outcome
+    }
+
+    /// Others can write staging and files; chunks in memory are ours alone.
+    fn check_of(&self, from: &End<'_>) -> Check {
+        match (from.tier.map(|watched| watched.tier.medium()), self.verify) {
+            (Some(Medium::Memory), Verify::Shared) => Check::Nothing,
+            _ => Check::Bytes,
+        }
+    }
+
+    fn staged(&self, slot: Slot) -> Result<Segment, CopyError> {
+        let store = self.arena_store(slot.rank)?;
+        Ok(Segment { store, offset: slot.offset, len: slot.len })
+    }
+
+    fn cached(&self, place: &Place) -> Result<End<'_>, CopyError> {
+        let watched = self.tier(place.tier)?;
+        let kind = watched.tier.kind();
+        let segments = watched.tier.segments(&place.pieces);
+        let segments = segments.map_err(|chunk| CopyError::UnknownChunk { kind, chunk })?;
+        Ok(End { tier: Some(watched), segments })
+    }
+}
+
+impl End<'_> {
+    /// Takes the link of an emulated tier, and returns when `len` bytes would be over it.
+    fn reserve(&self, operations: &Operations, len: Bytes) -> Nanoseconds {
+        let link = self.tier.and_then(|watched| watched.tier.link());
+        link.map_or(Nanoseconds(0), |link| link.reserve(&operations.pace, len))
+    }
+}
+
+fn explain(error: TransferError, from: &End<'_>, to: &End<'_>, len: Bytes) -> CopyError {
+    let kind = |end: &End<'_>| end.tier.map(|watched| watched.tier.kind());
+    match error {
+        TransferError::TooShort { place } => CopyError::TooShort { place, len },
+        TransferError::NotThere | TransferError::Differs => CopyError::Corrupt { from: kind(from) },
+        TransferError::Io(source) => CopyError::Io { from: kind(from), to: kind(to), source },
+    }
+}

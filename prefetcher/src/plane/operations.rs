@@ -1,0 +1,218 @@
+//! What all threads of the data plane share, and the operations on memory: arenas and chunks.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use tierfeed_core::{
+    id::{ChunkId, OpId, Rank, TierId},
+    session::Fault,
+    tier::Locality,
+    units::Bytes,
+};
+use tierfeed_numa_memory::Region;
+
+use crate::{
+    pace::Pace,
+    plane::{
+        answer::Answer,
+        counters::{Counters, TierTraffic, TierUsage, TrafficCounter, Usage},
+        failure::{Cause, CopyError, Failure, Failures},
+        settings::{Settings, StartError, Verify},
+    },
+    source::Source,
+    tier::{Body, SpaceError, Store, Tier, TierSettings, allocate},
+};
+
+/// Told of every operation that ended.
+pub(crate) type Completed = Box<dyn Fn(OpId, Result<(), Fault>) + Send + Sync>;
+
+/// What all threads share.
+pub(crate) struct Operations {
+    tiers: Vec<WatchedTier>,
+    arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
+    arenas_held: Arc<AtomicU64>,
+    staging: Locality,
+    stopping: AtomicBool,
+    faults: AtomicU64,
+    abandoned: AtomicU64,
+    failures: Failures,
+    completed: Completed,
+    pub(crate) verify: Verify,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) fetched: TrafficCounter,
+    pub(crate) pace: Pace,
+}
+
+/// A tier with its counters.
+#[derive(Debug)]
+pub(crate) struct WatchedTier {
+    pub(crate) tier: Tier,
+    pub(crate) read: TrafficCounter,
+    pub(crate) written: TrafficCounter,
+}
+
+impl Operations {
+    /// Opens the tiers.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Directory`].
+    pub(crate) fn open(
+        settings: &Settings,
+        source: Arc<dyn Source>,
+        completed: Completed,
+    ) -> Result<Self, StartError> {
+        let tiers = settings.tiers.iter().zip((0..).map(TierId));
+        let tiers = tiers.map(|(tier, id)| WatchedTier::open(id, tier, settings.chunk));
+        Ok(Self {
+            tiers: tiers.collect::<Result<_, _>>()?,
+            arenas: RwLock::default(),
+            arenas_held: Arc::default(),
+            staging: settings.staging,
+            stopping: AtomicBool::new(false),
+            faults: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+            failures: Failures::default(),
+            completed,
+            verify: settings.verify,
+            source,
+            fetched: TrafficCounter::default(),
+            pace: Pace::start(),
+        })
+    }
+
+    /// Lets operations that have not begun end at once, and those that wait stop waiting.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.pace.release();
+        self.source.stop();
+    }
+
+    /// Whether [`Self::stop`] was called.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn open_arena(&self, answer: Answer, rank: Rank, len: Bytes) {
+        let outcome = self.open_arena_blocking(rank, len);
+        answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
+    }
+
+    pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
+        let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
+            let kind = watched.tier.kind();
+            let added = watched.tier.add_chunk_blocking(chunk);
+            added.map_err(|source| Cause::Chunk { kind, chunk, source })
+        });
+        answer.give(None, outcome);
+    }
+
+    /// Forgets the arena of a rank.
+    pub(crate) fn take_arena(&self, rank: Rank) -> Option<Arc<Store>> {
+        self.arenas.write().unwrap_or_else(PoisonError::into_inner).remove(&rank)
+    }
+
+    /// Forgets a chunk.
+    pub(crate) fn take_chunk(&self, tier: TierId, chunk: ChunkId) -> Option<Arc<Store>> {
+        self.tier(tier).ok()?.tier.take_chunk(chunk)
+    }
+
+    /// The staging memory of a rank.
+    pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
+        match self.arena_store(rank).ok()?.body() {
+            Body::Memory(region) => Some(Arc::clone(region)),
+            Body::File(_) => None,
+        }
+    }
+
+    pub(crate) fn arena_store(&self, rank: Rank) -> Result<Arc<Store>, CopyError> {
+        let arenas = self.arenas.read().unwrap_or_else(PoisonError::into_inner);
+        arenas.get(&rank).cloned().ok_or(CopyError::UnknownArena { rank })
+    }
+
+    pub(crate) fn tier(&self, tier: TierId) -> Result<&WatchedTier, CopyError> {
+        let unknown = CopyError::UnknownTier { tier, tiers: self.tiers.len() };
+        self.tiers.get(usize::from(tier.0)).ok_or(unknown)
+    }
+
+    pub(crate) fn has_tiers(&self) -> bool {
+        !self.tiers.is_empty()
+    }
+
+    /// Counts and keeps a failure, then tells the session.
+    pub(crate) fn answer(&self, op: OpId, outcome: Result<(), Failure>) {
+        let outcome = outcome.map_err(|failure| {
+            let fault = failure.cause.fault();
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            if matches!(failure.cause, Cause::Abandoned) {
+                self.abandoned.fetch_add(1, Ordering::Relaxed);
+            }
+            self.failures.push(failure);
+            fault
+        });
+        (self.completed)(op, outcome);
+    }
+
+    pub(crate) fn failures(&self) -> Vec<Arc<Failure>> {
+        self.failures.read()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let usage_of = |watched: &WatchedTier| {
+            let tier = &watched.tier;
+            TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
+        };
+        Usage {
+            arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
+            tiers: self.tiers.iter().map(usage_of).collect(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let traffic_of = |watched: &WatchedTier| TierTraffic {
+            kind: watched.tier.kind(),
+            read: watched.read.read(),
+            written: watched.written.read(),
+        };
+        Counters {
+            source: self.fetched.read(),
+            tiers: self.tiers.iter().map(traffic_of).collect(),
+            faults: self.faults.load(Ordering::Relaxed),
+            abandoned: self.abandoned.load(Ordering::Relaxed),
+        }
+    }
+
+    fn open_arena_blocking(&self, rank: Rank, len: Bytes) -> Result<(), SpaceError> {
+        if self.arena_store(rank).is_ok() {
+            return Err(SpaceError::Taken);
+        }
+        let region = allocate(&format!("tierfeed-staging-{}", rank.0), self.staging, len)?;
+        let store = Arc::new(Store::new(Body::Memory(region), len, &self.arenas_held));
+        self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
+        Ok(())
+    }
+}
+
+impl WatchedTier {
+    fn open(id: TierId, settings: &TierSettings, chunk: Bytes) -> Result<Self, StartError> {
+        let kind = settings.kind;
+        let failed = |source| StartError::Directory { tier: id, kind, source };
+        Ok(Self {
+            tier: Tier::open(settings, chunk).map_err(failed)?,
+            read: TrafficCounter::default(),
+            written: TrafficCounter::default(),
+        })
+    }
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operations").field("tiers", &self.tiers).finish_non_exhaustive()
+    }
+}

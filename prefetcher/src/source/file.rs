@@ -1,0 +1,164 @@
+//! Samples in files: what an image folder or a file of records on a mounted file system is.
+//!
+//! One `fstat` after the read, not before: it sees a change from before the read and one during it,
+//! at the price of a read in vain in a case that is an error anyway. Objects that hold one sample are
+//! opened for it; objects that hold many stay open ([`super::open_files`]).
+//!
+//! The agent reads into staging memory, and a trainer whose agent is dead reads into its own buffer:
+//! both through [`FileSource::read_with`], so that both check the same things.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::AsFd as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    sync::Arc,
+};
+
+use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_numa_memory::Region;
+use tierfeed_workload_analyzer::{Extent, Index};
+
+use crate::source::{
+    ReadError, Source, Version,
+    open_files::{OpenFiles, open},
+};
+
+/// Reads the samples of an index from files.
+#[derive(Debug)]
+pub struct FileSource {
+    index: Arc<Index>,
+    open_files: OpenFiles,
+}
+
+impl FileSource {
+    /// Reads the samples of `index` and keeps up to `files_max` shared objects open.
+    #[must_use]
+    pub fn new(index: Arc<Index>, files_max: usize) -> Self {
+        Self { index, open_files: OpenFiles::new(files_max) }
+    }
+
+    /// The index that says where the samples lie.
+    #[must_use]
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// Reads all bytes of `sample` into `buffer`, which must be exactly as long.
+    ///
+    /// For a process without a data plane: no thread, no staging memory.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`]; `buffer` then holds garbage.
+    pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let place = Bytes(buffer.len() as u64);
+        self.read_with(sample, place, |file, offset| read_to_end_of(buffer, file, offset))
+    }
+
+    /// Finds and checks the object of `sample` and lets `fill` read from it, from the given offset on.
+    ///
+    /// `fill` returns the number of bytes it got; fewer than `place` means that the file ended.
+    fn read_with(
+        &self,
+        sample: SampleId,
+        place: Bytes,
+        fill: impl FnOnce(&File, Bytes) -> io::Result<Bytes>,
+    ) -> Result<(), ReadError> {
+        let samples = self.index.len();
+        if sample.0 >= samples {
+            return Err(ReadError::Unknown { sample, samples });
+        }
+        let extent = self.index.extent(sample);
+        let indexed = Bytes(extent.len);
+        if indexed != place {
+            return Err(ReadError::WrongLength { sample, indexed, place });
+        }
+        let outcome = self.read_extent(&extent, fill);
+        if outcome.is_err() && is_shared(&extent) {
+            self.open_files.forget(&extent.path);
+        }
+        outcome
+    }
+
+    fn read_extent(
+        &self,
+        extent: &Extent,
+        fill: impl FnOnce(&File, Bytes) -> io::Result<Bytes>,
+    ) -> Result<(), ReadError> {
+        let failed = |error| io_failure(extent, error);
+        let object = if is_shared(extent) {
+            self.open_files.get(&extent.path).map_err(failed)?
+        } else {
+            Arc::new(open(&extent.path).map_err(failed)?)
+        };
+        let read = fill(&object, Bytes(extent.offset));
+        // Looked at even if the read failed: that the object changed says more than that it did.
+        let found = version_of(&object).map_err(failed)?;
+        let needed = Bytes(extent.offset + extent.len);
+        if found.size < needed {
+            return Err(ReadError::Truncated {
+                path: extent.path.clone(),
+                needed,
+                found: found.size,
+            });
+        }
+        let indexed = Version { size: Bytes(extent.object_size), mtime_ns: extent.object_mtime_ns };
+        let changed = || ReadError::Changed { path: extent.path.clone(), indexed, found };
+        if found != indexed {
+            return Err(changed());
+        }
+        // A short read of a file that is long enough now: it grew meanwhile.
+        if read.map_err(failed)?.0 < extent.len { Err(changed()) } else { Ok(()) }
+    }
+}
+
+impl Source for FileSource {
+    fn read(
+        &self,
+        sample: SampleId,
+        to: &Region,
+        offset: Bytes,
+        len: Bytes,
+    ) -> Result<(), ReadError> {
+        self.read_with(sample, len, |file, from| to.read_from_file(offset, len, file.as_fd(), from))
+    }
+}
+
+/// Whether the object holds more than this sample.
+fn is_shared(extent: &Extent) -> bool {
+    extent.len < extent.object_size
+}
+
+fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
+    let path = extent.path.clone();
+    match error.raw_os_error() {
+        // A name on the way is not a directory any more, or a server forgot the file.
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => ReadError::Vanished { path },
+        _ => ReadError::Io { path, source: error },
+    }
+}
+
+fn version_of(file: &File) -> io::Result<Version> {
+    let metadata = file.metadata()?;
+    let mtime_ns =
+        metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
+    Ok(Version { size: Bytes(metadata.len()), mtime_ns })
+}
+
+/// Fills `buffer` from `offset` of `file` on; returns less than its length only where the file ends.
+fn read_to_end_of(buffer: &mut [u8], file: &File, offset: Bytes) -> io::Result<Bytes> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset.0 + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Bytes(done as u64))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! One tier of a node at work: its chunks, where they come from, and the link that emulates its speed.
+
+mod directory;
+mod store;
+mod sums;
+mod transfer;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tierfeed_core::{
+    id::ChunkId,
+    session::Fault,
+    space::Piece,
+    tier::{Kind, Locality, Speed},
+    units::Bytes,
+};
+use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
+
+use crate::pace::Link;
+
+pub use directory::{DirectoryError, Medium};
+
+pub(crate) use directory::Directory;
+pub(crate) use store::{Body, Segment, Store};
+pub(crate) use transfer::{Check, TransferError, forget, record_arrival, transfer};
+
+/// Where the chunks of a tier lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backing {
+    /// In memory of this process.
+    Memory(Locality),
+    /// In files without a name in this directory: a RAM disk or a disk.
+    Directory(PathBuf),
+}
+
+/// One tier of a job on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierSettings {
+    /// What it is, for reports.
+    pub kind: Kind,
+    /// Where its chunks lie.
+    pub backing: Backing,
+    /// The speed that is imposed on copies from and to it, if it plays a slower one.
+    pub emulated: Option<Speed>,
+    /// How many threads copy from and to it.
+    pub copy_threads: NonZeroUsize,
+    /// The CPUs that these threads stay on; empty lets them run anywhere.
+    pub cpus: Vec<usize>,
+}
+
+/// Why there is no new chunk or arena.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpaceError {
+    /// Memory was refused.
+    #[error(transparent)]
+    Memory(AllocateError),
+    /// The directory of a tier gave no file.
+    #[error("cannot allocate a chunk of {len} in the directory of tier {kind}: {source}")]
+    File {
+        /// Which tier.
+        kind: Kind,
+        /// The size of a chunk.
+        len: Bytes,
+        /// As `open(2)` or `posix_fallocate(3)`.
+        source: io::Error,
+    },
+    /// The chunk or arena is there already; the old one stays.
+    #[error("it is there already")]
+    Taken,
+}
+
+impl SpaceError {
+    /// What the session is told.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let source = match self {
+            Self::Memory(AllocateError::System { source, .. }) | Self::File { source, .. } => {
+                source
+            }
+            Self::Memory(AllocateError::NoRoom { .. } | AllocateError::Misplaced { .. }) => {
+                return Fault::NoSpace;
+            }
+            Self::Memory(_) | Self::Taken => return Fault::Io,
+        };
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG) => Fault::NoSpace,
+            _ => Fault::Io,
+        }
+    }
+}
+
+/// A tier and its chunks.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    kind: Kind,
+    place: Place,
+    chunk: Bytes,
+    link: Option<Link>,
+    chunks: RwLock<BTreeMap<ChunkId, Arc<Store>>>,
+    held: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Locality),
+    Directory(Directory),
+}
+
+impl Tier {
+    /// A tier without chunks; creates its directory if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`DirectoryError`] if the directory cannot hold chunks.
+    pub(crate) fn open(settings: &TierSettings, chunk: Bytes) -> Result<Self, DirectoryError> {
+        let place = match &settings.backing {
+            Backing::Memory(locality) => Place::Memory(*locality),
+            Backing::Directory(path) => Place::Directory(Directory::open(path)?),
+        };
+        let link = settings.emulated.map(Link::new);
+        let (chunks, held) = (RwLock::default(), Arc::default());
+        Ok(Self { kind: settings.kind, place, chunk, link, chunks, held })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    /// What its chunks lie on.
+    pub(crate) fn medium(&self) -> Medium {
+        match &self.place {
+            Place::Memory(_) => Medium::Memory,
+            Place::Directory(directory) => directory.medium(),
+        }
+    }
+
+    /// Bytes of all chunks that exist, those included that were dropped while in use.
+    pub(crate) fn held(&self) -> Bytes {
+        Bytes(self.held.load(Ordering::Relaxed))
+    }
+
+    /// Allocates a chunk, which may take long.
+    ///
+    /// # Errors
+    ///
+    /// A [`SpaceError`]; nothing stays allocated then.
+    pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId) -> Result<(), SpaceError> {
+        if self.chunk(chunk).is_some() {
+            return Err(SpaceError::Taken);
+        }
+        let len = self.chunk;
+        let body = match &self.place {
+            Place::Memory(locality) => {
+                let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
+                Body::Memory(allocate(&name, *locality, len)?)
+            }
+            Place::Directory(directory) => {
+                let file = directory.create_chunk(len);
+                let failed = |source| SpaceError::File { kind: self.kind, len, source };
+                Body::File(file.map_err(failed)?)
+            }
+        };
+        let store = Arc::new(Store::new(body, len, &self.held));
+        self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, store);
+        Ok(())
+    }
+
+    /// Forgets a chunk and returns it, to be dropped where that may take long.
+    pub(crate) fn take_chunk(&self, chunk: ChunkId) -> Option<Arc<Store>> {
+        self.chunks.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk)
+    }
+
+    /// The ranges that `pieces` name, or the first chunk that does not exist.
+    pub(crate) fn segments(&self, pieces: &[Piece]) -> Result<Vec<Segment>, ChunkId> {
+        let segment = |piece: &Piece| {
+            let store = self.chunk(piece.chunk).ok_or(piece.chunk)?;
+            Ok(Segment { store, offset: piece.offset, len: piece.len })
+        };
+        pieces.iter().map(segment).collect()
+    }
+
+    fn chunk(&self, chunk: ChunkId) -> Option<Arc<Store>> {
+        self.chunks.read().unwrap_or_else(PoisonError::into_inner).get(&chunk).cloned()
+    }
+}
+
+/// Memory that is touched and sealed.
+///
+/// # Errors
+///
+/// [`SpaceError::Memory`].
+pub(crate) fn allocate(
+    name: &str,
+    locality: Locality,
+    len: Bytes,
+) -> Result<Arc<Region>, SpaceError> {
+    let request = Request { len, locality, name, pages: Pages::Huge };
+    Region::allocate(&request).map(Arc::new).map_err(SpaceError::Memory)
+}

@@ -1,0 +1,227 @@
+//! A directory that gives out chunks as files without a name, on a RAM disk or on a disk.
+//!
+//! A file without a name goes when its last descriptor goes: after `kill -9` nothing is left behind,
+//! and nobody can open what a job cached. Every chunk is allocated in full before it is used, so a
+//! full file system is found when a chunk is added, never in the middle of a copy.
+//!
+//! Deliberately absent: `O_DIRECT`, and any way to find a chunk again after a restart.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat, posix_fallocate},
+    sys::{
+        stat::Mode,
+        statfs::{TMPFS_MAGIC, fstatfs},
+    },
+    unistd::{UnlinkatFlags, unlinkat},
+};
+use tierfeed_core::units::Bytes;
+
+/// How often a name that somebody else took is replaced by the next one.
+const NAMES_TRIED: u32 = 100;
+
+/// What a tier's bytes lie on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Medium {
+    /// Memory of this process.
+    Memory,
+    /// A RAM disk.
+    Tmpfs,
+    /// Anything else with a file system.
+    Disk,
+}
+
+/// Why a directory cannot hold chunks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// It is missing and cannot be created. Its parent is not created: a missing parent is most often
+    /// a disk that is not mounted, and the chunks would fill the root file system.
+    #[error("cannot create {}: {source}; its parent must exist", .path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// As `mkdir(2)`.
+        source: io::Error,
+    },
+    /// It cannot be opened as a directory.
+    #[error("cannot open the directory {}: {source}", .path.display())]
+    Open {
+        /// What was to be a directory.
+        path: PathBuf,
+        /// As `open(2)`.
+        source: io::Error,
+    },
+    /// No file can be created in it.
+    #[error("cannot create a file in {}: {source}; it must be writable", .path.display())]
+    Unwritable {
+        /// The directory.
+        path: PathBuf,
+        /// As `open(2)` or `unlink(2)`.
+        source: io::Error,
+    },
+}
+
+/// An open directory for chunks.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    opened: File,
+    medium: Medium,
+    names: AtomicU32,
+}
+
+impl Directory {
+    /// Opens `path`, or creates it for this user alone, and creates a file in it as a test.
+    ///
+    /// # Errors
+    ///
+    /// A [`DirectoryError`] for each of the three steps.
+    pub(crate) fn open(path: &Path) -> Result<Self, DirectoryError> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => (),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+            Err(source) => return Err(DirectoryError::Create { path: path.into(), source }),
+        }
+        let flags = libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(|source| DirectoryError::Open { path: path.into(), source })?;
+        let medium = match fstatfs(&opened) {
+            Ok(status) if status.filesystem_type() == TMPFS_MAGIC => Medium::Tmpfs,
+            _ => Medium::Disk,
+        };
+        let directory = Self { opened, medium, names: AtomicU32::new(0) };
+        directory
+            .create_file()
+            .map_err(|source| DirectoryError::Unwritable { path: path.into(), source })?;
+        Ok(directory)
+    }
+
+    /// What the directory lies on.
+    pub(crate) fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    /// A file of `len` bytes without a name, all of them allocated.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `posix_fallocate(3)`: `ENOSPC` or `EDQUOT` if the bytes are not there.
+    pub(crate) fn create_chunk(&self, len: Bytes) -> io::Result<File> {
+        let file = self.create_file()?;
+        let len = i64::try_from(len.0).map_err(|_| Errno::EFBIG)?;
+        loop {
+            match posix_fallocate(&file, 0, len) {
+                Ok(()) => return Ok(file),
+                Err(Errno::EINTR) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn create_file(&self) -> io::Result<File> {
+        let flags = OFlag::O_TMPFILE | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC;
+        match openat(&self.opened, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Ok(file) => Ok(File::from(file)),
+            // A file system without O_TMPFILE says the one, a kernel without it the other.
+            Err(Errno::EOPNOTSUPP | Errno::EISDIR) => self.create_and_unlink(),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// For NFS and other file systems without `O_TMPFILE`.
+    fn create_and_unlink(&self) -> io::Result<File> {
+        let flags =
+            OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        for _ in 0..NAMES_TRIED {
+            let number = self.names.fetch_add(1, Ordering::Relaxed);
+            let name = format!(".tierfeed-{}-{number}", std::process::id());
+            match openat(&self.opened, name.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+                Ok(file) => {
+                    unlinkat(&self.opened, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+                    return Ok(File::from(file));
+                }
+                Err(Errno::EEXIST) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Errno::EEXIST.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    fn entries(path: &Path) -> usize {
+        fs::read_dir(path).unwrap().count()
+    }
+
+    #[test]
+    fn a_missing_directory_is_created_for_its_user_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("tier");
+        Directory::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_missing_parent_is_not_created() {
+        let parent = tempfile::tempdir().unwrap();
+        let error = Directory::open(&parent.path().join("unmounted/tier")).unwrap_err();
+        assert!(matches!(error, DirectoryError::Create { .. }), "{error}");
+        assert_eq!(entries(parent.path()), 0);
+    }
+
+    #[test]
+    fn a_file_is_no_directory() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = Directory::open(file.path()).unwrap_err();
+        assert!(matches!(error, DirectoryError::Open { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_chunk_has_no_name_and_all_its_bytes() {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let path = tempfile::tempdir().unwrap();
+        let directory = Directory::open(path.path()).unwrap();
+        let chunk = directory.create_chunk(Bytes::mib(1)).unwrap();
+        assert_eq!(entries(path.path()), 0);
+        let metadata = chunk.metadata().unwrap();
+        assert_eq!((metadata.len(), metadata.nlink()), (1 << 20, 0));
+        assert!(metadata.blocks() * 512 >= 1 << 20, "{} blocks", metadata.blocks());
+    }
+
+    #[test]
+    fn without_o_tmpfile_a_chunk_loses_its_name_at_once() {
+        let path = tempfile::tempdir().unwrap();
+        let directory = Directory::open(path.path()).unwrap();
+        let squatted = path.path().join(format!(".tierfeed-{}-0", std::process::id()));
+        fs::write(&squatted, "not ours").unwrap();
+        let chunk = directory.create_and_unlink().unwrap();
+        assert_eq!(chunk.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(entries(path.path()), 1, "only the squatted name is left");
+        assert_eq!(fs::read(squatted).unwrap(), b"not ours");
+    }
+
+    #[test]
+    fn a_chunk_that_does_not_fit_is_refused() {
+        let path = tempfile::tempdir().unwrap();
+        let directory = Directory::open(path.path()).unwrap();
+        assert!(directory.create_chunk(Bytes(u64::MAX)).is_err());
+        assert!(directory.create_chunk(Bytes(1 << 60)).is_err());
+    }
+}

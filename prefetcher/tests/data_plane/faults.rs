@@ -1,0 +1,213 @@
+//! What goes wrong is told to the session as a fault and to people with its reason.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tierfeed_core::{
+    id::{OpId, Rank, SampleId},
+    session::{Command, Fault, Origin, Slot},
+    tier::{Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    plane::{Cause, DataPlane, FAILURES_KEPT, StartError},
+    tier::Backing,
+};
+
+use crate::{
+    faulty_source::{Fate, FaultySource, content},
+    rig::{ARENA, CHUNK, MAIN, RANK, Rig, SCRATCH, STORAGE, four_tiers, place, slot, tier},
+};
+
+const LEN: u64 = 4_096;
+
+fn ready(root: &Path, seed: u64) -> Rig {
+    let source = FaultySource { seed, ..FaultySource::default() };
+    Rig::start_ready(&four_tiers(root), Arc::new(source))
+}
+
+/// The open files of this process without a name in `directory`.
+fn unnamed_files_of(directory: &Path) -> Vec<PathBuf> {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+    let is_in_directory = |descriptor: &PathBuf| {
+        fs::read_link(descriptor).is_ok_and(|target| target.starts_with(directory))
+    };
+    descriptors.filter(is_in_directory).filter(|descriptor| !is_directory(descriptor)).collect()
+}
+
+fn is_directory(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+#[test]
+fn every_fate_of_a_read_is_told_by_its_name() {
+    for seed in 1..4 {
+        let root = tempfile::tempdir().unwrap();
+        let source = FaultySource { seed, ..FaultySource::default() };
+        let mut rig = ready(root.path(), seed);
+        for sample in 0..100 {
+            let at = slot(u64::from(sample % 8) * LEN, LEN);
+            let fate = source.fate(SampleId(sample));
+            assert_eq!(rig.fetch(sample, at), fate.outcome(), "seed {seed}, sample {sample}");
+            let place = place(MAIN, &[(0, 0, LEN)]);
+            let demoted = rig.demote(sample, Origin::Staging(at), LEN, &place);
+            match fate.outcome() {
+                Ok(()) => {
+                    assert_eq!(rig.staged(at), content(SampleId(sample), Bytes(LEN)));
+                    assert_eq!(demoted, Ok(()), "seed {seed}, sample {sample}");
+                }
+                Err(_) => assert_eq!(demoted, Err(Fault::Corrupt), "half a sample was cached"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failure_names_the_object_and_only_so_many_are_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = ready(root.path(), 1);
+    for sample in 0..500 {
+        // The outcome is looked at below.
+        let _ = rig.fetch(sample, slot(0, LEN));
+    }
+    let faults = rig.plane.faults();
+    assert_eq!(faults.len(), FAILURES_KEPT);
+    assert!(rig.plane.counters().faults > FAILURES_KEPT as u64);
+    let vanished = faults.iter().find(|it| it.cause.fault() == Fault::Vanished).unwrap();
+    let sample = vanished.sample.unwrap().0;
+    assert_eq!(
+        vanished.to_string(),
+        format!(
+            "sample {sample}: /made-up/{sample} is gone; it was there when the dataset was indexed"
+        )
+    );
+}
+
+#[test]
+fn a_thread_that_panics_answers_and_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let source = FaultySource { seed: 1, ..FaultySource::default() };
+    let panics = (0..1_000).find(|it| source.fate(SampleId(*it)) == Fate::Panics);
+    let mut rig = ready(root.path(), 1);
+    for _ in 0..20 {
+        assert_eq!(rig.fetch(panics.unwrap(), slot(0, LEN)), Err(Fault::Io));
+    }
+    assert_eq!(rig.plane.counters().abandoned, 20);
+    assert!(matches!(rig.plane.faults()[0].cause, Cause::Abandoned));
+}
+
+#[test]
+fn a_byte_that_changed_on_storage_is_found() {
+    for (tier, name) in [(SCRATCH, "scratch"), (STORAGE, "storage")] {
+        let root = tempfile::tempdir().unwrap();
+        let mut rig = ready(root.path(), 0);
+        let (upper, lower) = (place(tier, &[(0, 0, LEN)]), place(STORAGE, &[(1, 64, LEN)]));
+        rig.cache(7, LEN, &upper);
+        for chunk in unnamed_files_of(&root.path().join(name)) {
+            OpenOptions::new().write(true).open(chunk).unwrap().write_all_at(b"?", 100).unwrap();
+        }
+        assert_eq!(rig.promote(7, &upper, slot(0, LEN)), Err(Fault::Corrupt));
+        assert_eq!(rig.demote(7, Origin::Tier(upper), LEN, &lower), Err(Fault::Corrupt));
+        assert_eq!(rig.promote(7, &lower, slot(0, LEN)), Err(Fault::Corrupt), "it spread");
+        let faults = rig.plane.faults();
+        assert!(faults[0].to_string().contains(name), "{}", faults[0]);
+    }
+}
+
+#[test]
+fn a_chunk_that_was_cut_off_is_a_fault_and_no_crash() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = ready(root.path(), 0);
+    let place = place(STORAGE, &[(0, 0, LEN)]);
+    rig.cache(7, LEN, &place);
+    for chunk in unnamed_files_of(&root.path().join("storage")) {
+        OpenOptions::new().write(true).open(chunk).unwrap().set_len(10).unwrap();
+    }
+    assert_eq!(rig.promote(7, &place, slot(0, LEN)), Err(Fault::Io));
+}
+
+#[test]
+fn places_that_make_no_sense_are_faults() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = ready(root.path(), 0);
+    let good = place(MAIN, &[(0, 0, LEN)]);
+    rig.cache(7, LEN, &good);
+    rig.fetch(7, slot(0, LEN)).unwrap();
+    let staged = Origin::Staging(slot(0, LEN));
+    let stranger = Slot { rank: Rank(9), ..slot(0, LEN) };
+
+    assert_eq!(rig.fetch(7, stranger), Err(Fault::Io));
+    assert_eq!(rig.promote(7, &good, stranger), Err(Fault::Io));
+    assert_eq!(rig.fetch(7, slot(ARENA.0 - 64, LEN)), Err(Fault::Io));
+    assert_eq!(rig.fetch(7, slot(u64::MAX, LEN)), Err(Fault::Io));
+    assert_eq!(rig.promote(7, &good, slot(ARENA.0 - 64, LEN)), Err(Fault::Io));
+    assert_eq!(rig.promote(7, &place(MAIN, &[(5, 0, LEN)]), slot(0, LEN)), Err(Fault::Io));
+    assert_eq!(rig.promote(7, &place(MAIN, &[]), slot(0, LEN)), Err(Fault::Io));
+    assert_eq!(rig.demote(7, staged.clone(), LEN, &place(MAIN, &[(0, 0, 64)])), Err(Fault::Io));
+    for tier in [MAIN, SCRATCH, STORAGE] {
+        let behind_the_end = place(tier, &[(0, CHUNK.0 - 64, LEN)]);
+        assert_eq!(rig.demote(7, staged.clone(), LEN, &behind_the_end), Err(Fault::Io));
+        let at_the_end_of_time = place(tier, &[(0, u64::MAX - 63, LEN)]);
+        assert_eq!(rig.demote(7, staged.clone(), LEN, &at_the_end_of_time), Err(Fault::Io));
+    }
+    assert_eq!(rig.add_chunk(MAIN, 0), Err(Fault::Io), "it is there already");
+    let arena = rig.run(|op| Command::OpenArena { op, rank: RANK, len: ARENA });
+    assert_eq!(arena, Err(Fault::Io), "it is there already");
+    assert_eq!(rig.promote(7, &good, slot(0, LEN)), Ok(()), "and nothing was harmed");
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused_before_it_is_taken() {
+    let root = tempfile::tempdir().unwrap();
+    let mut settings = four_tiers(root.path());
+    settings.chunk = Bytes(1 << 50);
+    let mut rig = Rig::start(&settings, Arc::new(FaultySource::default()));
+    assert_eq!(rig.add_chunk(MAIN, 0), Err(Fault::NoSpace));
+    assert_eq!(rig.add_chunk(STORAGE, 0), Err(Fault::NoSpace));
+    let arena = rig.run(|op| Command::OpenArena { op, rank: RANK, len: Bytes(1 << 50) });
+    assert_eq!(arena, Err(Fault::NoSpace));
+    assert_eq!(rig.plane.usage().arenas, Bytes(0));
+    assert!(rig.plane.usage().tiers.iter().all(|tier| tier.bytes == Bytes(0)));
+}
+
+#[test]
+fn commands_for_the_hand_off_come_back() {
+    let root = tempfile::tempdir().unwrap();
+    let rig = ready(root.path(), 0);
+    let holder = tierfeed_core::id::HolderId(1);
+    let command = Command::Admit { holder, rank: RANK };
+    assert_eq!(rig.plane.start_command(command.clone()), Some(command));
+}
+
+#[test]
+fn settings_that_make_no_sense_do_not_start() {
+    let root = tempfile::tempdir().unwrap();
+    let start = |settings| {
+        let source = Arc::new(FaultySource::default());
+        DataPlane::start(&settings, source, |_: OpId, _| ()).unwrap_err()
+    };
+    let mut settings = four_tiers(root.path());
+    settings.chunk = Bytes(0);
+    assert!(matches!(start(settings), StartError::EmptyChunk));
+
+    let mut settings = four_tiers(root.path());
+    settings.tiers = vec![tier(Kind::MainMemory, Backing::Memory(Locality::Anywhere), None); 256];
+    assert!(matches!(start(settings), StartError::TooManyTiers { tiers: 256, .. }));
+
+    let file = root.path().join("file");
+    fs::File::create(&file).unwrap().write_all(b"no directory").unwrap();
+    let mut settings = four_tiers(root.path());
+    settings.tiers[3].backing = Backing::Directory(file.clone());
+    let error = start(settings).to_string();
+    let expected = format!("tier 3 (storage): cannot open the directory {}", file.display());
+    assert!(error.starts_with(&expected), "{error}");
+
+    let mut settings = four_tiers(root.path());
+    settings.tiers[0].cpus = vec![1_000_000];
+    assert!(matches!(start(settings), StartError::Threads { .. }));
+}

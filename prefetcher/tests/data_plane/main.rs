@@ -1,0 +1,13 @@
+//! The data plane with real memory, real files and sources that fail by plan.
+//!
+//! The invariants are those of `plane.rs`.
+
+// Always true here; it tells clippy that helpers are tests too.
+#![cfg(test)]
+
+mod contents;
+mod emulation;
+mod faults;
+mod faulty_source;
+mod lifetimes;
+mod rig;

@@ -1,0 +1,182 @@
+//! A data plane whose completions a test waits for.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::Path,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use tierfeed_core::{
+    id::{ChunkId, OpId, Rank, SampleId, TierId},
+    session::{Command, Fault, Origin, Place, Slot},
+    space::Piece,
+    tier::{Kind, Locality, Speed},
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    plane::{DataPlane, Settings, Verify},
+    source::Source,
+    tier::{Backing, TierSettings},
+};
+
+pub(crate) const CHUNK: Bytes = Bytes(1 << 20);
+pub(crate) const ARENA: Bytes = Bytes(4 << 20);
+pub(crate) const RANK: Rank = Rank(0);
+
+pub(crate) const MAIN: TierId = TierId(0);
+pub(crate) const CXL: TierId = TierId(1);
+pub(crate) const SCRATCH: TierId = TierId(2);
+pub(crate) const STORAGE: TierId = TierId(3);
+
+type Outcome = Result<(), Fault>;
+
+/// A running data plane.
+pub(crate) struct Rig {
+    pub(crate) plane: DataPlane,
+    completions: mpsc::Receiver<(OpId, Outcome)>,
+    answered: BTreeMap<OpId, Outcome>,
+    last_op: u64,
+}
+
+/// Four tiers, the lower two in directories below `root`.
+pub(crate) fn four_tiers(root: &Path) -> Settings {
+    Settings {
+        tiers: vec![
+            tier(Kind::MainMemory, Backing::Memory(Locality::Anywhere), None),
+            tier(Kind::CxlMemory, Backing::Memory(Locality::Anywhere), None),
+            tier(Kind::Scratch, Backing::Directory(root.join("scratch")), None),
+            tier(Kind::Storage, Backing::Directory(root.join("storage")), None),
+        ],
+        chunk: CHUNK,
+        staging: Locality::Anywhere,
+        read_threads: NonZeroUsize::new(4).unwrap(),
+        operations_max: NonZeroUsize::new(256).unwrap(),
+        verify: Verify::Shared,
+    }
+}
+
+pub(crate) fn tier(kind: Kind, backing: Backing, emulated: Option<Speed>) -> TierSettings {
+    let copy_threads = NonZeroUsize::new(2).unwrap();
+    TierSettings { kind, backing, emulated, copy_threads, cpus: Vec::new() }
+}
+
+pub(crate) fn slot(offset: u64, len: u64) -> Slot {
+    Slot { rank: RANK, offset: Bytes(offset), len: Bytes(len) }
+}
+
+/// A place in pieces of `(chunk, offset, len)`.
+pub(crate) fn place(tier: TierId, pieces: &[(u32, u64, u64)]) -> Place {
+    let piece = |&(chunk, offset, len): &(u32, u64, u64)| Piece {
+        chunk: ChunkId(chunk),
+        offset: Bytes(offset),
+        len: Bytes(len),
+    };
+    Place { tier, pieces: pieces.iter().map(piece).collect() }
+}
+
+impl Rig {
+    pub(crate) fn start(settings: &Settings, source: Arc<dyn Source>) -> Self {
+        let (sender, completions) = mpsc::channel();
+        let completed = move |op, outcome| {
+            // The test may be over and not listen any more.
+            let _ = sender.send((op, outcome));
+        };
+        let plane = DataPlane::start(settings, source, completed).unwrap();
+        Self { plane, completions, answered: BTreeMap::new(), last_op: 0 }
+    }
+
+    /// With an arena, and chunks 0 and 1 in every tier.
+    pub(crate) fn start_ready(settings: &Settings, source: Arc<dyn Source>) -> Self {
+        let mut rig = Self::start(settings, source);
+        rig.run(|op| Command::OpenArena { op, rank: RANK, len: ARENA }).unwrap();
+        for index in 0..settings.tiers.len() {
+            for chunk in [0, 1] {
+                let tier = TierId(u8::try_from(index).unwrap());
+                rig.add_chunk(tier, chunk).unwrap();
+            }
+        }
+        rig
+    }
+
+    pub(crate) fn start_op(&mut self, command: impl FnOnce(OpId) -> Command) -> OpId {
+        self.last_op += 1;
+        let op = OpId(self.last_op);
+        assert_eq!(self.plane.start_command(command(op)), None);
+        op
+    }
+
+    /// Invariant 2, first half: every operation is answered, within 90 seconds on any machine.
+    pub(crate) fn wait(&mut self, op: OpId) -> Outcome {
+        loop {
+            if let Some(outcome) = self.answered.get(&op) {
+                return *outcome;
+            }
+            let answer = self.completions.recv_timeout(Duration::from_secs(90));
+            self.note(answer.expect("an operation was never answered"));
+        }
+    }
+
+    pub(crate) fn run(&mut self, command: impl FnOnce(OpId) -> Command) -> Outcome {
+        let op = self.start_op(command);
+        self.wait(op)
+    }
+
+    /// Shuts the plane down and returns the outcome of every operation.
+    pub(crate) fn shut_down(mut self) -> BTreeMap<OpId, Outcome> {
+        self.plane.shutdown();
+        // The callback went with the plane, so this ends.
+        while let Ok(answer) = self.completions.recv() {
+            let previous = self.answered.insert(answer.0, answer.1);
+            assert_eq!(previous, None, "invariant 2: answered twice");
+        }
+        assert_eq!(self.answered.len() as u64, self.last_op, "invariant 2: not answered");
+        self.answered
+    }
+
+    pub(crate) fn add_chunk(&mut self, tier: TierId, chunk: u32) -> Outcome {
+        self.run(|op| Command::AddChunk { op, tier, chunk: ChunkId(chunk) })
+    }
+
+    pub(crate) fn drop_chunk(&mut self, tier: TierId, chunk: u32) {
+        let command = Command::DropChunk { tier, chunk: ChunkId(chunk) };
+        assert_eq!(self.plane.start_command(command), None);
+    }
+
+    pub(crate) fn fetch(&mut self, sample: u32, to: Slot) -> Outcome {
+        self.run(|op| Command::Fetch { op, sample: SampleId(sample), to })
+    }
+
+    pub(crate) fn promote(&mut self, sample: u32, from: &Place, to: Slot) -> Outcome {
+        let (sample, from) = (SampleId(sample), from.clone());
+        self.run(|op| Command::Promote { op, sample, from, to })
+    }
+
+    pub(crate) fn demote(&mut self, sample: u32, from: Origin, len: u64, to: &Place) -> Outcome {
+        let (sample, len, to) = (SampleId(sample), Bytes(len), to.clone());
+        self.run(|op| Command::Demote { op, sample, from, len, to })
+    }
+
+    /// Fetches a sample and puts it into a place.
+    pub(crate) fn cache(&mut self, sample: u32, len: u64, to: &Place) {
+        self.fetch(sample, slot(0, len)).unwrap();
+        self.demote(sample, Origin::Staging(slot(0, len)), len, to).unwrap();
+        self.scribble(slot(0, len));
+    }
+
+    pub(crate) fn staged(&self, at: Slot) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(at.len.0).unwrap()];
+        self.plane.arena(at.rank).unwrap().read(at.offset, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// What a trainer may do to its staging memory.
+    pub(crate) fn scribble(&self, at: Slot) {
+        self.plane.arena(at.rank).unwrap().fill(at.offset, at.len, 0xee).unwrap();
+    }
+
+    fn note(&mut self, (op, outcome): (OpId, Outcome)) {
+        assert_eq!(self.answered.insert(op, outcome), None, "invariant 2: {op:?} answered twice");
+    }
+}
