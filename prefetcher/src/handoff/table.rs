@@ -213,6 +213,15 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_longer_than_its_arena_is_refused() {
+        let arena = arena();
+        let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
+        write(&arena, Bytes(0), &batch, |_| None).unwrap();
+        let ready = Ready { len: Bytes(ARENA.0 + 4096), ..ready(Bytes(0), &batch) };
+        assert!(matches!(read(&arena, &ready), Err(TableError::Batch { .. })));
+    }
+
+    #[test]
     fn a_batch_that_starts_inside_a_page_is_refused() {
         let arena = arena();
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());

@@ -75,6 +75,8 @@ pub(super) fn read(file: OwnedFd, count: u32, max: u32) -> Result<Vec<SampleId>,
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{MemfdFlags, memfd_create};
+
     use super::*;
     use crate::handoff::client::sealed_order;
 
@@ -99,8 +101,12 @@ mod tests {
     fn a_file_that_could_change_or_block_is_refused() {
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
         assert!(matches!(read(pipe, 1, 10), Err(PublishError::NotSealed)));
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(4).unwrap();
-        assert!(matches!(read(file.into(), 1, 10), Err(PublishError::NotSealed)));
+        let on_disk = tempfile::tempfile().unwrap();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let unsealed = File::from(memfd_create("test-order", flags).unwrap());
+        for file in [on_disk, unsealed] {
+            file.set_len(4).unwrap();
+            assert!(matches!(read(file.into(), 1, 10), Err(PublishError::NotSealed)));
+        }
     }
 }

@@ -200,9 +200,6 @@ impl Reception {
     fn drain(&mut self, holder: HolderId) {
         let mut events = Vec::new();
         let drained = self.with(holder, |connection| {
-            if connection.is_dismissed() {
-                return Ok(());
-            }
             connection.reader().map_or(Ok(()), |reader| reader.drain(holder, &mut events))
         });
         for event in events {

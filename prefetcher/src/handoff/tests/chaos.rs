@@ -1,6 +1,9 @@
 //! A client that does anything, in any order. Invariants 1 and 3 of the server must hold.
 
-use std::{os::fd::AsFd, sync::atomic::Ordering};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::atomic::Ordering,
+};
 
 use proptest::prelude::*;
 use tierfeed_core::{
@@ -100,35 +103,45 @@ proptest! {
         std::thread::scope(|scope| {
             scope.spawn(|| serve_until_gone(&stage, holder));
             let order = sealed_order(&[SampleId(1)]).unwrap();
+            let say = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| {
+                // It fails once the agent has closed the connection.
+                let _ = packet::send(rogue.0.as_fd(), bytes, descriptors);
+            };
             for step in moves {
-                // Whatever fails here fails because the agent has closed the connection, or because
-                // the rings say nonsense by now.
-                match step {
-                    Move::Noise(bytes) => drop(packet::send(rogue.0.as_fd(), &bytes, &[])),
-                    Move::Message(text) => drop(packet::send(rogue.0.as_fd(), text.as_bytes(), &[])),
+                let entry = match step {
+                    Move::Request(step) => Submission::Request(batch_id(step)).encode(),
+                    Move::Deliver(lease) => {
+                        Submission::Delivered(LeaseId(lease), Nanoseconds(1)).encode()
+                    }
+                    Move::Release(lease) => Submission::Release(LeaseId(lease)).encode(),
+                    Move::Entry(entry) => entry,
+                    Move::Noise(bytes) => {
+                        say(&bytes, &[]);
+                        continue;
+                    }
+                    Move::Message(text) => {
+                        say(text.as_bytes(), &[]);
+                        continue;
+                    }
                     Move::Publish(samples) => {
                         let text = format!(
                             r#"{{"type":"publish","request":1,"epoch":0,"samples":{samples}}}"#
                         );
-                        drop(packet::send(rogue.0.as_fd(), text.as_bytes(), &[order.as_fd()]));
-                    }
-                    Move::Request(step) => {
-                        drop(rings.try_push(Submission::Request(batch_id(step)).encode()));
-                    }
-                    Move::Deliver(lease) => {
-                        let delivered = Submission::Delivered(LeaseId(lease), Nanoseconds(1));
-                        drop(rings.try_push(delivered.encode()));
-                    }
-                    Move::Release(lease) => {
-                        drop(rings.try_push(Submission::Release(LeaseId(lease)).encode()));
+                        say(text.as_bytes(), &[order.as_fd()]);
+                        continue;
                     }
                     Move::Scribble(offset, value) => {
                         let word = rings.memory.atomic_u64(Bytes(offset)).unwrap();
                         word.store(value, Ordering::Relaxed);
+                        continue;
                     }
-                    Move::Entry(entry) => drop(rings.try_push(entry)),
-                    Move::Ring => rings.ring(),
-                }
+                    Move::Ring => {
+                        rings.ring();
+                        continue;
+                    }
+                };
+                // It fails once the rings say nonsense.
+                let _ = rings.try_push(entry);
             }
             drop(rogue);
         });

@@ -5,7 +5,10 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use rustix::net::{SocketAddrUnix, SocketFlags, connect};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{SocketAddrUnix, SocketFlags, connect},
+};
 use tierfeed_core::{
     id::{HolderId, LeaseId},
     units::{Bytes, Nanoseconds},
@@ -51,10 +54,9 @@ impl Rogue {
         packet::send(self.0.as_fd(), bytes, descriptors).unwrap();
     }
 
-    /// Waits without a limit: the agent always answers, or closes.
     fn hear(&self) -> (FromAgent, Vec<OwnedFd>) {
-        let mut polled = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
-        rustix::event::poll(&mut polled, None).unwrap();
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::try_from(PATIENCE).unwrap())).unwrap();
         match packet::receive(self.0.as_fd(), PACKET_BYTES_MAX).unwrap() {
             Arrival::Packet(packet) => {
                 (message::from_bytes(&packet.bytes).unwrap(), packet.descriptors)
@@ -245,6 +247,26 @@ fn a_bell_that_rings_without_cause_is_no_event() {
     rings.submit(Submission::Request(batch_id(0)));
     rings.ring();
     assert_eq!(stage.requested().1, batch_id(0));
+}
+
+#[test]
+fn open_requests_for_memory_have_a_limit() {
+    let stage = Stage::new();
+    for requests in [&[0, 1, 2, 3, 4, 5, 6, 7, 8][..], &[1, 1], &[u64::MAX]] {
+        let (rogue, _rings, _) = Rogue::attached(&stage);
+        for request in requests {
+            // The last of these asks for nothing.
+            let bytes = request.wrapping_add(1);
+            let text =
+                format!(r#"{{"type":"allocate_memory","request":{request},"bytes":{bytes}}}"#);
+            rogue.say(text.as_bytes(), &[]);
+        }
+        rogue.reason();
+        for _ in 1..requests.len() {
+            assert!(matches!(stage.event(), ClientEvent::MemoryRequested { .. }));
+        }
+        assert_expelled(&stage, "memory");
+    }
 }
 
 #[test]

@@ -135,7 +135,7 @@ pub(super) fn batch(step: u32, lens: &[u64]) -> Batch {
     Batch::lay_out(batch_id(step), samples)
 }
 
-fn briefing() -> Briefing {
+pub(super) fn briefing() -> Briefing {
     Briefing {
         job: "test".into(),
         rank: RANK,

@@ -1,0 +1,125 @@
+"""Reads the same warm files through tierfeed, DataLoader and a bare loop, in turn.
+
+Run by `tierfeed bench handoff` inside a run, so that tierfeed's agent is there; while another side is
+measured it stands still with its batches staged. All sides read the same samples in the same order and
+hand over batches; each sample's first and last byte is looked at. The first batches of a side are not
+measured: workers start there, and tierfeed has them staged already.
+
+Arguments: folder with the files, rounds, batch size, batches that are not measured, result file.
+"""
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+import tierfeed.torch
+
+READY_PAUSE_S = 0.02
+READY_SAMPLES = 200
+
+
+class Files(Dataset):
+    """One tensor for each file, as a plain dataset would make it."""
+
+    def __init__(self, folder):
+        self.paths = sorted(Path(folder).iterdir())
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        with open(self.paths[index], "rb") as file:
+            data = bytearray(file.read())
+        return torch.frombuffer(data, dtype=torch.uint8)
+
+
+def dataloader(files, sampler, batch_size, workers):
+    loader = DataLoader(files, batch_size=batch_size, sampler=sampler, num_workers=workers)
+    for batch in loader:
+        yield list(batch)
+
+
+def readinto(files, sampler, batch_size):
+    size = files.paths[0].stat().st_size
+    buffer = memoryview(bytearray(size * batch_size))
+    order = list(sampler)
+    for start in range(0, len(order), batch_size):
+        views = []
+        for place, index in enumerate(order[start : start + batch_size]):
+            view = buffer[place * size : (place + 1) * size]
+            with open(files.paths[index], "rb", buffering=0) as file:
+                assert file.readinto(view) == size
+            views.append(view)
+        yield views
+
+
+def tiered(loader, epoch):
+    loader.set_epoch(epoch)
+    for tensors, _labels in loader:
+        yield tensors
+
+
+def rate(batches, unmeasured):
+    """Bytes per second after the first batches."""
+    start, measured = time.perf_counter(), 0
+    for number, batch in enumerate(batches):
+        for sample in batch:
+            int(sample[0]), int(sample[-1])
+        if number < unmeasured:
+            start = time.perf_counter()
+        else:
+            measured += sum(len(sample) for sample in batch)
+        del batch
+    return measured / (time.perf_counter() - start)
+
+
+def ready_waits(loader, epoch, last_epoch):
+    """Nanoseconds from asking for a batch that is staged to tensors over it."""
+    waits = []
+    while len(waits) < READY_SAMPLES and epoch < last_epoch:
+        loader.set_epoch(epoch)
+        batches = iter(loader)
+        next(batches)
+        while True:
+            time.sleep(READY_PAUSE_S)
+            start = time.perf_counter_ns()
+            batch = next(batches, None)
+            end = time.perf_counter_ns()
+            if batch is None:
+                break
+            waits.append(end - start)
+            del batch
+        epoch += 1
+    return waits
+
+
+def main(folder, rounds, batch_size, unmeasured, result):
+    warnings.filterwarnings("ignore", message=".*not writable.*")
+    files = Files(folder)
+    sampler = DistributedSampler(files, num_replicas=1, rank=0, seed=42)
+    loader = tierfeed.torch.TierLoader()
+    sides = {
+        "tierfeed": lambda epoch: tiered(loader, epoch),
+        "DataLoader, 0 workers": lambda _: dataloader(files, sampler, batch_size, 0),
+        "DataLoader, 2 workers": lambda _: dataloader(files, sampler, batch_size, 2),
+        "readinto loop": lambda _: readinto(files, sampler, batch_size),
+    }
+    rates = {side: [] for side in sides}
+    for epoch in range(rounds):
+        sampler.set_epoch(epoch)
+        for side, batches in sides.items():
+            rates[side].append(rate(batches(epoch), unmeasured))
+            print(f"round {epoch + 1} of {rounds}: {side}", file=sys.stderr)
+    waits = ready_waits(loader, rounds, loader.feed.epochs)
+    mode = loader.feed.mode
+    Path(result).write_text(json.dumps({"bytes_per_s": rates, "ready_ns": waits, "mode": mode}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5])

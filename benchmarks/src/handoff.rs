@@ -1,0 +1,197 @@
+//! `tierfeed bench handoff`: warm files of 1 MiB through tierfeed, `PyTorch`'s `DataLoader` and a bare
+//! loop, in turn in one process, and the time from a ready batch to tensors in Python.
+//!
+//! The policy is `none`, so that tierfeed too reads every byte from the same files every time.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    io::{BufWriter, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::{median, percentile};
+
+const PEERS: &str = include_str!("../peers/handoff.py");
+const FILE_BYTES: usize = 1 << 20;
+const BATCH_SIZE: usize = 8;
+const STAGED_BATCHES: usize = 4;
+const READY_EPOCHS: usize = 8;
+const OURS: &str = "tierfeed";
+const PLAIN: &str = "DataLoader, 2 workers";
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The `tierfeed` binary.
+    pub tierfeed: PathBuf,
+    /// A Python with `torch` and the `tierfeed` package.
+    pub python: PathBuf,
+    /// Where the files are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// Files of 1 MiB.
+    pub files: usize,
+    /// How often each side reads all of them.
+    pub rounds: usize,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Each side with the median over its rounds.
+    pub sides: Vec<Side>,
+    /// tierfeed's median over that of `DataLoader` with 2 workers.
+    pub ratio: f64,
+    /// From asking for a staged batch to tensors, median.
+    pub ready_p50_ns: f64,
+    /// From asking for a staged batch to tensors, 99th percentile.
+    pub ready_p99_ns: f64,
+    /// Batches measured for the two figures above.
+    pub ready_batches: usize,
+}
+
+/// One way to read the files.
+#[derive(Debug, Clone, Serialize)]
+pub struct Side {
+    /// What it is.
+    pub name: String,
+    /// The median over its rounds.
+    pub bytes_per_s: f64,
+    /// The slowest round.
+    pub bytes_per_s_min: f64,
+    /// The fastest round.
+    pub bytes_per_s_max: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Raw {
+    bytes_per_s: BTreeMap<String, Vec<f64>>,
+    ready_ns: Vec<f64>,
+    mode: String,
+}
+
+/// Makes the files, runs all sides, removes the files.
+///
+/// # Errors
+///
+/// If the folder cannot be written, the run fails, or Python reports nothing.
+pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
+    if settings.files < BATCH_SIZE * (STAGED_BATCHES + 2) {
+        bail!("{} files; at least {}", settings.files, BATCH_SIZE * (STAGED_BATCHES + 2));
+    }
+    let folder = settings.folder.join(format!("tierfeed-bench-{}", std::process::id()));
+    fs::create_dir_all(folder.join("data"))
+        .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+    let outcome = measure(settings, &folder);
+    fs::remove_dir_all(&folder).with_context(|| format!("{}: left behind", folder.display()))?;
+    outcome
+}
+
+fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
+    let (data, job) = (folder.join("data"), folder.join("job.yaml"));
+    let (peers, result) = (folder.join("peers.py"), folder.join("result.json"));
+    for number in 0..settings.files {
+        write_noise(&data.join(format!("{number:06}.bin")), number as u64)?;
+    }
+    fs::write(&job, job_text(&data, settings.rounds + READY_EPOCHS))?;
+    fs::write(&peers, PEERS)?;
+    let status = Command::new(&settings.tierfeed)
+        .args(["run", "--run-dir"])
+        .arg(folder.join("run"))
+        .arg(&job)
+        .arg("--")
+        .arg(&settings.python)
+        .arg(&peers)
+        .arg(&data)
+        .args([settings.rounds, BATCH_SIZE, STAGED_BATCHES].map(|number| number.to_string()))
+        .arg(&result)
+        .stdout(std::io::stderr())
+        .status()
+        .with_context(|| format!("{}: cannot be started", settings.tierfeed.display()))?;
+    if !status.success() {
+        bail!("the measured run failed ({status}); its messages are above");
+    }
+    let text = fs::read_to_string(&result).context("Python left no result")?;
+    let raw: Raw = serde_json::from_str(&text).context("Python's result is not what it should be")?;
+    outcome(&raw)
+}
+
+fn outcome(raw: &Raw) -> anyhow::Result<Outcome> {
+    if raw.mode != "agent" {
+        bail!("Python read the files without the agent, so nothing was measured");
+    }
+    let mut sides = Vec::new();
+    for (name, rates) in &raw.bytes_per_s {
+        let at = |percent| percentile(rates, percent).context("a side without a round");
+        sides.push(Side {
+            name: name.clone(),
+            bytes_per_s: at(50)?,
+            bytes_per_s_min: at(1)?,
+            bytes_per_s_max: at(100)?,
+        });
+    }
+    sides.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
+    let rate = |name: &str| {
+        let side = sides.iter().find(|side| side.name == name);
+        side.map(|side| side.bytes_per_s).with_context(|| format!("no figure for {name}"))
+    };
+    Ok(Outcome {
+        ratio: rate(OURS)? / rate(PLAIN)?,
+        ready_p50_ns: median(&raw.ready_ns).context("no batch was ready")?,
+        ready_p99_ns: percentile(&raw.ready_ns, 99).context("no batch was ready")?,
+        ready_batches: raw.ready_ns.len(),
+        sides,
+    })
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let ours = outcome.sides.iter().find(|side| side.name == OURS).map(|side| side.bytes_per_s);
+    _ = writeln!(text, "{:<24}{:>12}{:>22}{:>12}", "side", "median GB/s", "min to max", "ratio");
+    for side in &outcome.sides {
+        let range = format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
+        let ratio = ours.map_or(f64::NAN, |ours| ours / side.bytes_per_s);
+        let rate = side.bytes_per_s / 1e9;
+        _ = writeln!(text, "{:<24}{rate:>12.2}{range:>22}{ratio:>11.2}x", side.name);
+    }
+    let (median, high) = (outcome.ready_p50_ns / 1e3, outcome.ready_p99_ns / 1e3);
+    let batches = outcome.ready_batches;
+    _ = writeln!(text, "ready batch to tensors: median {median:.1} us, p99 {high:.1} us ({batches} batches)");
+    text
+}
+
+fn job_text(data: &Path, epochs: usize) -> String {
+    format!(
+        "name: bench-handoff\n\
+         dataset:\n  source: {}\n  format: raw\n  record_bytes: {FILE_BYTES}\n\
+         order: {{ shuffle: torch-distributed, seed: 42, epochs: {epochs} }}\n\
+         batch_size: {BATCH_SIZE}\n\
+         policy: none\n\
+         prefetch: {{ batches: {STAGED_BATCHES} }}\n\
+         chunk: 1 MiB\n\
+         tiers:\n  main-memory: {{ size: 128 MiB }}\n",
+        data.display()
+    )
+}
+
+/// Bytes without a pattern, from a generator that needs no library.
+fn write_noise(path: &Path, seed: u64) -> anyhow::Result<()> {
+    let file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
+    let mut writer = BufWriter::with_capacity(1 << 16, file);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for _ in 0..FILE_BYTES / 8 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        writer.write_all(&state.to_le_bytes())?;
+    }
+    writer.flush()?;
+    Ok(())
+}

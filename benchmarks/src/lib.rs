@@ -1,0 +1,6 @@
+//! The experiments behind `tierfeed bench`: both sides in one run on the same machine, with the ratio.
+
+#![forbid(unsafe_code)]
+
+pub mod handoff;
+mod statistics;

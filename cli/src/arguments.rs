@@ -1,0 +1,269 @@
+//! Every command and option, with the help that users read.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tierfeed_core::{
+    policy,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+use tierfeed_runtime::client::Address;
+
+/// Feeds deep-learning training from tiers of memory and storage.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measures the memory and storage of this host, or shows what was measured.
+    #[command(subcommand)]
+    Tiers(Tiers),
+    /// Builds the index of a dataset.
+    Index(Index),
+    /// Says what a job asks of its node, and whether the tiers can give it.
+    Analyze(Analyze),
+    /// Shows the schedule of a job, or predicts what it will do.
+    Plan(Plan),
+    /// Runs a training with everything it needs beside it, and reports at the end.
+    Run(Run),
+    /// Runs the manager of a job alone; agents join it over the network.
+    Manager(Manager),
+    /// Runs the agent of this node alone.
+    Agent(Agent),
+    /// Runs a command as a trainer of the agent of this node.
+    Exec(Exec),
+    /// Says where a running job stands.
+    Status(Status),
+    /// Asks all agents of a job to end and to write their reports.
+    Drain(Reach),
+    /// Holds memory, as background jobs would.
+    Hog(Hog),
+    /// Says what of this host tierfeed can use, what not, and how to change that.
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tiers {
+    /// Measures, and writes the report that other commands read.
+    Probe(Probe),
+    /// Shows the last report.
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Probe {
+    /// Takes seconds instead of minutes; figures have wider margins.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// A job file: its directories are measured too, and its emulated tiers listed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the report goes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Prints the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Which report.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Prints the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Index {
+    /// A directory or file, as a path or as file://PATH.
+    pub(crate) source: PathBuf,
+    /// How samples lie in files.
+    #[arg(long, default_value = "image-folder")]
+    pub(crate) format: FormatName,
+    /// The size of a record of format raw, such as "3073 B".
+    #[arg(long, value_name = "SIZE", required_if_eq("format", "raw"))]
+    pub(crate) record_bytes: Option<Bytes>,
+    /// Where the index goes [default: SOURCE's name with .tfx, here].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Prints what was indexed as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatName {
+    /// One directory per class, one image file per sample.
+    ImageFolder,
+    /// Files of records of one size.
+    Raw,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Analyze {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    #[command(flatten)]
+    pub(crate) cold: Cold,
+    /// Prints the analysis as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The speed of the cold store, where the job file does not impose one.
+#[derive(Debug, Args)]
+pub(crate) struct Cold {
+    /// The rate of the cold store, such as "500 MB/s" [default: unlimited].
+    #[arg(long, value_name = "RATE")]
+    pub(crate) cold_bandwidth: Option<BytesPerSecond>,
+    /// The latency of the cold store, such as "2 ms" [default: none].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) cold_latency: Option<Nanoseconds>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    /// Policies instead of the job's own, such as gap,fifo.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) policy: Vec<policy::Kind>,
+    /// Predicts what the job will do on this node.
+    #[arg(long)]
+    pub(crate) simulate: bool,
+    /// Prints every batch: epoch, step, rank and sample numbers, one batch a line.
+    #[arg(long, conflicts_with_all = ["simulate", "json"])]
+    pub(crate) dump: bool,
+    /// How long a training step computes, where the job file does not say.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) step_time: Option<Nanoseconds>,
+    #[command(flatten)]
+    pub(crate) cold: Cold,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    /// How often the command is started [default: once for one rank, else per rank].
+    #[arg(long)]
+    pub(crate) launch: Option<Launch>,
+    /// Where sockets and the report go [default: .tierfeed/runs/JOB-TIME].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// Prints the report as JSON; what the command prints goes to standard error then.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The training and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Launch {
+    /// Once; it starts its ranks itself, as torchrun does.
+    Once,
+    /// Once for each local rank, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on set.
+    PerRank,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Manager {
+    /// The job file.
+    pub(crate) job: PathBuf,
+    /// Where to listen, as HOST:PORT; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: String,
+    /// Where token, address and index go [default: .tierfeed/runs/JOB-TIME].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// The file that holds the token of the job, or gets a new one [default: token in the run
+    /// directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// How to reach the manager of a job.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// Where the manager is, as HOST:PORT or unix:PATH [default: as the run directory says].
+    #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]
+    pub(crate) manager: Option<Address>,
+    /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The run directory [default: the newest in .tierfeed/runs].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    /// Where the manager is, as HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]
+    pub(crate) manager: Address,
+    /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The number of this node [default: any that is free].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) node: Option<u32>,
+    /// Where sockets and the report of this node go; the same after a restart [default:
+    /// .tierfeed/agent].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The run directory of the agent of this node [default: .tierfeed/agent, else the newest in
+    /// .tierfeed/runs].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+    /// Prints the status as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Hog {
+    /// Holds this much memory.
+    #[arg(long, value_name = "SIZE", conflicts_with = "leave")]
+    pub(crate) take: Option<Bytes>,
+    /// Holds all but this much memory, and follows what others take and give back.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) leave: Option<Bytes>,
+    /// Only memory of this NUMA node.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) numa_node: Option<u32>,
+    /// How long [default: until it is stopped].
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanoseconds>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Prints the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

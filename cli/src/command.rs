@@ -1,0 +1,45 @@
+//! One file for each command: what it reads, what it calls, what it prints.
+
+pub(crate) mod agent;
+pub(crate) mod analyze;
+pub(crate) mod doctor;
+pub(crate) mod drain;
+pub(crate) mod exec;
+pub(crate) mod hog;
+pub(crate) mod index;
+pub(crate) mod manager;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod tiers;
+
+use anyhow::Context;
+
+use crate::failure::Failure;
+
+/// Threads for what waits and talks; bytes are moved by threads of the agent's own.
+const THREADS: usize = 2;
+
+/// What asynchronous commands run on.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("tierfeed")
+        .enable_all()
+        .build()
+        .context("cannot start threads")
+        .map_err(Failure::Work)
+}
+
+/// Pulls `trigger` when the user wants this process to end.
+async fn end_on_signal(trigger: tierfeed_runtime::shutdown::Trigger) -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            _ = interrupts.recv() => trigger.pull(),
+            _ = terminations.recv() => trigger.pull(),
+        }
+    }
+}

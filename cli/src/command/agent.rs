@@ -1,0 +1,33 @@
+//! `tierfeed agent`.
+
+use tierfeed_core::id::NodeId;
+use tierfeed_runtime::{
+    agent::{Agent, Settings},
+    shutdown,
+};
+
+use super::run::{of_agent, summarize};
+use crate::{arguments, environment, failure::Failure};
+
+pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
+    let run_dir = environment::agent_run_dir(arguments.run_dir)?;
+    let token = environment::token(arguments.token_file.as_deref(), Some(&run_dir))?;
+    let report_path = run_dir.report();
+    let settings = Settings {
+        manager: arguments.manager,
+        token,
+        node: arguments.node.map(NodeId),
+        run_dir,
+    };
+    let report = super::runtime()?.block_on(async {
+        let (trigger, asked) = shutdown::channel();
+        let signals = tokio::spawn(super::end_on_signal(trigger));
+        let outcome = async { Agent::start(settings, asked).await?.run().await }.await;
+        signals.abort();
+        outcome.map_err(of_agent)
+    })?;
+    if let Some(report) = report {
+        summarize(&report, &report_path);
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! `tierfeed drain`.
+
+use super::status::{of_call, reach};
+use crate::{arguments::Reach, failure::Failure};
+
+pub(crate) fn run(arguments: &Reach) -> Result<(), Failure> {
+    super::runtime()?.block_on(async {
+        let mut client = reach(arguments).await?;
+        client.drain().await.map_err(of_call)
+    })
+}

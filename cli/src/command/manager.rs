@@ -1,0 +1,54 @@
+//! `tierfeed manager`.
+
+use std::{fs, path::Path};
+
+use anyhow::Context;
+use tierfeed_runtime::{
+    manager::{Door, Manager},
+    run_dir::RunDir,
+    shutdown,
+    token::Token,
+};
+
+use crate::{arguments, environment, failure::Failure, jobs};
+
+pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
+    let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
+    let run_dir = environment::new_run_dir(arguments.run_dir, &job.name)?;
+    let _occupied = run_dir.occupy().map_err(Failure::input)?;
+    let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
+    let token = token(arguments.token_file.as_deref(), &run_dir)?;
+    let settings = indexed.manager()?;
+    super::runtime()?.block_on(async {
+        let door = Door::tcp(&arguments.listen, token).await.map_err(Failure::input)?;
+        let address = door.tcp_address().map_err(Failure::work)?;
+        let address = address.map(|it| it.to_string()).unwrap_or_default();
+        fs::write(run_dir.manager_address(), format!("{address}\n"))
+            .with_context(|| run_dir.manager_address().display().to_string())
+            .map_err(Failure::Work)?;
+        tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");
+        let (trigger, asked) = shutdown::channel();
+        let signals = tokio::spawn(super::end_on_signal(trigger));
+        let outcome = Manager::start(settings, door, asked).run().await.map_err(Failure::work);
+        signals.abort();
+        outcome
+    })
+}
+
+/// The token of the file, of the environment, of an earlier manager here, or a new one.
+fn token(file: Option<&Path>, run_dir: &RunDir) -> Result<Token, Failure> {
+    let own = run_dir.token();
+    let path = file.unwrap_or(&own);
+    let known = if file.is_some_and(|file| !file.exists()) {
+        None
+    } else {
+        environment::token(file, Some(run_dir))?
+    };
+    if let Some(token) = known {
+        return Ok(token);
+    }
+    let token = Token::generate().map_err(Failure::work)?;
+    token.save(path).map_err(Failure::input)?;
+    tracing::info!(token_file = %path.display(), "new token; give this file to the agents");
+    Ok(token)
+}

@@ -1,0 +1,150 @@
+//! `tierfeed run`: manager, agent and training on one node, and a report at the end.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use tierfeed_core::units::Bytes;
+use tierfeed_runtime::{
+    agent::{self, Agent, AgentError},
+    client::Address,
+    manager::{Door, Manager},
+    report::Report,
+    run_dir::RunDir,
+    shutdown,
+    trainer_file::TrainerFile,
+};
+use tokio::task::JoinHandle;
+
+use crate::{
+    arguments::{Launch, Run},
+    environment,
+    failure::Failure,
+    jobs::{self, Indexed},
+    output,
+    processes::{self, Ending, Trainer},
+};
+
+pub(crate) fn run(arguments: Run) -> Result<(), Failure> {
+    let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
+    if job.world.nodes != 1 {
+        return Err(Failure::Input(anyhow!(
+            "{}: world.nodes is {}; `tierfeed run` is for one node: start manager and agents apart",
+            arguments.job.display(),
+            job.world.nodes
+        )));
+    }
+    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
+    let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
+    let runtime = super::runtime()?;
+    let (ending, report) = runtime.block_on(all(&arguments, &indexed, &run_dir))?;
+    if let Some(report) = &report {
+        if arguments.json {
+            output::json(report)?;
+        }
+        summarize(report, &run_dir.report());
+    }
+    match ending {
+        Ending::Done => Ok(()),
+        Ending::Failed(status) => Err(Failure::Work(anyhow!("the command ended with {status}"))),
+        Ending::Stopped(signal) => Err(Failure::Work(anyhow!("stopped by {signal}"))),
+    }
+}
+
+async fn all(
+    arguments: &Run,
+    indexed: &Indexed,
+    run_dir: &RunDir,
+) -> Result<(Ending, Option<Report>), Failure> {
+    let (stop_manager, manager_shutdown) = shutdown::channel();
+    let (stop_agent, agent_shutdown) = shutdown::channel();
+    let socket = run_dir.manager_socket();
+    let door = Door::unix(&socket).map_err(Failure::work)?;
+    let manager = tokio::spawn(Manager::start(indexed.manager()?, door, manager_shutdown).run());
+    let settings = agent::Settings {
+        manager: Address::Unix(socket),
+        token: None,
+        node: None,
+        run_dir: run_dir.clone(),
+    };
+    let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
+    let agent = tokio::spawn(agent.run());
+    let ending = train(arguments, indexed, run_dir).await;
+    stop_agent.pull();
+    let report = finished(agent).await;
+    stop_manager.pull();
+    if let Err(error) = finished(manager).await {
+        tracing::warn!(%error, "the manager did not end well");
+    }
+    Ok((ending.map_err(Failure::Work)?, report.map_err(of_agent)?))
+}
+
+async fn train(arguments: &Run, indexed: &Indexed, run_dir: &RunDir) -> anyhow::Result<Ending> {
+    let ranks = indexed.job.world.ranks_per_node;
+    let default = if ranks == 1 { Launch::Once } else { Launch::PerRank };
+    let shared = trainer_variables(run_dir)?;
+    let per_rank = match arguments.launch.unwrap_or(default) {
+        Launch::Once if ranks == 1 => vec![vec![(environment::RANK, "0".to_owned())]],
+        Launch::Once => vec![Vec::new()],
+        Launch::PerRank => processes::rank_variables(ranks)?,
+    };
+    let trainers: Vec<_> = per_rank
+        .into_iter()
+        .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
+        .collect();
+    processes::start(&arguments.command, &trainers, arguments.json)?.wait().await
+}
+
+/// What a trainer must know to find its agent, and to go on without it.
+pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let text = |path: &Path| -> anyhow::Result<String> {
+        let text = path.to_str().ok_or_else(|| anyhow!("{} is not UTF-8", path.display()))?;
+        Ok(text.to_owned())
+    };
+    let file = TrainerFile::read(&run_dir.trainer_file())?;
+    Ok(vec![
+        (environment::SOCKET, text(&file.socket)?),
+        (environment::JOB, text(&file.job)?),
+        (environment::INDEX, text(&file.index)?),
+        (environment::RUN_DIR, text(run_dir.path())?),
+    ])
+}
+
+pub(crate) fn of_agent(error: AgentError) -> Failure {
+    if error.is_input() { Failure::input(error) } else { Failure::work(error) }
+}
+
+async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
+    task: JoinHandle<Result<T, E>>,
+) -> Result<T, E> {
+    match task.await {
+        Ok(outcome) => outcome,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
+
+/// The few figures that matter, on standard error; the report has all.
+pub(crate) fn summarize(report: &Report, path: &Path) {
+    let hits: Vec<_> = report
+        .tiers
+        .iter()
+        .map(|tier| {
+            let mark = if tier.emulated { " (emulated)" } else { "" };
+            let samples = report.tier_hits.get(tier.name).copied().unwrap_or(0);
+            format!("{} {samples}{mark}", tier.name)
+        })
+        .collect();
+    eprintln!(
+        "{}: {} batches, {} in {:.2} s, stall {:.3} s, cold {}, hits: {}",
+        report.job,
+        report.steps,
+        Bytes(report.bytes),
+        report.wall_s,
+        report.stall_s,
+        Bytes(report.cold_read_bytes),
+        hits.join(", ")
+    );
+    if report.fault_count > 0 {
+        eprintln!("{} faults; the report names them", report.fault_count);
+    }
+    eprintln!("report: {}", path.display());
+}

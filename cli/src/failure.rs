@@ -1,0 +1,59 @@
+//! How a command ends when it does not end well.
+
+use std::process::ExitCode;
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The input was wrong: other input would help.
+    Input(anyhow::Error),
+    /// The work failed.
+    Work(anyhow::Error),
+}
+
+impl Failure {
+    pub(crate) fn input(error: impl Into<anyhow::Error>) -> Self {
+        Self::Input(error.into())
+    }
+
+    pub(crate) fn work(error: impl Into<anyhow::Error>) -> Self {
+        Self::Work(error.into())
+    }
+
+    /// Says what happened on standard error; the exit code of the process.
+    pub(crate) fn report(&self) -> ExitCode {
+        let (error, code) = match self {
+            Self::Input(error) => (error, 2),
+            Self::Work(error) => (error, 1),
+        };
+        eprintln!("error: {}", sentence(error));
+        ExitCode::from(code)
+    }
+}
+
+/// The message and what is behind it, without what the message quotes itself.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || anyhow::anyhow!("no such file");
+        let quoted = Err::<(), _>(cause()).context("cannot open x: no such file").unwrap_err();
+        assert_eq!(sentence(&quoted), "cannot open x: no such file");
+        let plain = Err::<(), _>(cause()).context("cannot open x").unwrap_err();
+        assert_eq!(sentence(&plain), "cannot open x: no such file");
+    }
+}

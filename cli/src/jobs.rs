@@ -1,0 +1,72 @@
+//! A job file with its dataset, as commands need it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use tierfeed_core::{fleet, order::Spec, units::Nanoseconds};
+use tierfeed_runtime::{
+    dataset,
+    manager::{self, JobText},
+};
+use tierfeed_workload_analyzer::{Index, Job, demand::Demand};
+
+use crate::{failure::Failure, output};
+
+/// A node that says nothing for this long counts as lost.
+const LOST_AFTER: Nanoseconds = Nanoseconds(10_000_000_000);
+
+/// A job, its index and what follows from both.
+#[derive(Debug)]
+pub(crate) struct Indexed {
+    pub(crate) job: Job,
+    pub(crate) file: PathBuf,
+    pub(crate) index: Index,
+    pub(crate) order: Spec,
+    pub(crate) demand: Demand,
+}
+
+/// Reads a job file and indexes its dataset, or opens the index at `index_path` if it is still right.
+/// An index without a path is built and not kept.
+pub(crate) fn load(file: &Path, index_path: Option<PathBuf>) -> Result<Indexed, Failure> {
+    let job = Job::load(file).map_err(Failure::input)?;
+    let index_path = job.dataset.index.clone().or(index_path);
+    let bar = output::bar();
+    let mut progress = |it| output::show_indexing(&bar, it);
+    let index = match index_path {
+        Some(path) => dataset::open_or_build(&job.dataset, &path, &mut progress)
+            .map_err(Failure::input)?,
+        None => Index::build(&job.dataset, &mut progress).map_err(Failure::input)?,
+    };
+    bar.finish_and_clear();
+    let order = job.order(index.len()).map_err(Failure::input)?;
+    let demand = Demand::of(&job, &index).map_err(Failure::input)?;
+    Ok(Indexed { job, file: file.to_owned(), index, order, demand })
+}
+
+impl Indexed {
+    /// What a manager of this job is started with.
+    pub(crate) fn manager(&self) -> Result<manager::Settings, Failure> {
+        let text = fs::read_to_string(&self.file)
+            .with_context(|| self.file.display().to_string())
+            .map_err(Failure::Input)?;
+        let file = std::path::absolute(&self.file).map_err(Failure::input)?;
+        Ok(manager::Settings {
+            job: JobText {
+                name: self.job.name.clone(),
+                text,
+                file,
+                index_fingerprint: self.index.fingerprint(),
+            },
+            fleet: fleet::Settings {
+                order: self.order,
+                policy: self.job.policy,
+                staged_batches: self.job.prefetch_batches,
+                chunk: self.job.chunk,
+                lost_after: LOST_AFTER,
+            },
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! The `tierfeed` command: reads arguments and environment, calls the crate that does the work, prints.
+//!
+//! Exit codes: 0 done, 1 the work failed, 2 the input was wrong. With `--json` one document goes to
+//! standard output and nothing else; logs and progress always go to standard error.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod command;
+mod environment;
+mod failure;
+mod jobs;
+mod output;
+mod processes;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    arguments::{Arguments, Command, Tiers},
+    failure::Failure,
+};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    output::start_logging();
+    match dispatch(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Tiers(Tiers::Probe(it)) => command::tiers::probe(it),
+        Command::Tiers(Tiers::Show(it)) => command::tiers::show(&it),
+        Command::Index(it) => command::index::run(&it),
+        Command::Analyze(it) => command::analyze::run(&it),
+        Command::Plan(it) => command::plan::run(&it),
+        Command::Run(it) => command::run::run(it),
+        Command::Manager(it) => command::manager::run(it),
+        Command::Agent(it) => command::agent::run(it),
+        Command::Exec(it) => command::exec::run(&it),
+        Command::Status(it) => command::status::run(&it),
+        Command::Drain(it) => command::drain::run(&it),
+        Command::Hog(it) => command::hog::run(&it),
+        Command::Doctor(it) => command::doctor::run(&it),
+    }
+}

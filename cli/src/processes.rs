@@ -1,0 +1,180 @@
+//! The trainers of a run as child processes: started together, stopped together, waited for.
+
+use std::{io::IsTerminal, net::TcpListener, process::ExitStatus, time::Duration};
+
+use anyhow::{Context, anyhow};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::Instant,
+};
+
+use crate::environment;
+
+/// Trainers that were asked to end have this long before they are killed.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// How the trainers of a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// All with code 0.
+    Done,
+    /// One of them did not; the others were stopped.
+    Failed(ExitStatus),
+    /// The user stopped them.
+    Stopped(Signal),
+}
+
+/// One trainer to start.
+#[derive(Debug)]
+pub(crate) struct Trainer {
+    /// Its variables beside those of this process.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+/// The variables by which launchers tell a process who it is, for each rank of one node.
+pub(crate) fn rank_variables(ranks: u32) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
+    let port = match environment::variable("MASTER_PORT") {
+        Some(port) => port,
+        None => free_port().context("no free port for MASTER_PORT")?.to_string(),
+    };
+    let address = environment::variable("MASTER_ADDR").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let of_rank = |rank: u32| {
+        vec![
+            ("RANK", rank.to_string()),
+            ("LOCAL_RANK", rank.to_string()),
+            ("WORLD_SIZE", ranks.to_string()),
+            ("LOCAL_WORLD_SIZE", ranks.to_string()),
+            ("MASTER_ADDR", address.clone()),
+            ("MASTER_PORT", port.clone()),
+            (environment::RANK, rank.to_string()),
+        ]
+    };
+    Ok((0..ranks).map(of_rank).collect())
+}
+
+/// Starts `command` once for each trainer.
+pub(crate) fn start(command: &[String], trainers: &[Trainer], is_quiet: bool) -> anyhow::Result<Trainers> {
+    let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
+    let mut started = Trainers { running: Vec::new(), ended: JoinSet::new() };
+    for trainer in trainers {
+        let mut command = Command::new(program);
+        command.args(arguments).envs(trainer.variables.iter().map(|(name, value)| (name, value)));
+        if is_quiet {
+            command.stdout(std::io::stderr());
+        }
+        let child = command.spawn().with_context(|| format!("cannot start {program}"));
+        match child {
+            Ok(child) => started.adopt(child),
+            Err(error) => {
+                started.send(Signal::SIGTERM);
+                return Err(error);
+            }
+        }
+    }
+    Ok(started)
+}
+
+/// Trainers that run.
+#[derive(Debug)]
+pub(crate) struct Trainers {
+    running: Vec<Pid>,
+    ended: JoinSet<(Pid, std::io::Result<ExitStatus>)>,
+}
+
+enum Event {
+    Ended(Pid, std::io::Result<ExitStatus>),
+    Asked(Signal),
+    GraceOver,
+    AllEnded,
+}
+
+impl Trainers {
+    fn adopt(&mut self, mut child: Child) {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let pid = pid.expect("a child that was not waited for has a number");
+        self.running.push(pid);
+        self.ended.spawn(async move { (pid, child.wait().await) });
+    }
+
+    /// Waits until all have ended. A signal to this process is passed on; the first trainer that fails
+    /// takes the others with it.
+    pub(crate) async fn wait(mut self) -> anyhow::Result<Ending> {
+        let mut interrupts = signal(SignalKind::interrupt())?;
+        let mut terminations = signal(SignalKind::terminate())?;
+        let mut ending = Ending::Done;
+        let mut kill_at: Option<Instant> = None;
+        loop {
+            let event = tokio::select! {
+                ended = self.ended.join_next() => match ended {
+                    Some(ended) => {
+                        let (pid, status) = ended.context("waiting for a trainer failed")?;
+                        Event::Ended(pid, status)
+                    }
+                    None => Event::AllEnded,
+                },
+                _ = interrupts.recv() => Event::Asked(Signal::SIGINT),
+                _ = terminations.recv() => Event::Asked(Signal::SIGTERM),
+                () = reach(kill_at) => Event::GraceOver,
+            };
+            match event {
+                Event::AllEnded => return Ok(ending),
+                Event::Ended(pid, status) => {
+                    self.running.retain(|other| *other != pid);
+                    let status = status.context("waiting for a trainer failed")?;
+                    if !status.success() && ending == Ending::Done {
+                        ending = Ending::Failed(status);
+                        self.send(Signal::SIGTERM);
+                        kill_at = Some(Instant::now() + GRACE);
+                    }
+                }
+                Event::Asked(asked) => {
+                    let is_second = matches!(ending, Ending::Stopped(_));
+                    if is_second {
+                        self.send(Signal::SIGKILL);
+                    } else if !has_told_all(asked) {
+                        self.send(asked);
+                    }
+                    if ending == Ending::Done {
+                        ending = Ending::Stopped(asked);
+                    }
+                    kill_at.get_or_insert(Instant::now() + GRACE);
+                }
+                Event::GraceOver => {
+                    self.send(Signal::SIGKILL);
+                    kill_at = None;
+                }
+            }
+        }
+    }
+
+    /// A trainer whose end was not collected yet keeps its number, so no other process is hit.
+    fn send(&self, signal: Signal) {
+        for pid in &self.running {
+            if let Err(error) = kill(*pid, signal) {
+                tracing::debug!(pid = pid.as_raw(), %error, "a trainer could not be signalled");
+            }
+        }
+    }
+}
+
+async fn reach(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A terminal sends its interrupt to every process in front of it, trainers included.
+fn has_told_all(signal: Signal) -> bool {
+    signal == Signal::SIGINT && std::io::stdin().is_terminal()
+}
+
+fn free_port() -> std::io::Result<u16> {
+    TcpListener::bind(("127.0.0.1", 0))?.local_addr().map(|address| address.port())
+}

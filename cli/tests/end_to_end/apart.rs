@@ -1,0 +1,177 @@
+//! Manager, agent and trainers as processes of their own, on TCP loopback, and what happens when one of
+//! them is killed.
+
+use std::{fs, process::Command};
+
+use crate::fixture::{
+    Fixture, RANKS, Running, assert_complete, assert_ended, digest, eventually, trainer,
+};
+
+struct Cluster {
+    fixture: Fixture,
+    manager: Running,
+    address: String,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let fixture = Fixture::new();
+        let mut manager = fixture.tierfeed(&["manager", "job.yaml", "--listen", "127.0.0.1:0"]);
+        let manager = Running::start(manager.args(["--run-dir", "manager"]));
+        let file = fixture.path("manager/manager.address");
+        let mut address = String::new();
+        eventually("the manager listens", || {
+            address = fs::read_to_string(&file).unwrap_or_default().trim().to_owned();
+            !address.is_empty()
+        });
+        Self { fixture, manager, address }
+    }
+
+    fn agent(&self) -> Running {
+        let arguments = ["agent", "--manager", &self.address, "--token-file", "manager/token"];
+        let mut agent = self.fixture.tierfeed(&arguments);
+        Running::start(agent.args(["--run-dir", "run"]))
+    }
+
+    fn trainers(&self, step_us: u64) -> Vec<Running> {
+        eventually("the agent listens", || {
+            self.fixture.run_dir().join("agent.sock").exists()
+        });
+        let start = |rank: u32| {
+            let mut exec = self.fixture.tierfeed(&["exec", "--run-dir", "run", "--"]);
+            exec.arg(trainer()).arg(self.fixture.path("log")).arg(step_us.to_string());
+            Running::start(exec.env("TIERFEED_RANK", rank.to_string()))
+        };
+        (0..RANKS).map(start).collect()
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let mut status = self.fixture.tierfeed(&["status", "--json", "--run-dir", "manager"]);
+        let output = status.output().unwrap();
+        assert_ended(&output, 0);
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+fn end_well(trainers: Vec<Running>) {
+    for mut trainer in trainers {
+        assert_eq!(trainer.wait(), 0);
+    }
+}
+
+#[test]
+fn the_same_parts_apart_do_the_same() {
+    let mut cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    end_well(cluster.trainers(0));
+    eventually("the manager knows how far the node is", || {
+        cluster.status()["joined"][0]["batches"] == 42
+    });
+    let status = cluster.status();
+    assert_eq!((&status["job"], &status["batches"]), (&"small".into(), &42.into()));
+    assert_eq!(status["joined"][0]["state"], "alive");
+    let drain = cluster.fixture.tierfeed(&["drain", "--run-dir", "manager"]).output().unwrap();
+    assert_ended(&drain, 0);
+    assert_eq!(agent.wait(), 0);
+    assert_eq!(cluster.manager.wait(), 0);
+    let log = cluster.fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+    assert_eq!(cluster.fixture.report()["order_digest"], digest(&log));
+}
+
+#[test]
+fn a_killed_agent_costs_no_sample() {
+    for lines in moments() {
+        let cluster = Cluster::start();
+        let mut agent = cluster.agent();
+        let trainers = cluster.trainers(1_000);
+        eventually("the training is on its way", || cluster.fixture.lines() >= lines);
+        agent.kill();
+        end_well(trainers);
+        let log = cluster.fixture.log();
+        let from_agent = assert_complete(&log);
+        assert!(from_agent >= lines, "{from_agent} from the agent, {lines} before it was killed");
+        assert_eq!(cluster.fixture.scratch_files(), 0);
+    }
+}
+
+#[test]
+fn a_killed_manager_is_not_missed() {
+    let mut cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    let trainers = cluster.trainers(4_000);
+    eventually("the training is on its way", || cluster.fixture.lines() >= 6);
+    cluster.manager.kill();
+    end_well(trainers);
+    let log = cluster.fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+    agent.signal("-TERM");
+    assert_eq!(agent.wait(), 0);
+    assert_eq!(cluster.fixture.report()["order_digest"], digest(&log));
+}
+
+#[test]
+fn an_agent_that_comes_back_is_the_same_node() {
+    let cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    eventually("the agent joined", || cluster.status()["joined"][0]["state"] == "alive");
+    agent.kill();
+    let _again = cluster.agent();
+    eventually("the node has its second process", || {
+        cluster.status()["joined"][0]["generation"] == 1
+    });
+    assert_eq!(cluster.status()["joined"].as_array().unwrap().len(), 1);
+    end_well(cluster.trainers(0));
+    assert_complete(&cluster.fixture.log());
+}
+
+#[test]
+fn a_killed_trainer_leaves_nothing_and_can_be_started_again() {
+    let cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    for lines in moments() {
+        let mut trainers = cluster.trainers(1_000);
+        eventually("the training is on its way", || cluster.fixture.lines() >= lines);
+        trainers.iter_mut().for_each(Running::kill);
+        drop(trainers);
+        fs::remove_file(cluster.fixture.path("log")).unwrap();
+    }
+    end_well(cluster.trainers(0));
+    let log = cluster.fixture.log();
+    assert_eq!(assert_complete(&log), log.len(), "the agent serves those that come after");
+    agent.signal("-TERM");
+    assert_eq!(agent.wait(), 0);
+    assert_eq!(cluster.fixture.scratch_files(), 0);
+}
+
+/// Twenty moments of a training of 42 batches, in no order.
+fn moments() -> impl Iterator<Item = usize> {
+    (0..20).map(|at| 1 + at * 17 % 37)
+}
+
+#[test]
+fn strangers_and_surplus_agents_are_turned_away() {
+    let cluster = Cluster::start();
+    let refused = |command: &mut Command, sentence: &str| {
+        let output = command.output().unwrap();
+        assert_ended(&output, 2);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(sentence), "{errors}");
+    };
+    let mut without = cluster.fixture.tierfeed(&["status", "--manager", &cluster.address]);
+    refused(&mut without, "the token is not this job's");
+    fs::write(cluster.fixture.path("wrong"), "0".repeat(64)).unwrap();
+    let mut chmod = Command::new("chmod");
+    assert!(chmod.arg("600").arg(cluster.fixture.path("wrong")).status().unwrap().success());
+    let mut wrong = cluster.fixture.tierfeed(&["status", "--manager", &cluster.address]);
+    refused(wrong.args(["--token-file", "wrong"]), "the token is not this job's");
+    let agent = ["agent", "--manager", &cluster.address, "--token-file", "manager/token"];
+    let mut outside = cluster.fixture.tierfeed(&agent);
+    refused(outside.args(["--run-dir", "other", "--node", "1"]), "node 1 does not exist");
+    let _first = cluster.agent();
+    eventually("the agent joined", || cluster.status()["joined"][0]["state"] == "alive");
+    let mut second = cluster.fixture.tierfeed(&agent);
+    refused(second.args(["--run-dir", "other"]), "all 1 nodes of the world are there");
+    let mut same = cluster.fixture.tierfeed(&agent);
+    refused(same.args(["--run-dir", "run"]), "another agent works in this run directory");
+}

@@ -1,0 +1,110 @@
+//! What is wrong is said with file, line, key and value, and ends with the right code.
+
+use std::{fs, process::Output};
+
+use crate::fixture::{Fixture, assert_complete, assert_ended, expected_log, trainer};
+
+fn refused(fixture: &Fixture, arguments: &[&str], sentence: &str) {
+    let output = fixture.tierfeed(arguments).output().unwrap();
+    assert_ended(&output, 2);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("error: "), "{errors}");
+    assert!(errors.contains(sentence), "{errors}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_wrong_key_is_named_with_file_and_line() {
+    let fixture = Fixture::new();
+    fixture.write_job("polcy: gap\n");
+    let lines = fs::read_to_string(fixture.job()).unwrap().lines().count();
+    for command in ["analyze", "plan"] {
+        refused(&fixture, &[command, "job.yaml"], &format!("job.yaml:{lines}"));
+        refused(&fixture, &[command, "job.yaml"], "polcy");
+    }
+    refused(&fixture, &["run", "job.yaml", "--", "true"], "polcy");
+}
+
+#[test]
+fn a_job_that_is_not_there_is_wrong_input() {
+    let fixture = Fixture::new();
+    refused(&fixture, &["plan", "nowhere.yaml"], "nowhere.yaml");
+}
+
+#[test]
+fn a_job_for_several_nodes_is_not_for_run() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.job()).unwrap().replace("nodes: 1", "nodes: 2");
+    fs::write(fixture.job(), text).unwrap();
+    refused(&fixture, &["run", "job.yaml", "--", "true"], "world.nodes is 2");
+}
+
+#[test]
+fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let text = text.replace("main-memory: { size: 3 MiB }", "main-memory: { size: 256 KiB }");
+    fs::write(fixture.job(), text).unwrap();
+    refused(&fixture, &["plan", "job.yaml"], "tiers.main-memory: 256 KiB cannot hold a batch of");
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_named() {
+    let fixture = Fixture::new();
+    let mut run = fixture.tierfeed(&["run", "job.yaml", "--", "/no/such/program"]);
+    let output = run.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("cannot start /no/such/program"), "{errors}");
+    assert_ended(&output, 1);
+}
+
+#[test]
+fn a_manager_that_is_not_there_is_a_failure_not_a_mistake() {
+    let fixture = Fixture::new();
+    let mut status = fixture.tierfeed(&["status", "--manager", "127.0.0.1:1"]);
+    assert_ended(&status.output().unwrap(), 1);
+    refused(&fixture, &["status"], "there is no run in .tierfeed/runs");
+}
+
+/// A file that trainers need in the last step of the first epoch, too late to be staged by then.
+fn late_object() -> (u64, String) {
+    let sample = expected_log()[&(0, 0, 6)][0];
+    // Classes are numbered in the order of their names, files in each class too.
+    let (class, position) = (sample / 25, sample % 25);
+    (sample, format!("class{class}/{:03}.jpg", position * 4 + class))
+}
+
+fn run_and_lose(fixture: &Fixture, loss: &str) -> (Output, u64, String) {
+    let (sample, object) = late_object();
+    let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
+    let script = format!("{loss} data/{object}; exec \"$0\" \"$@\"");
+    run.args(["sh", "-c", &script]).arg(trainer()).arg(fixture.path("log")).arg("500");
+    (run.output().unwrap(), sample, object)
+}
+
+#[test]
+fn a_sample_that_vanished_stops_the_run_with_its_name() {
+    let fixture = Fixture::new();
+    let (output, sample, object) = run_and_lose(&fixture, "rm -f");
+    assert_ended(&output, 1);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let sentence = format!("sample {sample} could not be read: its object is not there any more");
+    assert!(errors.contains(&sentence), "{errors}");
+    let fault = &fixture.report()["faults"][0];
+    assert_eq!((&fault["sample"], &fault["object"]), (&sample.into(), &object.into()));
+    assert_eq!(fault["fault"], "vanished");
+}
+
+#[test]
+fn a_sample_that_was_truncated_is_left_out_where_the_job_says_so() {
+    let fixture = Fixture::new();
+    fixture.write_job("on_error: skip\n");
+    let (output, sample, _) = run_and_lose(&fixture, "truncate -s 100");
+    assert_ended(&output, 0);
+    assert_complete(&fixture.log());
+    let report = fixture.report();
+    let fault = &report["faults"][0];
+    assert_eq!(fault["sample"], sample);
+    assert!(["truncated", "changed"].contains(&fault["fault"].as_str().unwrap()), "{fault}");
+    assert_eq!(report["samples"], 297, "three epochs without the sample");
+}

@@ -1,0 +1,244 @@
+//! A dataset, a job and the processes of a test, in a folder of its own.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tierfeed_core::{
+    id::{Epoch, NodeId, Rank, SampleId, Step},
+    order::{Shuffle, Spec, World},
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Nothing here takes longer than a few seconds on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const SAMPLES: u32 = 100;
+pub(crate) const EPOCHS: u32 = 3;
+pub(crate) const RANKS: u32 = 2;
+pub(crate) const BATCH_SIZE: u32 = 8;
+
+/// Everything that a test needs; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Fixture {
+    folder: TempDir,
+    /// On a RAM disk.
+    scratch: TempDir,
+}
+
+/// What a rank was given in one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Batch {
+    pub(crate) source: String,
+    pub(crate) samples: Vec<u64>,
+}
+
+/// By rank, epoch and step.
+pub(crate) type Log = BTreeMap<(u32, u32, u32), Batch>;
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let scratch = TempDir::new_in("/dev/shm").unwrap();
+        let fixture = Self { folder, scratch };
+        fixture.write_dataset();
+        fixture.write_job("");
+        fixture
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// About 3 MiB in 100 files of many sizes, four classes; the same in every test.
+    fn write_dataset(&self) {
+        let mut state = 7_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        for number in 0..SAMPLES {
+            let class = self.path("data").join(format!("class{}", number % 4));
+            fs::create_dir_all(&class).unwrap();
+            let len = 5_000 + random() % 55_000;
+            let bytes: Vec<u8> = (0..len).map(|_| random().to_le_bytes()[0]).collect();
+            fs::write(class.join(format!("{number:03}.jpg")), bytes).unwrap();
+        }
+    }
+
+    pub(crate) fn write_job(&self, more: &str) {
+        let text = format!(
+            "name: small\n\
+             dataset:\n  source: file://{data}\n  format: image-folder\n\
+             \x20 emulate: {{ latency: 1 ms, bandwidth: 60 MB/s }}\n\
+             order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
+             batch_size: {BATCH_SIZE}\n\
+             world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
+             chunk: 256 KiB\n\
+             tiers:\n\
+             \x20 main-memory: {{ size: 3 MiB }}\n\
+             \x20 cxl-memory: {{ size: 1280 KiB, emulate: {{ latency: 1 us, bandwidth: 9 GB/s }} }}\n\
+             \x20 scratch: {{ path: {scratch}, size: 256 KiB }}\n\
+             {more}",
+            data = self.path("data").display(),
+            scratch = self.scratch.path().display(),
+        );
+        fs::write(self.job(), text).unwrap();
+    }
+
+    pub(crate) fn job(&self) -> PathBuf {
+        self.path("job.yaml")
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.path("run")
+    }
+
+    pub(crate) fn report(&self) -> serde_json::Value {
+        let text = fs::read(self.run_dir().join("report.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// What the RAM disk of the scratch tier holds by name.
+    pub(crate) fn scratch_files(&self) -> usize {
+        fs::read_dir(self.scratch.path()).unwrap().count()
+    }
+
+    /// `tierfeed` with its working directory here.
+    pub(crate) fn tierfeed(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tierfeed"));
+        command.args(arguments).current_dir(self.folder.path()).env_remove("TIERFEED_RUN_DIR");
+        command.env("TIERFEED_LOG", "info").stdin(Stdio::null());
+        command
+    }
+
+    /// `tierfeed run` with the stand-in, each of whose steps takes `step_us`.
+    pub(crate) fn run(&self, step_us: u64) -> Command {
+        let (job, run_dir) = (self.job(), self.run_dir());
+        let mut command = self.tierfeed(&["run"]);
+        command.arg(job).arg("--run-dir").arg(run_dir).arg("--");
+        command.arg(trainer()).arg(self.path("log")).arg(step_us.to_string());
+        command
+    }
+
+    /// Every line that trainers wrote; fails on a batch that came twice.
+    pub(crate) fn log(&self) -> Log {
+        let text = fs::read_to_string(self.path("log")).unwrap_or_default();
+        let mut log = Log::new();
+        for line in text.lines() {
+            let fields: Vec<_> = line.split(' ').collect();
+            let [rank, epoch, step, source, samples] = fields.as_slice() else {
+                panic!("{line:?} is no line of the stand-in")
+            };
+            let key = (rank.parse().unwrap(), epoch.parse().unwrap(), step.parse().unwrap());
+            let samples = samples.split(',').map(|it| it.parse().unwrap()).collect();
+            let batch = Batch { source: (*source).to_owned(), samples };
+            assert_eq!(log.insert(key, batch), None, "{key:?} came twice");
+        }
+        log
+    }
+
+    pub(crate) fn lines(&self) -> usize {
+        fs::read_to_string(self.path("log")).unwrap_or_default().lines().count()
+    }
+}
+
+/// The stand-in, which cargo builds beside the tests.
+pub(crate) fn trainer() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_tierfeed")).parent().unwrap();
+    folder.join("examples/trainer")
+}
+
+/// What each rank must be given, from the order alone.
+pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
+    let order = Spec {
+        samples: SAMPLES,
+        shuffle: Shuffle::TorchDistributed,
+        seed: 42,
+        epochs: EPOCHS,
+        drop_last: false,
+        batch_size: BATCH_SIZE,
+        world: World { nodes: 1, ranks_per_node: RANKS },
+    };
+    let mut expected = BTreeMap::new();
+    for epoch in 0..EPOCHS {
+        let drawn = order.epoch(Epoch(epoch)).unwrap();
+        for Rank(rank) in order.world.ranks_of(NodeId(0)) {
+            for step in 0..order.steps_per_epoch() {
+                let samples = drawn.batch(Rank(rank), Step(step));
+                let samples = samples.map(|SampleId(sample)| u64::from(sample)).collect();
+                expected.insert((rank, epoch, step), samples);
+            }
+        }
+    }
+    expected
+}
+
+/// Checks that every rank was given every sample of its order, once, and returns how many batches came
+/// from the agent.
+pub(crate) fn assert_complete(log: &Log) -> usize {
+    let samples: BTreeMap<_, _> =
+        log.iter().map(|(key, batch)| (*key, batch.samples.clone())).collect();
+    assert_eq!(samples, expected_log());
+    log.values().filter(|batch| batch.source == "agent").count()
+}
+
+/// The digest of design section 6, from what the trainers themselves wrote down.
+pub(crate) fn digest(log: &Log) -> String {
+    let samples = log.values().flat_map(|batch| &batch.samples);
+    let bytes: Vec<u8> = samples.flat_map(|sample| sample.to_le_bytes()).collect();
+    format!("{:016x}", xxh3_64(&bytes))
+}
+
+pub(crate) fn assert_ended(output: &Output, code: i32) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+}
+
+/// A process that is killed when the test ends before it does.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn wait(&mut self) -> i32 {
+        eventually("the process ends", || self.0.try_wait().unwrap().is_some());
+        self.0.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An error means that it ended before.
+        let _: io::Result<()> = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Looks again and again until `is_so`.
+#[expect(clippy::disallowed_methods, reason = "other processes give no event to wait for")]
+pub(crate) fn eventually(claim: &str, mut is_so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {claim}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,117 @@
+//! `tierfeed run`: order, bytes, report, prediction, endings.
+
+use crate::fixture::{
+    EPOCHS, Fixture, RANKS, Running, assert_complete, assert_ended, digest, eventually,
+};
+
+#[test]
+fn every_rank_gets_its_samples_in_order_with_the_bytes_of_the_files() {
+    let fixture = Fixture::new();
+    assert_ended(&fixture.run(0).output().unwrap(), 0);
+    let log = fixture.log();
+    let from_agent = assert_complete(&log);
+    assert_eq!(from_agent, log.len(), "the stand-in compares what comes from the agent");
+    let report = fixture.report();
+    assert_eq!(report["order_digest"], digest(&log));
+    assert_eq!(report["steps"], log.len());
+    assert_eq!(report["samples"], 100 * EPOCHS);
+    assert_eq!(report["fault_count"], 0);
+    let emulated: Vec<_> = report["tiers"].as_array().unwrap().iter().collect();
+    assert_eq!(emulated.iter().filter(|tier| tier["emulated"] == true).count(), 1);
+    assert_eq!(fixture.scratch_files(), 0);
+}
+
+#[test]
+fn the_simulator_predicts_the_cold_bytes_of_the_run() {
+    let fixture = Fixture::new();
+    // What goes by age depends on how ranks take turns, which no simulator of times knows exactly.
+    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.25), ("deepmemory", 0.25)] {
+        fixture.write_job(&format!("policy: {policy}\n"));
+        let job = fixture.job();
+        let mut plan = fixture.tierfeed(&["plan", "--simulate", "--json"]);
+        let output = plan.arg(job).output().unwrap();
+        assert_ended(&output, 0);
+        let predicted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(predicted["policy"], policy);
+        assert_ended(&fixture.run(2_000).arg("lock-step").output().unwrap(), 0);
+        let report = fixture.report();
+        let of = |of: &serde_json::Value| {
+            let cold = |epoch: &serde_json::Value| epoch["cold_read_bytes"].as_f64().unwrap();
+            of["epochs"].as_array().unwrap().iter().map(cold).collect::<Vec<_>>()
+        };
+        for (predicted, measured) in of(&predicted).iter().zip(of(&report)) {
+            let drift = (predicted - measured).abs() / predicted;
+            assert!(drift <= drift_max, "{policy}: {predicted} predicted, {measured} measured");
+        }
+        std::fs::remove_file(fixture.path("log")).unwrap();
+    }
+}
+
+#[test]
+fn equal_jobs_have_equal_plans() {
+    let fixture = Fixture::new();
+    let plan = || {
+        let mut plan = fixture.tierfeed(&["plan", "--simulate", "--policy", "gap,fifo", "--json"]);
+        plan.arg(fixture.job()).output().unwrap().stdout
+    };
+    let first = plan();
+    assert_eq!(first, plan());
+    let document: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    assert_ne!(document[0]["digest"], document[1]["digest"]);
+}
+
+#[test]
+fn json_on_standard_output_is_one_document_and_nothing_else() {
+    let fixture = Fixture::new();
+    let (job, run_dir) = (fixture.job(), fixture.run_dir());
+    let mut command = fixture.tierfeed(&["run", "--json"]);
+    command.arg(job).arg("--run-dir").arg(run_dir);
+    command.args(["--", "sh", "-c", "echo noise; exec \"$0\" \"$@\""]);
+    command.arg(crate::fixture::trainer()).arg(fixture.path("log"));
+    let output = command.output().unwrap();
+    assert_ended(&output, 0);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report, fixture.report());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("noise"));
+}
+
+#[test]
+fn a_command_that_fails_is_a_failure_that_names_its_code() {
+    let fixture = Fixture::new();
+    let (job, run_dir) = (fixture.job(), fixture.run_dir());
+    let mut command = fixture.tierfeed(&["run"]);
+    command.arg(job).arg("--run-dir").arg(run_dir);
+    let output = command.args(["--", "sh", "-c", "exit 7"]).output().unwrap();
+    assert_ended(&output, 1);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("error: the command ended with exit status: 7"), "{errors}");
+    assert_eq!(fixture.report()["steps"], 0);
+}
+
+#[test]
+fn ranks_learn_who_they_are() {
+    let fixture = Fixture::new();
+    let (job, run_dir) = (fixture.job(), fixture.run_dir());
+    let mut command = fixture.tierfeed(&["run"]);
+    command.arg(job).arg("--run-dir").arg(run_dir);
+    let script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIERFEED_RANK";
+    let output = command.args(["--", "sh", "-c", script]).output().unwrap();
+    assert_ended(&output, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 0 2 2 0", "1 1 2 2 1"]);
+    assert_eq!(lines.len(), RANKS as usize);
+}
+
+#[test]
+fn a_run_that_is_stopped_stops_its_trainers_and_still_reports() {
+    let fixture = Fixture::new();
+    let mut run = Running::start(&mut fixture.run(20_000));
+    eventually("some batches are there", || fixture.lines() >= 4);
+    run.signal("-TERM");
+    assert_eq!(run.wait(), 1);
+    let steps = fixture.report()["steps"].as_u64().unwrap();
+    assert!((4..42).contains(&steps), "{steps}");
+    assert_eq!(fixture.scratch_files(), 0);
+}

@@ -1,0 +1,115 @@
+"""Writes the job file of the demo: tiers as shares of the dataset, on the memory that is there.
+
+The CXL tier is a NUMA node without CPUs where the machine has one. Elsewhere it is emulated with
+the latency and bandwidth below, and everything that shows it has to say so.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+from image_folder import Sample
+
+MIB = 1 << 20
+CXL_SHARE = 0.40
+SCRATCH_SHARE = 0.10
+STAGED_BATCHES = 4
+EMULATED_CXL = "emulate: { latency: 350 ns, bandwidth: 20 GB/s }"
+TEMPLATE = Path(__file__).with_name("job.yaml.in")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What both sides share."""
+
+    dataset: Path
+    epochs: int
+    batch_size: int
+    seed: int
+    cold_latency_ms: float
+    cold_mb_per_s: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job file and what the reader of its results has to know."""
+
+    path: Path
+    dataset_bytes: int
+    tier_bytes: dict[str, int]
+    cxl_is_emulated: bool
+
+
+def write_job(path: Path, training: Training, samples: list[Sample], *, scratch_path: Path) -> Job:
+    dataset_bytes = sum(sample.size_bytes for sample in samples)
+    chunk_bytes = chunk_for(max(sample.size_bytes for sample in samples))
+    cxl_node = node_without_cpus()
+    tier_bytes = {
+        "main-memory": staging_bytes(samples, training.batch_size, chunk_bytes),
+        "cxl-memory": whole_chunks(CXL_SHARE * dataset_bytes, chunk_bytes),
+        "scratch": whole_chunks(SCRATCH_SHARE * dataset_bytes, chunk_bytes),
+    }
+    text = string.Template(TEMPLATE.read_text()).substitute(
+        dataset_size=mib(dataset_bytes),
+        source=f"file://{training.dataset.resolve()}",
+        cold_latency=f"{training.cold_latency_ms:g} ms",
+        cold_bandwidth=f"{training.cold_mb_per_s:g} MB/s",
+        seed=training.seed,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        chunk=mib(chunk_bytes),
+        main_memory=mib(tier_bytes["main-memory"]),
+        cxl_place=EMULATED_CXL if cxl_node is None else f"numa_nodes: [{cxl_node}]",
+        cxl_memory=mib(tier_bytes["cxl-memory"]),
+        scratch_path=scratch_path,
+        scratch=mib(tier_bytes["scratch"]),
+    )
+    path.write_text(text)
+    return Job(path, dataset_bytes, tier_bytes, cxl_is_emulated=cxl_node is None)
+
+
+def chunk_for(largest_sample_bytes: int) -> int:
+    """The smallest power of two of MiB that holds the largest sample."""
+    chunk_bytes = MIB
+    while chunk_bytes < largest_sample_bytes:
+        chunk_bytes *= 2
+    return chunk_bytes
+
+
+def staging_bytes(samples: list[Sample], batch_size: int, chunk_bytes: int) -> int:
+    """Room for a few average batches, and in any case for two of the largest that can happen."""
+    sizes = sorted((sample.size_bytes for sample in samples), reverse=True)
+    average = STAGED_BATCHES * batch_size * sum(sizes) / len(sizes)
+    largest = 2 * sum(sizes[:batch_size])
+    return whole_chunks(max(average, largest), chunk_bytes)
+
+
+def whole_chunks(size_bytes: float, chunk_bytes: int) -> int:
+    return max(1, round(size_bytes / chunk_bytes)) * chunk_bytes
+
+
+def node_without_cpus() -> int | None:
+    """The first NUMA node that has memory and no CPU, as CXL memory appears; else ``None``."""
+    nodes = Path("/sys/devices/system/node")
+    try:
+        with_memory = parse_list((nodes / "has_memory").read_text())
+        with_cpu = parse_list((nodes / "has_cpu").read_text())
+    except OSError:
+        return None
+    return min(with_memory - with_cpu, default=None)
+
+
+def parse_list(text: str) -> set[int]:
+    """The kernel's list format: ``0-2,5``."""
+    numbers: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def mib(size_bytes: int) -> str:
+    """A size as job files write it."""
+    return f"{size_bytes / MIB:g} MiB" if size_bytes % MIB == 0 else f"{size_bytes / MIB:.1f} MiB"

@@ -1,0 +1,124 @@
+"""What the demo says is true: data repeat, the store is slow, tiers are named as they are."""
+
+import multiprocessing
+import time
+
+import image_folder
+import job_file
+import photographs
+import pytest
+import table
+from cold_store import ColdStore
+
+TRAINING = job_file.Training(
+    dataset=None, epochs=3, batch_size=16, seed=42, cold_latency_ms=5.0, cold_mb_per_s=20.0
+)
+SIDE = table.Side(
+    wall_s=1.0,
+    stall_s=0.5,
+    samples=60,
+    dataset_bytes=100,
+    epoch_cold_read_bytes=[100, 51],
+    hits={"cxl-memory": 12},
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    target = tmp_path_factory.mktemp("photographs") / "train"
+    photographs.write_image_folder(target, images=60, seed=7)
+    return target
+
+
+def contents(folder):
+    return [sample.path.read_bytes() for sample in image_folder.list_samples(folder)]
+
+
+def test_the_same_seed_makes_the_same_photographs(folder, tmp_path):
+    photographs.write_image_folder(tmp_path / "again", images=60, seed=7)
+    photographs.write_image_folder(tmp_path / "other", images=60, seed=8)
+    assert contents(tmp_path / "again") == contents(folder)
+    assert contents(tmp_path / "other") != contents(folder)
+
+
+def test_a_half_written_folder_is_made_anew(folder, tmp_path):
+    target = tmp_path / "train"
+    photographs.write_image_folder(target, images=60, seed=7)
+    (target.with_name("train.stamp")).unlink()
+    next(target.rglob("*.jpg")).unlink()
+    photographs.write_image_folder(target, images=60, seed=7)
+    assert contents(target) == contents(folder)
+
+
+def test_photographs_have_many_sizes_and_every_class(folder):
+    samples = image_folder.list_samples(folder)
+    assert {sample.label for sample in samples} == set(range(photographs.CLASSES))
+    sizes = sorted(sample.size_bytes for sample in samples)
+    assert sizes[-1] > 4 * sizes[0]
+
+
+def test_a_sample_decodes_to_the_networks_input(folder):
+    pixels = image_folder.decode(memoryview(contents(folder)[0]))
+    assert pixels.shape == (3, image_folder.SIDE_PX, image_folder.SIDE_PX)
+    assert pixels.min() >= -1.0 and pixels.max() <= 1.0
+
+
+def read_all(store, paths):
+    for path in paths:
+        store.read(path)
+
+
+def test_all_readers_of_a_cold_store_share_one_link(tmp_path):
+    paths = [tmp_path / str(number) for number in range(8)]
+    for path in paths:
+        path.write_bytes(b"x" * 50_000)
+    store = ColdStore(latency_s=0.001, bytes_per_s=1e6)
+    context = multiprocessing.get_context("fork")
+    readers = [context.Process(target=read_all, args=(store, paths[i::2])) for i in range(2)]
+    began_s = time.monotonic()
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert time.monotonic() - began_s >= 0.4
+    assert store.read_bytes == 400_000
+
+
+@pytest.fixture
+def job_of(folder, tmp_path, monkeypatch):
+    def write(cxl_node):
+        monkeypatch.setattr(job_file, "node_without_cpus", lambda: cxl_node)
+        training = job_file.Training(**{**TRAINING.__dict__, "dataset": folder})
+        samples = image_folder.list_samples(folder)
+        return job_file.write_job(tmp_path / "job.yaml", training, samples, scratch_path=tmp_path)
+
+    return write
+
+
+def test_every_line_with_an_emulated_tier_says_so(job_of):
+    job = job_of(None)
+    lines = [line for line in table.comparison(SIDE, SIDE, job).splitlines() if "cxl" in line]
+    assert lines and all("emulated" in line for line in lines)
+    assert "emulate:" in job.path.read_text().split("cxl-memory")[1].splitlines()[0]
+
+
+def test_a_real_cxl_node_is_used_and_not_called_emulated(job_of):
+    job = job_of(2)
+    assert "emulated" not in table.comparison(SIDE, SIDE, job)
+    assert "numa_nodes: [2]" in job.path.read_text()
+
+
+def test_tiers_are_the_promised_shares_in_whole_chunks(job_of):
+    job = job_of(None)
+    chunk_bytes = job_file.chunk_for(1)
+    for tier, share in (("cxl-memory", 0.40), ("scratch", 0.10)):
+        assert job.tier_bytes[tier] % chunk_bytes == 0
+        assert abs(job.tier_bytes[tier] - share * job.dataset_bytes) <= chunk_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0\n", {0}), ("0-2,5\n", {0, 1, 2, 5}), ("\n", set())],
+)
+def test_a_list_of_the_kernel_is_read(text, numbers):
+    assert job_file.parse_list(text) == numbers

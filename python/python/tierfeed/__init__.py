@@ -1,0 +1,43 @@
+"""tierfeed feeds deep-learning training from tiers of memory and storage.
+
+>>> import tierfeed
+>>> feed = tierfeed.connect()
+>>> for batch in feed.epoch(0):
+...     train(batch.array().numpy(), batch.labels)
+
+`tierfeed.torch` has a loader and a dataset for PyTorch, `tierfeed.memory` lends memory of the CXL
+tier. Neither PyTorch nor NumPy is imported unless it is asked for.
+"""
+
+from tierfeed import memory
+from tierfeed._native import (
+    Batch,
+    Bug,
+    Error,
+    Gone,
+    Reconfigure,
+    Retry,
+    Sample,
+    SampleError,
+    View,
+    __version__,
+)
+from tierfeed.batches import Batches
+from tierfeed.feed import Feed, connect
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "Bug",
+    "Error",
+    "Feed",
+    "Gone",
+    "Reconfigure",
+    "Retry",
+    "Sample",
+    "SampleError",
+    "View",
+    "__version__",
+    "connect",
+    "memory",
+]

@@ -1,0 +1,74 @@
+"""Iteration over the batches of a feed, in order, with requests for the next ones on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tierfeed._native import Batch
+from tierfeed.stream import Place
+
+if TYPE_CHECKING:
+    from tierfeed.feed import Feed
+
+
+class Batches(Iterator[Batch]):
+    """The batches from one place up to the start of an epoch. Made by `Feed.epoch`."""
+
+    def __init__(self, feed: Feed, first: Place, end_epoch: int) -> None:
+        self._feed = feed
+        self._steps = feed.steps_per_epoch
+        self._end_epoch = end_epoch
+        self._next = first if first[1] < self._steps else (first[0] + 1, 0)
+        self._epoch_begun: int | None = None
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Batch:
+        place = self._next
+        if place[0] >= self._end_epoch:
+            raise StopIteration
+        self._begin(place)
+        batch = self._feed.take(place, self._ahead(place))
+        self._next = self._after(place)
+        return batch
+
+    def poll(self) -> Batch | None:
+        """The next batch if it is there already, without waiting; None if not, or at the end."""
+        place = self._next
+        if place[0] >= self._end_epoch:
+            return None
+        self._begin(place)
+        stream = self._feed.stream()
+        if stream is None:
+            return None
+        stream.ask([place, *self._ahead(place)])
+        return next(self) if stream.poll(place) else None
+
+    def _begin(self, place: Place) -> None:
+        """At the first batch of this iteration, and of each epoch."""
+        if self._epoch_begun == place[0]:
+            return
+        is_first = self._epoch_begun is None
+        self._epoch_begun = place[0]
+        self._feed.begin_epoch(place[0])
+        stream = self._feed.stream()
+        if is_first and stream is not None:
+            stream.want_only([place, *self._ahead(place)])
+
+    def _ahead(self, place: Place) -> list[Place]:
+        """What to have asked for beyond `place`: as many as the agent stages."""
+        stream = self._feed.stream()
+        places: list[Place] = []
+        if stream is None:
+            return places
+        following = self._after(place)
+        while following[0] < self._end_epoch and len(places) + 1 < stream.link.batches_ahead:
+            places.append(following)
+            following = self._after(following)
+        return places
+
+    def _after(self, place: Place) -> Place:
+        epoch, step = place
+        return (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)

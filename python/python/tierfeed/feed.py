@@ -1,0 +1,328 @@
+"""The feed of one rank: batches in the order of the job, from the agent while there is one.
+
+The rules:
+
+1. The order never changes and no batch is skipped or repeated, whatever happens to the agent.
+2. A batch that the agent has no room for is read directly.
+3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
+   directly; the next epoch tries the agent once more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+import weakref
+from collections.abc import Iterable
+
+from tierfeed import environment
+from tierfeed._native import (
+    Batch,
+    Bug,
+    Gone,
+    Link,
+    Local,
+    Order,
+    Reconfigure,
+    Refused,
+)
+from tierfeed.batches import Batches
+from tierfeed.stream import Place, Stream
+
+# An agent that lives answers every request, with a batch or a refusal, as soon as the cold store lets
+# it. One that is silent for so long hangs, and is given up as if it were gone.
+PATIENCE_S = 60.0
+
+_feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+
+
+def connect(*, socket: str | None = None, rank: int | None = None, job: str | None = None) -> Feed:
+    """Connects to this node's agent, or falls back to reading the cold store directly.
+
+    What is not given comes from the environment that `tierfeed run` and `tierfeed exec` set:
+    `TIERFEED_SOCK`, the launcher's rank variables, and for the fallback `TIERFEED_JOB` (the job file)
+    and `TIERFEED_INDEX` (its dataset index; without one the dataset is listed anew).
+
+    Raises `Gone` if there is neither an agent nor a job file, and `Reconfigure` if the job is wrong.
+    """
+    return Feed(
+        socket=environment.socket() if socket is None else socket,
+        rank=environment.rank() if rank is None else rank,
+        job=environment.job() if job is None else job,
+        index=environment.index(),
+    )
+
+
+class Feed:
+    """The batches of one rank.
+
+    May be forked and pickled: each process connects for itself when it first needs to. One thread at
+    a time may take batches; batches themselves may go anywhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        socket: str | None,
+        rank: int,
+        job: str | None = None,
+        index: str | None = None,
+        role: str = "trainer",
+        briefing: str | None = None,
+    ) -> None:
+        self._socket = socket
+        self._rank = rank
+        self._job = job
+        self._index = index
+        self._role = role
+        # What an agent said once is enough to go on without it, in children and copies too.
+        self._briefing = briefing
+        self._faults = 0
+        self._was_warned = False
+        self._pid: int | None = None
+        self._stream: Stream | None = None
+        self._local: Local | None = None
+        self._order: Order | None = None
+        _feeds.add(self)
+        self._attach()
+
+    @property
+    def rank(self) -> int:
+        """The rank that this feed reads for."""
+        return self._rank
+
+    @property
+    def mode(self) -> str:
+        """`"agent"` or `"direct"`: where the next batch will come from."""
+        return "direct" if self.stream() is None else "agent"
+
+    @property
+    def order(self) -> Order:
+        """Which samples are read when; also the sizes of epoch, batch and world."""
+        self._attach()
+        assert self._order is not None, "an attached feed has an order"
+        return self._order
+
+    @property
+    def samples(self) -> int:
+        """Samples in the dataset."""
+        return self.order.samples
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the job."""
+        return self.order.epochs
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch; the last one of an epoch may be shorter."""
+        return self.order.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches per epoch."""
+        return self.order.steps_per_epoch
+
+    @property
+    def world(self) -> int:
+        """Ranks of the job."""
+        return self.order.world
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells the dataset from any other, 16 hexadecimal digits."""
+        stream = self.stream()
+        number = self._store().fingerprint if stream is None else stream.link.fingerprint
+        return f"{number:016x}"
+
+    @property
+    def faults(self) -> int:
+        """Samples that were left out because they could not be read (`on_error: skip`)."""
+        return self._faults
+
+    def __iter__(self) -> Batches:
+        """All batches of all epochs; the agent works ahead over the ends of epochs."""
+        return Batches(self, (0, 0), self.epochs)
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Batches:
+        """The batches of one epoch from `start_step` on."""
+        if not 0 <= epoch < self.epochs:
+            raise IndexError(f"epoch {epoch}; the job has {self.epochs}, from 0")
+        if not 0 <= start_step <= self.steps_per_epoch:
+            raise IndexError(f"step {start_step}; an epoch has {self.steps_per_epoch}, from 0")
+        return Batches(self, (epoch, start_step), epoch + 1)
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """One batch, out of turn."""
+        self.order.check(epoch, step, self._rank)
+        return self.take((epoch, step), ())
+
+    def read(self, samples: Iterable[int]) -> Batch:
+        """Any samples, read directly. The batch has the place (0, 0), which means nothing."""
+        batch = self._store().read(0, 0, self._rank, [int(sample) for sample in samples])
+        batch.delivered(time.monotonic_ns() - asked_ns)
+        self._faults += len(batch.skipped)
+        return batch
+
+    def publish(self, epoch: int, samples: Iterable[int]) -> None:
+        """Hands over what this rank will read in `epoch`, for a job with `shuffle: published`."""
+        ids = [int(sample) for sample in samples]
+        self.order.publish(epoch, self._rank, ids)
+        stream = self.stream()
+        if stream is not None:
+            try:
+                stream.link.publish(epoch, ids)
+            except Gone as gone:
+                self._lose(stream, gone)
+
+    def close(self) -> None:
+        """Disconnects. Batches that are still held stay; a feed that is used again connects again."""
+        self._reset()
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        place = (self._socket, self._rank, self._job, self._index, self._role, self._briefing)
+        return _restore, place
+
+    def __repr__(self) -> str:
+        return f"<tierfeed.Feed rank={self._rank} socket={self._socket!r}>"
+
+    def stream(self) -> Stream | None:
+        """The connection, while there is one."""
+        self._attach()
+        stream = self._stream
+        return stream if stream is not None and stream.alive else None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Forgets what was published before, and gives an agent that was lost one more chance."""
+        self.order.forget_before(epoch)
+        if self.stream() is None and self._socket is not None:
+            self._connect()
+
+    def take(self, place: Place, ahead: Iterable[Place]) -> Batch:
+        """The batch at `place`, with requests for those at `ahead` on their way meanwhile."""
+        self._attach()
+        asked_ns = time.monotonic_ns()
+        answer = None
+        if (stream := self._stream) is not None:
+            stream.ask([place, *ahead])
+            try:
+                answer = stream.take(place, PATIENCE_S)
+            except Gone as gone:
+                self._lose(stream, gone)
+        batch = answer if isinstance(answer, Batch) else self._read_directly(place, answer)
+        self._faults += len(batch.skipped)
+        return batch
+
+    def _read_directly(self, place: Place, refused: Refused | None) -> Batch:
+        epoch, step = place
+        if refused is not None:
+            self._raise_if_final(refused)
+        ids = self.order.batch(epoch, step, self._rank)
+        return self._store().read(epoch, step, self._rank, ids)
+
+    def _raise_if_final(self, refused: Refused) -> None:
+        """Reading directly helps against want of room, and says itself what was not published."""
+        where = f"epoch {refused.epoch}, step {refused.step}, rank {self._rank}"
+        match refused.reason:
+            case "unreadable":
+                assert refused.sample is not None and refused.fault is not None
+                raise self._store().sample_error(refused.sample, refused.fault)
+            case "not-in-order":
+                raise Bug(f"agent and client disagree about the order at {where}: {refused}")
+
+    def _attach(self) -> None:
+        """In a process that is new to this feed: connects, or opens what is needed to do without."""
+        if self._pid == os.getpid():
+            return
+        self._reset()
+        gone = self._connect() if self._socket is not None else None
+        if self._order is None:
+            self._go_alone(gone)
+        self._pid = os.getpid()
+
+    def _reset(self) -> None:
+        self._pid = self._stream = self._local = self._order = None
+
+    def _connect(self) -> Gone | None:
+        """Tries the agent once. One that runs another order than before is none of ours."""
+        assert self._socket is not None
+        try:
+            link = Link.connect(self._socket, self._rank, self._role)
+        except Gone as gone:
+            return gone
+        if self._order is None:
+            self._order = link.order
+        elif self._order != link.order:
+            return Gone("the agent at this socket runs another job")
+        try:
+            for epoch, samples in self._order.published(self._rank).items():
+                link.publish(epoch, samples)
+        except Gone as gone:
+            return gone
+        self._briefing = link.briefing
+        self._stream = Stream(link)
+        return None
+
+    def _go_alone(self, gone: Gone | None) -> None:
+        if self._briefing is None and self._job is None:
+            raise gone or Gone(
+                "no agent and no way to do without: start the trainer by `tierfeed run` or"
+                " `tierfeed exec`, or set TIERFEED_SOCK, or set TIERFEED_JOB to the job file"
+            )
+        self._warn(f"reading the cold store directly: {gone or 'TIERFEED_SOCK is not set'}")
+        self._order, self._local = self._open()
+        if self._rank >= self._order.world:
+            raise Reconfigure(f"rank {self._rank}; the job has {self._order.world}, from 0")
+
+    def _open(self) -> tuple[Order, Local]:
+        if self._briefing is not None:
+            return Local.of_briefing(self._briefing)
+        assert self._job is not None, "an unattached feed was refused"
+        return Local.of_job(self._job, self._index)
+
+    def _store(self) -> Local:
+        self._attach()
+        if self._local is None:
+            _, self._local = self._open()
+        return self._local
+
+    def _lose(self, stream: Stream, gone: Gone) -> None:
+        stream.alive = False
+        self._warn(f"reading the rest of the epoch directly: {gone}")
+
+    def _warn(self, message: str) -> None:
+        if not self._was_warned:
+            self._was_warned = True
+            warnings.warn(f"tierfeed: {message}", RuntimeWarning, stacklevel=2)
+
+    def _forget_parent(self) -> None:
+        """In a forked child: closes what the parent had open, without a word to the agent."""
+        if self._stream is not None:
+            self._stream.link.forget()
+        self._reset()
+
+
+def _restore(
+    socket: str | None,
+    rank: int,
+    job: str | None,
+    index: str | None,
+    role: str,
+    briefing: str | None,
+) -> Feed:
+    return Feed(socket=socket, rank=rank, job=job, index=index, role=role, briefing=briefing)
+
+
+def _forget_parents() -> None:
+    for feed in list(_feeds):
+        feed._forget_parent()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

@@ -1,0 +1,82 @@
+"""Requests on their way to one agent, and the answers that nobody has taken yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tierfeed._native import Batch, Gone, Link, Refused
+
+Place = tuple[int, int]
+"""Epoch and step of a batch of the rank that the link reads for."""
+
+
+class Stream:
+    """A link with its open requests. Answers may come in any order; each is taken once.
+
+    A request cannot be called back. What is not wanted any more when it arrives goes back at once.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.alive = True
+        self._gone: Gone | None = None
+        self._asked: set[Place] = set()
+        self._unwanted: set[Place] = set()
+        self._ready: dict[Place, Batch | Refused] = {}
+
+    def ask(self, places: Iterable[Place]) -> None:
+        """Asks for batches, as far as the agent's window goes; for none twice."""
+        for place in places:
+            self._unwanted.discard(place)
+            if not self.alive or place in self._asked or place in self._ready:
+                continue
+            try:
+                if not self.link.request(*place):
+                    return
+            except Gone as gone:
+                # Not the end yet: what is in the ring already comes first.
+                self._gone = gone
+                return
+            self._asked.add(place)
+
+    def want_only(self, places: Iterable[Place]) -> None:
+        """Gives up what was asked for and is not among `places`."""
+        wanted = set(places)
+        self._unwanted = self._asked - wanted
+        for place in self._ready.keys() - wanted:
+            del self._ready[place]
+
+    def take(self, place: Place, patience_s: float) -> Batch | Refused | None:
+        """The answer for `place`; None if it could not be asked for.
+
+        Raises `Gone` when nothing more will come. What the agent had put into the ring before it died
+        is still delivered, at this call or a later one.
+        """
+        while place not in self._ready:
+            if self._gone is not None and not self._asked:
+                raise self._gone
+            if not self.alive or place not in self._asked:
+                return None
+            answer = self.link.next(patience_s)
+            if answer is None:
+                raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
+            self._file(answer)
+        return self._ready.pop(place)
+
+    def poll(self, place: Place) -> bool:
+        """Whether the answer for `place` is there, after a look at the ring."""
+        try:
+            while place not in self._ready and (answer := self.link.next(0.0)) is not None:
+                self._file(answer)
+        except Gone:
+            # Whoever waits for something will learn of it.
+            return False
+        return place in self._ready
+
+    def _file(self, answer: Batch | Refused) -> None:
+        place = (answer.epoch, answer.step)
+        self._asked.discard(place)
+        if place in self._unwanted:
+            self._unwanted.discard(place)
+        else:
+            self._ready[place] = answer

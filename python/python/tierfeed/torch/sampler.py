@@ -1,0 +1,41 @@
+"""The job's order as a sampler, for a `DataLoader` over a `TierDataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from torch.utils.data import Sampler
+
+from tierfeed.feed import Feed
+
+T = TypeVar("T")
+
+
+class TierDistributedSampler(Sampler[int]):
+    """Yields what this rank reads in an epoch, as `torch.utils.data.DistributedSampler` would.
+
+    Pass it to a `DataLoader` with `batch_size=feed.batch_size`: then every batch is one that the agent
+    has ready.
+    """
+
+    def __init__(self, feed: Feed, *, epoch: int = 0) -> None:
+        self._feed = feed
+        self._epoch = epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Call before each epoch, as with PyTorch's own sampler."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._feed.order.samples_per_rank
+
+    def __iter__(self) -> Iterator[int]:
+        order, rank = self._feed.order, self._feed.rank
+        for step in range(order.steps_per_epoch):
+            yield from order.batch(self._epoch, step, rank)
+
+
+def passthrough(samples: T) -> T:
+    """A `collate_fn` that leaves what the dataset returned as it is."""
+    return samples

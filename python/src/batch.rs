@@ -1,0 +1,235 @@
+//! A batch as Python sees it: a sequence of samples over memory that it keeps, until released.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::{
+    exceptions::{PyIndexError, PyValueError},
+    prelude::*,
+};
+use tierfeed_core::{batch::SAMPLE_ALIGN, id::BatchId, units::{Bytes, Nanoseconds}};
+
+use crate::{
+    errors,
+    held::{Held, to_usize},
+    sample::Sample,
+    view::{View, Window},
+};
+
+/// The label of a sample without one.
+const UNLABELLED: i64 = -1;
+
+/// One rank's samples of one step.
+///
+/// The memory goes back when this object is released or gone **and** the last view, array or tensor
+/// made of it is gone: what Python can still see never changes under it.
+#[pyclass(frozen, sequence, weakref, module = "tierfeed")]
+pub(crate) struct Batch {
+    id: BatchId,
+    rows: Vec<Present>,
+    skipped: Vec<u32>,
+    origin: Origin,
+    held: Mutex<Option<Arc<Held>>>,
+}
+
+/// One sample of the order, there or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) sample: u32,
+    pub(crate) label: Option<i64>,
+    /// From the start of the batch.
+    pub(crate) offset: Bytes,
+    /// `None` if it could not be read.
+    pub(crate) len: Option<Bytes>,
+}
+
+/// One sample that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Present {
+    sample: u32,
+    label: i64,
+    offset: usize,
+    len: usize,
+}
+
+/// Who assembled a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The agent, in its staging memory.
+    Agent,
+    /// This process, from the cold store.
+    Direct,
+}
+
+impl Batch {
+    pub(crate) fn new(
+        id: BatchId,
+        rows: impl IntoIterator<Item = Row>,
+        origin: Origin,
+        held: Held,
+    ) -> Self {
+        let (mut present, mut skipped) = (Vec::new(), Vec::new());
+        for row in rows {
+            match row.len {
+                Some(len) => present.push(Present {
+                    sample: row.sample,
+                    label: row.label.unwrap_or(UNLABELLED),
+                    offset: to_usize(row.offset),
+                    len: to_usize(len),
+                }),
+                None => skipped.push(row.sample),
+            }
+        }
+        Self { id, rows: present, skipped, origin, held: Mutex::new(Some(Arc::new(held))) }
+    }
+
+    fn held(&self) -> PyResult<Arc<Held>> {
+        // A poisoned lock guards a plain value, which is whole at any time.
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().map(Arc::clone).ok_or_else(|| {
+            PyValueError::new_err("this batch was released; take views before, they outlive it")
+        })
+    }
+
+    /// The distance between rows, if all have one length and one distance.
+    fn pitch(&self) -> Option<usize> {
+        let first = self.rows.first()?;
+        let pitch = match self.rows.get(1) {
+            Some(second) => second.offset - first.offset,
+            None => first.len.next_multiple_of(to_usize(Bytes(SAMPLE_ALIGN))),
+        };
+        let is_even = self.rows.windows(2).all(|pair| {
+            pair[1].len == first.len && pair[1].offset.checked_sub(pair[0].offset) == Some(pitch)
+        });
+        is_even.then_some(pitch)
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// The pass over the dataset.
+    #[getter]
+    fn epoch(&self) -> u32 {
+        self.id.epoch.0
+    }
+
+    /// The position in the pass.
+    #[getter]
+    fn step(&self) -> u32 {
+        self.id.step.0
+    }
+
+    /// The process that reads it.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.id.rank.0
+    }
+
+    /// The samples by their number in the index, in reading order.
+    #[getter]
+    fn samples(&self) -> Vec<u32> {
+        self.rows.iter().map(|row| row.sample).collect()
+    }
+
+    /// The class of each sample; -1 where the dataset has none.
+    #[getter]
+    fn labels(&self) -> Vec<i64> {
+        self.rows.iter().map(|row| row.label).collect()
+    }
+
+    /// Samples that belong here but could not be read (`on_error: skip`).
+    #[getter]
+    fn skipped(&self) -> Vec<u32> {
+        self.skipped.clone()
+    }
+
+    /// `"agent"` if it was staged, `"direct"` if this process read it itself.
+    #[getter]
+    fn origin(&self) -> &'static str {
+        match self.origin {
+            Origin::Agent => "agent",
+            Origin::Direct => "direct",
+        }
+    }
+
+    /// Bytes of all samples together.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.rows.iter().map(|row| row.len).sum()
+    }
+
+    /// Whether [`Self::release`] was called.
+    #[getter]
+    fn released(&self) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<Py<Sample>> {
+        let count = self.rows.len();
+        let place =
+            if index < 0 { count.checked_add_signed(index) } else { Some(index.unsigned_abs()) };
+        let row = place.and_then(|place| self.rows.get(place)).ok_or_else(|| {
+            PyIndexError::new_err(format!("sample {index} of a batch of {count}"))
+        })?;
+        let window = Window::line(self.held()?, row.offset, row.len)
+            .ok_or_else(|| errors::outside(self.id, row.sample))?;
+        Py::new(py, Sample::new(window, row.sample, row.label))
+    }
+
+    /// All samples as the rows of one 2-d view, if they have one length.
+    fn array(&self) -> PyResult<View> {
+        let held = self.held()?;
+        let pitch = self.pitch().ok_or_else(|| {
+            PyValueError::new_err(
+                "array() needs samples of one length, and none skipped between them",
+            )
+        })?;
+        let first = self.rows[0];
+        Window::grid(held, first.offset, self.rows.len(), first.len, pitch)
+            .map(View::new)
+            .ok_or_else(|| errors::outside(self.id, first.sample))
+    }
+
+    /// Tells the agent that training takes the batch, and how many nanoseconds it waited for it.
+    fn delivered(&self, waited_ns: u64) -> PyResult<()> {
+        self.held()?.deliver(Nanoseconds(waited_ns));
+        Ok(())
+    }
+
+    /// Lets go of the memory. It goes back as soon as no view of it is left.
+    fn release(&self) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Not under the lock: giving memory back is a system call.
+        drop(held);
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) {
+        self.release();
+    }
+
+    fn __repr__(&self) -> String {
+        let BatchId { epoch, step, rank } = self.id;
+        format!(
+            "Batch(epoch={}, step={}, rank={}, samples={}, nbytes={}, origin={:?})",
+            epoch.0,
+            step.0,
+            rank.0,
+            self.rows.len(),
+            self.nbytes(),
+            self.origin()
+        )
+    }
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Batch>()
+}

@@ -1,0 +1,139 @@
+//! The exceptions of the package, and which failure becomes which of them.
+//!
+//! Coarse on purpose: a caller can wait and try again ([`Retry`]), change its job or its call
+//! ([`Reconfigure`]), go on without the agent ([`Gone`]), or report it ([`Bug`]). A sample that cannot
+//! be read ([`SampleError`]) names its object and carries it as an attribute.
+
+use std::{error, io, path::Path};
+
+use pyo3::{
+    create_exception,
+    exceptions::{PyException, PyIndexError, PyMemoryError},
+    prelude::*,
+};
+use tierfeed_core::{id::BatchId, units::Bytes};
+use tierfeed_prefetcher::handoff::{ConnectError, ControlError, NextError, RequestError};
+
+create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");
+create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
+create_exception!(tierfeed, Retry, Error, "It failed for now: the same call may succeed later.");
+create_exception!(
+    tierfeed,
+    Reconfigure,
+    Error,
+    "The job, the dataset or the call is wrong; the message says what would be right."
+);
+create_exception!(tierfeed, Bug, Error, "tierfeed contradicts itself. Please report it.");
+create_exception!(
+    tierfeed,
+    SampleError,
+    Error,
+    "A sample cannot be read. Attributes: sample (its number), object (its path), reason."
+);
+
+/// A batch whose table points outside its memory.
+pub(crate) fn outside(batch: BatchId, sample: u32) -> PyErr {
+    Bug::new_err(format!(
+        "sample {sample} lies outside the memory of its batch (epoch {}, step {}, rank {})",
+        batch.epoch.0, batch.step.0, batch.rank.0
+    ))
+}
+
+/// A sample that could not be read; `reason` is a name as in reports, `message` the whole story.
+pub(crate) fn unreadable(
+    py: Python<'_>,
+    sample: u32,
+    object: &str,
+    reason: &str,
+    message: String,
+) -> PyErr {
+    let error = SampleError::new_err(message);
+    let value = error.value(py);
+    let set = value
+        .setattr("sample", sample)
+        .and_then(|()| value.setattr("object", object))
+        .and_then(|()| value.setattr("reason", reason));
+    // An exception takes attributes; should it not, what hindered it is the better news.
+    set.err().unwrap_or(error)
+}
+
+/// A job file, index or briefing that describes nothing to train on.
+pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
+    Reconfigure::new_err(with_causes(&error))
+}
+
+/// The index is not the one that the agent used.
+pub(crate) fn other_index(path: &Path) -> PyErr {
+    let path = path.display();
+    Reconfigure::new_err(format!(
+        "{path} was indexed again since the agent started; restart the job"
+    ))
+}
+
+/// The dataset has no such sample.
+pub(crate) fn no_sample(sample: u32, samples: u32) -> PyErr {
+    PyIndexError::new_err(format!("sample {sample}; the dataset has {samples}, from 0"))
+}
+
+/// There is no memory for a batch that is read directly.
+pub(crate) fn no_memory(len: Bytes, error: &io::Error) -> PyErr {
+    PyMemoryError::new_err(format!("cannot map {len} for a batch: {error}"))
+}
+
+/// No connection. Whatever the reason, the caller can do without the agent.
+pub(crate) fn connect(error: &ConnectError) -> PyErr {
+    Gone::new_err(with_causes(error))
+}
+
+/// The connection was closed by this side: its process was forked, or it was lost before.
+pub(crate) fn closed() -> PyErr {
+    Gone::new_err("this connection is closed")
+}
+
+/// No request could be made.
+pub(crate) fn request(error: &RequestError) -> PyErr {
+    Gone::new_err(with_causes(error))
+}
+
+/// No answer will come.
+pub(crate) fn next(error: &NextError) -> PyErr {
+    Gone::new_err(with_causes(error))
+}
+
+/// The agent did not do what was asked for besides batches.
+pub(crate) fn control(error: &ControlError) -> PyErr {
+    let message = with_causes(error);
+    match error {
+        ControlError::Forked(_) | ControlError::Disconnected(_) => Gone::new_err(message),
+        ControlError::TooManySamples => Reconfigure::new_err(message),
+        _ => Retry::new_err(message),
+    }
+}
+
+/// A chunk that is longer than itself.
+pub(crate) fn chunk_outside() -> PyErr {
+    Bug::new_err("a chunk of memory does not fit in its own bounds")
+}
+
+/// The message of an error and of everything behind it.
+fn with_causes(error: &dyn error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        cause = error.source();
+    }
+    message
+}
+
+/// Adds the exceptions to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    m.add("Error", py.get_type::<Error>())?;
+    m.add("Gone", py.get_type::<Gone>())?;
+    m.add("Retry", py.get_type::<Retry>())?;
+    m.add("Reconfigure", py.get_type::<Reconfigure>())?;
+    m.add("Bug", py.get_type::<Bug>())?;
+    m.add("SampleError", py.get_type::<SampleError>())
+}

@@ -1,0 +1,96 @@
+//! Memory of a tier that the agent lends to the workload, in whole chunks.
+//!
+//! The agent counts the memory as used until it is told otherwise or the connection ends. So each
+//! grant has its own connection, and is given back when it is closed and no view of a chunk is left.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use tierfeed_core::units::Bytes;
+use tierfeed_numa_memory as numa_memory;
+use tierfeed_prefetcher::handoff::{self, GrantId, MemoryClient};
+
+use crate::{
+    errors,
+    held::Held,
+    view::{View, Window},
+};
+
+/// Pages are touched before memory is granted: about 1 s for 4 GiB on slow memory.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Chunks of memory from the agent.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct Grant {
+    chunks: Mutex<Option<Vec<Arc<Chunk>>>>,
+}
+
+/// A chunk and its share of the loan. Fields drop in order: unmapped first, then given back.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) memory: numa_memory::View,
+    _loan: Arc<Loan>,
+}
+
+/// What the agent counts as used.
+#[derive(Debug)]
+struct Loan {
+    client: MemoryClient,
+    id: GrantId,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // The only failures: the agent is gone, or this is a forked child and the loan is the parent's.
+        let _ = self.client.free(handoff::Grant { id: self.id, chunks: Vec::new() });
+    }
+}
+
+#[pymethods]
+impl Grant {
+    /// Asks the agent at `socket` for at least `nbytes` bytes.
+    #[staticmethod]
+    fn allocate(py: Python<'_>, socket: &str, nbytes: u64) -> PyResult<Self> {
+        let client = py
+            .detach(|| MemoryClient::connect(Path::new(socket), TIMEOUT))
+            .map_err(|error| errors::connect(&error))?;
+        let grant = py
+            .detach(|| client.allocate(Bytes(nbytes), TIMEOUT))
+            .map_err(|error| errors::control(&error))?;
+        let handoff::Grant { id, chunks } = grant;
+        let loan = Arc::new(Loan { client, id });
+        let chunk = |memory| Arc::new(Chunk { memory, _loan: Arc::clone(&loan) });
+        Ok(Self { chunks: Mutex::new(Some(chunks.into_iter().map(chunk).collect())) })
+    }
+
+    /// One view per chunk.
+    fn chunks(&self, py: Python<'_>) -> PyResult<Vec<Py<View>>> {
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks =
+            chunks.as_ref().ok_or_else(|| PyValueError::new_err("this memory was closed"))?;
+        chunks.iter().map(|chunk| whole(py, chunk)).collect()
+    }
+
+    /// Lets go of the chunks; they go back when the last view of any of them is gone.
+    fn close(&self) {
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Not under the lock: unmapping is a system call.
+        drop(chunks);
+    }
+}
+
+fn whole(py: Python<'_>, chunk: &Arc<Chunk>) -> PyResult<Py<View>> {
+    let held = Arc::new(Held::lent(Arc::clone(chunk)));
+    let len = held.len();
+    let window = Window::line(held, 0, len).ok_or_else(errors::chunk_outside)?;
+    Py::new(py, View::new(window))
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Grant>()
+}

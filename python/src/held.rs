@@ -1,0 +1,123 @@
+//! The memory behind views: whose it is, and what happens when nobody looks at it any more.
+//!
+//! Every view and tensor of a batch shares one [`Held`]. When the last one goes, private memory is
+//! unmapped and a lease goes back to the agent, on whatever thread that happens: no Python object is
+//! touched, and nothing waits.
+
+use std::{io, sync::Arc};
+
+use memmap2::{MmapMut, MmapRaw};
+use tierfeed_core::{
+    id::LeaseId,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_numa_memory::{Mapping, View};
+
+use crate::{grant::Chunk, link::Connection};
+
+/// Memory that Python may still see.
+#[derive(Debug)]
+pub(crate) struct Held {
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Pages of this process alone, filled from the cold store.
+    Private(MmapRaw),
+    /// Part of the agent's staging memory. Fields drop in order: the lease goes back first, and the
+    /// mapping may be the last share of the arena.
+    Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize },
+    /// A chunk that the agent lent to the workload.
+    Lent(Arc<Chunk>),
+}
+
+/// The right to a staged batch; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) lease: LeaseId,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.connection.release(self.lease);
+    }
+}
+
+impl Held {
+    /// Takes over pages that are filled and will not be touched from Rust again.
+    pub(crate) fn private(pages: MmapMut) -> Self {
+        Self { memory: Memory::Private(pages.into()) }
+    }
+
+    /// `len` bytes of `arena` from `offset`, for as long as the lease lasts.
+    pub(crate) fn leased(lease: Lease, arena: Arc<View>, offset: Bytes, len: Bytes) -> Self {
+        let start = to_usize(offset).min(to_usize(arena.len()));
+        let len = to_usize(len).min(to_usize(arena.len()) - start);
+        Self { memory: Memory::Leased { lease, arena, start, len } }
+    }
+
+    /// A whole chunk.
+    pub(crate) fn lent(chunk: Arc<Chunk>) -> Self {
+        Self { memory: Memory::Lent(chunk) }
+    }
+
+    /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.
+    pub(crate) fn deliver(&self, waited: Nanoseconds) {
+        if let Memory::Leased { lease, .. } = &self.memory {
+            lease.connection.deliver(lease.lease, waited);
+        }
+    }
+
+    /// The first byte. Valid for [`Self::len`] bytes, to read and to write, while `self` lives.
+    pub(crate) fn base(&self) -> *mut u8 {
+        match &self.memory {
+            Memory::Private(pages) => pages.as_mut_ptr(),
+            Memory::Leased { arena, start, .. } => first(arena).wrapping_add(*start),
+            Memory::Lent(chunk) => first(&chunk.memory),
+        }
+    }
+
+    /// How many bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        match &self.memory {
+            Memory::Private(pages) => pages.len(),
+            Memory::Leased { len, .. } => *len,
+            Memory::Lent(chunk) => to_usize(chunk.memory.len()),
+        }
+    }
+}
+
+/// Page-aligned memory of this process, all zero.
+#[derive(Debug)]
+pub(crate) struct Blank {
+    pages: MmapMut,
+}
+
+impl Blank {
+    /// Maps `len` bytes, at least one.
+    pub(crate) fn map(len: Bytes) -> io::Result<Self> {
+        MmapMut::map_anon(to_usize(len).max(1)).map(|pages| Self { pages })
+    }
+
+    /// `len` bytes from `offset`, to be filled; fewer where the memory ends before.
+    pub(crate) fn place(&mut self, offset: Bytes, len: Bytes) -> &mut [u8] {
+        let end = to_usize(Bytes(offset.0.saturating_add(len.0))).min(self.pages.len());
+        &mut self.pages[to_usize(offset).min(end)..end]
+    }
+
+    /// Ends the filling.
+    pub(crate) fn into_held(self) -> Held {
+        Held::private(self.pages)
+    }
+}
+
+/// A number of bytes as the machine addresses them.
+pub(crate) fn to_usize(bytes: Bytes) -> usize {
+    usize::try_from(bytes.0).unwrap_or(usize::MAX)
+}
+
+fn first(mapping: &Mapping) -> *mut u8 {
+    mapping.as_ptr_range(Bytes(0), mapping.len()).expect("a mapping contains itself")
+}

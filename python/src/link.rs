@@ -1,0 +1,273 @@
+//! The connection to this node's agent: requests out, batches in, leases back when Python is done.
+//!
+//! Waits are cut into pieces of 100 ms, between which Ctrl-C is noticed; the interpreter is free for
+//! other threads meanwhile.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use tierfeed_core::{
+    id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
+    session::Refusal,
+    units::Nanoseconds,
+};
+use tierfeed_prefetcher::handoff::{
+    Client, Explained, Hello, LeasedBatch, NextError, Reply, RequestError, Role,
+};
+
+use crate::{
+    batch::{Batch, Origin, Row},
+    clock::{SIGNAL_INTERVAL, check_signals},
+    errors,
+    held::{Held, Lease},
+    order::Order,
+};
+
+/// An agent that lives answers at once, unless it has staging memory to map first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// As long as it takes an agent to copy 4 bytes for each sample of an epoch, and then some.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client that its batches keep alive, until the process that made it is not this one any more.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    client: Mutex<Option<Arc<Client>>>,
+    leases: AtomicU32,
+}
+
+/// A connection that reads batches for one rank.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct Link {
+    connection: Arc<Connection>,
+    order: Py<Order>,
+    briefing: String,
+    rank: Rank,
+    fingerprint: u64,
+    batches_ahead: u32,
+}
+
+/// The agent's answer to a request that it does not fulfil.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct Refused {
+    batch: BatchId,
+    refusal: Refusal,
+}
+
+impl Connection {
+    fn client(&self) -> PyResult<Arc<Client>> {
+        // A poisoned lock guards a plain value, which is whole at any time.
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        client.as_ref().map(Arc::clone).ok_or_else(errors::closed)
+    }
+
+    /// Tells the agent that a batch is in use, for its report.
+    pub(crate) fn deliver(&self, lease: LeaseId, waited: Nanoseconds) {
+        if let Ok(client) = self.client() {
+            // As in `release`: whoever does not hear it has no use for it.
+            let _ = client.deliver(lease, waited);
+        }
+    }
+
+    /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
+    pub(crate) fn release(&self, lease: LeaseId) {
+        self.leases.fetch_sub(1, Ordering::Relaxed);
+        if let Ok(client) = self.client() {
+            // The only failures: the agent is gone and has the batch back already, or this is a forked
+            // child and the batch is the parent's.
+            let _ = client.release(lease);
+        }
+    }
+}
+
+impl Link {
+    fn batch(&self, leased: LeasedBatch) -> Batch {
+        let LeasedBatch { id, lease, arena, offset, len, rows } = leased;
+        self.connection.leases.fetch_add(1, Ordering::Relaxed);
+        let lease = Lease { connection: Arc::clone(&self.connection), lease };
+        let rows = rows.into_iter().map(|row| Row {
+            sample: row.sample.0,
+            label: row.label,
+            offset: row.offset,
+            len: row.len,
+        });
+        Batch::new(id, rows, Origin::Agent, Held::leased(lease, arena, offset, len))
+    }
+}
+
+/// Waits for an answer, noticing signals. `None` when the time is over.
+fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
+    let mut left = timeout;
+    loop {
+        let piece = left.min(SIGNAL_INTERVAL);
+        match client.next(piece) {
+            Ok(reply) => return Ok(Some(reply)),
+            Err(NextError::TimedOut) if left == piece => return Ok(None),
+            Err(NextError::TimedOut) => left -= piece,
+            Err(error) => return Err(errors::next(&error)),
+        }
+        check_signals()?;
+    }
+}
+
+#[pymethods]
+impl Link {
+    /// Connects to the agent at `socket`; `role` is `"trainer"` or `"worker"`.
+    #[staticmethod]
+    fn connect(py: Python<'_>, socket: &str, rank: u32, role: &str) -> PyResult<Self> {
+        let role = match role {
+            "trainer" => Role::Trainer,
+            "worker" => Role::Worker,
+            _ => {
+                return Err(PyValueError::new_err(format!("role {role:?}; use trainer or worker")));
+            }
+        };
+        let rank = Rank(rank);
+        let client = py
+            .detach(|| Client::connect(Path::new(socket), Hello { rank, role }, CONNECT_TIMEOUT))
+            .map_err(|error| errors::connect(&error))?;
+        let briefing = client.briefing();
+        Ok(Self {
+            order: Py::new(py, Order::new(briefing.order))?,
+            briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
+            rank,
+            fingerprint: briefing.fingerprint,
+            batches_ahead: briefing.batches_ahead,
+            connection: Arc::new(Connection {
+                client: Mutex::new(Some(Arc::new(client))),
+                leases: AtomicU32::new(0),
+            }),
+        })
+    }
+
+    /// The order of the job.
+    #[getter]
+    fn order(&self, py: Python<'_>) -> Py<Order> {
+        self.order.clone_ref(py)
+    }
+
+    /// How to go on alone, as JSON for `Local.of_briefing`.
+    #[getter]
+    fn briefing(&self) -> &str {
+        &self.briefing
+    }
+
+    /// Tells the dataset from any other.
+    #[getter]
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// More requests than this at a time gain nothing.
+    #[getter]
+    fn batches_ahead(&self) -> u32 {
+        self.batches_ahead
+    }
+
+    /// Batches of this connection that Python still sees.
+    #[getter]
+    fn leases(&self) -> u32 {
+        self.connection.leases.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a batch. False if as many are asked for or held as the agent allows.
+    fn request(&self, epoch: u32, step: u32) -> PyResult<bool> {
+        let batch = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
+        match self.connection.client()?.request(batch) {
+            Ok(()) => Ok(true),
+            Err(RequestError::TooMany { .. }) => Ok(false),
+            Err(error) => Err(errors::request(&error)),
+        }
+    }
+
+    /// The next answer, or None after `timeout_s` seconds.
+    fn next(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<Py<PyAny>>> {
+        let timeout = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
+        let client = self.connection.client()?;
+        match py.detach(|| wait(&client, timeout))? {
+            None => Ok(None),
+            Some(Reply::Batch(leased)) => Ok(Some(Py::new(py, self.batch(leased))?.into_any())),
+            Some(Reply::Refused { batch, refusal }) => {
+                Ok(Some(Py::new(py, Refused { batch, refusal })?.into_any()))
+            }
+        }
+    }
+
+    /// Hands over what this rank reads in `epoch`.
+    fn publish(&self, py: Python<'_>, epoch: u32, samples: Vec<u32>) -> PyResult<()> {
+        let samples: Vec<_> = samples.into_iter().map(SampleId).collect();
+        let client = self.connection.client()?;
+        py.detach(|| client.publish(Epoch(epoch), &samples, PUBLISH_TIMEOUT))
+            .map_err(|error| errors::control(&error))
+    }
+
+    /// Closes what a forked process inherited, without a word to the agent. Leased memory stays.
+    fn forget(&self) {
+        // Not waiting: whoever held the lock in the parent does not exist here.
+        if let Ok(mut client) = self.connection.client.try_lock() {
+            *client = None;
+        }
+    }
+}
+
+#[pymethods]
+impl Refused {
+    #[getter]
+    fn epoch(&self) -> u32 {
+        self.batch.epoch.0
+    }
+
+    #[getter]
+    fn step(&self) -> u32 {
+        self.batch.step.0
+    }
+
+    /// A word for programs: `"unreadable"`, `"not-published"`, `"not-in-order"`, or `"no-room"` for
+    /// everything that reading directly helps against.
+    #[getter]
+    fn reason(&self) -> &'static str {
+        match self.refusal {
+            Refusal::Unreadable(..) => "unreadable",
+            Refusal::NotPublished => "not-published",
+            Refusal::NotInOrder => "not-in-order",
+            Refusal::TooLarge { .. } | Refusal::AlreadyTaken | Refusal::NoRoom => "no-room",
+        }
+    }
+
+    /// The sample that could not be read.
+    #[getter]
+    fn sample(&self) -> Option<u32> {
+        match self.refusal {
+            Refusal::Unreadable(SampleId(sample), _) => Some(sample),
+            _ => None,
+        }
+    }
+
+    /// Why it could not.
+    #[getter]
+    fn fault(&self) -> Option<&'static str> {
+        match self.refusal {
+            Refusal::Unreadable(_, fault) => Some(fault.name()),
+            _ => None,
+        }
+    }
+
+    /// A sentence for people.
+    fn __str__(&self) -> String {
+        Explained(self.refusal).to_string()
+    }
+}
+
+/// Adds the classes to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Link>()?;
+    m.add_class::<Refused>()
+}

@@ -1,0 +1,256 @@
+//! Which samples a rank reads at which step, for the Python side: computed as the agent computes it,
+//! or kept as the trainer published it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use pyo3::{exceptions::PyIndexError, prelude::*};
+use tierfeed_core::{
+    id::{BatchId, Epoch, Rank, SampleId, Step},
+    order::{EpochOrder, Shuffle, Spec},
+};
+
+use crate::errors::Reconfigure;
+
+/// Computed epochs that are kept, 4 bytes a sample each: the current one and the next.
+const EPOCHS_KEPT: usize = 2;
+
+/// The order of a job.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct Order {
+    spec: Spec,
+    computed: Mutex<Vec<(Epoch, Arc<EpochOrder>)>>,
+    /// What this process published, by epoch and rank.
+    published: Mutex<Published>,
+}
+
+type Published = BTreeMap<(Epoch, Rank), Arc<Vec<u32>>>;
+
+/// The samples of one rank in one epoch.
+enum RankOrder {
+    Computed(Arc<EpochOrder>),
+    Published(Arc<Vec<u32>>),
+}
+
+impl Order {
+    pub(crate) fn new(spec: Spec) -> Self {
+        Self { spec, computed: Mutex::default(), published: Mutex::default() }
+    }
+
+    fn place(&self, epoch: i64, step: i64, rank: u32) -> PyResult<BatchId> {
+        let outside = || {
+            let (epochs, steps) = (self.spec.epochs, self.spec.steps_per_epoch());
+            let ranks = self.spec.world.ranks();
+            PyIndexError::new_err(format!(
+                "no batch at epoch {epoch}, step {step}, rank {rank}: \
+                 there are {epochs} epochs of {steps} steps for {ranks} ranks"
+            ))
+        };
+        let epoch = Epoch(u32::try_from(epoch).map_err(|_| outside())?);
+        let step = Step(u32::try_from(step).map_err(|_| outside())?);
+        let batch = BatchId { epoch, step, rank: Rank(rank) };
+        if self.spec.contains(batch) { Ok(batch) } else { Err(outside()) }
+    }
+
+    fn of(&self, epoch: Epoch, rank: Rank) -> PyResult<RankOrder> {
+        if self.spec.shuffle == Shuffle::Published {
+            let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+            return published
+                .get(&(epoch, rank))
+                .map(Arc::clone)
+                .map(RankOrder::Published)
+                .ok_or_else(|| {
+                    let message = format!(
+                        "the order of epoch {} was not published for rank {}; call publish() first",
+                        epoch.0, rank.0
+                    );
+                    Reconfigure::new_err(message)
+                });
+        }
+        let mut computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = computed.iter().find(|(known, _)| *known == epoch) {
+            return Ok(RankOrder::Computed(Arc::clone(order)));
+        }
+        let order = Arc::new(self.spec.epoch(epoch).expect("only published orders are unknown"));
+        if computed.len() == EPOCHS_KEPT {
+            computed.remove(0);
+        }
+        computed.push((epoch, Arc::clone(&order)));
+        Ok(RankOrder::Computed(order))
+    }
+
+    /// The first step, from `near` on and around the end, whose samples `is_it`.
+    fn search(
+        &self,
+        (epoch, rank): (Epoch, Rank),
+        near: Step,
+        is_it: impl Fn(&mut dyn Iterator<Item = u32>) -> bool,
+    ) -> PyResult<Option<Step>> {
+        let order = self.of(epoch, rank)?;
+        let steps = self.spec.steps_per_epoch();
+        let near = near.0.min(steps);
+        let mut candidates = (near..steps).chain(0..near).map(Step);
+        Ok(candidates.find(|step| is_it(&mut order.batch(&self.spec, rank, *step))))
+    }
+}
+
+impl RankOrder {
+    fn batch(&self, spec: &Spec, rank: Rank, step: Step) -> Box<dyn Iterator<Item = u32> + '_> {
+        match self {
+            Self::Computed(order) => Box::new(order.batch(rank, step).map(|SampleId(id)| id)),
+            Self::Published(samples) => {
+                let first = step.0 as usize * spec.batch_size as usize;
+                Box::new(samples.iter().skip(first).take(spec.batch_size as usize).copied())
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Order {
+    /// Samples in the dataset.
+    #[getter]
+    fn samples(&self) -> u32 {
+        self.spec.samples
+    }
+
+    /// Passes over the dataset.
+    #[getter]
+    fn epochs(&self) -> u32 {
+        self.spec.epochs
+    }
+
+    /// Samples per rank and step.
+    #[getter]
+    fn batch_size(&self) -> u32 {
+        self.spec.batch_size
+    }
+
+    /// Batches that each rank reads in an epoch.
+    #[getter]
+    fn steps_per_epoch(&self) -> u32 {
+        self.spec.steps_per_epoch()
+    }
+
+    /// Samples that each rank reads in an epoch.
+    #[getter]
+    fn samples_per_rank(&self) -> u32 {
+        self.spec.samples_per_rank()
+    }
+
+    /// Training processes of the job.
+    #[getter]
+    fn world(&self) -> u32 {
+        self.spec.world.ranks()
+    }
+
+    /// The seed of the permutation.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.spec.seed
+    }
+
+    /// The name of the shuffle, as in job files.
+    #[getter]
+    fn shuffle(&self) -> &'static str {
+        self.spec.shuffle.name()
+    }
+
+    /// Whether the end of an epoch is cut instead of padded.
+    #[getter]
+    fn drop_last(&self) -> bool {
+        self.spec.drop_last
+    }
+
+    /// Refuses a place that the order does not have.
+    fn check(&self, epoch: i64, step: i64, rank: u32) -> PyResult<()> {
+        self.place(epoch, step, rank).map(|_| ())
+    }
+
+    /// The samples of one batch, in reading order.
+    fn batch(&self, py: Python<'_>, epoch: i64, step: i64, rank: u32) -> PyResult<Vec<u32>> {
+        let BatchId { epoch, step, rank } = self.place(epoch, step, rank)?;
+        py.detach(|| Ok(self.of(epoch, rank)?.batch(&self.spec, rank, step).collect()))
+    }
+
+    /// The step whose batch is exactly `samples`, searched from step `near` on and around the end.
+    fn find(
+        &self,
+        py: Python<'_>,
+        epoch: u32,
+        rank: u32,
+        samples: Vec<u32>,
+        near: u32,
+    ) -> PyResult<Option<u32>> {
+        let found = py.detach(move || {
+            self.search((Epoch(epoch), Rank(rank)), Step(near), |batch| {
+                batch.eq(samples.iter().copied())
+            })
+        })?;
+        Ok(found.map(|step| step.0))
+    }
+
+    /// The step whose batch begins with `sample`, searched likewise.
+    fn starting_with(
+        &self,
+        py: Python<'_>,
+        epoch: u32,
+        rank: u32,
+        sample: u32,
+        near: u32,
+    ) -> PyResult<Option<u32>> {
+        let found = py.detach(|| {
+            self.search((Epoch(epoch), Rank(rank)), Step(near), |batch| {
+                batch.next() == Some(sample)
+            })
+        })?;
+        Ok(found.map(|step| step.0))
+    }
+
+    /// Keeps what `rank` will read in `epoch`, and forgets its epochs before the last one.
+    fn publish(&self, epoch: u32, rank: u32, samples: Vec<u32>) -> PyResult<()> {
+        if self.spec.shuffle != Shuffle::Published {
+            let message = format!(
+                "the job's order is {}; only a job with `shuffle: published` takes an order",
+                self.spec.shuffle.name()
+            );
+            return Err(Reconfigure::new_err(message));
+        }
+        let wanted = self.spec.samples_per_rank();
+        if samples.len() != wanted as usize {
+            let message = format!("{} samples published; each rank reads {wanted}", samples.len());
+            return Err(Reconfigure::new_err(message));
+        }
+        if let Some(unknown) = samples.iter().find(|sample| **sample >= self.spec.samples) {
+            let message = format!("sample {unknown}; the dataset has {}", self.spec.samples);
+            return Err(Reconfigure::new_err(message));
+        }
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.insert((Epoch(epoch), Rank(rank)), Arc::new(samples));
+        Ok(())
+    }
+
+    /// What `rank` published and was not forgotten, by epoch.
+    fn published(&self, rank: u32) -> BTreeMap<u32, Vec<u32>> {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_rank = published.iter().filter(|((_, known), _)| known.0 == rank);
+        of_rank.map(|((epoch, _), samples)| (epoch.0, samples.to_vec())).collect()
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    /// Forgets the epochs that were published before `epoch`.
+    fn forget_before(&self, epoch: u32) {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.retain(|(known, _), _| known.0 >= epoch);
+    }
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Order>()
+}

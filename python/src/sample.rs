@@ -1,0 +1,44 @@
+//! One sample of a batch: its bytes, its name and its label.
+
+use pyo3::prelude::*;
+
+use crate::view::{View, Window};
+
+/// The bytes of one sample, where they were staged.
+#[pyclass(frozen, extends = View, weakref, module = "tierfeed")]
+pub(crate) struct Sample {
+    id: u32,
+    label: i64,
+}
+
+impl Sample {
+    pub(crate) fn new(window: Window, id: u32, label: i64) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(View::new(window)).add_subclass(Self { id, label })
+    }
+}
+
+#[pymethods]
+impl Sample {
+    /// Its position in the dataset's index.
+    #[getter]
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its class, or -1 where the dataset has none.
+    #[getter]
+    fn label(&self) -> i64 {
+        self.label
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let nbytes = slf.len()?;
+        let Self { id, label } = slf.get();
+        Ok(format!("Sample(id={id}, label={label}, nbytes={nbytes})"))
+    }
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Sample>()
+}

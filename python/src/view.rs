@@ -1,0 +1,229 @@
+//! A window on the bytes of a batch, shown to Python as a buffer and as a DLPack tensor.
+//!
+//! The only file of this crate with unsafe code. Its invariants, which the SAFETY lists cite:
+//!
+//! 1. A window lies inside the memory of its [`Held`]: [`Window::line`] and [`Window::grid`] check it.
+//! 2. That memory stays mapped, at the same address, for as long as an `Arc` of the [`Held`] lives.
+//! 3. A window never changes after it was made, so pointers to its shape live as long as it does.
+
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+    sync::Arc,
+};
+
+use dlpark::{
+    DlpackFlags, Managed, ManagedTensorBase,
+    ffi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned},
+    metadata::{Copied, Fixed},
+    python::{DlpackExporter, ExportRequest, export_dlpack},
+};
+use pyo3::{exceptions::PyBufferError, ffi, prelude::*};
+
+use crate::held::Held;
+
+/// Bytes of one batch, as one row or as several of equal length at equal distance.
+///
+/// Memory, buffer and tensors of it are writable and shared: writing to one changes all.
+#[pyclass(frozen, subclass, weakref, module = "tierfeed")]
+pub(crate) struct View {
+    window: Window,
+}
+
+/// Which bytes of which batch.
+#[derive(Clone)]
+pub(crate) struct Window {
+    held: Arc<Held>,
+    offset: usize,
+    ndim: usize,
+    shape: [isize; 2],
+    strides: [isize; 2],
+}
+
+impl Window {
+    /// `len` bytes from `offset`, or `None` if they are not all inside.
+    pub(crate) fn line(held: Arc<Held>, offset: usize, len: usize) -> Option<Self> {
+        let shape = [isize::try_from(len).ok()?, 1];
+        (offset.checked_add(len)? <= held.len()).then_some(Self {
+            held,
+            offset,
+            ndim: 1,
+            shape,
+            strides: [1, 1],
+        })
+    }
+
+    /// `rows` rows of `len` bytes, `pitch` bytes from one to the next; `None` if they are not all inside.
+    pub(crate) fn grid(
+        held: Arc<Held>,
+        offset: usize,
+        rows: usize,
+        len: usize,
+        pitch: usize,
+    ) -> Option<Self> {
+        let span = if rows == 0 { 0 } else { pitch.checked_mul(rows - 1)?.checked_add(len)? };
+        let shape = [isize::try_from(rows).ok()?, isize::try_from(len).ok()?];
+        let strides = [isize::try_from(pitch).ok()?, 1];
+        let is_inside = pitch >= len && offset.checked_add(span)? <= held.len();
+        is_inside.then_some(Self { held, offset, ndim: 2, shape, strides })
+    }
+
+    fn address(&self) -> *mut u8 {
+        self.held.base().wrapping_add(self.offset)
+    }
+
+    fn nbytes(&self) -> isize {
+        if self.ndim == 1 { self.shape[0] } else { self.shape[0] * self.shape[1] }
+    }
+
+    fn is_contiguous(&self) -> bool {
+        self.ndim == 1 || self.strides[0] == self.shape[1] || self.shape[0] <= 1
+    }
+
+    /// A fresh DLPack header over these bytes, which owns a share of the batch.
+    fn tensor<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
+        if self.ndim == 1 {
+            self.tensor_of(Fixed::new([self.shape[0]], [self.strides[0]]))
+        } else {
+            self.tensor_of(Fixed::new(self.shape, self.strides))
+        }
+    }
+
+    fn tensor_of<M: ManagedTensorBase, const N: usize>(
+        &self,
+        metadata: Fixed<N, Copied<[isize; N]>, Copied<[isize; N]>>,
+    ) -> PyResult<Managed<M>> {
+        let mut header = metadata
+            .prepare_as::<M>()
+            .map_err(|error| PyBufferError::new_err(error.to_string()))?
+            .initialize(Arc::clone(&self.held));
+        header.set_data(self.address().cast()).set_dtype(DLDataType::U8).set_device(DLDevice::CPU);
+        // SAFETY:
+        // - Data: invariant 1 places every addressed byte in the memory of `held`, and the header owns
+        //   an `Arc` of it, so invariant 2 keeps it mapped until the consumer calls the deleter.
+        // - Metadata: `Fixed::new` copied shape and strides into the header's own allocation.
+        // - Flags: none are set; the memory is writable and is not a copy.
+        // - Thread: `Held` is `Send + Sync` and its drop touches no Python object, so the deleter may
+        //   run on any thread, attached to the interpreter or not.
+        Ok(unsafe { header.finish() })
+    }
+}
+
+impl DlpackExporter for Window {
+    fn device(&self) -> DLDevice {
+        DLDevice::CPU
+    }
+
+    fn flags(&self) -> DlpackFlags {
+        DlpackFlags::empty()
+    }
+
+    fn prepare_export(&self, _py: Python<'_>, _request: &ExportRequest<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn export_legacy(&self, _py: Python<'_>) -> PyResult<Managed<DLManagedTensor>> {
+        self.tensor()
+    }
+
+    fn export_versioned(&self, _py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+        self.tensor()
+    }
+}
+
+impl View {
+    pub(crate) fn new(window: Window) -> Self {
+        Self { window }
+    }
+}
+
+#[pymethods]
+impl View {
+    /// Length along each dimension.
+    #[getter]
+    fn shape(&self) -> Vec<isize> {
+        self.window.shape[..self.window.ndim].to_vec()
+    }
+
+    /// Bytes in all rows together, without what lies between them.
+    #[getter]
+    fn nbytes(&self) -> isize {
+        self.window.nbytes()
+    }
+
+    fn __len__(&self) -> usize {
+        self.window.shape[0].unsigned_abs()
+    }
+
+    /// A NumPy array of uint8 over the same bytes; it keeps the batch alive.
+    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("numpy")?.call_method1("asarray", (slf,))
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(u32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        let request = ExportRequest::parse(stream, max_version, dl_device, copy)?;
+        export_dlpack(&self.window, py, request)
+    }
+
+    #[expect(clippy::unused_self, reason = "the DLPack protocol asks the object")]
+    fn __dlpack_device__(&self) -> (u32, i32) {
+        (DLDevice::CPU.device_type.0, DLDevice::CPU.device_id)
+    }
+
+    /// Fills `view` for a consumer of the buffer protocol.
+    ///
+    /// # Safety
+    ///
+    /// `view` is null or points to a `Py_buffer` that the interpreter lets this call fill.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let window = &slf.get().window;
+        let wants = |flag: c_int| flags & flag == flag;
+        let is_row_major = wants(ffi::PyBUF_C_CONTIGUOUS) || wants(ffi::PyBUF_ANY_CONTIGUOUS);
+        if !window.is_contiguous() && (is_row_major || !wants(ffi::PyBUF_STRIDES)) {
+            return Err(PyBufferError::new_err("the rows are not contiguous; ask for strides"));
+        }
+        if window.ndim == 2 && wants(ffi::PyBUF_F_CONTIGUOUS) {
+            return Err(PyBufferError::new_err("the rows are not in Fortran order"));
+        }
+        // SAFETY:
+        // - Valid for writes: the caller passes null or a `Py_buffer` to fill, and null is refused.
+        // - Exclusive: the interpreter gives it to this call alone until it returns.
+        let Some(view) = (unsafe { view.as_mut() }) else {
+            return Err(PyBufferError::new_err("the consumer passed no Py_buffer"));
+        };
+        let shape = if wants(ffi::PyBUF_ND) { window.shape.as_ptr() } else { ptr::null() };
+        let strides = if wants(ffi::PyBUF_STRIDES) { window.strides.as_ptr() } else { ptr::null() };
+        let format = if wants(ffi::PyBUF_FORMAT) { c"B".as_ptr() } else { ptr::null() };
+        // The pointers stay valid while `obj` lives (invariants 1 to 3); the consumer holds it until
+        // it releases the view, and reads shape, strides and format without writing to them.
+        view.buf = window.address().cast::<c_void>();
+        view.len = window.nbytes();
+        view.readonly = 0;
+        view.itemsize = 1;
+        view.format = format.cast_mut();
+        view.ndim = if window.ndim == 2 { 2 } else { 1 };
+        view.shape = shape.cast_mut();
+        view.strides = strides.cast_mut();
+        view.suboffsets = ptr::null_mut();
+        view.internal = ptr::null_mut();
+        view.obj = slf.into_ptr();
+        Ok(())
+    }
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<View>()
+}

@@ -1,0 +1,111 @@
+"""Datasets and jobs for the tests: small image folders of random bytes, and files of records.
+
+Most of the client works without an agent; tests that need one use `node.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import tierfeed
+from node import binary
+
+SEED = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A dataset on disk and the job over it."""
+
+    job: Path
+    files: list[Path]
+    """One per sample, in the order of the index."""
+    epochs: int
+    batch_size: int
+    ranks: int
+
+    def content(self, sample: int) -> bytes:
+        return self.files[sample].read_bytes()
+
+    def torch_order(self, epoch: int, rank: int) -> list[list[int]]:
+        """What PyTorch's own sampler gives a rank, in batches."""
+        from torch.utils.data.distributed import DistributedSampler
+
+        sampler = DistributedSampler(
+            self.files, num_replicas=self.ranks, rank=rank, shuffle=True, seed=SEED
+        )
+        sampler.set_epoch(epoch)
+        ids = list(sampler)
+        return [ids[i : i + self.batch_size] for i in range(0, len(ids), self.batch_size)]
+
+    def direct(self, rank: int = 0) -> tierfeed.Feed:
+        """A feed without an agent."""
+        with pytest.warns(RuntimeWarning, match="directly"):
+            return tierfeed.connect(rank=rank, job=str(self.job))
+
+
+def make_world(
+    root: Path,
+    *,
+    samples: int = 50,
+    batch_size: int = 4,
+    ranks: int = 1,
+    epochs: int = 3,
+    sizes: tuple[int, int] = (1, 9000),
+    shuffle: str = "torch-distributed",
+    on_error: str = "fail",
+    extra: str = "",
+) -> World:
+    """An image folder of `samples` files with lengths within `sizes`, and a job over it."""
+    generator = random.Random(samples)
+    for number in range(samples):
+        path = root / "data" / f"class{number % 3}" / f"{number:05}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(generator.randbytes(generator.randint(*sizes)))
+    job = root / "job.yaml"
+    job.write_text(
+        f"""\
+name: test
+dataset:
+  source: file://{root / "data"}
+  format: image-folder
+order: {{ shuffle: {shuffle}, seed: {SEED}, epochs: {epochs} }}
+batch_size: {batch_size}
+world: {{ nodes: 1, ranks_per_node: {ranks} }}
+on_error: {on_error}
+chunk: 1 MiB
+tiers:
+  main-memory: {{ size: 16 MiB }}
+{extra}"""
+    )
+    files = sorted((root / "data").glob("*/*.jpg"))
+    return World(job, files, epochs, batch_size, ranks)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the launcher that runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("TIERFEED_", "SLURM_", "OMPI_", "PMI_")) and name != "TIERFEED_BIN":
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("RANK", raising=False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without the binary there is no agent, and its tests say so instead of passing."""
+    if binary() is not None:
+        return
+    skip = pytest.mark.skip(reason="no tierfeed binary: build it, or set TIERFEED_BIN")
+    for item in items:
+        if item.get_closest_marker("node") is not None:
+            item.add_marker(skip)

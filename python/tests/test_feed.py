@@ -1,0 +1,289 @@
+"""The rules of a feed, against an agent that is played: it answers late, out of order, or dies.
+
+What a real agent does is in `test_node.py`; here every interleaving that matters can be had by seed.
+"""
+
+from __future__ import annotations
+
+import random
+import types
+import warnings
+
+import pytest
+
+import tierfeed
+from conftest import World, make_world
+from tierfeed import feed as feed_module
+from tierfeed._native import Local
+
+pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
+
+
+class PlayedAgent:
+    """Makes links that answer from the cold store, each until it dies."""
+
+    def __init__(self, world: World, seed: int = 0) -> None:
+        self.order, self.local = Local.of_job(str(world.job), None)
+        self.random = random.Random(seed)
+        self.lives_for: list[int] = []
+        """Answers that each further link gives before it dies; the last link lives for ever."""
+        self.refuses: dict[tuple[int, int], str] = {}
+        self.window = 8
+        self.served: list[tuple[int, int]] = []
+        self.links: list[PlayedLink] = []
+        self.answers = True
+
+    def connect(self, socket: str, rank: int, role: str) -> PlayedLink:
+        if socket == "nobody" or not self.answers:
+            raise tierfeed.Gone("no agent listens at nobody")
+        link = PlayedLink(self, rank, self.lives_for.pop(0) if self.lives_for else 1 << 30)
+        self.links.append(link)
+        return link
+
+
+class PlayedLink:
+    def __init__(self, agent: PlayedAgent, rank: int, lives_for: int) -> None:
+        self.agent = agent
+        self.rank = rank
+        self.order = agent.order
+        self.briefing = "played"
+        self.fingerprint = 1
+        self.batches_ahead = 4
+        self.leases = 0
+        self.asked: list[tuple[int, int]] = []
+        self.left = lives_for
+        self.published: dict[int, list[int]] = {}
+        self.is_forgotten = False
+
+    def request(self, epoch: int, step: int) -> bool:
+        if self.left == 0:
+            raise tierfeed.Gone("died")
+        assert (epoch, step) not in self.asked, "asked for twice"
+        if len(self.asked) >= self.agent.window:
+            return False
+        self.asked.append((epoch, step))
+        return True
+
+    def next(self, timeout_s: float):
+        if not self.asked:
+            return None
+        if self.left == 0:
+            raise tierfeed.Gone("died")
+        self.left -= 1
+        place = self.asked.pop(self.agent.random.randrange(len(self.asked)))
+        epoch, step = place
+        reason = self.agent.refuses.get(place)
+        if reason is not None:
+            return types.SimpleNamespace(
+                epoch=epoch, step=step, reason=reason, sample=3, fault="vanished"
+            )
+        self.agent.served.append(place)
+        ids = self.order.batch(epoch, step, self.rank)
+        return self.agent.local.read(epoch, step, self.rank, ids)
+
+    def publish(self, epoch: int, samples: list[int]) -> None:
+        self.published[epoch] = samples
+
+    def forget(self) -> None:
+        self.is_forgotten = True
+
+
+@pytest.fixture
+def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
+    return play(world, monkeypatch)
+
+
+def play(world: World, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> PlayedAgent:
+    agent = PlayedAgent(world, seed)
+    monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=agent.connect))
+    of_job = lambda _: Local.of_job(str(world.job), None)  # noqa: E731
+    local = types.SimpleNamespace(of_briefing=of_job, of_job=Local.of_job)
+    monkeypatch.setattr(feed_module, "Local", local)
+    return agent
+
+
+def connect() -> tierfeed.Feed:
+    return tierfeed.connect(socket="played", rank=0)
+
+
+def places(batches) -> list[tuple[int, int]]:
+    return [(batch.epoch, batch.step) for batch in batches]
+
+
+ALL = [(epoch, step) for epoch in range(3) for step in range(13)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_batch_comes_once_and_in_order_however_often_the_agent_dies(
+    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    agent = play(world, monkeypatch, seed)
+    agent.window = agent.random.choice([2, 3, 8])
+    agent.lives_for = [agent.random.randrange(20) for _ in range(3)]
+    for place in agent.random.sample(ALL, 6):
+        agent.refuses[place] = "no-room"
+    feed = connect()
+    for epoch in range(3):
+        for step, batch in enumerate(feed.epoch(epoch)):
+            assert (batch.epoch, batch.step) == (epoch, step)
+            assert batch.samples == agent.order.batch(epoch, step, 0)
+            assert [bytes(sample) for sample in batch] == [
+                world.content(id) for id in batch.samples
+            ]
+        assert step == 12
+
+
+def test_a_living_agent_serves_every_batch(agent: PlayedAgent) -> None:
+    feed = connect()
+    assert feed.mode == "agent"
+    assert places(feed) == ALL
+    assert sorted(agent.served) == ALL
+    assert len(agent.links) == 1
+
+
+def test_requests_run_ahead_but_not_over_the_end_of_the_epoch(agent: PlayedAgent) -> None:
+    feed = connect()
+    (link,) = agent.links
+    batches = feed.epoch(0, start_step=9)
+    next(batches)
+    asked = set(link.asked) | set(feed.stream()._ready)
+    assert asked == {(0, 10), (0, 11), (0, 12)}
+    next(batches), next(batches)
+    assert set(link.asked) | set(feed.stream()._ready) == {(0, 12)}
+
+
+def test_what_was_handed_over_before_the_end_is_delivered(agent: PlayedAgent) -> None:
+    agent.lives_for = [4]
+    feed = connect()
+    batches = feed.epoch(0)
+    # The agent answers the first four requests in any order and dies.
+    given = [next(batches) for _ in range(6)]
+    assert places(given) == ALL[:6]
+    assert len(agent.served) == 4
+
+
+def test_an_agent_that_died_is_tried_again_at_the_next_epoch(agent: PlayedAgent) -> None:
+    agent.lives_for = [2]
+    feed = connect()
+    assert places(feed.epoch(0)) == ALL[:13]
+    assert feed.mode == "direct"
+    assert len(agent.links) == 1
+    assert places(feed.epoch(1)) == ALL[13:26]
+    assert feed.mode == "agent"
+    assert len(agent.links) == 2
+    assert sorted(agent.served)[-13:] == ALL[13:26]
+
+
+def test_an_agent_that_stays_away_is_tried_once_per_epoch(agent: PlayedAgent) -> None:
+    agent.lives_for = [0]
+    feed = connect()
+    agent.answers = False
+    assert places(feed) == ALL
+    assert len(agent.links) == 1
+
+
+def test_the_loss_is_reported_once(agent: PlayedAgent) -> None:
+    agent.lives_for = [1, 1, 1]
+    feed = connect()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        list(feed)
+    assert ["directly" in str(warning.message) for warning in seen] == [True]
+
+
+def test_a_batch_without_room_is_read_directly_and_the_agent_goes_on(agent: PlayedAgent) -> None:
+    agent.refuses[(0, 3)] = "no-room"
+    feed = connect()
+    assert places(feed.epoch(0)) == ALL[:13]
+    assert (0, 3) not in agent.served
+    assert len(agent.served) == 12
+    assert feed.mode == "agent"
+
+
+def test_an_unreadable_sample_names_its_object(world: World, agent: PlayedAgent) -> None:
+    agent.refuses[(0, 0)] = "unreadable"
+    with pytest.raises(tierfeed.SampleError, match=world.files[3].name) as raised:
+        next(connect().epoch(0))
+    assert (raised.value.sample, raised.value.reason) == (3, "vanished")
+
+
+def test_another_order_on_the_other_side_is_a_bug(agent: PlayedAgent) -> None:
+    agent.refuses[(0, 0)] = "not-in-order"
+    with pytest.raises(tierfeed.Bug, match="epoch 0, step 0, rank 0"):
+        next(connect().epoch(0))
+
+
+def test_an_iteration_that_was_left_hands_back_what_it_asked_for(agent: PlayedAgent) -> None:
+    feed = connect()
+    for _ in feed.epoch(0):
+        break
+    list(feed.epoch(1))
+    stream = feed.stream()
+    assert not stream._ready and not stream._unwanted and not stream._asked
+
+
+def test_an_iteration_that_goes_on_uses_what_it_asked_for(agent: PlayedAgent) -> None:
+    feed = connect()
+    next(feed.epoch(0))
+    assert places(feed.epoch(0, start_step=1)) == ALL[1:13]
+    assert sorted(agent.served) == ALL[:13]
+
+
+def test_an_agent_that_hangs_is_given_up(
+    agent: PlayedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = connect()
+    (link,) = agent.links
+    batches = feed.epoch(0)
+    next(batches)
+    link.next = lambda timeout_s: None
+    assert places(batches) == ALL[1:13]
+    assert feed.mode == "direct"
+
+
+def test_an_agent_of_another_job_is_not_followed(
+    world: World, agent: PlayedAgent, tmp_path
+) -> None:
+    agent.lives_for = [0]
+    feed = connect()
+    list(feed.epoch(0))
+    other = make_world(tmp_path / "other", samples=9)
+    agent.order, _ = Local.of_job(str(other.job), None)
+    assert places(feed.epoch(1)) == ALL[13:26]
+    assert feed.mode == "direct"
+
+
+def test_an_agent_that_comes_back_learns_what_was_published(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, samples=8, shuffle="published")
+    agent = play(world, monkeypatch)
+    agent.lives_for = [0]
+    feed = connect()
+    ids = [[0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1, 0]]
+    for epoch in (0, 1):
+        feed.publish(epoch, ids[epoch])
+        agent.order.publish(epoch, 0, ids[epoch])
+    for epoch in (0, 1):
+        given = [id for batch in feed.epoch(epoch) for id in batch.samples]
+        assert given == ids[epoch]
+    assert agent.links[0].published == {0: ids[0], 1: ids[1]}
+    assert agent.links[1].published == {1: ids[1]}
+
+
+def test_a_forked_child_connects_for_itself_and_leaves_the_parent_alone(
+    agent: PlayedAgent,
+) -> None:
+    import os
+
+    feed = connect()
+    batches = feed.epoch(0)
+    next(batches)
+    pid = os.fork()
+    if pid == 0:
+        is_right = places(batches) == ALL[1:13] and len(agent.links) == 2
+        is_right = is_right and agent.links[0].is_forgotten
+        os._exit(0 if is_right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert places(batches) == ALL[1:13]
+    assert len(agent.links) == 1 and not agent.links[0].is_forgotten

@@ -1,0 +1,238 @@
+"""The client with a real agent: the path that training takes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import node
+import tierfeed
+from conftest import World, make_world
+from node import Node
+from tierfeed.torch import TierLoader
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+def mapping_of(place: int) -> str:
+    """What is mapped at `place`, as the kernel calls it."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            start, end = line.split(maxsplit=1)[0].split("-")
+            if int(start, 16) <= place < int(end, 16):
+                return line.split(maxsplit=5)[5].strip()
+    return ""
+
+
+@pytest.mark.parametrize("mode", ["feed", "loader", "dataset"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_feeds_every_batch_in_order_with_its_bytes(tmp_path, mode: str, ranks: int) -> None:
+    world = make_world(tmp_path, ranks=ranks)
+    for rank, log in enumerate(node.run(world, mode)):
+        log.assert_complete(world, rank)
+        assert log.end["mode"] == "agent"
+        assert {row.get("origin", "agent") for row in log.batches} == {"agent"}
+
+
+def test_a_tensor_is_the_staging_memory_itself(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        assert feed.mode == "agent"
+        batch = next(feed.epoch(0))
+        assert batch.origin == "agent"
+        for sample in batch:
+            tensor = torch.from_dlpack(sample)
+            assert tensor.data_ptr() % 64 == 0
+            assert "memfd:" in mapping_of(tensor.data_ptr())
+            assert bytes(tensor.numpy()) == world.content(sample.id)
+
+
+def test_a_lease_goes_back_exactly_when_the_last_view_dies(running: Node) -> None:
+    with tierfeed.connect() as feed:
+        link = feed.stream().link
+        assert link.leases == 0
+        batch = feed.batch(0, 0)
+        assert link.leases == 1
+        tensor = torch.from_dlpack(batch[0])
+        array = batch[1].numpy()
+        batch.release()
+        assert link.leases == 1
+        del tensor
+        assert link.leases == 1
+        del array
+        assert link.leases == 0
+
+
+def test_a_batch_outlives_its_connection(world: World, running: Node) -> None:
+    feed = tierfeed.connect()
+    batch = feed.batch(0, 0)
+    feed.close()
+    other = tierfeed.connect()
+    list(other.epoch(1))
+    for sample in batch:
+        assert bytes(sample) == world.content(sample.id)
+
+
+def test_a_trainer_that_keeps_every_batch_is_not_stopped(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        kept = list(feed.epoch(0))
+        assert [batch.samples for batch in kept] == world.torch_order(0, 0)
+        assert {batch.origin for batch in kept} == {"agent", "direct"}
+        for batch in kept:
+            assert [bytes(it) for it in batch] == [world.content(id) for id in batch.samples]
+
+
+def test_a_loader_resumes_at_the_agent(world: World, running: Node) -> None:
+    with TierLoader() as loader:
+        loader.set_epoch(1)
+        batches = iter(loader)
+        next(batches), next(batches)
+        state = loader.state_dict()
+    with TierLoader() as loader:
+        loader.load_state_dict(state)
+        given = [[bytes(it.numpy()) for it in tensors] for tensors, _ in loader]
+        assert given == [[world.content(id) for id in ids] for ids in world.torch_order(1, 0)[2:]]
+        assert loader.feed.mode == "agent"
+
+
+def test_a_feed_pickles_to_its_socket(running: Node) -> None:
+    with tierfeed.connect() as feed, pickle.loads(pickle.dumps(feed)) as copy:
+        assert copy.mode == "agent"
+        assert copy.fingerprint == feed.fingerprint
+
+
+def test_a_forked_child_leaves_the_leases_of_its_parent_alone(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        batches = feed.epoch(0)
+        batch = next(batches)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                is_readable = bytes(batch[0]) == world.content(batch.samples[0])
+                del batch
+                mine = feed.batch(2, 0).samples == world.torch_order(2, 0)[0]
+                code = 0 if is_readable and mine else 1
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert feed.stream().link.leases == 1
+        rest = [batch.samples, *(it.samples for it in batches)]
+        assert rest == world.torch_order(0, 0)
+        assert feed.mode == "agent"
+
+
+def test_a_vanished_sample_stops_with_its_name(world: World, running: Node) -> None:
+    lost = world.torch_order(0, 0)[9][1]
+    world.files[lost].unlink()
+    with tierfeed.connect() as feed:
+        batches = feed.epoch(0)
+        for _ in range(9):
+            next(batches)
+        with pytest.raises(tierfeed.SampleError, match=world.files[lost].name) as raised:
+            next(batches)
+        assert (raised.value.sample, raised.value.reason) == (lost, "vanished")
+
+
+def test_a_skipped_sample_is_missing_and_counted(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(tmp_path, on_error="skip")
+    ids = world.torch_order(0, 0)[9]
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        world.files[ids[2]].write_bytes(b"")
+        with tierfeed.connect() as feed:
+            batch = feed.batch(0, 9)
+            assert batch.origin == "agent"
+            assert batch.samples == [ids[0], ids[1], ids[3]]
+            assert batch.skipped == [ids[2]]
+            assert feed.faults == 1
+
+
+def test_a_published_order_is_followed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(tmp_path, samples=10, shuffle="published")
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        with tierfeed.connect() as feed:
+            feed.publish(0, range(9, -1, -1))
+            batches = list(feed.epoch(0))
+            assert [batch.samples for batch in batches] == [[9, 8, 7, 6], [5, 4, 3, 2], [1, 0]]
+            assert batches[0].origin == "agent"
+
+
+def test_a_rank_of_another_node_is_refused(running: Node) -> None:
+    for name in ("TIERFEED_JOB", "TIERFEED_INDEX"):
+        os.environ.pop(name, None)
+    with pytest.raises(tierfeed.Gone, match="rank 5"):
+        tierfeed.connect(rank=5)
+
+
+def test_memory_is_lent_in_chunks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(tmp_path, extra="  cxl-memory: { size: 8 MiB }\n")
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        with tierfeed.memory.allocate((1 << 20) + 1) as memory:
+            assert memory.nbytes == 2 << 20
+            first, second = memory.chunks
+            assert len(first) == len(second) == 1 << 20
+            first[0] = 7
+            arrays = memory.numpy()
+            assert arrays[0][0] == 7 and arrays[0].flags.writeable
+            assert "memfd:" in mapping_of(arrays[0].__array_interface__["data"][0])
+        assert arrays[0][0] == 7
+        with pytest.raises(ValueError, match="closed"):
+            memory.numpy()
+        with pytest.raises(tierfeed.Retry):
+            tierfeed.memory.allocate(1 << 40)
+        with pytest.raises(TypeError, match="borrow"):
+            pickle.dumps(memory)
+
+
+def test_memory_without_an_agent_is_a_clear_error() -> None:
+    with pytest.raises(tierfeed.Gone, match="TIERFEED_SOCK"):
+        tierfeed.memory.allocate(1)
+    with pytest.raises(ValueError, match="at least 1"):
+        tierfeed.memory.allocate(0)
+
+
+def test_ctrl_c_ends_a_wait_for_a_batch(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import signal
+    import threading
+
+    world = make_world(tmp_path)
+    slow = "format: image-folder\n  emulate: { latency: 20 s, bandwidth: 1 GB/s }\n"
+    world.job.write_text(world.job.read_text().replace("format: image-folder\n", slow))
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        with tierfeed.connect() as feed:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                next(feed.epoch(0))
+
+
+def test_the_client_starts_no_thread(running: Node) -> None:
+    code = (
+        "import os, tierfeed\n"
+        "feed = tierfeed.connect()\n"
+        "print(sum(len(b) for b in feed.epoch(0)), len(os.listdir('/proc/self/task')))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout == "50 1\n"

@@ -1,0 +1,243 @@
+//! The agent: one process per node that stages batches for the trainers of the node.
+//!
+//! One loop owns the session: [`Agent::select`] waits for one event and decides nothing, [`Agent::apply`]
+//! lets the core decide and starts what it decided, and never waits. Bytes are moved by the threads of
+//! the data plane, trainers are served by the thread of the hand-off, the manager is talked to by a task
+//! of its own; all three come to an end before the agent does.
+
+mod completions;
+mod join;
+mod limits;
+mod link;
+mod loans;
+mod memory;
+mod outcome;
+mod start;
+mod trainers;
+
+pub use join::JoinError;
+pub use start::AgentError;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tierfeed_core::{
+    fleet::{Assignment, Direction},
+    id::{HolderId, NodeId},
+    session::{Event as SessionEvent, Session},
+};
+use tierfeed_prefetcher::{
+    handoff::{Briefing, ClientEvent, Server},
+    plane::DataPlane,
+};
+use tierfeed_resource_gatherer::Watch;
+use tierfeed_workload_analyzer::{Index, Job};
+use tokio::{sync::mpsc, task::JoinSet, time::Interval};
+
+use self::{
+    completions::{Completion, Completions},
+    limits::{Limits, Resize},
+    link::{FromManager, Link, ToManager},
+    loans::Loans,
+    memory::Lent,
+};
+use crate::{
+    client::Address,
+    clock::Clock,
+    footprint::Footprint,
+    places::{Layout, Node},
+    published::PublishedOrders,
+    report::Report,
+    run_dir::{Occupied, RunDir},
+    shutdown::Shutdown,
+    token::Token,
+};
+
+/// How often the agent looks at the memory of the node and reports to the manager.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Trainers that ended just now are waited for, so that the report counts their last batch.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What an agent is started with.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where the manager is.
+    pub manager: Address,
+    /// What to show it, over a network.
+    pub token: Option<Token>,
+    /// The number of this node, or `None` for any.
+    pub node: Option<NodeId>,
+    /// Where sockets and the report go.
+    pub run_dir: RunDir,
+}
+
+/// What the loop wakes up for.
+enum Event {
+    Completed(Vec<Completion>),
+    Client(ClientEvent),
+    Manager(FromManager),
+    Lent(Lent),
+    Tick,
+    ShutdownAsked,
+    FarewellOver,
+}
+
+/// Whether the loop goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Waits for trainers that are about to leave.
+    Ending {
+        until: tokio::time::Instant,
+    },
+    Over,
+}
+
+/// The agent of one node, ready to serve trainers.
+#[derive(Debug)]
+pub struct Agent {
+    job: Job,
+    index: Arc<Index>,
+    node: Node,
+    layout: Layout,
+    assignment: Assignment,
+    run_dir: RunDir,
+    briefing: Briefing,
+    session: Session,
+    plane: DataPlane,
+    server: Server,
+    clients: mpsc::Receiver<ClientEvent>,
+    completions: Completions,
+    link: Link,
+    loans: Loans<memory::Chunks>,
+    lending: JoinSet<Lent>,
+    limits: Limits,
+    watch: Watch,
+    published: PublishedOrders,
+    footprint: Footprint,
+    holders: BTreeMap<HolderId, Option<trainers::Reading>>,
+    training: Option<trainers::Span>,
+    clock: Clock,
+    ticks: Interval,
+    shutdown: Shutdown,
+    phase: Phase,
+    is_superseded: bool,
+    _occupied: Occupied,
+}
+
+impl Agent {
+    /// Joins the job and starts to listen for trainers.
+    ///
+    /// # Errors
+    ///
+    /// As [`AgentError`] tells; nothing runs then.
+    pub async fn start(settings: Settings, shutdown: Shutdown) -> Result<Self, AgentError> {
+        let joined = join::join(&settings).await?;
+        start::agent(joined, settings.run_dir, shutdown)
+    }
+
+    /// Serves trainers until the shutdown or until the manager asks for an end. Writes the report
+    /// unless another process took this one's place.
+    ///
+    /// # Errors
+    ///
+    /// If the report cannot be written.
+    pub async fn run(mut self) -> Result<Option<Report>, AgentError> {
+        self.carry_out();
+        while self.phase != Phase::Over {
+            let event = self.select().await;
+            self.apply(event);
+        }
+        outcome::conclude(self).await
+    }
+
+    /// Waits for whatever comes first and decides nothing.
+    async fn select(&mut self) -> Event {
+        let is_serving = self.phase == Phase::Serving;
+        let farewell = match self.phase {
+            Phase::Ending { until } => Some(until),
+            Phase::Serving | Phase::Over => None,
+        };
+        tokio::select! {
+            biased; // Fixed order: what trainers wait for comes before what they ask next.
+            done = self.completions.next() => Event::Completed(done),
+            Some(event) = self.clients.recv() => Event::Client(event),
+            () = self.shutdown.recv(), if is_serving => Event::ShutdownAsked,
+            message = self.link.next() => Event::Manager(message),
+            Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
+            () = reach(farewell) => Event::FarewellOver,
+            _ = self.ticks.tick() => Event::Tick,
+        }
+    }
+
+    /// Lets the core decide, then starts what it decided. Never waits.
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Completed(done) => {
+                for (op, outcome) in done {
+                    self.session.handle(SessionEvent::Completed { op, outcome });
+                }
+            }
+            Event::Client(event) => self.apply_client(event),
+            Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
+            Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
+            Event::Lent(lent) => self.apply_lent(lent),
+            Event::Tick => self.apply_tick(),
+            Event::ShutdownAsked => self.end(),
+            Event::FarewellOver => self.phase = Phase::Over,
+        }
+        self.carry_out();
+        self.poll_room();
+        if matches!(self.phase, Phase::Ending { .. }) && self.holders.is_empty() {
+            self.phase = Phase::Over;
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(command) = self.session.poll_command() {
+            if let Some(command) = self.plane.start_command(command) {
+                self.answer_trainer(command);
+            }
+        }
+    }
+
+    fn follow(&mut self, direction: Direction) {
+        match direction {
+            Direction::Continue | Direction::Unknown => (),
+            Direction::Drain => self.end(),
+            Direction::Superseded => {
+                tracing::warn!("another process works as this node now; this one ends");
+                self.is_superseded = true;
+                self.end();
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if self.phase == Phase::Serving {
+            self.phase = Phase::Ending { until: tokio::time::Instant::now() + FAREWELL };
+        }
+    }
+
+    fn apply_tick(&mut self) {
+        self.footprint.note(&self.plane.usage(), self.loans.granted());
+        self.adapt();
+        let progress = outcome::summary(self.session.progress(), &self.layout);
+        // A line that is busy gets the next report instead.
+        let _ = self.link.try_send(ToManager::Report(progress));
+    }
+
+    fn resize(&mut self, resize: Option<Resize>) {
+        if let Some(Resize { tier, chunks_max }) = resize {
+            self.session.handle(SessionEvent::Resized { tier, chunks_max });
+        }
+    }
+}
+
+/// Waits for a time, or for ever without one.
+async fn reach(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

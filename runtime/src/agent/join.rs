@@ -1,0 +1,151 @@
+//! From an address to a place in the job: what an agent does before it can serve.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tierfeed_core::{
+    fleet::{Assignment, Registration},
+    id::NodeId,
+    order::SpecError,
+    units::Nanoseconds,
+};
+use tierfeed_workload_analyzer::{Index, Job, demand::Demand, job::JobError};
+
+use super::{AgentError, Settings, link::Link};
+use crate::{
+    client::{CallError, Client},
+    clock::Clock,
+    dataset::{self, DatasetError},
+    manager::JobText,
+    places::{Layout, Node, PlacesError},
+    run_dir::Occupied,
+    token::{self, TokenError},
+    wire::Remedy,
+};
+
+/// How long an agent looks for its manager before it gives up.
+const LOOK_FOR: Nanoseconds = Nanoseconds(60_000_000_000);
+
+/// Between two looks.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// Why an agent cannot take part.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The manager cannot be reached or refuses.
+    #[error(transparent)]
+    Manager(#[from] CallError),
+    /// The job makes no sense here.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The dataset cannot be indexed, or is another one than the manager's.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The job has no order for this dataset.
+    #[error(transparent)]
+    Order(#[from] SpecError),
+    /// The tiers do not fit on this node.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
+    /// The system has no random source.
+    #[error(transparent)]
+    Random(#[from] TokenError),
+    /// The index of this dataset has another number of samples than the manager's order.
+    #[error("the index has {found} samples, the manager's order {expected}")]
+    OtherOrder {
+        /// What is here.
+        found: u32,
+        /// What the manager says.
+        expected: u32,
+    },
+}
+
+impl JoinError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Manager(error) => error.remedy() == Remedy::Reconfigure,
+            Self::Random(_) => false,
+            _ => true,
+        }
+    }
+}
+
+/// An agent that knows its work.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) job: Job,
+    pub(super) job_file: PathBuf,
+    pub(super) index: Arc<Index>,
+    pub(super) index_path: PathBuf,
+    pub(super) node: Node,
+    pub(super) layout: Layout,
+    pub(super) assignment: Assignment,
+    pub(super) link: Link,
+    pub(super) clock: Clock,
+    pub(super) occupied: Occupied,
+}
+
+pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
+    let occupied = settings.run_dir.occupy()?;
+    let clock = Clock::start();
+    let mut client = look_for(settings, clock).await.map_err(JoinError::from)?;
+    let text = client.job().await.map_err(JoinError::from)?;
+    let index_file = settings.run_dir.index();
+    let job_file = text.file.clone();
+    let look = move || look_at_job(&text, index_file);
+    let looked = tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
+    let (job, index, index_path, node, layout) = looked;
+    let agent = Registration {
+        node: settings.node,
+        home: settings.run_dir.home(),
+        incarnation: token::incarnation().map_err(JoinError::from)?,
+        tiers: layout.offer(),
+    };
+    let assignment = client.register(&agent).await.map_err(JoinError::from)?;
+    let (found, expected) = (index.len(), assignment.order.samples);
+    if found != expected {
+        return Err(JoinError::OtherOrder { found, expected }.into());
+    }
+    let NodeId(number) = assignment.node;
+    tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
+    let link = Link::start(client, agent, assignment.node, clock);
+    Ok(Joined {
+        job,
+        job_file,
+        index,
+        index_path,
+        node,
+        layout,
+        assignment,
+        link,
+        clock,
+        occupied,
+    })
+}
+
+/// Agents are often started together with their manager, so it may come a little later.
+async fn look_for(settings: &Settings, clock: Clock) -> Result<Client, CallError> {
+    loop {
+        match Client::connect(&settings.manager, settings.token.as_ref()).await {
+            Err(error) if error.remedy() == Remedy::Retry && clock.now() < LOOK_FOR => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
+
+fn look_at_job(text: &JobText, index_file: PathBuf) -> Result<Looked, JoinError> {
+    let job = Job::parse(&text.text, &text.file)?;
+    let index_path = job.dataset.index.clone().unwrap_or(index_file);
+    let expected = text.index_fingerprint;
+    let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
+    let demand = Demand::of(&job, &index)?;
+    let node = Node::read(&job).map_err(PlacesError::from)?;
+    let layout = Layout::fit(&job, &demand, &node)?;
+    Ok((job, Arc::new(index), index_path, node, layout))
+}

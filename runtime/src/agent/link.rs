@@ -1,0 +1,238 @@
+//! The agent's line to its manager: a task of its own, so that a slow or dead manager delays nothing.
+//!
+//! Losing the manager changes nothing on this node: the loss is logged once, reports are left out
+//! until it is back, requests for memory are answered here. A manager that was started again knows no
+//! agents; this one registers again and tells what it has lent.
+
+use std::time::Duration;
+
+use tierfeed_core::{
+    fleet::{Direction, Progress, Registration},
+    id::NodeId,
+    units::Nanoseconds,
+};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::{
+    client::{CallError, Client, Loan},
+    clock::Clock,
+    wire::Remedy,
+};
+
+/// Messages on their way, in each direction.
+const MESSAGES_MAX: usize = 64;
+
+const BACKOFF_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
+const BACKOFF_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
+
+/// The last report may take this long.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(super) enum ToManager {
+    Report(Progress),
+    Ask(u32),
+    Return(u32),
+}
+
+#[derive(Debug)]
+pub(super) enum FromManager {
+    /// Whether to go on.
+    Direction(Direction),
+    /// Whether memory may be lent. A manager that is gone agrees to everything.
+    Loan(Result<(), String>),
+}
+
+/// The loop's end of the line.
+#[derive(Debug)]
+pub(super) struct Link {
+    sender: mpsc::Sender<ToManager>,
+    receiver: mpsc::Receiver<FromManager>,
+    task: JoinHandle<Line>,
+}
+
+impl Link {
+    pub(super) fn start(client: Client, agent: Registration, node: NodeId, clock: Clock) -> Self {
+        let (sender, inbox) = mpsc::channel(MESSAGES_MAX);
+        let (outbox, receiver) = mpsc::channel(MESSAGES_MAX);
+        let line = Line {
+            client,
+            agent: Registration { node: Some(node), ..agent },
+            node,
+            clock,
+            lent: 0,
+            lost: None,
+        };
+        Self { sender, receiver, task: tokio::spawn(line.run(inbox, outbox)) }
+    }
+
+    /// Sends if the line is free. A report that is left out is followed by the next.
+    pub(super) fn try_send(&self, message: ToManager) -> Result<(), ToManager> {
+        self.sender.try_send(message).map_err(mpsc::error::TrySendError::into_inner)
+    }
+
+    /// The next answer; waits for ever if the line is closed.
+    pub(super) async fn next(&mut self) -> FromManager {
+        match self.receiver.recv().await {
+            Some(message) => message,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Says that the agent ends, and waits a moment for the manager to hear it.
+    pub(super) async fn end(self, progress: &Progress) {
+        drop(self.sender);
+        drop(self.receiver);
+        match self.task.await {
+            Ok(line) => line.say_drained(progress).await,
+            Err(error) => tracing::warn!(%error, "the line to the manager failed"),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lost {
+    retry_at: Nanoseconds,
+    backoff: Nanoseconds,
+}
+
+#[derive(Debug)]
+struct Line {
+    client: Client,
+    agent: Registration,
+    node: NodeId,
+    clock: Clock,
+    lent: u32,
+    lost: Option<Lost>,
+}
+
+impl Line {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<ToManager>,
+        outbox: mpsc::Sender<FromManager>,
+    ) -> Self {
+        while let Some(message) = inbox.recv().await {
+            let answer = match message {
+                ToManager::Report(progress) => self.report(&progress).await,
+                ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
+                ToManager::Return(chunks) => {
+                    self.give_back(chunks).await;
+                    None
+                }
+            };
+            if let Some(answer) = answer
+                && outbox.send(answer).await.is_err()
+            {
+                break;
+            }
+        }
+        self
+    }
+
+    async fn report(&mut self, progress: &Progress) -> Option<FromManager> {
+        if self.is_resting() {
+            return None;
+        }
+        let (node, incarnation) = (self.node, self.agent.incarnation);
+        let answer = self.client.report(node, incarnation, progress).await;
+        match self.heard(answer)? {
+            Ok(Direction::Unknown) => self.register_again().await,
+            Ok(direction) => Some(FromManager::Direction(direction)),
+            Err(error) => {
+                tracing::warn!(%error, "the manager refuses a report");
+                None
+            }
+        }
+    }
+
+    async fn register_again(&mut self) -> Option<FromManager> {
+        let agent = self.agent.clone();
+        let answer = self.client.register(&agent).await;
+        match self.heard(answer)? {
+            Ok(_) => {
+                tracing::info!("registered with the manager again");
+                let lent = std::mem::take(&mut self.lent);
+                if lent > 0 {
+                    // The manager only counts along: what is lent is lent.
+                    let _ = self.ask(lent).await;
+                }
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the manager does not take this agent again");
+                Some(FromManager::Direction(Direction::Superseded))
+            }
+        }
+    }
+
+    async fn ask(&mut self, chunks: u32) -> Result<(), String> {
+        let outcome = if self.is_resting() {
+            Ok(())
+        } else {
+            let (node, incarnation) = (self.node, self.agent.incarnation);
+            let answer = self.client.memory(node, incarnation, Loan::Ask(chunks)).await;
+            self.heard(answer).unwrap_or(Ok(())).map_err(|error| error.to_string())
+        };
+        if outcome.is_ok() {
+            self.lent += chunks;
+        }
+        outcome
+    }
+
+    async fn give_back(&mut self, chunks: u32) {
+        self.lent = self.lent.saturating_sub(chunks);
+        if self.is_resting() {
+            return;
+        }
+        let (node, incarnation) = (self.node, self.agent.incarnation);
+        let answer = self.client.memory(node, incarnation, Loan::Return(chunks)).await;
+        if let Some(Err(error)) = self.heard(answer) {
+            tracing::debug!(%error, "the manager does not know of a loan");
+        }
+    }
+
+    async fn say_drained(mut self, progress: &Progress) {
+        if self.lost.is_some() {
+            return;
+        }
+        let (node, incarnation) = (self.node, self.agent.incarnation);
+        let farewell = self.client.drained(node, incarnation, progress);
+        match tokio::time::timeout(FAREWELL, farewell).await {
+            Ok(Ok(())) => (),
+            Ok(Err(error)) => tracing::warn!(%error, "the manager did not hear the farewell"),
+            Err(_) => tracing::warn!("the manager did not hear the farewell in time"),
+        }
+    }
+
+    /// Notes whether the manager is there: `None` if it is not.
+    fn heard<T>(&mut self, answer: Result<T, CallError>) -> Option<Result<T, CallError>> {
+        match answer {
+            Err(error) if error.remedy() == Remedy::Retry => {
+                self.lose(&error);
+                None
+            }
+            answer => {
+                if self.lost.take().is_some() {
+                    tracing::info!("the manager is back");
+                }
+                Some(answer)
+            }
+        }
+    }
+
+    fn lose(&mut self, error: &CallError) {
+        if self.lost.is_none() {
+            tracing::warn!(%error, "the manager is lost; this node goes on without it");
+        }
+        let backoff = self.lost.as_ref().map_or(BACKOFF_MIN, |lost| {
+            Nanoseconds(lost.backoff.0.saturating_mul(2)).min(BACKOFF_MAX)
+        });
+        let retry_at = Nanoseconds(self.clock.now().0 + backoff.0);
+        self.lost = Some(Lost { retry_at, backoff });
+    }
+
+    fn is_resting(&self) -> bool {
+        self.lost.as_ref().is_some_and(|lost| self.clock.now() < lost.retry_at)
+    }
+}

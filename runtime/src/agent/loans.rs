@@ -1,0 +1,211 @@
+//! Lends CXL memory to workloads: one request after the other, from the question to the grant.
+//!
+//! A request is first put to the manager, if there is one; then the cache gives up its chunks; then the
+//! memory is allocated; then it is granted. What is lent comes back when the workload frees it or dies.
+//! This decides only what comes next: the agent does it.
+//!
+//! # Source
+//!
+//! `DeepMemoryDL`, "Allocation of CXL-based Memory".
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tierfeed_core::{
+    fleet::{Denial, Ledger},
+    id::HolderId,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_prefetcher::handoff::{GRANT_CHUNKS_MAX, GrantId, RequestId};
+
+/// Requests that wait; more are denied.
+const QUEUE_MAX: usize = 64;
+
+/// How long the cache has to give its chunks up.
+const ROOM_WITHIN: Nanoseconds = Nanoseconds(10_000_000_000);
+
+/// A request for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) holder: HolderId,
+    pub(super) request: RequestId,
+    pub(super) chunks: u32,
+}
+
+/// What the agent shall do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Put it to the manager, and come back with [`Loans::agreed`] or [`Loans::refused`].
+    AskManager(u32),
+    /// Make the cache hold less, and come back with [`Loans::poll_room`].
+    Lend(u32),
+    /// Allocate, and come back with [`Loans::allocated`] or [`Loans::refused`].
+    Allocate(u32),
+    /// Tell the workload that it gets none.
+    Deny(Wish, String),
+    /// Tell the manager that chunks came back.
+    TellReturned(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Asking,
+    MakingRoom { until: Nanoseconds },
+    Allocating,
+}
+
+/// The memory service of one agent. `M` is what is lent.
+#[derive(Debug)]
+pub(super) struct Loans<M> {
+    ledger: Ledger,
+    chunk: Bytes,
+    waiting: VecDeque<Wish>,
+    current: Option<(Wish, Stage)>,
+    granted: BTreeMap<GrantId, (HolderId, u32, M)>,
+    grants: u64,
+}
+
+impl<M> Loans<M> {
+    pub(super) fn new(ledger: Ledger, chunk: Bytes) -> Self {
+        Self {
+            ledger,
+            chunk,
+            waiting: VecDeque::new(),
+            current: None,
+            granted: BTreeMap::new(),
+            grants: 0,
+        }
+    }
+
+    /// Bytes of memory that workloads hold.
+    pub(super) fn granted(&self) -> Bytes {
+        let chunks: u64 = self.granted.values().map(|(_, chunks, _)| u64::from(*chunks)).sum();
+        Bytes(chunks * self.chunk.0)
+    }
+
+    pub(super) fn wish(
+        &mut self,
+        holder: HolderId,
+        request: RequestId,
+        bytes: Bytes,
+    ) -> Vec<Action> {
+        let chunks = u32::try_from(bytes.0.div_ceil(self.chunk.0.max(1))).unwrap_or(u32::MAX);
+        let wish = Wish { holder, request, chunks };
+        if chunks as usize > GRANT_CHUNKS_MAX {
+            let most = Bytes(self.chunk.0.saturating_mul(GRANT_CHUNKS_MAX as u64));
+            return vec![Action::Deny(wish, format!("at most {most} at a time; ask for less"))];
+        }
+        if self.waiting.len() == QUEUE_MAX {
+            let reason = "too many requests for memory wait; ask again later".to_owned();
+            return vec![Action::Deny(wish, reason)];
+        }
+        self.waiting.push_back(wish);
+        self.begin()
+    }
+
+    /// The manager agrees, or cannot be reached.
+    pub(super) fn agreed(&mut self, now: Nanoseconds) -> Vec<Action> {
+        if let Some((_, stage @ Stage::Asking)) = &mut self.current {
+            *stage = Stage::MakingRoom { until: Nanoseconds(now.0 + ROOM_WITHIN.0) };
+            return vec![Action::Lend(self.ledger.lent())];
+        }
+        Vec::new()
+    }
+
+    /// Whether [`Self::poll_room`] waits to be called.
+    pub(super) fn needs_room(&self) -> bool {
+        matches!(self.current, Some((_, Stage::MakingRoom { .. })))
+    }
+
+    /// Goes on if the cache holds no more than `cached` chunks now and that leaves room.
+    pub(super) fn poll_room(&mut self, cached: u32, budget: u32, now: Nanoseconds) -> Vec<Action> {
+        let Some((wish, stage)) = &mut self.current else { return Vec::new() };
+        let Stage::MakingRoom { until } = *stage else { return Vec::new() };
+        if cached <= budget.saturating_sub(self.ledger.lent()) {
+            *stage = Stage::Allocating;
+            return vec![Action::Allocate(wish.chunks)];
+        }
+        if now < until {
+            return Vec::new();
+        }
+        self.refused("the cache did not give its memory up in time")
+    }
+
+    /// The memory is there; returns whom it is for, or `None` if it is gone by now.
+    pub(super) fn allocated(&mut self, memory: M) -> (Option<(Wish, GrantId)>, Vec<Action>) {
+        let Some((wish, Stage::Allocating)) = self.current.take() else {
+            return (None, Vec::new());
+        };
+        self.grants += 1;
+        let grant = GrantId(self.grants);
+        self.granted.insert(grant, (wish.holder, wish.chunks, memory));
+        (Some((wish, grant)), self.begin())
+    }
+
+    /// What is lent under a name.
+    pub(super) fn memory(&self, grant: GrantId) -> Option<&M> {
+        self.granted.get(&grant).map(|(_, _, memory)| memory)
+    }
+
+    /// The request at hand fails.
+    pub(super) fn refused(&mut self, reason: &str) -> Vec<Action> {
+        let Some((wish, stage)) = self.current.take() else { return Vec::new() };
+        self.take_back(wish.chunks);
+        let mut actions = vec![Action::Lend(self.ledger.lent())];
+        if stage != Stage::Asking {
+            actions.push(Action::TellReturned(wish.chunks));
+        }
+        actions.push(Action::Deny(wish, reason.to_owned()));
+        actions.extend(self.begin());
+        actions
+    }
+
+    /// Memory came back.
+    pub(super) fn freed(&mut self, grant: GrantId) -> Vec<Action> {
+        let Some((_, chunks, memory)) = self.granted.remove(&grant) else { return Vec::new() };
+        drop(memory);
+        self.take_back(chunks);
+        vec![Action::TellReturned(chunks), Action::Lend(self.ledger.lent())]
+    }
+
+    /// A workload is gone. What it still waits for is allocated, found undeliverable, and freed.
+    pub(super) fn gone(&mut self, holder: HolderId) -> Vec<Action> {
+        self.waiting.retain(|wish| wish.holder != holder);
+        let own = self.granted.iter().filter(|(_, (owner, ..))| *owner == holder);
+        let own: Vec<GrantId> = own.map(|(grant, _)| *grant).collect();
+        own.into_iter().flat_map(|grant| self.freed(grant)).collect()
+    }
+
+    fn begin(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while self.current.is_none()
+            && let Some(wish) = self.waiting.pop_front()
+        {
+            match self.ledger.lend(wish.chunks) {
+                Ok(()) => {
+                    self.current = Some((wish, Stage::Asking));
+                    actions.push(Action::AskManager(wish.chunks));
+                }
+                Err(denial) => actions.push(Action::Deny(wish, self.explain(denial))),
+            }
+        }
+        actions
+    }
+
+    fn explain(&self, denial: Denial) -> String {
+        match denial {
+            Denial::TooFew { asked, free } => format!(
+                "{} of cxl-memory asked for, {} are free; ask for less, or give the tier a larger size",
+                Bytes(u64::from(asked) * self.chunk.0),
+                Bytes(u64::from(free) * self.chunk.0),
+            ),
+            other => other.to_string(),
+        }
+    }
+
+    fn take_back(&mut self, chunks: u32) {
+        self.ledger.take_back(chunks).expect("only what was lent comes back");
+    }
+}
+
+#[cfg(test)]
+mod tests;

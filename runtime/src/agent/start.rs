@@ -1,0 +1,198 @@
+//! Puts an agent together: data plane, hand-off, session.
+
+use std::{num::NonZeroUsize, path::Path, sync::Arc};
+
+use tierfeed_core::{
+    fleet::{Ledger, Origin},
+    id::Rank,
+    session::Session,
+    tier::Locality,
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
+    plane::{DataPlane, READ_THREADS, Settings as PlaneSettings, StartError, Verify},
+    source::{FileSource, Source, ThrottledSource},
+};
+use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
+use tierfeed_workload_analyzer::{Job, job};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::MissedTickBehavior,
+};
+
+use super::{
+    Agent, Completions, JoinError, Limits, Loans, Phase, TICK,
+    join::Joined,
+};
+use crate::{
+    footprint::Footprint,
+    places::{Layout, Place},
+    published::PublishedOrders,
+    report::WriteError,
+    run_dir::{RunDir, RunDirError},
+    shutdown::Shutdown,
+    trainer_file::{TrainerFile, TrainerFileError},
+};
+
+/// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
+const CLIENT_EVENTS_MAX: usize = 4096;
+
+/// Files of the dataset that stay open.
+const OPEN_FILES_MAX: usize = 256;
+
+/// Why an agent cannot start, or not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// It cannot take part in the job.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// Its run directory cannot be used.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// Its threads or tiers cannot be started.
+    #[error(transparent)]
+    Plane(#[from] StartError),
+    /// Trainers cannot reach it.
+    #[error(transparent)]
+    Handoff(#[from] tierfeed_prefetcher::handoff::StartError),
+    /// Free memory cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] ReadError),
+    /// Trainers cannot be told how to find it.
+    #[error(transparent)]
+    TrainerFile(#[from] TrainerFileError),
+    /// Its report cannot be written.
+    #[error(transparent)]
+    Report(#[from] WriteError),
+}
+
+impl AgentError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Join(error) => error.is_input(),
+            Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
+            Self::RunDir(_) => true,
+            Self::Handoff(_) | Self::Watch(_) | Self::TrainerFile(_) | Self::Report(_) => false,
+        }
+    }
+}
+
+pub(super) fn agent(
+    joined: Joined,
+    run_dir: RunDir,
+    shutdown: Shutdown,
+) -> Result<Agent, AgentError> {
+    let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
+    let Joined { assignment, link, clock, occupied, .. } = joined;
+    let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
+    layout.places.iter().for_each(log_tier);
+    let published = PublishedOrders::new(run_dir.path().join("published"));
+    if let Err(error) = published.clear() {
+        tracing::warn!(%error, "published orders of an earlier run are left behind");
+    }
+    let completions = Completions::default();
+    let finished = completions.clone();
+    let plane = DataPlane::start(
+        &plane_settings(&job, &layout),
+        source(&job, FileSource::new(Arc::clone(&index), OPEN_FILES_MAX)),
+        move |op, outcome| finished.push(op, outcome),
+    )?;
+    let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
+    // Nobody receives only when the agent ends: then nobody needs the event.
+    let forward = Box::new(move |event| drop(events.blocking_send(event)));
+    let limits = ClientLimits {
+        published_samples_max: assignment.order.samples_per_rank(),
+        ..ClientLimits::STANDARD
+    };
+    let session = Session::new(layout.session(&job, &index, assignment.order, assignment.node));
+    let briefing = Briefing {
+        job: job.name.clone(),
+        rank: Rank(0),
+        order: assignment.order,
+        index_path: index_path.clone(),
+        on_error: match job.on_error {
+            job::OnError::Fail => OnError::Fail,
+            job::OnError::Skip => OnError::Skip,
+        },
+        emulation: job.dataset.speed.map(|speed| Emulation {
+            latency_ns: speed.latency.0,
+            bytes_per_s: speed.bandwidth.0,
+        }),
+        batches_ahead: assignment.staged_batches,
+        fingerprint: index.fingerprint(),
+    };
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let budget = layout.memory_budget(&node);
+    let socket = run_dir.agent_socket();
+    TrainerFile { socket, job: job_file, index: index_path }.write(&run_dir.trainer_file())?;
+    let server = Server::bind(&run_dir.agent_socket(), limits, forward)?;
+    Ok(Agent {
+        loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
+        lending: JoinSet::new(),
+        limits: Limits::of(&layout),
+        watch: Watch::new(Sysroot(Path::new("/")))?,
+        footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
+        holders: std::collections::BTreeMap::new(),
+        training: None,
+        phase: Phase::Serving,
+        is_superseded: false,
+        _occupied: occupied,
+        job,
+        index,
+        node,
+        layout,
+        assignment,
+        run_dir,
+        briefing,
+        session,
+        plane,
+        server,
+        clients,
+        completions,
+        link,
+        published,
+        clock,
+        ticks,
+        shutdown,
+    })
+}
+
+fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
+    // Every staged sample may be read and, as long as it is staged, copied to each tier.
+    let staged = u64::from(job.batch_size)
+        * u64::from(job.prefetch_batches)
+        * u64::from(job.world.ranks_per_node);
+    let operations = staged * (2 + layout.places.len() as u64) + 64;
+    let operations = usize::try_from(operations).unwrap_or(usize::MAX);
+    PlaneSettings {
+        tiers: layout.places.iter().map(|it| it.settings.clone()).collect(),
+        chunk: layout.chunk,
+        staging: Locality::Anywhere,
+        read_threads: READ_THREADS,
+        operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
+        verify: Verify::Shared,
+    }
+}
+
+fn source(job: &Job, files: FileSource) -> Arc<dyn Source> {
+    match job.dataset.speed {
+        Some(speed) => Arc::new(ThrottledSource::new(files, speed)),
+        None => Arc::new(files),
+    }
+}
+
+fn log_tier(place: &Place) {
+    let tier = place.settings.kind.name();
+    let Bytes(cache) = place.cache;
+    let (budget, cache) = (place.budget, Bytes(cache));
+    match place.origin {
+        Origin::Real => tracing::info!(tier, %budget, %cache, "tier"),
+        Origin::Emulated => tracing::info!(tier, %budget, %cache, emulated = true, "tier"),
+    }
+}

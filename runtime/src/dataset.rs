@@ -1,0 +1,80 @@
+//! The dataset's index: opened if one is kept and still right, else built and kept.
+
+use std::path::{Path, PathBuf};
+
+use tierfeed_workload_analyzer::{
+    Dataset, Index,
+    index::{IndexError, Progress},
+};
+
+/// Why there is no index to work with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The dataset cannot be indexed, or its index not be kept.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// This host sees another dataset than the manager.
+    #[error(
+        "{}: index {found:016x}, but the manager works with {expected:016x}; \
+         every node must see the same files with the same sizes and times",
+        .source_path.display()
+    )]
+    Differs {
+        /// The dataset.
+        source_path: PathBuf,
+        /// What the manager indexed.
+        expected: u64,
+        /// What is here.
+        found: u64,
+    },
+}
+
+/// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and keeps it
+/// there. `progress` is called while it is built.
+///
+/// # Errors
+///
+/// If the dataset cannot be read, or the index cannot be written.
+pub fn open_or_build(
+    dataset: &Dataset,
+    path: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Index, DatasetError> {
+    if let Ok(index) = Index::open(path)
+        && index.check(dataset).is_ok()
+    {
+        return Ok(index);
+    }
+    let index = Index::build(dataset, progress)?;
+    index.save(path)?;
+    Ok(index)
+}
+
+/// As [`open_or_build`], and the index must be the one with the fingerprint `expected`.
+///
+/// # Errors
+///
+/// [`DatasetError::Differs`] if the dataset looks different from here.
+pub fn open_or_build_same(
+    dataset: &Dataset,
+    path: &Path,
+    expected: u64,
+) -> Result<Index, DatasetError> {
+    let differs = |found| DatasetError::Differs {
+        source_path: dataset.source.clone(),
+        expected,
+        found,
+    };
+    let index = open_or_build(dataset, path, &mut |_| ())?;
+    if index.fingerprint() == expected {
+        return Ok(index);
+    }
+    // A file that was written in place escapes the quick check of a kept index.
+    let index = Index::build(dataset, &mut |_| ())?;
+    if index.fingerprint() != expected {
+        return Err(differs(index.fingerprint()));
+    }
+    index.save(path)?;
+    Ok(index)
+}

@@ -1,0 +1,66 @@
+//! How much memory and disk this process holds, and the most it ever did.
+//!
+//! What a process holds is its own memory (anonymous and of files), its memfds and its files on RAM
+//! disks; memfds that are mapped would count twice in `VmRSS`, so `RssShmem` stays out.
+
+use std::fs;
+
+use serde::Serialize;
+use tierfeed_core::units::Bytes;
+use tierfeed_prefetcher::{plane::Usage, tier::Medium};
+
+/// The largest values that were seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Footprint {
+    /// What the job may hold in memory, RAM disks included.
+    pub budget_bytes: u64,
+    /// Memory of any sort together, at its peak.
+    pub peak_bytes: u64,
+    /// Anonymous memory and files of the process itself, at their peak.
+    pub peak_own_bytes: u64,
+    /// Staging memory, memory tiers and memory lent to workloads, at their peak.
+    pub peak_memfd_bytes: u64,
+    /// Files on RAM disks, at their peak.
+    pub peak_tmpfs_bytes: u64,
+    /// Files on disks, at their peak.
+    pub peak_disk_bytes: u64,
+}
+
+impl Footprint {
+    /// Notes what is held now: `usage` by the data plane, `lent` by workloads.
+    pub fn note(&mut self, usage: &Usage, lent: Bytes) {
+        let own = own_memory().0;
+        let memfd = usage.on(Medium::Memory).0 + lent.0;
+        let tmpfs = usage.on(Medium::Tmpfs).0;
+        self.peak_bytes = self.peak_bytes.max(own + memfd + tmpfs);
+        self.peak_own_bytes = self.peak_own_bytes.max(own);
+        self.peak_memfd_bytes = self.peak_memfd_bytes.max(memfd);
+        self.peak_tmpfs_bytes = self.peak_tmpfs_bytes.max(tmpfs);
+        self.peak_disk_bytes = self.peak_disk_bytes.max(usage.on(Medium::Disk).0);
+    }
+}
+
+/// Anonymous memory and pages of files of this process; 0 where `/proc` is missing.
+fn own_memory() -> Bytes {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = |name| field(&status, name).unwrap_or(0);
+    Bytes((value("RssAnon:") + value("RssFile:")) * 1024)
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_process_is_read_by_name() {
+        let status = "VmRSS:\t  9 kB\nRssAnon:\t  123 kB\nRssFile:\t 4 kB\n";
+        assert_eq!(field(status, "RssAnon:"), Some(123));
+        assert_eq!(field(status, "RssShmem:"), None);
+        assert!(own_memory() > Bytes::mib(1));
+    }
+}

@@ -1,0 +1,19 @@
+//! Talks: the manager and the agent as processes, what they say to each other, what they report.
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod client;
+pub mod clock;
+pub mod dataset;
+pub mod footprint;
+pub mod manager;
+pub mod places;
+pub mod prediction;
+pub mod published;
+pub mod report;
+pub mod run_dir;
+pub mod shutdown;
+pub mod token;
+pub mod trainer_file;
+pub mod wire;

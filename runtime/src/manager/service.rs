@@ -1,0 +1,190 @@
+//! The gRPC face of the manager: checks who calls, converts, and asks the loop.
+
+use nix::unistd::Uid;
+use tierfeed_core::{
+    fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration},
+    id::NodeId,
+};
+use tokio::sync::{mpsc, oneshot};
+use tonic::{
+    Response, Status,
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::server::UdsConnectInfo,
+};
+
+use super::JobText;
+use crate::{
+    token::Token,
+    wire::{
+        self, WireError,
+        pb::{self, manager_server},
+    },
+};
+
+/// What the loop is asked, each with the way back.
+#[derive(Debug)]
+pub(super) enum Request {
+    Register(Registration, oneshot::Sender<Result<Assignment, Refusal>>),
+    Report {
+        node: NodeId,
+        incarnation: u64,
+        progress: Progress,
+        reply: oneshot::Sender<Direction>,
+    },
+    Drained {
+        node: NodeId,
+        incarnation: u64,
+        progress: Progress,
+        reply: oneshot::Sender<Direction>,
+    },
+    AskMemory {
+        node: NodeId,
+        incarnation: u64,
+        chunks: u32,
+        reply: oneshot::Sender<Result<(), Denial>>,
+    },
+    ReturnMemory {
+        node: NodeId,
+        incarnation: u64,
+        chunks: u32,
+        reply: oneshot::Sender<Result<(), Denial>>,
+    },
+    Drain(oneshot::Sender<()>),
+    Status(oneshot::Sender<pb::StatusReply>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    job: JobText,
+    requests: mpsc::Sender<Request>,
+}
+
+impl Service {
+    pub(super) fn new(job: JobText, requests: mpsc::Sender<Request>) -> Self {
+        Self { job, requests }
+    }
+
+    pub(super) fn behind(
+        self,
+        gate: Gate,
+    ) -> InterceptedService<manager_server::ManagerServer<Self>, Gate> {
+        manager_server::ManagerServer::with_interceptor(self, gate)
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Status> {
+        let ending = || Status::unavailable("the manager is ending");
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).await.map_err(|_| ending())?;
+        answer.await.map_err(|_| ending())
+    }
+}
+
+#[tonic::async_trait]
+impl manager_server::Manager for Service {
+    async fn job(
+        &self,
+        _: tonic::Request<pb::JobRequest>,
+    ) -> Result<Response<pb::JobReply>, Status> {
+        Ok(Response::new(pb::JobReply {
+            text: self.job.text.clone(),
+            file: self.job.file.to_string_lossy().into_owned(),
+            index_fingerprint: self.job.index_fingerprint,
+        }))
+    }
+
+    async fn register(
+        &self,
+        request: tonic::Request<pb::RegisterRequest>,
+    ) -> Result<Response<pb::RegisterReply>, Status> {
+        let registration = request.into_inner().try_into()?;
+        let assigned = self.ask(|reply| Request::Register(registration, reply)).await?;
+        assigned.map(|it| Response::new((&it).into())).map_err(wire::refused)
+    }
+
+    async fn report(
+        &self,
+        request: tonic::Request<pb::ReportRequest>,
+    ) -> Result<Response<pb::ReportReply>, Status> {
+        let pb::ReportRequest { node, incarnation, progress, drained } = request.into_inner();
+        let progress = progress.ok_or(WireError::Missing { field: "progress" })?.try_into()?;
+        let node = NodeId(node);
+        let direction = self
+            .ask(|reply| match drained {
+                false => Request::Report { node, incarnation, progress, reply },
+                true => Request::Drained { node, incarnation, progress, reply },
+            })
+            .await?;
+        let direction = wire::from_direction(direction).into();
+        Ok(Response::new(pb::ReportReply { direction }))
+    }
+
+    async fn memory(
+        &self,
+        request: tonic::Request<pb::MemoryRequest>,
+    ) -> Result<Response<pb::MemoryReply>, Status> {
+        use pb::memory_request::Change;
+        let pb::MemoryRequest { node, incarnation, change } = request.into_inner();
+        let node = NodeId(node);
+        let change = change.ok_or(WireError::Missing { field: "change" })?;
+        let outcome = self
+            .ask(|reply| match change {
+                Change::AskChunks(chunks) => Request::AskMemory { node, incarnation, chunks, reply },
+                Change::ReturnChunks(chunks) => {
+                    Request::ReturnMemory { node, incarnation, chunks, reply }
+                }
+            })
+            .await?;
+        outcome.map(|()| Response::new(pb::MemoryReply {})).map_err(wire::denied)
+    }
+
+    async fn drain(
+        &self,
+        _: tonic::Request<pb::DrainRequest>,
+    ) -> Result<Response<pb::DrainReply>, Status> {
+        self.ask(Request::Drain).await?;
+        Ok(Response::new(pb::DrainReply {}))
+    }
+
+    async fn status(
+        &self,
+        _: tonic::Request<pb::StatusRequest>,
+    ) -> Result<Response<pb::StatusReply>, Status> {
+        self.ask(Request::Status).await.map(Response::new)
+    }
+}
+
+/// Who may call.
+#[derive(Debug, Clone)]
+pub(super) enum Gate {
+    /// Processes of the manager's own user, as the kernel says.
+    SameUser,
+    /// Whoever shows the token of the job.
+    Token(Token),
+}
+
+impl Interceptor for Gate {
+    fn call(&mut self, request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+        match self {
+            Self::SameUser => {
+                let peer = request.extensions().get::<UdsConnectInfo>();
+                let uid = peer.and_then(|it| it.peer_cred).map(|it| it.uid());
+                if uid != Some(Uid::effective().as_raw()) {
+                    return Err(Status::permission_denied("this job belongs to another user"));
+                }
+            }
+            Self::Token(token) => {
+                let header = request.metadata().get("authorization");
+                let text = header.and_then(|it| it.to_str().ok()).unwrap_or_default();
+                if !text.strip_prefix("Bearer ").is_some_and(|shown| token.matches(shown)) {
+                    return Err(Status::unauthenticated(
+                        "the token is not this job's; give agents the manager's token file",
+                    ));
+                }
+            }
+        }
+        Ok(request)
+    }
+}

@@ -1,0 +1,297 @@
+//! What a job may use of this node: which tiers, where they lie, how large they are.
+//!
+//! The job asks, the node has, and what both allow is the layout that the agent runs and that the
+//! simulator predicts with. A tier that the node lacks is played by plain memory and marked as
+//! emulated, if the job file says how fast it shall appear or leaves the place open; a place that the
+//! file names must be there.
+
+mod node;
+
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+
+use tierfeed_core::{
+    fleet::{
+        self, Origin,
+        budget::{MainMemory, Staging},
+    },
+    id::{NodeId, NumaNode},
+    order::Spec,
+    session,
+    tier::{Buffer, Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    budget::{self, BudgetError, Claim, Percent, Pool, Request, allot},
+    tier::{Backing, TierSettings},
+};
+use tierfeed_workload_analyzer::{
+    Index, Job,
+    demand::Demand,
+    job::{Budget, OnError, TierRequest},
+};
+
+pub use node::{Disk, Node, NodeError};
+
+/// Threads that copy from and to each tier.
+const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
+
+/// What the tables and the alignment of a sample take in staging memory, at most.
+const BYTES_PER_STAGED_SAMPLE: u64 = 96;
+
+/// One tier of the job on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// How the data plane opens it.
+    pub settings: TierSettings,
+    /// What the job may use of it at first, staging included.
+    pub budget: Bytes,
+    /// What of that is for the cache: whole chunks.
+    pub cache: Bytes,
+    /// What it draws on.
+    pub pool: Pool,
+    /// The share that it asked for; `None` if it asked for a size, which does not adapt.
+    pub share: Option<Percent>,
+    /// Whether it is what its name says.
+    pub origin: Origin,
+}
+
+/// All tiers of the job on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Staging memory of each local rank.
+    pub arena: Bytes,
+    /// The cache tiers, fastest first; the position is the tier's id in the session.
+    pub places: Vec<Place>,
+    /// The unit in which they grow.
+    pub chunk: Bytes,
+}
+
+/// Why the node cannot do what the job asks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlacesError {
+    /// The tiers do not fit.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// The node cannot be looked at.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The job names a NUMA node that is not there.
+    #[error(
+        "tiers.cxl-memory.numa_nodes: {}: this host has no such NUMA node; it has {present}; \
+         name one of them, or add emulate to let main memory play it", .node.0
+    )]
+    NoNumaNode {
+        /// As asked.
+        node: NumaNode,
+        /// Those that are there.
+        present: String,
+    },
+    /// Main memory holds no batch.
+    #[error(
+        "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
+         give it at least {}", Bytes(.batch.0 * u64::from(*.ranks))
+    )]
+    NoStaging {
+        /// What main memory gets.
+        budget: Bytes,
+        /// A large batch.
+        batch: Bytes,
+        /// Ranks of the node.
+        ranks: u32,
+    },
+}
+
+impl Layout {
+    /// Fits the tiers of `job` into `node`.
+    ///
+    /// # Errors
+    ///
+    /// As [`PlacesError`] tells.
+    pub fn fit(job: &Job, demand: &Demand, node: &Node) -> Result<Self, PlacesError> {
+        let mut wanted = Vec::new();
+        for request in &job.tiers {
+            wanted.extend(wanted_places(request, node)?);
+        }
+        let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
+        let budgets = allot(&claims, node.pools())?;
+        let staging = staging(job, demand);
+        let mut arena = Bytes(0);
+        let mut places = Vec::new();
+        for (wanted, budget) in wanted.into_iter().zip(budgets) {
+            let budget = wanted.within_room(budget)?;
+            let mut cache = budget;
+            if wanted.claim.kind == Kind::MainMemory {
+                let split = staging.within(budget);
+                if split.arena < staging.batch {
+                    let (batch, ranks) = (staging.batch, staging.ranks);
+                    return Err(PlacesError::NoStaging { budget, batch, ranks });
+                }
+                MainMemory { arena, cache } = split;
+            }
+            places.push(wanted.place(budget, Bytes(cache.0 - cache.0 % job.chunk.0)));
+        }
+        Ok(Self { arena, places, chunk: job.chunk })
+    }
+
+    /// What the session is built from.
+    #[must_use]
+    pub fn session(&self, job: &Job, index: &Index, order: Spec, node: NodeId) -> session::Settings {
+        let sizes: Arc<[Bytes]> = index.sizes().collect();
+        session::Settings {
+            order,
+            node,
+            sizes,
+            tiers: self.places.iter().map(|it| self.buffer(it, it.cache)).collect(),
+            chunk: self.chunk,
+            policy: job.policy,
+            staged_batches: job.prefetch_batches,
+            arena: self.arena,
+            on_error: match job.on_error {
+                OnError::Fail => session::OnError::Fail,
+                OnError::Skip => session::OnError::Skip,
+            },
+        }
+    }
+
+    /// What the manager is told.
+    #[must_use]
+    pub fn offer(&self) -> Vec<fleet::Tier> {
+        let tier = |it: &Place| fleet::Tier {
+            kind: it.settings.kind,
+            budget: it.budget,
+            origin: it.origin,
+        };
+        self.places.iter().map(tier).collect()
+    }
+
+    /// What the job may hold in memory, RAM disks included.
+    #[must_use]
+    pub fn memory_budget(&self, node: &Node) -> Bytes {
+        let in_memory = |it: &&Place| match &it.settings.backing {
+            Backing::Memory(_) => true,
+            Backing::Directory(_) => node.is_memory(it.pool),
+        };
+        Bytes(self.places.iter().filter(in_memory).map(|it| it.budget.0).sum())
+    }
+
+    fn buffer(&self, place: &Place, cache: Bytes) -> Buffer {
+        Buffer::within(place.settings.kind, cache, self.chunk)
+    }
+}
+
+/// A tier before it has a budget.
+struct Wanted {
+    claim: Claim,
+    /// What the file system can take, where there is one.
+    room: Option<Bytes>,
+    backing: Backing,
+    speed: Option<tierfeed_core::tier::Speed>,
+    cpus: Vec<usize>,
+    origin: Origin,
+}
+
+impl Wanted {
+    /// A RAM disk may be smaller than the memory that it draws on.
+    fn within_room(&self, budget: Bytes) -> Result<Bytes, BudgetError> {
+        match (self.claim.request, self.room) {
+            (Request::Size(asked), Some(left)) if asked > left => {
+                Err(BudgetError::TooLarge { kind: self.claim.kind, asked, left })
+            }
+            (Request::Share(_), Some(left)) => Ok(budget.min(left)),
+            _ => Ok(budget),
+        }
+    }
+
+    fn place(self, budget: Bytes, cache: Bytes) -> Place {
+        let share = match self.claim.request {
+            Request::Size(_) => None,
+            Request::Share(share) => Some(share),
+        };
+        Place {
+            settings: TierSettings {
+                kind: self.claim.kind,
+                backing: self.backing,
+                emulated: self.speed,
+                copy_threads: COPY_THREADS,
+                cpus: self.cpus,
+            },
+            budget,
+            cache,
+            pool: self.claim.pool,
+            share,
+            origin: self.origin,
+        }
+    }
+}
+
+/// The tiers that a request comes to: one, or one for each NUMA node of a CXL tier.
+fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, PlacesError> {
+    let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
+    let wanted = |pool, backing, cpus, origin, parts| Wanted {
+        claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts) },
+        room: request.path.as_deref().and_then(|path| node.room_at(path)),
+        backing,
+        speed: request.speed,
+        cpus,
+        origin,
+    };
+    if let Some(path) = &request.path {
+        let backing = Backing::Directory(PathBuf::clone(path));
+        return Ok(vec![wanted(node.pool_of(path)?, backing, Vec::new(), origin, 1)]);
+    }
+    let anywhere = Backing::Memory(Locality::Anywhere);
+    if request.kind == Kind::MainMemory {
+        return Ok(vec![wanted(node::MEMORY, anywhere, Vec::new(), origin, 1)]);
+    }
+    let numa_nodes = cxl_nodes(request, node)?;
+    if numa_nodes.is_empty() {
+        let emulated = wanted(node::MEMORY, anywhere, Vec::new(), Origin::Emulated, 1);
+        return Ok(vec![emulated]);
+    }
+    let parts = numa_nodes.len() as u64;
+    let on_node = |numa: &NumaNode| {
+        let backing = Backing::Memory(Locality::Numa(*numa));
+        // A node that has CPUs is main memory of a neighbour that plays a CXL card.
+        let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
+        wanted(node::pool_of_numa(*numa), backing, node.cpus_near(*numa), origin, parts)
+    };
+    Ok(numa_nodes.iter().map(on_node).collect())
+}
+
+fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, PlacesError> {
+    if request.numa_nodes.is_empty() {
+        return Ok(node.cxl_nodes());
+    }
+    match request.numa_nodes.iter().find(|it| !node.has(**it)) {
+        None => Ok(request.numa_nodes.clone()),
+        Some(_) if request.speed.is_some() => Ok(Vec::new()),
+        Some(missing) => {
+            Err(PlacesError::NoNumaNode { node: *missing, present: node.numa_names() })
+        }
+    }
+}
+
+fn part_of(budget: Budget, parts: u64) -> Request {
+    match budget {
+        Budget::Size(size) => Request::Size(Bytes(size.0 / parts)),
+        // Each node has its own free memory to take the share of.
+        Budget::Reserve(share) => {
+            Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
+        }
+    }
+}
+
+fn staging(job: &Job, demand: &Demand) -> Staging {
+    let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
+    let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
+    let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
+    Staging {
+        ranks: job.world.ranks_per_node,
+        batches: job.prefetch_batches,
+        batch: Bytes(batch),
+    }
+}
+
+#[cfg(test)]
+mod tests;

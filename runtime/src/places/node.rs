@@ -1,0 +1,189 @@
+//! What this host has to give, as far as a job can ask for it.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
+use tierfeed_prefetcher::budget::{Free, Pool};
+use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
+use tierfeed_workload_analyzer::Job;
+
+/// All memory of the host: main memory, what plays CXL memory, RAM disks.
+pub(super) const MEMORY: Pool = Pool(0);
+
+/// The first pool of a file system; memory and NUMA nodes stand before.
+const FIRST_DISK: u32 = 1 << 16;
+
+/// This share of the memory stays free, so that the node does not swap.
+const KEPT_PART: u64 = 20;
+
+/// Why the host cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The kernel's reports cannot be read.
+    #[error(transparent)]
+    Kernel(#[from] ReadError),
+    /// The directory of a tier cannot be looked at.
+    #[error("{}: {source}; the directory of a tier, or its parent, must exist", .path.display())]
+    Directory {
+        /// As in the job file.
+        path: PathBuf,
+        /// As the system says.
+        source: io::Error,
+    },
+}
+
+/// The file system of a directory that a tier may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The directory.
+    pub path: PathBuf,
+    /// The file system, as a number.
+    pub device: u64,
+    /// Whether it is a RAM disk.
+    pub is_tmpfs: bool,
+    /// What it can still take.
+    pub free: Bytes,
+}
+
+impl Disk {
+    /// Looks at a directory, or at its parent if it is still to be made.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Directory`] if neither is there.
+    pub fn read(path: &Path) -> Result<Self, NodeError> {
+        let failed = |source| NodeError::Directory { path: path.to_owned(), source };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let there = if path.exists() { path } else { parent.unwrap_or(Path::new(".")) };
+        let device = there.metadata().map_err(failed)?.dev();
+        let status = statfs(there).map_err(|errno| failed(errno.into()))?;
+        let block = u64::try_from(status.block_size()).unwrap_or(0);
+        Ok(Self {
+            path: path.to_owned(),
+            device,
+            is_tmpfs: status.filesystem_type() == TMPFS_MAGIC,
+            free: Bytes(status.blocks_available().saturating_mul(block)),
+        })
+    }
+}
+
+/// A host as a job sees it.
+#[derive(Debug, Clone)]
+pub struct Node {
+    inventory: Inventory,
+    disks: Vec<Disk>,
+    pools: BTreeMap<Pool, Free>,
+}
+
+impl Node {
+    /// Looks at this host and at the directories that `job` names.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeError`] tells.
+    pub fn read(job: &Job) -> Result<Self, NodeError> {
+        let sysroot = Sysroot(Path::new("/"));
+        let inventory = Inventory::read(sysroot)?;
+        let available = Watch::new(sysroot)?.read()?;
+        let paths = job.tiers.iter().filter_map(|tier| tier.path.as_deref());
+        let disks = paths.map(Disk::read).collect::<Result<_, _>>()?;
+        Ok(Self::new(inventory, &available, disks))
+    }
+
+    /// A host with what was found on it.
+    #[must_use]
+    pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
+        let mut pools = BTreeMap::new();
+        pools.insert(MEMORY, memory_free(available.bytes(), inventory.memory.total_bytes));
+        for node in inventory.memory_nodes() {
+            let free = available.bytes_on(NumaNode(node.id));
+            let pool = pool_of_numa(NumaNode(node.id));
+            pools.insert(pool, memory_free(free, node.memory_total_bytes));
+        }
+        let mut host = Self { inventory, disks, pools };
+        for disk in host.disks.clone() {
+            if !disk.is_tmpfs {
+                let free = Free { bytes: disk.free, kept: Bytes(0) };
+                host.pools.insert(host.pool_of_disk(&disk), free);
+            }
+        }
+        host
+    }
+
+    /// What can be given, by pool.
+    #[must_use]
+    pub fn pools(&self) -> &BTreeMap<Pool, Free> {
+        &self.pools
+    }
+
+    /// Whether a pool is memory of the host rather than a disk.
+    #[must_use]
+    pub fn is_memory(&self, pool: Pool) -> bool {
+        pool.0 < FIRST_DISK
+    }
+
+    /// What the file system of a directory can take, however much its pool has.
+    pub(super) fn room_at(&self, path: &Path) -> Option<Bytes> {
+        self.disks.iter().find(|disk| disk.path == path).map(|disk| disk.free)
+    }
+
+    pub(super) fn pool_of(&self, path: &Path) -> Result<Pool, NodeError> {
+        match self.disks.iter().find(|disk| disk.path == path) {
+            Some(disk) => Ok(self.pool_of_disk(disk)),
+            None => Disk::read(path).map(|disk| self.pool_of_disk(&disk)),
+        }
+    }
+
+    /// The NUMA nodes that make CXL tiers.
+    pub(super) fn cxl_nodes(&self) -> Vec<NumaNode> {
+        let is_cxl = |kind: Kind| kind == Kind::CxlMemory;
+        let nodes = self.inventory.memory_nodes().filter(|node| is_cxl(node.kind.tier_kind()));
+        nodes.map(|node| NumaNode(node.id)).collect()
+    }
+
+    pub(super) fn has(&self, numa: NumaNode) -> bool {
+        self.inventory.memory_nodes().any(|node| node.id == numa.0)
+    }
+
+    pub(super) fn is_cpuless(&self, numa: NumaNode) -> bool {
+        self.inventory.nodes.iter().any(|node| node.id == numa.0 && node.cpus.is_empty())
+    }
+
+    pub(super) fn numa_names(&self) -> String {
+        let names: Vec<_> =
+            self.inventory.memory_nodes().map(|node| node.id.to_string()).collect();
+        names.join(", ")
+    }
+
+    /// The CPUs that reach a NUMA node best.
+    pub(super) fn cpus_near(&self, numa: NumaNode) -> Vec<usize> {
+        let target = self.inventory.nodes.iter().find(|node| node.id == numa.0);
+        let nearest = target.and_then(|node| self.inventory.best_initiator(node));
+        let cpus = nearest.map(|node| node.cpus.as_slice()).unwrap_or_default();
+        cpus.iter().map(|cpu| *cpu as usize).collect()
+    }
+
+    /// File systems are numbered by their first directory; RAM disks take host memory.
+    fn pool_of_disk(&self, disk: &Disk) -> Pool {
+        if disk.is_tmpfs {
+            return MEMORY;
+        }
+        let first = self.disks.iter().position(|other| other.device == disk.device);
+        Pool(FIRST_DISK + u32::try_from(first.unwrap_or(self.disks.len())).unwrap_or(0))
+    }
+}
+
+pub(super) fn pool_of_numa(numa: NumaNode) -> Pool {
+    Pool(1 + numa.0.min(FIRST_DISK - 2))
+}
+
+fn memory_free(free: Bytes, total: u64) -> Free {
+    Free { bytes: free, kept: Bytes(total / KEPT_PART) }
+}

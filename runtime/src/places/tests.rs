@@ -1,0 +1,186 @@
+use std::path::Path;
+
+use tierfeed_core::{tier::Speed, units::BytesPerSecond, units::Nanoseconds};
+use tierfeed_resource_gatherer::{
+    Available, Inventory,
+    inventory::{Memory, Node as NumaInventory, node::MemoryKind},
+};
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {
+    NumaInventory {
+        id,
+        kind,
+        cpus,
+        memory_total_bytes: 16 * GIB,
+        memory_free_bytes: 10 * GIB,
+        memory_side_cache_bytes: 0,
+        distances: Vec::new(),
+        rated: None,
+    }
+}
+
+/// 32 GiB of which 20 are free, in the NUMA nodes given; a RAM disk of 2 GiB and a disk of 100.
+fn host(nodes: Vec<NumaInventory>) -> Node {
+    let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
+    let inventory = Inventory {
+        host: "host".into(),
+        memory: Memory { total_bytes: 32 * GIB, available_bytes: 20 * GIB },
+        nodes,
+        caches: Vec::new(),
+        kernel_tiers: Vec::new(),
+        mounts: Vec::new(),
+        cgroup: None,
+        hwloc: false,
+    };
+    let available =
+        Available { host: Bytes(20 * GIB), cgroup: None, nodes_free, pressure_percent: None };
+    let disk = |path: &str, device, is_tmpfs, gib| Disk {
+        path: path.into(),
+        device,
+        is_tmpfs,
+        free: Bytes(gib * GIB),
+    };
+    Node::new(inventory, &available, vec![disk("/ram", 1, true, 2), disk("/nvme", 2, false, 100)])
+}
+
+fn plain_host() -> Node {
+    host(vec![numa(0, MemoryKind::Dram, vec![0, 1])])
+}
+
+fn job(tiers: &str) -> Job {
+    let text = format!(
+        "name: job\n\
+         dataset: {{ source: file:///data, format: image-folder }}\n\
+         order: {{ shuffle: sequential, epochs: 1 }}\n\
+         batch_size: 4\n\
+         world: {{ nodes: 1, ranks_per_node: 2 }}\n\
+         chunk: 512 MiB\n\
+         tiers:\n{tiers}"
+    );
+    Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap()
+}
+
+/// A dataset of which a large batch has 32 MiB.
+fn demand(job: &Job) -> Demand {
+    let folder = tempfile::tempdir().unwrap();
+    let class = folder.path().join("class");
+    std::fs::create_dir(&class).unwrap();
+    for number in 0..16 {
+        let file = std::fs::File::create(class.join(format!("{number}.jpg"))).unwrap();
+        file.set_len(8 << 20).unwrap();
+    }
+    let mut dataset = job.dataset.clone();
+    dataset.source = folder.path().to_owned();
+    let index = Index::build(&dataset, &mut |_| ()).unwrap();
+    Demand::of(job, &index).unwrap()
+}
+
+fn fit(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {
+    let job = job(tiers);
+    Layout::fit(&job, &demand(&job), node)
+}
+
+const CXL: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB }\n";
+
+#[test]
+fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
+    let layout = fit("  main-memory: { reserve: 20 % }\n", &plain_host()).unwrap();
+    let [main] = layout.places.as_slice() else { panic!("{layout:?}") };
+    assert_eq!(main.budget, Bytes(4 * GIB));
+    // Four batches of 32 MiB and a page for each of two ranks leave 3.7 GiB: seven chunks.
+    assert_eq!(layout.arena, Bytes(4 * ((32 << 20) + 4096)));
+    assert_eq!(main.cache, Bytes(7 * 512 << 20));
+    assert_eq!(main.origin, Origin::Real);
+}
+
+#[test]
+fn cxl_memory_that_is_there_is_used_and_real() {
+    let node = host(vec![
+        numa(0, MemoryKind::Dram, vec![0, 1]),
+        numa(2, MemoryKind::Cxl, Vec::new()),
+    ]);
+    let layout = fit(CXL, &node).unwrap();
+    let cxl = &layout.places[1];
+    assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Numa(NumaNode(2))));
+    assert_eq!((cxl.origin, cxl.settings.cpus.as_slice()), (Origin::Real, [0, 1].as_slice()));
+}
+
+#[test]
+fn cxl_memory_that_is_missing_is_played_and_says_so() {
+    let layout = fit(CXL, &plain_host()).unwrap();
+    let cxl = &layout.places[1];
+    assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Anywhere));
+    assert_eq!((cxl.origin, cxl.settings.emulated), (Origin::Emulated, None));
+    assert_eq!(layout.offer()[1].origin, Origin::Emulated);
+}
+
+#[test]
+fn a_neighbour_s_memory_is_no_cxl_card() {
+    let node = host(vec![
+        numa(0, MemoryKind::Dram, vec![0]),
+        numa(1, MemoryKind::Dram, vec![1]),
+    ]);
+    let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [1], size: 2 GiB }\n";
+    assert_eq!(fit(tiers, &node).unwrap().places[1].origin, Origin::Emulated);
+}
+
+#[test]
+fn a_numa_node_that_is_missing_is_refused_unless_the_tier_is_played() {
+    let missing =
+        "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [2], size: 2 GiB }\n";
+    let error = fit(missing, &plain_host()).unwrap_err().to_string();
+    assert!(error.starts_with("tiers.cxl-memory.numa_nodes: 2: this host has no"), "{error}");
+    assert!(error.contains("it has 0;"), "{error}");
+    let played = missing.replace("size: 2 GiB", "size: 2 GiB, emulate: { bandwidth: 20 GB/s }");
+    let layout = fit(&played, &plain_host()).unwrap();
+    let speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(20_000_000_000) };
+    assert_eq!(layout.places[1].settings.emulated, Some(speed));
+}
+
+#[test]
+fn several_cxl_nodes_are_several_places_that_share_a_size() {
+    let node = host(vec![
+        numa(0, MemoryKind::Dram, vec![0]),
+        numa(1, MemoryKind::Cxl, Vec::new()),
+        numa(2, MemoryKind::Cxl, Vec::new()),
+    ]);
+    let layout = fit(CXL, &node).unwrap();
+    let budgets: Vec<_> = layout.places.iter().map(|place| place.budget).collect();
+    assert_eq!(budgets, [Bytes(GIB), Bytes(GIB), Bytes(GIB)]);
+}
+
+#[test]
+fn ram_disks_draw_on_memory_and_disks_do_not() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  scratch: { path: /ram, size: 1 GiB }\n  \
+                 storage: { path: /nvme, size: 50 GiB }\n";
+    let node = plain_host();
+    let layout = fit(tiers, &node).unwrap();
+    assert_eq!(layout.memory_budget(&node), Bytes(2 * GIB));
+    let too_large = tiers.replace("size: 1 GiB }\n  scratch", "size: 18 GiB }\n  scratch");
+    let error = fit(&too_large, &node).unwrap_err().to_string();
+    assert!(error.contains("tier scratch asks for 1 GiB"), "{error}");
+}
+
+#[test]
+fn a_ram_disk_that_is_smaller_than_memory_is_the_limit() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  scratch: { path: /ram, size: 3 GiB }\n";
+    let error = fit(tiers, &plain_host()).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "tier scratch asks for 3 GiB; 2 GiB are left for it; ask for less, or for a share"
+    );
+    let share = tiers.replace("size: 3 GiB", "reserve: 50 %");
+    assert_eq!(fit(&share, &plain_host()).unwrap().places[1].budget, Bytes(2 * GIB));
+}
+
+#[test]
+fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
+    let error = fit("  main-memory: { size: 32 MiB }\n", &plain_host()).unwrap_err().to_string();
+    let sentence = "tiers.main-memory: 32 MiB cannot hold a batch of 32.00 MiB for each of 2 ranks; \
+                    give it at least 64.00 MiB";
+    assert_eq!(error, sentence);
+}

@@ -1,0 +1,306 @@
+//! What a run did: the `report.json` of design and documentation.
+
+mod digest;
+
+pub use digest::{Published, order_digest};
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use tierfeed_core::{
+    order::Spec,
+    session::{Fault, Progress},
+    tier::Kind,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+use crate::footprint::Footprint;
+
+/// The report as it stands in the file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The name of the job.
+    pub job: String,
+    /// Which node of the world this agent was.
+    pub node: u32,
+    /// How many processes worked as this node before.
+    pub generation: u32,
+    /// The rule of retention.
+    pub policy: &'static str,
+    /// Batches that the ranks of this node took.
+    pub steps: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// From the first connection of a trainer to its end.
+    pub wall_s: f64,
+    /// The mean over the local ranks of the time for which each waited for batches.
+    pub stall_s: f64,
+    /// Samples by the tier that they were read from.
+    pub tier_hits: BTreeMap<&'static str, u64>,
+    /// Bytes by the tier that they were read from.
+    pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// What no policy can undercut: the longer of computing, and reading what must be read cold.
+    pub lower_bound_s: f64,
+    /// How long trainers waited for a batch.
+    pub batch_wait_s: BatchWait,
+    /// [`order_digest`] of this node's ranks, in hexadecimal digits.
+    pub order_digest: String,
+    /// Samples that could not be read, the first thousand.
+    pub faults: Vec<FaultEntry>,
+    /// All faults of samples.
+    pub fault_count: u64,
+    /// Writes to tiers that failed.
+    pub tier_fault_count: u64,
+    /// The tiers as they were used.
+    pub tiers: Vec<TierEntry>,
+    /// Whether the cold store was slowed down for an experiment.
+    pub cold_store_emulated: bool,
+    /// Epoch by epoch.
+    pub epochs: Vec<EpochEntry>,
+    /// What the agent held at most.
+    pub memory: Footprint,
+}
+
+/// Percentiles of the waits, at most 1/16 too high.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BatchWait {
+    /// Half of the waits were no longer.
+    pub p50: f64,
+    /// 99 of 100 were no longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// A sample that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FaultEntry {
+    /// Its number.
+    pub sample: u32,
+    /// The object that holds it.
+    pub object: String,
+    /// What went wrong.
+    pub fault: &'static str,
+}
+
+/// One tier as it was used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TierEntry {
+    /// Its kind.
+    pub name: &'static str,
+    /// What it might use at first.
+    pub budget_bytes: u64,
+    /// What of that was for the cache; the rest was staging memory.
+    pub cache_bytes: u64,
+    /// Whether it is something else that plays this kind, or has its speed imposed.
+    pub emulated: bool,
+}
+
+/// One pass over the dataset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EpochEntry {
+    /// Which one.
+    pub epoch: u32,
+    /// Batches that the ranks of this node took.
+    pub batches: u64,
+    /// Bytes in them.
+    pub demand_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// Bytes by the tier that they were read from.
+    pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// The share of the demand that needed no cold read.
+    pub hit_ratio: f64,
+    /// The share of the demand that was ready when it was asked for.
+    pub ready_ratio: f64,
+    /// The mean over the local ranks.
+    pub stall_s: f64,
+    /// Bytes that no policy can avoid to read from the cold store.
+    pub minimal_cold_bytes: u64,
+}
+
+/// What a report is made from.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The name of the job.
+    pub job: &'a str,
+    /// Which node.
+    pub node: u32,
+    /// Its generation.
+    pub generation: u32,
+    /// The rule of retention.
+    pub policy: &'static str,
+    /// The order of the job.
+    pub order: Spec,
+    /// What the session did.
+    pub progress: &'a Progress,
+    /// The kinds of the session's tiers.
+    pub session_tiers: &'a [Kind],
+    /// The tiers as they were used.
+    pub tiers: Vec<TierEntry>,
+    /// The declared rate of the cold store; zero if it is not declared.
+    pub cold: BytesPerSecond,
+    /// Whether the cold store was slowed down.
+    pub cold_store_emulated: bool,
+    /// The declared time of a training step.
+    pub step_time: Option<Nanoseconds>,
+    /// How long the training took.
+    pub wall: Nanoseconds,
+    /// What the agent held.
+    pub memory: Footprint,
+}
+
+impl Report {
+    /// Sums up a run. `object_name` names the object of a sample.
+    #[must_use]
+    pub fn of(
+        facts: Facts<'_>,
+        published: &dyn Published,
+        object_name: impl Fn(tierfeed_core::id::SampleId) -> String,
+    ) -> Self {
+        let progress = facts.progress;
+        let epochs: Vec<_> = facts.epochs().collect();
+        let sum = |of: fn(&EpochEntry) -> u64| epochs.iter().map(of).sum::<u64>();
+        let fault_entry = |(sample, fault): &(tierfeed_core::id::SampleId, Fault)| FaultEntry {
+            sample: sample.0,
+            object: object_name(*sample),
+            fault: fault.name(),
+        };
+        Self {
+            job: facts.job.to_owned(),
+            node: facts.node,
+            generation: facts.generation,
+            policy: facts.policy,
+            steps: sum(|epoch| epoch.batches),
+            samples: progress.epochs.iter().map(|epoch| epoch.samples).sum(),
+            bytes: sum(|epoch| epoch.demand_bytes),
+            wall_s: seconds(facts.wall),
+            stall_s: epochs.iter().map(|epoch| epoch.stall_s).sum(),
+            tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
+            tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
+            cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
+            lower_bound_s: facts.lower_bound(&epochs),
+            batch_wait_s: BatchWait {
+                p50: seconds(progress.waits.percentile(50)),
+                p99: seconds(progress.waits.percentile(99)),
+                max: seconds(progress.waits.max()),
+            },
+            order_digest: format!(
+                "{:016x}",
+                order_digest(&facts.order, &progress.handed, published)
+            ),
+            faults: progress.faults.iter().map(fault_entry).collect(),
+            fault_count: progress.fault_count,
+            tier_fault_count: progress.tier_faults,
+            cold_store_emulated: facts.cold_store_emulated,
+            tiers: facts.tiers,
+            epochs,
+            memory: facts.memory,
+        }
+    }
+
+    /// Writes the report so that no reader sees half of it.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] if the folder cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), WriteError> {
+        let failed = |source| WriteError { path: path.to_owned(), source };
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        let beside = path.with_extension("json.part");
+        fs::write(&beside, text + "\n").map_err(failed)?;
+        fs::rename(&beside, path).map_err(failed)
+    }
+}
+
+/// A report that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the report {}: {source}", .path.display())]
+pub struct WriteError {
+    /// Where it should be.
+    pub path: PathBuf,
+    /// As the system says.
+    pub source: io::Error,
+}
+
+impl Facts<'_> {
+    fn epochs(&self) -> impl Iterator<Item = EpochEntry> {
+        let ranks = f64::from(self.order.world.ranks_per_node);
+        let cached: u64 = self.tiers.iter().map(|tier| tier.cache_bytes).sum();
+        (0..).zip(&self.progress.epochs).map(move |(number, epoch)| {
+            let reads = (0..).zip(&epoch.from_tier);
+            let mut tier_read_bytes = self.no_tier_read();
+            for (tier, bytes) in reads {
+                *tier_read_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
+            }
+            let avoidable = if number == 0 { 0 } else { cached };
+            EpochEntry {
+                epoch: number,
+                batches: epoch.batches,
+                demand_bytes: epoch.demand.0,
+                cold_read_bytes: epoch.cold.0,
+                tier_read_bytes,
+                hit_ratio: 1.0 - share(epoch.cold, epoch.demand).min(1.0),
+                ready_ratio: share(epoch.ready, epoch.demand),
+                stall_s: seconds(epoch.stall) / ranks,
+                minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable),
+            }
+        })
+    }
+
+    fn by_tier(
+        &self,
+        of: impl Fn(&tierfeed_core::session::EpochProgress, usize) -> u64,
+    ) -> BTreeMap<&'static str, u64> {
+        let mut sums = self.no_tier_read();
+        for epoch in &self.progress.epochs {
+            for tier in 0..epoch.from_tier.len() {
+                *sums.entry(self.tier_name(tier)).or_default() += of(epoch, tier);
+            }
+        }
+        sums
+    }
+
+    fn no_tier_read(&self) -> BTreeMap<&'static str, u64> {
+        self.tiers.iter().map(|tier| (tier.name, 0)).collect()
+    }
+
+    fn tier_name(&self, tier: usize) -> &'static str {
+        self.session_tiers.get(tier).map_or("unknown", |kind| kind.name())
+    }
+
+    /// Where the job does not say how long a step takes, what was not stall counts as computing.
+    fn lower_bound(&self, epochs: &[EpochEntry]) -> f64 {
+        let stall: f64 = epochs.iter().map(|epoch| epoch.stall_s).sum();
+        let observed = (seconds(self.wall) - stall).max(0.0);
+        let ranks = u64::from(self.order.world.ranks_per_node.max(1));
+        let declared = |step: Nanoseconds| {
+            let batches: u64 = epochs.iter().map(|epoch| epoch.batches).sum();
+            seconds(Nanoseconds(step.0.saturating_mul(batches / ranks)))
+        };
+        let compute = self.step_time.map_or(observed, declared);
+        let minimal = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
+        compute.max(seconds(self.cold.time_for(Bytes(minimal))))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
+fn seconds(time: Nanoseconds) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
+fn share(part: Bytes, whole: Bytes) -> f64 {
+    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! The folder of one run on one host: sockets, token, index and report.
+//!
+//! The folder belongs to one user and to one agent at a time, so whoever comes back with the same
+//! folder is the same node after a restart. Socket addresses hold at most 107 bytes; where the folder's
+//! own path is too long, sockets stand in a private folder under `/tmp` whose name follows from it.
+
+use std::{
+    fs::{self, DirBuilder, File, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    fcntl::{Flock, FlockArg},
+    unistd::{Uid, gethostname},
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// `sun_path` of `unix(7)`, less the final zero.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Longer than every name of a socket in a run directory.
+const SOCKET_NAME_MAX: usize = 16;
+
+/// Why a folder cannot serve as a run directory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunDirError {
+    /// The system refuses.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// Which file or folder.
+        path: PathBuf,
+        /// As the system says.
+        source: io::Error,
+    },
+    /// Another agent works there.
+    #[error("{}: another agent works in this run directory; choose another --run-dir", .path.display())]
+    Busy {
+        /// The run directory.
+        path: PathBuf,
+    },
+    /// Others could have put sockets there.
+    #[error(
+        "{}: owner {owner}, mode {mode:03o}; a folder for sockets must be yours with mode 700",
+        .path.display()
+    )]
+    Exposed {
+        /// Which folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+}
+
+/// The paths of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    path: PathBuf,
+    sockets: PathBuf,
+}
+
+/// The right to work in a run directory; given back when dropped.
+#[derive(Debug)]
+pub struct Occupied {
+    _lock: Flock<File>,
+}
+
+impl RunDir {
+    /// Opens the folder, and creates it and its parents if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// If the folder or its folder for sockets cannot be created or is open to others.
+    pub fn create(path: &Path) -> Result<Self, RunDirError> {
+        let failed = |source| RunDirError::Io { path: path.to_owned(), source };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
+        create_private(path)?;
+        let path = fs::canonicalize(path).map_err(failed)?;
+        let sockets = sockets_for(&path);
+        if sockets != path {
+            create_private(sockets.parent().expect("the folder stands under /tmp"))?;
+            create_private(&sockets)?;
+        }
+        Ok(Self { path, sockets })
+    }
+
+    /// Opens a folder that is there.
+    ///
+    /// # Errors
+    ///
+    /// If it is not, or is open to others.
+    pub fn open(path: &Path) -> Result<Self, RunDirError> {
+        let failed = |source| RunDirError::Io { path: path.to_owned(), source };
+        let path = fs::canonicalize(path).map_err(failed)?;
+        let sockets = sockets_for(&path);
+        check_private(&sockets)?;
+        Ok(Self { path, sockets })
+    }
+
+    /// Claims the folder for one agent.
+    ///
+    /// # Errors
+    ///
+    /// [`RunDirError::Busy`] if another process has it.
+    pub fn occupy(&self) -> Result<Occupied, RunDirError> {
+        let path = self.path.join("lock");
+        let failed = |source| RunDirError::Io { path: path.clone(), source };
+        let file = File::create(&path).map_err(failed)?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Occupied { _lock: lock }),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                Err(RunDirError::Busy { path: self.path.clone() })
+            }
+            Err((_, errno)) => Err(failed(errno.into())),
+        }
+    }
+
+    /// The folder itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where trainers meet the agent.
+    #[must_use]
+    pub fn agent_socket(&self) -> PathBuf {
+        self.sockets.join("agent.sock")
+    }
+
+    /// Where an embedded manager listens.
+    #[must_use]
+    pub fn manager_socket(&self) -> PathBuf {
+        self.sockets.join("manager.sock")
+    }
+
+    /// Where the index of the dataset is kept unless the job says otherwise.
+    #[must_use]
+    pub fn index(&self) -> PathBuf {
+        self.path.join("dataset.index")
+    }
+
+    /// Where the manager leaves the token of the job.
+    #[must_use]
+    pub fn token(&self) -> PathBuf {
+        self.path.join("token")
+    }
+
+    /// Where the manager leaves the address that it listens on.
+    #[must_use]
+    pub fn manager_address(&self) -> PathBuf {
+        self.path.join("manager.address")
+    }
+
+    /// Where trainers learn how to find the agent.
+    #[must_use]
+    pub fn trainer_file(&self) -> PathBuf {
+        self.path.join("trainer.json")
+    }
+
+    /// Where the report will be.
+    #[must_use]
+    pub fn report(&self) -> PathBuf {
+        self.path.join("report.json")
+    }
+
+    /// The folder on this host as a number, the same for every process that works there.
+    #[must_use]
+    pub fn home(&self) -> u64 {
+        let host = gethostname().unwrap_or_default();
+        let mut name = host.into_encoded_bytes();
+        name.push(0);
+        name.extend_from_slice(self.path.as_os_str().as_encoded_bytes());
+        xxh3_64(&name)
+    }
+}
+
+fn sockets_for(path: &Path) -> PathBuf {
+    let name = path.as_os_str().as_encoded_bytes();
+    if name.len() + SOCKET_NAME_MAX < SOCKET_PATH_MAX {
+        return path.to_owned();
+    }
+    PathBuf::from(format!("/tmp/tierfeed-{}/{:016x}", Uid::effective(), xxh3_64(name)))
+}
+
+fn create_private(path: &Path) -> Result<(), RunDirError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+        Err(source) => return Err(RunDirError::Io { path: path.to_owned(), source }),
+    }
+    close_to_others(path)?;
+    check_private(path)
+}
+
+/// A folder that the user made by hand is closed; one of somebody else is left alone and refused.
+fn close_to_others(path: &Path) -> Result<(), RunDirError> {
+    let failed = |source| RunDirError::Io { path: path.to_owned(), source };
+    let found = fs::symlink_metadata(path).map_err(failed)?;
+    if found.is_dir() && found.uid() == Uid::effective().as_raw() && found.mode() & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn check_private(path: &Path) -> Result<(), RunDirError> {
+    let failed = |source| RunDirError::Io { path: path.to_owned(), source };
+    // A link could be pointed elsewhere after the check.
+    let found = fs::symlink_metadata(path).map_err(failed)?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o777);
+    if found.is_dir() && owner == Uid::effective().as_raw() && mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(RunDirError::Exposed { path: path.to_owned(), owner, mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_directory_is_private_and_holds_its_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&folder.path().join("a/b")).unwrap();
+        assert_eq!(fs::metadata(run.path()).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(run.agent_socket(), run.path().join("agent.sock"));
+        assert_eq!(RunDir::open(run.path()).unwrap(), run);
+    }
+
+    #[test]
+    fn long_paths_get_a_private_folder_for_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&folder.path().join("x".repeat(120))).unwrap();
+        let socket = run.agent_socket();
+        assert!(socket.as_os_str().len() <= SOCKET_PATH_MAX, "{}", socket.display());
+        assert_eq!(fs::metadata(socket.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+        let other = RunDir::create(&folder.path().join("y".repeat(120))).unwrap();
+        assert_ne!(other.agent_socket(), socket);
+        for run in [run, other] {
+            fs::remove_dir(run.agent_socket().parent().unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_link_is_no_folder_for_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(matches!(check_private(&link), Err(RunDirError::Exposed { .. })));
+    }
+
+    #[test]
+    fn one_agent_works_in_a_run_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&folder.path().join("run")).unwrap();
+        let occupied = run.occupy().unwrap();
+        assert!(matches!(run.occupy(), Err(RunDirError::Busy { .. })));
+        drop(occupied);
+        run.occupy().unwrap();
+    }
+
+    #[test]
+    fn homes_differ_by_folder_and_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&folder.path().join("run")).unwrap();
+        let other = RunDir::create(&folder.path().join("other")).unwrap();
+        assert_eq!(run.home(), RunDir::open(run.path()).unwrap().home());
+        assert_ne!(run.home(), other.home());
+    }
+}

@@ -1,0 +1,55 @@
+//! What a trainer on this node needs to find its agent, left in the run directory for
+//! `tierfeed exec`.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// The content of the file. All paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainerFile {
+    /// Where the agent listens.
+    pub socket: PathBuf,
+    /// The job file, as the manager read it; it may lie on another host.
+    pub job: PathBuf,
+    /// The index of the dataset.
+    pub index: PathBuf,
+}
+
+/// Why there is no such file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}; is an agent running in this run directory?", .path.display())]
+pub struct TrainerFileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// As the system or the parser says.
+    pub source: io::Error,
+}
+
+impl TrainerFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or damaged.
+    pub fn read(path: &Path) -> Result<Self, TrainerFileError> {
+        let failed = |source| TrainerFileError { path: path.to_owned(), source };
+        let text = fs::read(path).map_err(failed)?;
+        serde_json::from_slice(&text).map_err(|error| failed(error.into()))
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), TrainerFileError> {
+        let failed = |source| TrainerFileError { path: path.to_owned(), source };
+        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        fs::write(path, text).map_err(failed)
+    }
+}

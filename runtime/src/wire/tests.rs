@@ -1,0 +1,182 @@
+use proptest::prelude::*;
+use prost::Message;
+use tierfeed_core::{
+    fleet::{Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Tier},
+    id::NodeId,
+    order::{Shuffle, Spec, World},
+    policy,
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+
+use super::*;
+
+prop_compose! {
+    fn any_tier()(kind in 0_usize..4, budget in any::<u64>(), emulated in any::<bool>()) -> Tier {
+        let origin = if emulated { Origin::Emulated } else { Origin::Real };
+        Tier { kind: Kind::ALL[kind], budget: Bytes(budget), origin }
+    }
+}
+
+prop_compose! {
+    fn any_registration()(
+        node in prop::option::of(any::<u32>()),
+        (home, incarnation) in any::<(u64, u64)>(),
+        tiers in prop::collection::vec(any_tier(), 0..5),
+    ) -> Registration {
+        Registration { node: node.map(NodeId), home, incarnation, tiers }
+    }
+}
+
+prop_compose! {
+    fn any_order()(
+        (samples, seed, epochs, drop_last) in any::<(u32, u64, u32, bool)>(),
+        (batch_size, nodes, ranks_per_node) in any::<(u32, u32, u32)>(),
+        shuffle in prop::sample::select(
+            vec![Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published]
+        ),
+    ) -> Spec {
+        let world = World { nodes, ranks_per_node };
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world }
+    }
+}
+
+prop_compose! {
+    fn any_assignment()(
+        (node, generation, staged_batches, chunk) in any::<(u32, u32, u32, u64)>(),
+        order in any_order(),
+        policy in prop::sample::select(policy::Kind::ALL.to_vec()),
+        tiers in prop::collection::vec(any_tier(), 0..5),
+    ) -> Assignment {
+        let (node, chunk) = (NodeId(node), Bytes(chunk));
+        Assignment { node, generation, order, policy, staged_batches, chunk, tiers }
+    }
+}
+
+prop_compose! {
+    fn any_progress()(
+        (batches, samples, handed_over, cold_read) in any::<(u64, u64, u64, u64)>(),
+        (stall, faults) in any::<(u64, u64)>(),
+        tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
+    ) -> Progress {
+        let read = |(kind, bytes): (usize, u64)| (Kind::ALL[kind], Bytes(bytes));
+        Progress {
+            batches,
+            samples,
+            handed_over: Bytes(handed_over),
+            cold_read: Bytes(cold_read),
+            tier_read: tier_read.into_iter().map(read).collect(),
+            stall: Nanoseconds(stall),
+            faults,
+        }
+    }
+}
+
+fn through_bytes<M: Message + Default>(message: &M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn registrations_survive_the_wire(it in any_registration()) {
+        let sent = through_bytes(&pb::RegisterRequest::from(&it));
+        prop_assert_eq!(Registration::try_from(sent), Ok(it));
+    }
+
+    #[test]
+    fn assignments_survive_the_wire(it in any_assignment()) {
+        let sent = through_bytes(&pb::RegisterReply::from(&it));
+        prop_assert_eq!(Assignment::try_from(sent), Ok(it));
+    }
+
+    #[test]
+    fn progress_survives_the_wire(it in any_progress()) {
+        let sent = through_bytes(&pb::Progress::from(&it));
+        prop_assert_eq!(Progress::try_from(sent), Ok(it));
+    }
+
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = pb::RegisterRequest::decode(bytes.as_slice()).map(Registration::try_from);
+        let _ = pb::RegisterReply::decode(bytes.as_slice()).map(Assignment::try_from);
+        let _ = pb::StatusReply::decode(bytes.as_slice()).map(JobStatus::try_from);
+    }
+}
+
+#[test]
+fn directions_survive_the_wire() {
+    let all = [Direction::Continue, Direction::Drain, Direction::Superseded, Direction::Unknown];
+    for direction in all {
+        let reply = pb::ReportReply { direction: from_direction(direction).into() };
+        assert_eq!(to_direction(&reply), Ok(direction));
+    }
+    let error = to_direction(&pb::ReportReply { direction: 9 }).unwrap_err();
+    assert_eq!(error, WireError::Unknown { field: "direction", value: "9".into() });
+}
+
+#[test]
+fn names_of_another_version_are_refused_by_name() {
+    let tier = pb::Tier { kind: "tape".into(), ..pb::Tier::default() };
+    let error = Tier::try_from(tier).unwrap_err();
+    let message = "tier.kind is \"tape\"; manager and agent must have the same version";
+    assert_eq!(error.to_string(), message);
+    let error = Assignment::try_from(pb::RegisterReply::default()).unwrap_err();
+    assert_eq!(error, WireError::Missing { field: "order" });
+}
+
+#[test]
+fn a_schedule_is_small() {
+    let tier = Tier { kind: Kind::CxlMemory, budget: Bytes(u64::MAX), origin: Origin::Emulated };
+    let assignment = Assignment {
+        node: NodeId(1023),
+        generation: 3,
+        order: Spec {
+            samples: 1_000_000_000,
+            shuffle: Shuffle::TorchDistributed,
+            seed: u64::MAX,
+            epochs: 90,
+            drop_last: false,
+            batch_size: 256,
+            world: World { nodes: 1024, ranks_per_node: 8 },
+        },
+        policy: policy::Kind::DeepMemory,
+        staged_batches: 4,
+        chunk: Bytes::mib(512),
+        tiers: vec![tier; 4],
+    };
+    let bytes = pb::RegisterReply::from(&assignment).encoded_len();
+    assert!(bytes * 1024 < 1 << 20, "{bytes} bytes for each of 1024 nodes");
+}
+
+#[test]
+fn status_shows_what_nodes_told() {
+    let order = Spec {
+        samples: 100,
+        shuffle: Shuffle::Sequential,
+        seed: 0,
+        epochs: 3,
+        drop_last: false,
+        batch_size: 10,
+        world: World { nodes: 1, ranks_per_node: 2 },
+    };
+    let mut fleet = Fleet::new(Settings {
+        order,
+        policy: policy::Kind::Gap,
+        staged_batches: 4,
+        chunk: Bytes::mib(1),
+        lost_after: Nanoseconds(1),
+    });
+    let tier = Tier { kind: Kind::CxlMemory, budget: Bytes::mib(5), origin: Origin::Emulated };
+    let agent = Registration { node: None, home: 1, incarnation: 2, tiers: vec![tier] };
+    fleet.handle_registration(agent, Nanoseconds(0)).unwrap();
+    fleet.handle_memory_asked(NodeId(0), 2, 3, Nanoseconds(0)).unwrap();
+    let tier_read = vec![(Kind::CxlMemory, Bytes(77))];
+    let progress = Progress { batches: 4, tier_read, ..Progress::default() };
+    fleet.handle_progress(NodeId(0), 2, progress, Nanoseconds(0));
+    let sent = through_bytes(&status::status_reply("job", &fleet));
+    let status = JobStatus::try_from(sent).unwrap();
+    assert_eq!((status.job.as_str(), status.batches, status.nodes), ("job", 30, 1));
+    let node = &status.joined[0];
+    assert_eq!((node.state, node.batches, node.lent_chunks), ("alive", 4, 3));
+    assert_eq!((node.tiers[0].read_bytes, node.tiers[0].emulated), (77, true));
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Installs what tierfeed needs on a Debian 12 machine, and only what is missing:
+# Debian packages, Rust (through rustup), and a Python environment in .venv.
+#
+# Quick when nothing is missing, so every make target may call it. Changes nothing outside apt,
+# rustup's own folders and .venv.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly packages=(
+  build-essential pkg-config libhwloc-dev libudev-dev protobuf-compiler
+  python3 python3-dev python3-venv python3-pip
+  python3-numpy python3-pil python3-pytest python3-torch
+  curl ca-certificates
+)
+# The interpreter that Debian's torch and numpy belong to; another python3 on PATH has neither.
+readonly python=/usr/bin/python3
+readonly maturin='maturin>=1.16,<1.17'
+# The one address in this repository: where rustup's authors publish its installer.
+readonly rustup_installer=https://sh.rustup.rs
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+fail() {
+  printf 'setup: error: %s\n' "$1" >&2
+  shift
+  for line in "$@"; do printf 'setup:        %s\n' "$line" >&2; done
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    env DEBIAN_FRONTEND=noninteractive "$@"
+  elif command -v sudo >/dev/null; then
+    sudo env DEBIAN_FRONTEND=noninteractive "$@"
+  else
+    fail "packages are missing, and this is neither root nor is there sudo." \
+      "Run this as root, then repeat:" "$*"
+  fi
+}
+
+# apt waits for the lock of dpkg by itself, but not for the one of its package lists.
+update_package_lists() {
+  local attempt
+  for attempt in 1 2 3 4 5 6; do
+    as_root apt-get -qq update >&2 && return
+    say "apt-get update failed (attempt $attempt of 6); another apt may be running, trying again"
+    sleep 10
+  done
+  fail "apt-get update failed six times." \
+    "Read its message above: the network and /etc/apt/sources.list* are what it needs."
+}
+
+missing_packages() {
+  local package
+  for package in "${packages[@]}"; do
+    dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null |
+      grep -qx installed || echo "$package"
+  done
+}
+
+install_packages() {
+  command -v dpkg-query >/dev/null ||
+    fail "this is not Debian or a relative of it: there is no dpkg." \
+      "Install the counterparts of these yourself: ${packages[*]}"
+  local missing
+  mapfile -t missing < <(missing_packages)
+  [ "${#missing[@]}" -eq 0 ] && return
+  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  update_package_lists
+  as_root apt-get -qq -o DPkg::Lock::Timeout=600 install -y --no-install-recommends \
+    "${missing[@]}" >&2 ||
+    fail "apt-get could not install: ${missing[*]}" "Read its message above."
+}
+
+# The version that the manifest asks for, as 1.88.
+required_rust() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml; }
+
+# Reports the version of the cargo on PATH, or nothing when there is none that runs.
+present_rust() { { cargo --version 2>/dev/null || true; } | sed -n 's/^cargo \([0-9.]*\).*/\1/p'; }
+
+rust_is_new_enough() {
+  local present
+  present=$(present_rust)
+  [ -n "$present" ] &&
+    [ "$(printf '%s\n' "$(required_rust)" "$present" | sort --version-sort | head -n 1)" = "$(required_rust)" ]
+}
+
+install_rust() {
+  rust_is_new_enough && return
+  local present
+  present=$(present_rust)
+  if command -v rustup >/dev/null; then
+    say "Rust is ${present:-absent}, $(required_rust) or newer is needed: rustup installs stable for this folder"
+    if ! rustup toolchain install stable --profile minimal --component rustfmt --component clippy >&2 ||
+      ! rustup override set stable >&2; then
+      fail "rustup could not install the stable toolchain." "Read its message above."
+    fi
+  else
+    say "Rust is ${present:-absent}, $(required_rust) or newer is needed: installing rustup for this user"
+    local installer
+    installer=$(mktemp)
+    curl --proto '=https' --tlsv1.2 --silent --show-error --fail --location --retry 3 \
+      --output "$installer" "$rustup_installer" ||
+      fail "rustup's installer could not be fetched from $rustup_installer." \
+        "Install Rust $(required_rust) or newer in another way and put cargo on PATH."
+    sh "$installer" -y --no-modify-path --profile minimal \
+      --component rustfmt --component clippy >&2 ||
+      fail "rustup's installer failed." "Read its message above."
+    rm -f "$installer"
+  fi
+  hash -r
+  rust_is_new_enough ||
+    fail "cargo is still '$(present_rust)' after the installation, and $(required_rust) is needed." \
+      "Look at \`command -v cargo\`: another cargo may stand before ~/.cargo/bin on PATH."
+}
+
+venv_is_good() {
+  .venv/bin/python -c 'import sys; from importlib.util import find_spec as found
+sys.exit(not all(map(found, ("numpy", "PIL", "pytest", "torch"))))' 2>/dev/null
+}
+
+make_venv() {
+  if ! venv_is_good; then
+    say "making the Python environment .venv from $python"
+    rm -rf .venv
+    "$python" -m venv --system-site-packages .venv ||
+      fail "$python could not make a virtual environment." "Is python3-venv installed?"
+    venv_is_good ||
+      fail "the environment .venv lacks numpy, PIL, pytest or torch." \
+        "They come with Debian's packages: apt-get install --reinstall python3-numpy python3-pil python3-pytest python3-torch"
+  fi
+  if ! .venv/bin/python -m maturin --version >/dev/null 2>&1; then
+    say "installing $maturin into .venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$maturin" >&2 ||
+      fail "pip could not install $maturin into .venv." "Read its message above."
+  fi
+}
+
+export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+install_packages
+install_rust
+make_venv

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Runs every test: Rust, the examples in the documentation, the Python package, the demo.
+#
+# A failing suite does not hide the ones after it; the exit status tells whether all passed.
+# The binary under test is $TIERFEED_BIN, which the Makefile sets after building it.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+: "${TIERFEED_BIN:?is not set: start this through \`make test\`}"
+
+failed=()
+suite() {
+  local name=$1
+  shift
+  printf '\ntest: %s: %s\n' "$name" "$*" >&2
+  "$@" || failed+=("$name")
+}
+
+if cargo nextest --version >/dev/null 2>&1; then
+  suite rust cargo nextest run --workspace
+else
+  suite rust cargo test --workspace --lib --bins --tests --no-fail-fast
+fi
+suite examples cargo test --workspace --doc --no-fail-fast
+suite python .venv/bin/python -m pytest python/tests
+suite demo .venv/bin/python -m pytest demo/tests
+
+if [ "${#failed[@]}" -gt 0 ]; then
+  printf '\ntest: failed: %s\n' "${failed[*]}" >&2
+  exit 1
+fi
+printf '\ntest: all suites passed\n' >&2
