@@ -1,7 +1,7 @@
 //! A copy between two chunks, as tiers make it, beside `memcpy` between private memory of the same
 //! size on the same thread. The ratio of the two is the promise; the rates are the machine's.
 
-#![expect(missing_docs, reason = "criterion's macros make undocumented items")]
+#![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{tier::Locality, units::Bytes};

@@ -1,6 +1,6 @@
 //! How fast an epoch's order is computed: samples per second on one core.
 
-#![expect(missing_docs, reason = "criterion's macros make undocumented items")]
+#![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
 use std::hint::black_box;
 

@@ -1,6 +1,6 @@
 //! How fast a session decides: samples per second on one core, the simulator's clock included.
 
-#![expect(missing_docs, reason = "criterion's macros make undocumented items")]
+#![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
@@ -40,10 +40,8 @@ fn settings(policy: policy::Kind) -> Settings {
 }
 
 fn sessions(criterion: &mut Criterion) {
-    let speed = |latency, rate| Speed {
-        latency: Nanoseconds(latency),
-        bandwidth: BytesPerSecond(rate),
-    };
+    let speed =
+        |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     let model = Model {
         cold: speed(1_000_000, 1_000_000_000),
         tiers: vec![speed(350, 20_000_000_000)],

@@ -7,7 +7,6 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
-    io::{BufWriter, Write as _},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -15,10 +14,13 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{median, percentile};
+use crate::{
+    files,
+    statistics::{median, percentile},
+};
 
 const PEERS: &str = include_str!("../peers/handoff.py");
-const FILE_BYTES: usize = 1 << 20;
+const FILE_BYTES: u64 = 1 << 20;
 const BATCH_SIZE: usize = 8;
 const STAGED_BATCHES: usize = 4;
 const READY_EPOCHS: usize = 8;
@@ -84,19 +86,14 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     if settings.files < BATCH_SIZE * (STAGED_BATCHES + 2) {
         bail!("{} files; at least {}", settings.files, BATCH_SIZE * (STAGED_BATCHES + 2));
     }
-    let folder = settings.folder.join(format!("tierfeed-bench-{}", std::process::id()));
-    fs::create_dir_all(folder.join("data"))
-        .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-    let outcome = measure(settings, &folder);
-    fs::remove_dir_all(&folder).with_context(|| format!("{}: left behind", folder.display()))?;
-    outcome
+    files::in_folder(&settings.folder, |folder| measure(settings, folder))
 }
 
 fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
     let (data, job) = (folder.join("data"), folder.join("job.yaml"));
     let (peers, result) = (folder.join("peers.py"), folder.join("result.json"));
     for number in 0..settings.files {
-        write_noise(&data.join(format!("{number:06}.bin")), number as u64)?;
+        files::write_noise(&data.join(format!("{number:06}.bin")), number as u64, FILE_BYTES)?;
     }
     fs::write(&job, job_text(&data, settings.rounds + READY_EPOCHS))?;
     fs::write(&peers, PEERS)?;
@@ -117,7 +114,8 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
         bail!("the measured run failed ({status}); its messages are above");
     }
     let text = fs::read_to_string(&result).context("Python left no result")?;
-    let raw: Raw = serde_json::from_str(&text).context("Python's result is not what it should be")?;
+    let raw: Raw =
+        serde_json::from_str(&text).context("Python's result is not what it should be")?;
     outcome(&raw)
 }
 
@@ -156,14 +154,18 @@ pub fn table(outcome: &Outcome) -> String {
     let ours = outcome.sides.iter().find(|side| side.name == OURS).map(|side| side.bytes_per_s);
     _ = writeln!(text, "{:<24}{:>12}{:>22}{:>12}", "side", "median GB/s", "min to max", "ratio");
     for side in &outcome.sides {
-        let range = format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
+        let range =
+            format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
         let ratio = ours.map_or(f64::NAN, |ours| ours / side.bytes_per_s);
         let rate = side.bytes_per_s / 1e9;
         _ = writeln!(text, "{:<24}{rate:>12.2}{range:>22}{ratio:>11.2}x", side.name);
     }
     let (median, high) = (outcome.ready_p50_ns / 1e3, outcome.ready_p99_ns / 1e3);
     let batches = outcome.ready_batches;
-    _ = writeln!(text, "ready batch to tensors: median {median:.1} us, p99 {high:.1} us ({batches} batches)");
+    _ = writeln!(
+        text,
+        "ready batch to tensors: median {median:.1} us, p99 {high:.1} us ({batches} batches)"
+    );
     text
 }
 
@@ -179,19 +181,4 @@ fn job_text(data: &Path, epochs: usize) -> String {
          tiers:\n  main-memory: {{ size: 128 MiB }}\n",
         data.display()
     )
-}
-
-/// Bytes without a pattern, from a generator that needs no library.
-fn write_noise(path: &Path, seed: u64) -> anyhow::Result<()> {
-    let file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
-    let mut writer = BufWriter::with_capacity(1 << 16, file);
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for _ in 0..FILE_BYTES / 8 {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        writer.write_all(&state.to_le_bytes())?;
-    }
-    writer.flush()?;
-    Ok(())
 }

@@ -3,4 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod handoff;
+pub mod policies;
+pub mod reader;
+
+mod files;
 mod statistics;

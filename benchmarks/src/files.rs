@@ -1,0 +1,44 @@
+//! Files for experiments: made in a folder of their own, and removed with it.
+
+use std::{
+    fs,
+    io::{BufWriter, Write as _},
+    path::Path,
+};
+
+use anyhow::Context as _;
+
+/// Runs `experiment` in a new folder below `parent`, which is removed whatever comes of it.
+pub(crate) fn in_folder<T>(
+    parent: &Path,
+    experiment: impl FnOnce(&Path) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = parent.join(format!("tierfeed-bench-{}", std::process::id()));
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+    let outcome = experiment(&folder);
+    fs::remove_dir_all(&folder).with_context(|| format!("{}: left behind", folder.display()))?;
+    outcome
+}
+
+/// Writes `len` bytes without a pattern, the same for the same seed; makes the folder if need be.
+pub(crate) fn write_noise(path: &Path, seed: u64, len: u64) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    }
+    let file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
+    let mut writer = BufWriter::with_capacity(1 << 16, file);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut left = usize::try_from(len).context("the file is larger than memory")?;
+    while left > 0 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = state.to_le_bytes();
+        let piece = left.min(word.len());
+        writer.write_all(&word[..piece])?;
+        left -= piece;
+    }
+    writer.flush()?;
+    Ok(())
+}
