@@ -10,7 +10,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 # rustup installs here, and a machine that just got it has not logged in again since.
 export PATH := $(CARGO_HOME)/bin:$(PATH)
-# PyO3 and maturin must agree on the interpreter, or each would compile PyO3 anew after the other.
+# The interpreter that the package is for; without this PyO3 takes the first python3 on PATH.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # The binary that integration tests, Python tests and the demo start.
 export TIERFEED_BIN := $(CARGO_TARGET_DIR)/release/tierfeed

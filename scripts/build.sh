@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
-# Builds the tierfeed binary and installs the Python package into .venv, both optimised.
+# Builds the tierfeed binary and the Python package, both optimised, and puts the package into .venv.
 #
-# Both builds name the same packages to cargo as far as they can, so that what they share is
-# compiled once. Nothing is installed outside .venv.
+# One cargo command builds both: apart, they would resolve to other features of the crates they
+# share, and half of them would be compiled twice. That is why this does not call maturin, which is
+# what builds wheels (`pip install ./python`). Nothing is installed outside this folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${CARGO_TARGET_DIR:?is not set: start this through \`make build\`}"
 
-cargo build --release --package tierfeed
-VIRTUAL_ENV="$PWD/.venv" .venv/bin/python -m maturin develop --quiet --release --manifest-path python/Cargo.toml
+# Without extension-module the library would bring a second interpreter into the process.
+cargo build --release --package tierfeed --package tierfeed-python --features pyo3/extension-module
+
+built=$CARGO_TARGET_DIR/release/libtierfeed_native.so
+installed=python/python/tierfeed/_native.abi3.so
+if ! cmp --silent "$built" "$installed"; then
+  # Renamed into place: a training that runs right now keeps the file it has mapped.
+  cp "$built" "$installed.new"
+  mv "$installed.new" "$installed"
+fi
+site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+echo "$PWD/python/python" >"$site_packages/tierfeed.pth"

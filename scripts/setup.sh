@@ -9,13 +9,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly packages=(
   build-essential pkg-config libhwloc-dev libudev-dev protobuf-compiler
-  python3 python3-dev python3-venv python3-pip
+  python3 python3-dev python3-venv
   python3-numpy python3-pil python3-pytest python3-torch
   curl ca-certificates
 )
 # The interpreter that Debian's torch and numpy belong to; another python3 on PATH has neither.
 readonly python=/usr/bin/python3
-readonly maturin='maturin>=1.16,<1.17'
 # The one address in this repository: where rustup's authors publish its installer.
 readonly rustup_installer=https://sh.rustup.rs
 
@@ -121,20 +120,14 @@ sys.exit(not all(map(found, ("numpy", "PIL", "pytest", "torch"))))' 2>/dev/null
 }
 
 make_venv() {
-  if ! venv_is_good; then
-    say "making the Python environment .venv from $python"
-    rm -rf .venv
-    "$python" -m venv --system-site-packages .venv ||
-      fail "$python could not make a virtual environment." "Is python3-venv installed?"
-    venv_is_good ||
-      fail "the environment .venv lacks numpy, PIL, pytest or torch." \
-        "They come with Debian's packages: apt-get install --reinstall python3-numpy python3-pil python3-pytest python3-torch"
-  fi
-  if ! .venv/bin/python -m maturin --version >/dev/null 2>&1; then
-    say "installing $maturin into .venv"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$maturin" >&2 ||
-      fail "pip could not install $maturin into .venv." "Read its message above."
-  fi
+  venv_is_good && return
+  say "making the Python environment .venv from $python"
+  rm -rf .venv
+  "$python" -m venv --system-site-packages .venv ||
+    fail "$python could not make a virtual environment." "Is python3-venv installed?"
+  venv_is_good ||
+    fail "the environment .venv lacks numpy, PIL, pytest or torch." \
+      "They come with Debian's packages: apt-get install --reinstall python3-numpy python3-pil python3-pytest python3-torch"
 }
 
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"

@@ -19,8 +19,9 @@ use crate::files;
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
-const CHUNK_BYTES: u64 = 1 << 20;
-const MAIN_MEMORY_BYTES: u64 = 12 << 20;
+const CHUNK_BYTES: u64 = 256 << 10;
+/// A few batches of both ranks, and nothing left for a cache.
+const MAIN_MEMORY_BYTES: u64 = 9 << 20;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -145,7 +146,7 @@ fn predict(settings: &Settings, job: &Path) -> anyhow::Result<Prediction> {
 
 fn train(settings: &Settings, job: &Path, run_dir: &Path) -> anyhow::Result<Report> {
     let status = Command::new(&settings.tierfeed)
-        .args(["run", "--run-dir"])
+        .args(["run", "--launch", "once", "--run-dir"])
         .arg(run_dir)
         .arg(job)
         .arg("--")

@@ -1,44 +1,82 @@
-//! A trainer that computes nothing: takes every batch of its rank in order and looks at each sample.
+//! A training that computes nothing: all ranks of a node in lock-step, in one process.
+//!
+//! Lock-step is what data-parallel training does, and what the simulator assumes: no rank takes a batch
+//! before all have taken the one before.
 
-use std::{collections::VecDeque, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::handoff::{Client, Explained, Hello, Reply, Role};
+use tierfeed_prefetcher::handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role};
 
 /// An agent that lives answers sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads the whole job of one rank from the agent at `socket`.
+/// One rank with its requests.
+struct Seat {
+    client: Client,
+    /// The batch to ask for next.
+    next: Option<BatchId>,
+}
+
+/// Reads the whole job of a one-node world from the agent at `socket`.
 ///
 /// # Errors
 ///
 /// If the agent cannot be reached, dies, or refuses a batch: nothing here reads past it.
-pub fn read_all(socket: &Path, rank: Rank) -> anyhow::Result<()> {
-    let client = Client::connect(socket, Hello { rank, role: Role::Trainer }, PATIENCE)?;
-    let (order, ahead) = (client.briefing().order, client.briefing().batches_ahead as usize);
-    let mut next = Some(BatchId { epoch: Epoch(0), step: Step(0), rank });
-    let mut asked = VecDeque::new();
-    loop {
-        while asked.len() < ahead
-            && let Some(batch) = next
-        {
-            client.request(batch)?;
-            asked.push_back(batch);
-            next = order.after(batch);
+pub fn read_all(socket: &Path) -> anyhow::Result<()> {
+    let mut seats = vec![Seat::take(socket, Rank(0))?];
+    let order = seats[0].client.briefing().order;
+    for rank in 1..order.world.ranks() {
+        seats.push(Seat::take(socket, Rank(rank))?);
+    }
+    let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
+    for step in std::iter::successors(Some(first), |batch| order.after(*batch)) {
+        let mut leased = Vec::new();
+        for seat in &mut seats {
+            leased.push(seat.batch(step)?);
         }
-        let Some(expected) = asked.pop_front() else { return Ok(()) };
-        let leased = match client.next(PATIENCE)? {
+        for (seat, batch) in seats.iter_mut().zip(leased) {
+            seat.client.release(batch.lease)?;
+            seat.ask()?;
+        }
+    }
+    Ok(())
+}
+
+impl Seat {
+    fn take(socket: &Path, rank: Rank) -> anyhow::Result<Self> {
+        let client = Client::connect(socket, Hello { rank, role: Role::Trainer }, PATIENCE)?;
+        let next = Some(BatchId { epoch: Epoch(0), step: Step(0), rank });
+        let ahead = client.briefing().batches_ahead;
+        let mut seat = Self { client, next };
+        for _ in 0..ahead {
+            seat.ask()?;
+        }
+        Ok(seat)
+    }
+
+    fn ask(&mut self) -> anyhow::Result<()> {
+        if let Some(batch) = self.next {
+            self.client.request(batch)?;
+            self.next = self.client.briefing().order.after(batch);
+        }
+        Ok(())
+    }
+
+    /// The batch of this rank at the step that `batch` is of, with a look at every sample.
+    fn batch(&self, batch: BatchId) -> anyhow::Result<LeasedBatch> {
+        let leased = match self.client.next(PATIENCE)? {
             Reply::Batch(leased) => leased,
             Reply::Refused { batch, refusal } => bail!("{batch:?}: {}", Explained(refusal)),
         };
-        if leased.id != expected {
-            bail!("{:?} came instead of {expected:?}", leased.id);
+        if (leased.id.epoch, leased.id.step) != (batch.epoch, batch.step) {
+            bail!("{:?} came at the step of {batch:?}", leased.id);
         }
-        client.deliver(leased.lease, Nanoseconds(0))?;
+        self.client.deliver(leased.lease, Nanoseconds(0))?;
         for row in &leased.rows {
             let len = row.len.with_context(|| format!("sample {} is missing", row.sample.0))?;
             let mut first = [0; 1];
@@ -46,6 +84,6 @@ pub fn read_all(socket: &Path, rank: Rank) -> anyhow::Result<()> {
                 leased.arena.read(Bytes(leased.offset.0 + row.offset.0), &mut first)?;
             }
         }
-        client.release(leased.lease)?;
+        Ok(leased)
     }
 }

@@ -20,14 +20,14 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
-    order::EpochOrder,
+    order::{EpochOrder, Spec},
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
-    handoff::{Briefing, Client, Explained, Hello, LeasedBatch, NextError, Reply, Role},
+    handoff::{Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role},
     source::FileSource,
 };
-use tierfeed_workload_analyzer::Index;
+use tierfeed_workload_analyzer::{Index, Job};
 
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -41,16 +41,31 @@ fn main() -> anyhow::Result<()> {
         Some(other) => bail!("{other:?} instead of lock-step"),
     };
     let rank = Rank(variable("TIERFEED_RANK")?.parse()?);
+    let index = Index::open(variable("TIERFEED_INDEX")?.as_ref())?;
+    let job = Job::load(variable("TIERFEED_JOB")?.as_ref())?;
     let socket = PathBuf::from(variable("TIERFEED_SOCK")?);
-    let client = Client::connect(&socket, Hello { rank, role: Role::Trainer }, WAIT)?;
-    let briefing = client.briefing().clone();
-    let index = Index::open(&briefing.index_path)?;
-    ensure!(index.fingerprint() == briefing.fingerprint, "the index is another one");
+    let client = match Client::connect(&socket, Hello { rank, role: Role::Trainer }, WAIT) {
+        Ok(client) => Some(client),
+        Err(error @ (ConnectError::Refused { .. } | ConnectError::Protocol)) => {
+            return Err(error.into());
+        }
+        // An agent that is gone is no reason not to train.
+        Err(error) => {
+            eprintln!("rank {} goes alone: {error}", rank.0);
+            None
+        }
+    };
+    let order = job.order(index.len())?;
+    if let Some(client) = &client {
+        let briefing = client.briefing();
+        ensure!(index.fingerprint() == briefing.fingerprint, "the index is another one");
+        ensure!(order == briefing.order, "the agent works by another order");
+    }
     let files = FileSource::new(Arc::new(index), 64);
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);
-    let mut training = Training { briefing, files, log, step, pace };
-    training.run(&client)
+    let mut training = Training { rank, order, files, log, step, pace };
+    training.run(Requests::new(client.as_ref(), rank, order))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
@@ -59,7 +74,8 @@ fn variable(name: &str) -> anyhow::Result<String> {
 }
 
 struct Training {
-    briefing: Briefing,
+    rank: Rank,
+    order: Spec,
     files: FileSource,
     log: fs::File,
     step: Duration,
@@ -85,51 +101,42 @@ impl Pace {
 }
 
 impl Training {
-    fn run(&mut self, client: &Client) -> anyhow::Result<()> {
-        let order = self.briefing.order;
-        let rank = self.briefing.rank;
-        let first = BatchId { epoch: Epoch(0), step: Step(0), rank };
-        let mut asked = Some(first);
-        let mut ahead = 0;
-        let mut next = Some(first);
-        let mut is_alone = false;
-        let mut steps = 0;
+    fn run(&mut self, mut requests: Requests<'_>) -> anyhow::Result<()> {
+        let (order, rank) = (self.order, self.rank);
         let mut epoch: Option<(Epoch, EpochOrder)> = None;
+        let mut next = Some(BatchId { epoch: Epoch(0), step: Step(0), rank });
+        let mut lines_by_then = 0;
         while let Some(batch) = next {
-            while !is_alone
-                && ahead < self.briefing.batches_ahead
-                && let Some(wanted) = asked
-            {
-                is_alone = client.request(wanted).is_err();
-                asked = order.after(wanted);
-                ahead += 1;
-            }
-            if epoch.as_ref().is_none_or(|(number, _)| *number != batch.epoch) {
-                let drawn = order.epoch(batch.epoch).context("the order is not computed")?;
-                epoch = Some((batch.epoch, drawn));
-            }
-            let (_, drawn) = epoch.as_ref().context("drawn above")?;
+            let drawn = match epoch.take() {
+                Some((number, drawn)) if number == batch.epoch => drawn,
+                _ => order.epoch(batch.epoch).context("the order is not computed")?,
+            };
             let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
-            match if is_alone { None } else { take(client, batch)? } {
-                Some(leased) => {
-                    self.check(&leased, &samples)?;
-                    self.note(batch, "agent", &samples)?;
-                    wait(self.step);
-                    self.pace.wait((steps + 1) * order.world.ranks() as usize)?;
-                    client.release(leased.lease)?;
-                    ahead -= 1;
-                }
-                None => {
-                    is_alone = true;
-                    self.read_alone(&samples)?;
-                    self.note(batch, "self", &samples)?;
-                    wait(self.step);
-                }
+            epoch = Some((batch.epoch, drawn));
+            lines_by_then += order.world.ranks() as usize;
+            if let Some(leased) = requests.take(batch)? {
+                self.check(&leased, &samples)?;
+                self.train(batch, "agent", &samples, lines_by_then)?;
+                requests.release(&leased)?;
+            } else {
+                self.read_alone(&samples)?;
+                self.train(batch, "self", &samples, lines_by_then)?;
             }
-            steps += 1;
             next = order.after(batch);
         }
         Ok(())
+    }
+
+    fn train(
+        &mut self,
+        batch: BatchId,
+        source: &str,
+        samples: &[SampleId],
+        lines_by_then: usize,
+    ) -> anyhow::Result<()> {
+        self.note(batch, source, samples)?;
+        wait(self.step);
+        self.pace.wait(lines_by_then)
     }
 
     fn check(&self, leased: &LeasedBatch, samples: &[SampleId]) -> anyhow::Result<()> {
@@ -159,25 +166,66 @@ impl Training {
     fn note(&mut self, batch: BatchId, source: &str, samples: &[SampleId]) -> anyhow::Result<()> {
         let samples: Vec<_> = samples.iter().map(|sample| sample.0.to_string()).collect();
         let BatchId { epoch, step, rank } = batch;
-        let line =
-            format!("{} {} {} {source} {}\n", rank.0, epoch.0, step.0, samples.join(","));
+        let line = format!("{} {} {} {source} {}\n", rank.0, epoch.0, step.0, samples.join(","));
         Ok(self.log.write_all(line.as_bytes())?)
     }
 }
 
-/// The next batch, which must be `expected`; `None` if the agent is gone.
-fn take(client: &Client, expected: BatchId) -> anyhow::Result<Option<LeasedBatch>> {
-    let asked_at = now();
-    match client.next(WAIT) {
-        Ok(Reply::Batch(leased)) => {
-            ensure!(leased.id == expected, "{:?} instead of {expected:?}", leased.id);
-            let waited = u64::try_from(asked_at.elapsed().as_nanos())?;
-            client.deliver(leased.lease, Nanoseconds(waited))?;
-            Ok(Some(leased))
+/// Asks some batches ahead, as long as the agent is there.
+struct Requests<'a> {
+    /// `None` once the agent is gone.
+    client: Option<&'a Client>,
+    order: Spec,
+    next: Option<BatchId>,
+    ahead: u32,
+    ahead_max: u32,
+}
+
+impl<'a> Requests<'a> {
+    fn new(client: Option<&'a Client>, rank: Rank, order: Spec) -> Self {
+        let next = Some(BatchId { epoch: Epoch(0), step: Step(0), rank });
+        let ahead_max = client.map_or(0, |client| client.briefing().batches_ahead);
+        Self { client, order, next, ahead: 0, ahead_max }
+    }
+
+    fn ask(&mut self) {
+        while let Some(client) = self.client
+            && self.ahead < self.ahead_max
+            && let Some(batch) = self.next
+            && client.request(batch).is_ok()
+        {
+            self.next = self.order.after(batch);
+            self.ahead += 1;
         }
-        Ok(Reply::Refused { batch, refusal }) => bail!("{batch:?} refused: {}", Explained(refusal)),
-        Err(NextError::Disconnected(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+    }
+
+    /// The next batch, which must be `expected`; `None` if the agent is gone.
+    fn take(&mut self, expected: BatchId) -> anyhow::Result<Option<LeasedBatch>> {
+        self.ask();
+        let Some(client) = self.client else { return Ok(None) };
+        let asked_at = now();
+        match client.next(WAIT) {
+            Ok(Reply::Batch(leased)) => {
+                ensure!(leased.id == expected, "{:?} instead of {expected:?}", leased.id);
+                let waited = u64::try_from(asked_at.elapsed().as_nanos())?;
+                // An agent that is gone needs no figures.
+                let _ = client.deliver(leased.lease, Nanoseconds(waited));
+                Ok(Some(leased))
+            }
+            Ok(Reply::Refused { batch, refusal }) => {
+                bail!("{batch:?} refused: {}", Explained(refusal))
+            }
+            Err(NextError::Disconnected(_)) => {
+                self.client = None;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn release(&mut self, leased: &LeasedBatch) -> anyhow::Result<()> {
+        self.ahead -= 1;
+        self.client.map_or(Ok(()), |client| Ok(client.release(leased.lease)?))
     }
 }
 

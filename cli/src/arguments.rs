@@ -1,5 +1,10 @@
 //! Every command and option, with the help that users read.
 
+#![expect(
+    clippy::doc_markdown,
+    reason = "these comments are printed in terminals, without Markdown"
+)]
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -42,8 +47,60 @@ pub(crate) enum Command {
     Drain(Reach),
     /// Holds memory, as background jobs would.
     Hog(Hog),
+    /// Runs an experiment: both sides in one run, with the ratio.
+    #[command(subcommand)]
+    Bench(Bench),
     /// Says what of this host tierfeed can use, what not, and how to change that.
     Doctor(Doctor),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
+    Handoff(BenchHandoff),
+    /// Real runs of every policy on the same files, beside the prediction and the minimum.
+    Policies(BenchPolicies),
+    /// Takes every batch of every rank from the agent, as a training that computes nothing.
+    #[command(hide = true)]
+    Reader,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchHandoff {
+    /// A Python with torch and tierfeed.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// How many files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 256)]
+    pub(crate) files: usize,
+    /// How often each side reads them all.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPolicies {
+    /// How many files, of 20 to 200 KB.
+    #[arg(long, value_name = "NUMBER", default_value_t = 500)]
+    pub(crate) files: u64,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+/// Where an experiment makes its files, and how it answers.
+#[derive(Debug, Args)]
+pub(crate) struct BenchPlace {
+    /// Where the files are made, and removed afterwards [default: the directory for temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -152,6 +209,7 @@ pub(crate) struct Plan {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "options are named for users")]
 pub(crate) struct Run {
     /// The job file.
     pub(crate) job: PathBuf,

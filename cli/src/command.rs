@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod analyze;
+pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod exec;

@@ -55,7 +55,10 @@ pub(crate) fn running_run_dir(given: Option<&Path>) -> Result<RunDir, Failure> {
 }
 
 /// The token of a job: from the environment, a file, or the run directory; `None` if there is none.
-pub(crate) fn token(file: Option<&Path>, run_dir: Option<&RunDir>) -> Result<Option<Token>, Failure> {
+pub(crate) fn token(
+    file: Option<&Path>,
+    run_dir: Option<&RunDir>,
+) -> Result<Option<Token>, Failure> {
     if let Some(file) = file {
         return Token::load(file).map(Some).map_err(Failure::input);
     }

@@ -36,8 +36,9 @@ pub(crate) fn load(file: &Path, index_path: Option<PathBuf>) -> Result<Indexed, 
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
     let index = match index_path {
-        Some(path) => dataset::open_or_build(&job.dataset, &path, &mut progress)
-            .map_err(Failure::input)?,
+        Some(path) => {
+            dataset::open_or_build(&job.dataset, &path, &mut progress).map_err(Failure::input)?
+        }
         None => Index::build(&job.dataset, &mut progress).map_err(Failure::input)?,
     };
     bar.finish_and_clear();

@@ -33,18 +33,19 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Tiers(Tiers::Probe(it)) => command::tiers::probe(it),
+        Command::Tiers(Tiers::Probe(it)) => command::tiers::probe(&it),
         Command::Tiers(Tiers::Show(it)) => command::tiers::show(&it),
         Command::Index(it) => command::index::run(&it),
         Command::Analyze(it) => command::analyze::run(&it),
         Command::Plan(it) => command::plan::run(&it),
-        Command::Run(it) => command::run::run(it),
+        Command::Run(it) => command::run::run(&it),
         Command::Manager(it) => command::manager::run(it),
         Command::Agent(it) => command::agent::run(it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
         Command::Drain(it) => command::drain::run(&it),
         Command::Hog(it) => command::hog::run(&it),
+        Command::Bench(it) => command::bench::run(it),
         Command::Doctor(it) => command::doctor::run(&it),
     }
 }

@@ -59,7 +59,11 @@ pub(crate) fn rank_variables(ranks: u32) -> anyhow::Result<Vec<Vec<(&'static str
 }
 
 /// Starts `command` once for each trainer.
-pub(crate) fn start(command: &[String], trainers: &[Trainer], is_quiet: bool) -> anyhow::Result<Trainers> {
+pub(crate) fn start(
+    command: &[String],
+    trainers: &[Trainer],
+    is_quiet: bool,
+) -> anyhow::Result<Trainers> {
     let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
     let mut started = Trainers { running: Vec::new(), ended: JoinSet::new() };
     for trainer in trainers {

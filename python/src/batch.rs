@@ -6,7 +6,11 @@ use pyo3::{
     exceptions::{PyIndexError, PyValueError},
     prelude::*,
 };
-use tierfeed_core::{batch::SAMPLE_ALIGN, id::BatchId, units::{Bytes, Nanoseconds}};
+use tierfeed_core::{
+    batch::SAMPLE_ALIGN,
+    id::BatchId,
+    units::{Bytes, Nanoseconds},
+};
 
 use crate::{
     errors,

@@ -241,6 +241,19 @@ def test_an_agent_that_hangs_is_given_up(
     assert feed.mode == "direct"
 
 
+def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedAgent) -> None:
+    feed = connect()
+    (link,) = agent.links
+    batches = feed.epoch(0)
+    next(batches)
+    serve, link.leases, link.next = link.next, 4, lambda timeout_s: None
+    assert places([next(batches), next(batches)]) == ALL[1:3]
+    link.leases, link.next = 0, serve
+    assert places(batches) == ALL[3:13]
+    assert feed.mode == "agent"
+    assert set(ALL[3:13]) <= set(agent.served)
+
+
 def test_an_agent_of_another_job_is_not_followed(
     world: World, agent: PlayedAgent, tmp_path
 ) -> None:

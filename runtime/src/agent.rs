@@ -160,9 +160,9 @@ impl Agent {
         };
         tokio::select! {
             biased; // Fixed order: what trainers wait for comes before what they ask next.
+            () = self.shutdown.recv(), if is_serving => Event::ShutdownAsked,
             done = self.completions.next() => Event::Completed(done),
             Some(event) = self.clients.recv() => Event::Client(event),
-            () = self.shutdown.recv(), if is_serving => Event::ShutdownAsked,
             message = self.link.next() => Event::Manager(message),
             Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
             () = reach(farewell) => Event::FarewellOver,

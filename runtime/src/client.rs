@@ -47,7 +47,9 @@ impl FromStr for Address {
             return Ok(Self::Unix(path.into()));
         }
         match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|it| it > 0) => {
+            Some((host, port))
+                if !host.is_empty() && port.parse::<u16>().is_ok_and(|it| it > 0) =>
+            {
                 Ok(Self::Tcp(text.to_owned()))
             }
             _ => Err(NoAddress { found: text.to_owned() }),
@@ -124,8 +126,7 @@ impl Client {
     ///
     /// [`CallError::Unreachable`] if nobody answers.
     pub async fn connect(address: &Address, token: Option<&Token>) -> Result<Self, CallError> {
-        let unreachable =
-            |source| CallError::Unreachable { address: address.clone(), source };
+        let unreachable = |source| CallError::Unreachable { address: address.clone(), source };
         let uri = match address {
             Address::Unix(path) => format!("unix://{}", path.display()),
             Address::Tcp(address) => format!("http://{address}"),
@@ -133,7 +134,8 @@ impl Client {
         let endpoint = Endpoint::from_shared(uri).map_err(unreachable)?;
         let endpoint = endpoint.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
         let channel = endpoint.connect().await.map_err(unreachable)?;
-        let inner = pb::manager_client::ManagerClient::with_interceptor(channel, ShowToken::of(token));
+        let inner =
+            pb::manager_client::ManagerClient::with_interceptor(channel, ShowToken::of(token));
         Ok(Self { inner })
     }
 
@@ -237,7 +239,7 @@ impl Client {
         let progress = Some(progress.into());
         let request = pb::ReportRequest { node: node.0, incarnation, progress, drained };
         let reply = self.inner.report(request).await?;
-        Ok(wire::to_direction(&reply.into_inner())?)
+        Ok(wire::to_direction(reply.into_inner())?)
     }
 }
 

@@ -61,11 +61,8 @@ pub fn open_or_build_same(
     path: &Path,
     expected: u64,
 ) -> Result<Index, DatasetError> {
-    let differs = |found| DatasetError::Differs {
-        source_path: dataset.source.clone(),
-        expected,
-        found,
-    };
+    let differs =
+        |found| DatasetError::Differs { source_path: dataset.source.clone(), expected, found };
     let index = open_or_build(dataset, path, &mut |_| ())?;
     if index.fingerprint() == expected {
         return Ok(index);

@@ -98,8 +98,7 @@ impl Door {
     ///
     /// If it cannot be made.
     pub fn unix(path: &Path) -> Result<Self, ManagerError> {
-        let failed =
-            |source| ManagerError::Listen { address: path.display().to_string(), source };
+        let failed = |source| ManagerError::Listen { address: path.display().to_string(), source };
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => (),

@@ -136,7 +136,13 @@ impl Layout {
 
     /// What the session is built from.
     #[must_use]
-    pub fn session(&self, job: &Job, index: &Index, order: Spec, node: NodeId) -> session::Settings {
+    pub fn session(
+        &self,
+        job: &Job,
+        index: &Index,
+        order: Spec,
+        node: NodeId,
+    ) -> session::Settings {
         let sizes: Arc<[Bytes]> = index.sizes().collect();
         session::Settings {
             order,
@@ -286,11 +292,7 @@ fn staging(job: &Job, demand: &Demand) -> Staging {
     let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
     let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
     let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
-    Staging {
-        ranks: job.world.ranks_per_node,
-        batches: job.prefetch_batches,
-        batch: Bytes(batch),
-    }
+    Staging { ranks: job.world.ranks_per_node, batches: job.prefetch_batches, batch: Bytes(batch) }
 }
 
 #[cfg(test)]

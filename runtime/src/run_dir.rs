@@ -84,7 +84,7 @@ impl RunDir {
         let path = fs::canonicalize(path).map_err(failed)?;
         let sockets = sockets_for(&path);
         if sockets != path {
-            create_private(sockets.parent().expect("the folder stands under /tmp"))?;
+            sockets.parent().map_or(Ok(()), create_private)?;
             create_private(&sockets)?;
         }
         Ok(Self { path, sockets })
@@ -213,7 +213,8 @@ fn check_private(path: &Path) -> Result<(), RunDirError> {
     // A link could be pointed elsewhere after the check.
     let found = fs::symlink_metadata(path).map_err(failed)?;
     let (owner, mode) = (found.uid(), found.mode() & 0o777);
-    if found.is_dir() && owner == Uid::effective().as_raw() && mode & 0o077 == 0 {
+    let for_others = mode & 0o077;
+    if found.is_dir() && owner == Uid::effective().as_raw() && for_others == 0 {
         return Ok(());
     }
     Err(RunDirError::Exposed { path: path.to_owned(), owner, mode })

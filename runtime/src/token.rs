@@ -4,7 +4,8 @@
 //! of a command (`/proc/PID/cmdline` is public) and never printed.
 
 use std::{
-    fmt, fs,
+    fmt::{self, Write as _},
+    fs,
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -88,14 +89,19 @@ impl Token {
     /// The text for a file or a header.
     #[must_use]
     pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let mut text = String::with_capacity(BYTES * 2);
+        for byte in self.0 {
+            write!(text, "{byte:02x}").unwrap_or_default();
+        }
+        text
     }
 
     /// Whether `shown` is this token. Takes as long for a near miss as for any other.
     #[must_use]
     pub fn matches(&self, shown: &str) -> bool {
         let Ok(shown) = shown.parse::<Self>() else { return false };
-        let difference = self.0.iter().zip(shown.0).fold(0, |all, (own, other)| all | (own ^ other));
+        let difference =
+            self.0.iter().zip(shown.0).fold(0, |all, (own, other)| all | (own ^ other));
         std::hint::black_box(difference) == 0
     }
 }

@@ -13,12 +13,8 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let run_dir = environment::agent_run_dir(arguments.run_dir)?;
     let token = environment::token(arguments.token_file.as_deref(), Some(&run_dir))?;
     let report_path = run_dir.report();
-    let settings = Settings {
-        manager: arguments.manager,
-        token,
-        node: arguments.node.map(NodeId),
-        run_dir,
-    };
+    let settings =
+        Settings { manager: arguments.manager, token, node: arguments.node.map(NodeId), run_dir };
     let report = super::runtime()?.block_on(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));

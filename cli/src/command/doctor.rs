@@ -85,8 +85,7 @@ fn huge_pages() -> Finding {
         subject: "huge pages for memfds",
         usable,
         found: chosen.to_owned(),
-        fix: (!usable)
-            .then_some("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+        fix: (!usable).then_some("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"),
     }
 }
 

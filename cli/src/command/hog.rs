@@ -12,7 +12,8 @@ use crate::{arguments::Hog, failure::Failure};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
-    let locality = arguments.numa_node.map_or(Locality::Anywhere, |it| Locality::Numa(NumaNode(it)));
+    let locality =
+        arguments.numa_node.map_or(Locality::Anywhere, |it| Locality::Numa(NumaNode(it)));
     let mut hog = Held::new(locality);
     if let Some(size) = arguments.take {
         hog.take(size).map_err(Failure::work)?;

@@ -24,7 +24,7 @@ use crate::{
     processes::{self, Ending, Trainer},
 };
 
-pub(crate) fn run(arguments: Run) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     if job.world.nodes != 1 {
         return Err(Failure::Input(anyhow!(
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: Run) -> Result<(), Failure> {
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
     let runtime = super::runtime()?;
-    let (ending, report) = runtime.block_on(all(&arguments, &indexed, &run_dir))?;
+    let (ending, report) = runtime.block_on(all(arguments, &indexed, &run_dir))?;
     if let Some(report) = &report {
         if arguments.json {
             output::json(report)?;

@@ -18,7 +18,7 @@ use crate::{
     output,
 };
 
-pub(crate) fn probe(arguments: Probe) -> Result<(), Failure> {
+pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
     let job = arguments.config.as_deref().map(Job::load).transpose().map_err(Failure::input)?;
     let tiers = job.map(|job| job.tiers).unwrap_or_default();
     let directory = |kind| -> Option<PathBuf> {

@@ -21,7 +21,8 @@ impl Cluster {
         let file = fixture.path("manager/manager.address");
         let mut address = String::new();
         eventually("the manager listens", || {
-            address = fs::read_to_string(&file).unwrap_or_default().trim().to_owned();
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            text.trim().clone_into(&mut address);
             !address.is_empty()
         });
         Self { fixture, manager, address }
@@ -34,9 +35,7 @@ impl Cluster {
     }
 
     fn trainers(&self, step_us: u64) -> Vec<Running> {
-        eventually("the agent listens", || {
-            self.fixture.run_dir().join("agent.sock").exists()
-        });
+        eventually("the agent listens", || self.fixture.run_dir().join("agent.sock").exists());
         let start = |rank: u32| {
             let mut exec = self.fixture.tierfeed(&["exec", "--run-dir", "run", "--"]);
             exec.arg(trainer()).arg(self.fixture.path("log")).arg(step_us.to_string());
@@ -55,7 +54,7 @@ impl Cluster {
 
 fn end_well(trainers: Vec<Running>) {
     for mut trainer in trainers {
-        assert_eq!(trainer.wait(), 0);
+        trainer.ends_with(0);
     }
 }
 
@@ -72,8 +71,8 @@ fn the_same_parts_apart_do_the_same() {
     assert_eq!(status["joined"][0]["state"], "alive");
     let drain = cluster.fixture.tierfeed(&["drain", "--run-dir", "manager"]).output().unwrap();
     assert_ended(&drain, 0);
-    assert_eq!(agent.wait(), 0);
-    assert_eq!(cluster.manager.wait(), 0);
+    agent.ends_with(0);
+    cluster.manager.ends_with(0);
     let log = cluster.fixture.log();
     assert_eq!(assert_complete(&log), log.len());
     assert_eq!(cluster.fixture.report()["order_digest"], digest(&log));
@@ -106,7 +105,7 @@ fn a_killed_manager_is_not_missed() {
     let log = cluster.fixture.log();
     assert_eq!(assert_complete(&log), log.len());
     agent.signal("-TERM");
-    assert_eq!(agent.wait(), 0);
+    agent.ends_with(0);
     assert_eq!(cluster.fixture.report()["order_digest"], digest(&log));
 }
 
@@ -140,7 +139,7 @@ fn a_killed_trainer_leaves_nothing_and_can_be_started_again() {
     let log = cluster.fixture.log();
     assert_eq!(assert_complete(&log), log.len(), "the agent serves those that come after");
     agent.signal("-TERM");
-    assert_eq!(agent.wait(), 0);
+    agent.ends_with(0);
     assert_eq!(cluster.fixture.scratch_files(), 0);
 }
 

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read, Seek},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::Duration,
@@ -202,34 +203,52 @@ pub(crate) fn assert_ended(output: &Output, code: i32) {
 
 /// A process that is killed when the test ends before it does.
 #[derive(Debug)]
-pub(crate) struct Running(pub(crate) Child);
+pub(crate) struct Running {
+    child: Child,
+    errors: fs::File,
+}
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        let errors = tempfile::tempfile().unwrap();
+        let stderr = errors.try_clone().unwrap();
+        let child = command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Self { child, errors }
     }
 
     pub(crate) fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    pub(crate) fn wait(&mut self) -> i32 {
-        eventually("the process ends", || self.0.try_wait().unwrap().is_some());
-        self.0.wait().unwrap().code().unwrap_or(-1)
+    /// Waits for its end, which must have this code.
+    pub(crate) fn ends_with(&mut self, code: i32) {
+        eventually("the process ends", || self.has_ended());
+        let mut errors = String::new();
+        self.errors.rewind().unwrap();
+        self.errors.read_to_string(&mut errors).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{errors}");
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         // An error means that it ended before.
-        let _: io::Result<()> = self.0.kill();
-        let _ = self.0.wait();
+        let _: io::Result<()> = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -1,5 +1,7 @@
 //! The whole way with real processes: `tierfeed` and a stand-in for a training, on generated files.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
 mod apart;
 mod failures;
 mod fixture;

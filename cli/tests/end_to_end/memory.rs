@@ -49,10 +49,10 @@ fn the_agent_stays_within_its_budgets() {
     let mut run = Running::start(&mut fixture.run(1_000));
     let mut peak = 0;
     eventually("the run ends", || {
-        peak = peak.max(held_by(run.0.id()));
-        run.0.try_wait().unwrap().is_some()
+        peak = peak.max(held_by(run.pid()));
+        run.has_ended()
     });
-    assert_eq!(run.wait(), 0);
+    run.ends_with(0);
     assert!(peak > 1 << 20, "the watcher sees the process");
     assert!(peak <= budgets + SLACK, "{} held, {} allowed", Bytes(peak), Bytes(budgets));
     let memory = &fixture.report()["memory"];
@@ -108,6 +108,6 @@ fn the_cache_makes_room_for_workloads() {
     let client = MemoryClient::connect(&socket, WAIT).unwrap();
     let grant = client.allocate(Bytes(1280 << 10), WAIT).unwrap();
     assert_eq!(grant.chunks.len(), 5);
-    assert_eq!(run.wait(), 0, "the training goes on without its CXL tier");
+    run.ends_with(0);
     crate::fixture::assert_complete(&fixture.log());
 }

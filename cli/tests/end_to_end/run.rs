@@ -25,7 +25,8 @@ fn every_rank_gets_its_samples_in_order_with_the_bytes_of_the_files() {
 fn the_simulator_predicts_the_cold_bytes_of_the_run() {
     let fixture = Fixture::new();
     // What goes by age depends on how ranks take turns, which no simulator of times knows exactly.
-    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.25), ("deepmemory", 0.25)] {
+    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.25), ("deepmemory", 0.25)]
+    {
         fixture.write_job(&format!("policy: {policy}\n"));
         let job = fixture.job();
         let mut plan = fixture.tierfeed(&["plan", "--simulate", "--json"]);
@@ -110,7 +111,7 @@ fn a_run_that_is_stopped_stops_its_trainers_and_still_reports() {
     let mut run = Running::start(&mut fixture.run(20_000));
     eventually("some batches are there", || fixture.lines() >= 4);
     run.signal("-TERM");
-    assert_eq!(run.wait(), 1);
+    run.ends_with(1);
     let steps = fixture.report()["steps"].as_u64().unwrap();
     assert!((4..42).contains(&steps), "{steps}");
     assert_eq!(fixture.scratch_files(), 0);

@@ -171,13 +171,14 @@ impl Client {
         self.link.check_process()?;
         let deadline = Deadline::after(timeout);
         let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reply) = self.take(&mut completions)? {
+            return Ok(reply);
+        }
         loop {
+            // Silenced before the look: what comes after the look rings again.
+            wake::silence(&self.bell);
             if let Some(reply) = self.take(&mut completions)? {
                 return Ok(reply);
-            }
-            // The bell is silenced before the last look into the ring: what comes after rings again.
-            if wake::silence(&self.bell) {
-                continue;
             }
             if let Some(disconnected) = self.link.farewell() {
                 return Err(disconnected.into());

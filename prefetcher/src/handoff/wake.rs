@@ -54,15 +54,8 @@ pub(super) fn ring_agent(bell: impl AsFd) {
     let _ = write(bell, &1_u64.to_ne_bytes());
 }
 
-/// Takes all wake-ups that wait at the client's end. Returns whether there was one.
-pub(super) fn silence(client_end: impl AsFd) -> bool {
+/// Takes all wake-ups that wait at the client's end.
+pub(super) fn silence(client_end: impl AsFd) {
     let mut bytes = [0; 512];
-    let mut was_rung = false;
-    while let Ok(count @ 1..) = read(&client_end, &mut bytes) {
-        was_rung = true;
-        if count < bytes.len() {
-            break;
-        }
-    }
-    was_rung
+    while read(&client_end, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
 }

@@ -161,7 +161,6 @@ class Feed:
     def read(self, samples: Iterable[int]) -> Batch:
         """Any samples, read directly. The batch has the place (0, 0), which means nothing."""
         batch = self._store().read(0, 0, self._rank, [int(sample) for sample in samples])
-        batch.delivered(time.monotonic_ns() - asked_ns)
         self._faults += len(batch.skipped)
         return batch
 
@@ -217,6 +216,7 @@ class Feed:
             except Gone as gone:
                 self._lose(stream, gone)
         batch = answer if isinstance(answer, Batch) else self._read_directly(place, answer)
+        batch.delivered(time.monotonic_ns() - asked_ns)
         self._faults += len(batch.skipped)
         return batch
 

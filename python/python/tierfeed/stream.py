@@ -9,6 +9,10 @@ from tierfeed._native import Batch, Gone, Link, Refused
 Place = tuple[int, int]
 """Epoch and step of a batch of the rank that the link reads for."""
 
+# How long to wait for a batch while this process itself holds as many as the agent stages. The agent
+# refuses such a request as soon as it knows; should it not, waiting longer would be waiting for itself.
+PATIENCE_HOLDING_ALL_S = 1.0
+
 
 class Stream:
     """A link with its open requests. Answers may come in any order; each is taken once.
@@ -47,7 +51,7 @@ class Stream:
             del self._ready[place]
 
     def take(self, place: Place, patience_s: float) -> Batch | Refused | None:
-        """The answer for `place`; None if it could not be asked for.
+        """The answer for `place`; None if it could not be asked for, or waits for a batch held here.
 
         Raises `Gone` when nothing more will come. What the agent had put into the ring before it died
         is still delivered, at this call or a later one.
@@ -57,10 +61,15 @@ class Stream:
                 raise self._gone
             if not self.alive or place not in self._asked:
                 return None
-            answer = self.link.next(patience_s)
-            if answer is None:
+            is_full = self.link.leases >= self.link.batches_ahead
+            answer = self.link.next(PATIENCE_HOLDING_ALL_S if is_full else patience_s)
+            if answer is not None:
+                self._file(answer)
+            elif is_full:
+                self._unwanted.add(place)
+                return None
+            else:
                 raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
-            self._file(answer)
         return self._ready.pop(place)
 
     def poll(self, place: Place) -> bool:

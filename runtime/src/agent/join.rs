@@ -95,7 +95,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let index_file = settings.run_dir.index();
     let job_file = text.file.clone();
     let look = move || look_at_job(&text, index_file);
-    let looked = tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
+    let looked =
+        tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let (job, index, index_path, node, layout) = looked;
     let agent = Registration {
         node: settings.node,
@@ -111,18 +112,7 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let NodeId(number) = assignment.node;
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
     let link = Link::start(client, agent, assignment.node, clock);
-    Ok(Joined {
-        job,
-        job_file,
-        index,
-        index_path,
-        node,
-        layout,
-        assignment,
-        link,
-        clock,
-        occupied,
-    })
+    Ok(Joined { job, job_file, index, index_path, node, layout, assignment, link, clock, occupied })
 }
 
 /// Agents are often started together with their manager, so it may come a little later.

@@ -135,10 +135,8 @@ mod tests {
 
     #[test]
     fn what_is_lent_the_cache_does_not_have() {
-        let mut limits = limits(vec![
-            place(Kind::MainMemory, 10, 4, None),
-            place(Kind::CxlMemory, 8, 8, None),
-        ]);
+        let mut limits =
+            limits(vec![place(Kind::MainMemory, 10, 4, None), place(Kind::CxlMemory, 8, 8, None)]);
         let (tier, _) = limits.lender().unwrap();
         assert_eq!(tier, TierId(1));
         assert_eq!(limits.lend(tier, 3), Some(resize(1, 5)));
@@ -153,8 +151,8 @@ mod tests {
             place(Kind::CxlMemory, 20, 20, None),
         ]);
         let held = [Bytes::mib(10), Bytes::mib(20)];
-        let free = |mib, kept| move |_: &Place| {
-            Some(Free { bytes: Bytes::mib(mib), kept: Bytes::mib(kept) })
+        let free = |mib, kept| {
+            move |_: &Place| Some(Free { bytes: Bytes::mib(mib), kept: Bytes::mib(kept) })
         };
         assert_eq!(limits.adapt(&held, free(80, 5)), [], "20 of 100 MiB are held, as wanted");
         assert_eq!(limits.adapt(&held, free(180, 5)), [resize(0, 30)]);

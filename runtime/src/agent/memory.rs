@@ -1,10 +1,6 @@
 //! Gives memory to workloads, and chunks to and from the cache as the node's free memory goes.
 
-use tierfeed_core::{
-    id::HolderId,
-    tier::Locality,
-    units::Bytes,
-};
+use tierfeed_core::{id::HolderId, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
 use tierfeed_prefetcher::{
     budget::Free,

@@ -16,16 +16,9 @@ use tierfeed_prefetcher::{
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::{Job, job};
-use tokio::{
-    sync::mpsc,
-    task::JoinSet,
-    time::MissedTickBehavior,
-};
+use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
-use super::{
-    Agent, Completions, JoinError, Limits, Loans, Phase, TICK,
-    join::Joined,
-};
+use super::{Agent, Completions, JoinError, Limits, Loans, Phase, TICK, join::Joined};
 use crate::{
     footprint::Footprint,
     places::{Layout, Place},
@@ -119,10 +112,10 @@ pub(super) fn agent(
             job::OnError::Fail => OnError::Fail,
             job::OnError::Skip => OnError::Skip,
         },
-        emulation: job.dataset.speed.map(|speed| Emulation {
-            latency_ns: speed.latency.0,
-            bytes_per_s: speed.bandwidth.0,
-        }),
+        emulation: job
+            .dataset
+            .speed
+            .map(|speed| Emulation { latency_ns: speed.latency.0, bytes_per_s: speed.bandwidth.0 }),
         batches_ahead: assignment.staged_batches,
         fingerprint: index.fingerprint(),
     };

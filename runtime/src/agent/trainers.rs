@@ -103,8 +103,7 @@ impl Agent {
             self.server.close(holder, "the staging memory of this rank is gone; connect again");
             return;
         };
-        let briefing =
-            tierfeed_prefetcher::handoff::Briefing { rank, ..self.briefing.clone() };
+        let briefing = tierfeed_prefetcher::handoff::Briefing { rank, ..self.briefing.clone() };
         let outcome = self.server.admit(holder, &briefing, arena);
         self.check(holder, outcome);
     }

@@ -112,9 +112,12 @@ impl manager_server::Manager for Service {
         let progress = progress.ok_or(WireError::Missing { field: "progress" })?.try_into()?;
         let node = NodeId(node);
         let direction = self
-            .ask(|reply| match drained {
-                false => Request::Report { node, incarnation, progress, reply },
-                true => Request::Drained { node, incarnation, progress, reply },
+            .ask(|reply| {
+                if drained {
+                    Request::Drained { node, incarnation, progress, reply }
+                } else {
+                    Request::Report { node, incarnation, progress, reply }
+                }
             })
             .await?;
         let direction = wire::from_direction(direction).into();
@@ -131,7 +134,9 @@ impl manager_server::Manager for Service {
         let change = change.ok_or(WireError::Missing { field: "change" })?;
         let outcome = self
             .ask(|reply| match change {
-                Change::AskChunks(chunks) => Request::AskMemory { node, incarnation, chunks, reply },
+                Change::AskChunks(chunks) => {
+                    Request::AskMemory { node, incarnation, chunks, reply }
+                }
                 Change::ReturnChunks(chunks) => {
                     Request::ReturnMemory { node, incarnation, chunks, reply }
                 }

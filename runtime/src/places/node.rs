@@ -157,8 +157,7 @@ impl Node {
     }
 
     pub(super) fn numa_names(&self) -> String {
-        let names: Vec<_> =
-            self.inventory.memory_nodes().map(|node| node.id.to_string()).collect();
+        let names: Vec<_> = self.inventory.memory_nodes().map(|node| node.id.to_string()).collect();
         names.join(", ")
     }
 

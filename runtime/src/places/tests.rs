@@ -28,7 +28,7 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
     let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
     let inventory = Inventory {
         host: "host".into(),
-        memory: Memory { total_bytes: 32 * GIB, available_bytes: 20 * GIB },
+        memory: Memory { total_bytes: 32 * GIB, free_bytes: 10 * GIB, available_bytes: 20 * GIB },
         nodes,
         caches: Vec::new(),
         kernel_tiers: Vec::new(),
@@ -93,16 +93,14 @@ fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
     assert_eq!(main.budget, Bytes(4 * GIB));
     // Four batches of 32 MiB and a page for each of two ranks leave 3.7 GiB: seven chunks.
     assert_eq!(layout.arena, Bytes(4 * ((32 << 20) + 4096)));
-    assert_eq!(main.cache, Bytes(7 * 512 << 20));
+    assert_eq!(main.cache, Bytes((7 * 512) << 20));
     assert_eq!(main.origin, Origin::Real);
 }
 
 #[test]
 fn cxl_memory_that_is_there_is_used_and_real() {
-    let node = host(vec![
-        numa(0, MemoryKind::Dram, vec![0, 1]),
-        numa(2, MemoryKind::Cxl, Vec::new()),
-    ]);
+    let node =
+        host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, MemoryKind::Cxl, Vec::new())]);
     let layout = fit(CXL, &node).unwrap();
     let cxl = &layout.places[1];
     assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Numa(NumaNode(2))));
@@ -120,10 +118,7 @@ fn cxl_memory_that_is_missing_is_played_and_says_so() {
 
 #[test]
 fn a_neighbour_s_memory_is_no_cxl_card() {
-    let node = host(vec![
-        numa(0, MemoryKind::Dram, vec![0]),
-        numa(1, MemoryKind::Dram, vec![1]),
-    ]);
+    let node = host(vec![numa(0, MemoryKind::Dram, vec![0]), numa(1, MemoryKind::Dram, vec![1])]);
     let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [1], size: 2 GiB }\n";
     assert_eq!(fit(tiers, &node).unwrap().places[1].origin, Origin::Emulated);
 }

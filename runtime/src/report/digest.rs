@@ -50,20 +50,13 @@ impl<'a> Epochs<'a> {
         Self { order, kept: vec![OnceCell::new(); kept] }
     }
 
-    fn visit(
-        &self,
-        rank: Rank,
-        run: Run,
-        published: &dyn Published,
-        mut visit: impl FnMut(SampleId),
-    ) {
+    fn visit(&self, rank: Rank, run: Run, published: &dyn Published, visit: impl FnMut(SampleId)) {
         let drawn;
-        let computed = match self.kept.get(run.epoch.0 as usize) {
-            Some(cell) => cell.get_or_init(|| self.order.epoch(run.epoch)).as_ref(),
-            None => {
-                drawn = self.order.epoch(run.epoch);
-                drawn.as_ref()
-            }
+        let computed = if let Some(cell) = self.kept.get(run.epoch.0 as usize) {
+            cell.get_or_init(|| self.order.epoch(run.epoch)).as_ref()
+        } else {
+            drawn = self.order.epoch(run.epoch);
+            drawn.as_ref()
         };
         if let Some(epoch) = computed {
             let steps = run.first.0..run.first.0 + run.count;
@@ -73,7 +66,7 @@ impl<'a> Epochs<'a> {
             let count = u64::from(run.count) * u64::from(self.order.batch_size);
             let first = usize::try_from(first).unwrap_or(usize::MAX);
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            samples.into_iter().skip(first).take(count).for_each(|sample| visit(sample));
+            samples.into_iter().skip(first).take(count).for_each(visit);
         }
     }
 }
@@ -157,6 +150,5 @@ mod tests {
         assert_eq!(order_digest(&order, &handed, &Nothing), digest_of(&samples));
     }
 
-    const TORCH: [u64; 20] =
-        [2, 1, 4, 0, 3, 8, 9, 5, 6, 2, 6, 8, 5, 9, 7, 4, 0, 1, 7, 3];
+    const TORCH: [u64; 20] = [2, 1, 4, 0, 3, 8, 9, 5, 6, 2, 6, 8, 5, 9, 7, 4, 0, 1, 7, 3];
 }

@@ -144,8 +144,18 @@ fn a_report_has_the_promised_keys_and_replaces_an_older_one() {
     report(facts(&progress, &TIERS)).write(&path).unwrap();
     let read: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let keys = [
-        "job", "steps", "samples", "bytes", "wall_s", "stall_s", "tier_hits", "cold_read_bytes",
-        "lower_bound_s", "batch_wait_s", "order_digest", "faults",
+        "job",
+        "steps",
+        "samples",
+        "bytes",
+        "wall_s",
+        "stall_s",
+        "tier_hits",
+        "cold_read_bytes",
+        "lower_bound_s",
+        "batch_wait_s",
+        "order_digest",
+        "faults",
     ];
     for key in keys {
         assert!(!read[key].is_null(), "{key}");

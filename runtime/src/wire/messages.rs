@@ -184,7 +184,7 @@ pub(crate) fn from_direction(direction: Direction) -> pb::Direction {
     }
 }
 
-pub(crate) fn to_direction(reply: &pb::ReportReply) -> Result<Direction, WireError> {
+pub(crate) fn to_direction(reply: pb::ReportReply) -> Result<Direction, WireError> {
     match reply.direction() {
         pb::Direction::Continue => Ok(Direction::Continue),
         pb::Direction::Drain => Ok(Direction::Drain),

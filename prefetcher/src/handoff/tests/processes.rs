@@ -2,17 +2,20 @@
 //! part the new process plays.
 
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Lines, Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tierfeed_core::{id::LeaseId, units::Bytes};
 
 use super::stage::{PATIENCE, RANK, Stage, batch, batch_id};
 use crate::handoff::{
-    Client, ClientEvent, Departure, Forked, Hello, NextError, ReleaseError, Reply, RequestError,
-    Role,
+    Client, ClientEvent, ConnectError, Departure, Forked, Hello, NextError, ReleaseError, Reply,
+    RequestError, Role,
 };
 
 const PART: &str = "TIERFEED_TEST_PART";
@@ -30,6 +33,7 @@ fn second_process() {
         "client" => play_client(&socket),
         "client-with-orphan" => play_client_with_orphan(&socket),
         "agent" => play_agent(&socket),
+        "agent-without-descriptors" => play_agent_without_descriptors(&socket),
         other => panic!("no part {other}"),
     }
 }
@@ -126,6 +130,24 @@ fn play_agent(socket: &Path) {
     wait_for_the_end();
 }
 
+/// An agent that has used up its descriptors when a client comes, and gets some back later.
+fn play_agent_without_descriptors(socket: &Path) {
+    let stage = Stage::at(socket);
+    let null = || File::open("/dev/null");
+    let limit = Rlimit { current: Some(100), maximum: Some(100) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let all: Vec<_> = std::iter::repeat_with(null).map_while(Result::ok).collect();
+    say(READY);
+    let mut go_on = String::new();
+    std::io::stdin().read_line(&mut go_on).unwrap();
+    drop(all);
+    // The client that came too early is admitted in vain.
+    stage.admit_next();
+    stage.gone();
+    stage.admit_next();
+    wait_for_the_end();
+}
+
 /// Serves the second process until it holds one batch and waits for another.
 fn serve_one_of_two(stage: &Stage) -> tierfeed_core::id::HolderId {
     let holder = stage.admit_next();
@@ -196,6 +218,19 @@ fn what_a_killed_agent_had_handed_over_is_still_delivered() {
         client.release(leased.lease).unwrap();
     }
     assert!(Stage::at(&socket).path.exists(), "the socket that was left behind is replaced");
+}
+
+#[test]
+fn a_client_gets_in_once_the_agent_has_descriptors_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/agent.sock");
+    let mut agent = Second::start("agent-without-descriptors", &socket);
+    agent.wait_until_it_says(READY);
+    let hello = Hello { rank: RANK, role: Role::Trainer };
+    let early = Client::connect(&socket, hello, Duration::from_millis(1));
+    assert!(matches!(early, Err(ConnectError::TimedOut)), "{early:?}");
+    agent.child.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
+    connect(&socket);
 }
 
 #[test]

@@ -1,0 +1,63 @@
+//! `tierfeed bench`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+use tierfeed_benchmarks::{handoff, policies, reader};
+
+use crate::{
+    arguments::{Bench, BenchHandoff, BenchPlace, BenchPolicies},
+    environment,
+    failure::Failure,
+    output,
+};
+
+pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
+    match bench {
+        Bench::Handoff(it) => handoff(it),
+        Bench::Policies(it) => policies(it),
+        Bench::Reader => read(),
+    }
+}
+
+fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
+    let BenchHandoff { python, files, rounds, place } = arguments;
+    let settings = handoff::Settings {
+        tierfeed: own_binary()?,
+        python,
+        folder: place.folder(),
+        files,
+        rounds,
+    };
+    let outcome = handoff::run(&settings).map_err(Failure::Work)?;
+    place.print(&outcome, handoff::table)
+}
+
+fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
+    let BenchPolicies { files, scratch, place } = arguments;
+    let settings =
+        policies::Settings { tierfeed: own_binary()?, folder: place.folder(), scratch, files };
+    let outcome = policies::run(&settings).map_err(Failure::Work)?;
+    place.print(&outcome, policies::table)
+}
+
+fn read() -> Result<(), Failure> {
+    let name = environment::SOCKET;
+    let socket = environment::variable(name).ok_or_else(|| anyhow!("{name} is not set"));
+    reader::read_all(Path::new(&socket.map_err(Failure::Input)?)).map_err(Failure::Work)
+}
+
+fn own_binary() -> Result<PathBuf, Failure> {
+    std::env::current_exe().context("cannot find the tierfeed binary").map_err(Failure::Work)
+}
+
+impl BenchPlace {
+    fn folder(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    fn print<T: Serialize>(&self, outcome: &T, table: fn(&T) -> String) -> Result<(), Failure> {
+        if self.json { output::json(outcome) } else { output::lines(&table(outcome)) }
+    }
+}
