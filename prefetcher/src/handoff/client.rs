@@ -267,7 +267,7 @@ impl Client {
         memory::free(&self.link, grant)
     }
 
-    /// The oldest answer in the ring.
+    /// What became of a word about a lease.
     fn settle(
         &self,
         lease: LeaseId,
@@ -284,6 +284,7 @@ impl Client {
         }
     }
 
+    /// The oldest answer in the ring.
     fn take(&self, completions: &mut Consumer) -> Result<Option<Reply>, NextError> {
         let popped = completions.pop(&*self.rings).map_err(|error| self.broken(&error))?;
         let Some(entry) = popped else { return Ok(None) };

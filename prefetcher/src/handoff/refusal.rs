@@ -142,11 +142,12 @@ pub(super) mod tests {
 
     #[test]
     fn every_value_without_fields_has_a_code() {
+        use Fault::{Changed, Corrupt, Io, NoSpace, Truncated, Vanished};
         use Refusal::{AlreadyTaken, NoRoom, NotInOrder, NotPublished};
+
         for refusal in [NotInOrder, NotPublished, AlreadyTaken, NoRoom] {
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }
-        use Fault::{Changed, Corrupt, Io, NoSpace, Truncated, Vanished};
         for fault in [Vanished, Changed, Truncated, Io, Corrupt, NoSpace] {
             let refusal = Refusal::Unreadable(SampleId(1), fault);
             assert_eq!(decode(encode(refusal)), Some(refusal));

@@ -190,8 +190,8 @@ pub enum Delivery {
     Gone,
 }
 
-/// Takes the events, on the thread of the server. It must neither panic nor wait for the thread
-/// that calls the methods of the server.
+/// Takes the events, on the thread of the server. It must not panic. It may wait for room in a queue,
+/// which holds up all clients; then whoever empties that queue must drop it before it ends the server.
 pub type Events = Box<dyn Fn(ClientEvent) + Send>;
 
 /// The agent's side of all connections.

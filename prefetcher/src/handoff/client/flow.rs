@@ -26,14 +26,14 @@ pub(super) struct Flow {
 }
 
 /// Why a request was not sent.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum RequestError {
     TooMany { window: u32 },
     Broken(PushError),
 }
 
 /// Why a delivery or a release was not sent.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum ReleaseError {
     NotHeld,
     Broken(PushError),

@@ -57,18 +57,17 @@ proptest! {
         let memory = Heap::new(layout());
         let (mut producer, mut consumer) = (Producer::new(layout()), Consumer::new(layout()));
         let mut model = VecDeque::new();
-        for number in (0..).zip(ops) {
-            match number {
-                (number, Op::Push) => {
-                    let pushed = producer.push(&memory, entry(number));
-                    if model.len() == CAPACITY as usize {
-                        prop_assert_eq!(pushed, Err(PushError::Full { capacity: 4 }), "invariant 2");
-                    } else {
-                        prop_assert_eq!(pushed, Ok(()));
-                        model.push_back(entry(number));
-                    }
+        for (number, op) in (0..).zip(ops) {
+            if matches!(op, Op::Push) {
+                let pushed = producer.push(&memory, entry(number));
+                if model.len() == CAPACITY as usize {
+                    prop_assert_eq!(pushed, Err(PushError::Full { capacity: 4 }), "invariant 2");
+                } else {
+                    prop_assert_eq!(pushed, Ok(()));
+                    model.push_back(entry(number));
                 }
-                (_, _) => prop_assert_eq!(consumer.pop(&memory), Ok(model.pop_front()), "invariant 1"),
+            } else {
+                prop_assert_eq!(consumer.pop(&memory), Ok(model.pop_front()), "invariant 1");
             }
             prop_assert_eq!(consumer.waiting(&memory), Ok(model.len() as u64));
         }

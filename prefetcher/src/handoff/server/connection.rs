@@ -322,13 +322,11 @@ impl Connection {
     /// Sends a message that needs no descriptors. A client that does not read is let go.
     pub(super) fn send(&mut self, message: &FromAgent) -> Delivery {
         let bytes = message::to_bytes(message).expect("numbers and texts always have a JSON form");
-        match packet::send(self.socket_fd(), &bytes, &[]) {
-            Ok(()) => Delivery::Sent,
-            Err(_) => {
-                self.cut();
-                Delivery::Gone
-            }
+        if packet::send(self.socket_fd(), &bytes, &[]).is_ok() {
+            return Delivery::Sent;
         }
+        self.cut();
+        Delivery::Gone
     }
 
     /// Tells the client why it is over, once, and ends the conversation.

@@ -43,7 +43,7 @@ pub(super) struct Reader {
 }
 
 /// Why an answer was not put into the ring.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerError {
     /// The client did not ask.
     NotRequested,
