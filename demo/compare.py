@@ -129,11 +129,11 @@ def check_same_work(plain: dict, tiered: dict) -> None:
 
 def check_fed_by_agent(tiered: dict, report: dict) -> None:
     """A trainer whose agent is gone goes on without it; such a run would show the wrong loader."""
-    if report["samples"] != tiered["samples"]:
-        raise SystemExit(
-            f"demo: tierfeed handed out {report['samples']} of {tiered['samples']} samples; "
-            "the trainer read the others itself, see the log above"
-        )
+    alone = tiered["samples"] - report["samples"]
+    if report["samples"] == 0:
+        raise SystemExit("demo: the trainer read everything itself: see the log for the reason")
+    if alone > 0:
+        print(f"demo: the trainer read {alone} samples itself, counted as cold below")
 
 
 def plain_side(record: dict, training: Training, job: Job) -> Side:
@@ -150,12 +150,17 @@ def plain_side(record: dict, training: Training, job: Job) -> Side:
 
 
 def tiered_side(record: dict, report: dict, job: Job) -> Side:
+    """Cold bytes are what the agent read, and what it did not hand over: the trainer read that."""
+    epoch_cold_read_bytes = [
+        epoch["cold_read_bytes"] + job.dataset_bytes - epoch["demand_bytes"]
+        for epoch in report["epochs"]
+    ]
     return Side(
         wall_s=record["wall_s"],
         stall_s=sum(record["epoch_stall_s"]),
         samples=record["samples"],
         dataset_bytes=job.dataset_bytes,
-        epoch_cold_read_bytes=[epoch["cold_read_bytes"] for epoch in report["epochs"]],
+        epoch_cold_read_bytes=epoch_cold_read_bytes,
         hits=report["tier_hits"],
     )
 

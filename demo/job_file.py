@@ -15,7 +15,9 @@ from image_folder import Sample
 MIB = 1 << 20
 CXL_SHARE = 0.40
 SCRATCH_SHARE = 0.10
-STAGED_BATCHES = 4
+STAGED_BATCHES = 6
+# Batches differ in size; this much more than the average leaves room for the largest.
+BATCH_MARGIN = 1.3
 EMULATED_CXL = "emulate: { latency: 350 ns, bandwidth: 20 GB/s }"
 TEMPLATE = Path(__file__).with_name("job.yaml.in")
 
@@ -59,6 +61,7 @@ def write_job(path: Path, training: Training, samples: list[Sample], *, scratch_
         seed=training.seed,
         epochs=training.epochs,
         batch_size=training.batch_size,
+        staged_batches=STAGED_BATCHES,
         chunk=mib(chunk_bytes),
         main_memory=mib(tier_bytes["main-memory"]),
         cxl_place=EMULATED_CXL if cxl_node is None else f"numa_nodes: [{cxl_node}]",
@@ -79,11 +82,9 @@ def chunk_for(largest_sample_bytes: int) -> int:
 
 
 def staging_bytes(samples: list[Sample], batch_size: int, chunk_bytes: int) -> int:
-    """Room for a few average batches, and in any case for two of the largest that can happen."""
-    sizes = sorted((sample.size_bytes for sample in samples), reverse=True)
-    average = STAGED_BATCHES * batch_size * sum(sizes) / len(sizes)
-    largest = 2 * sum(sizes[:batch_size])
-    return whole_chunks(max(average, largest), chunk_bytes)
+    """Room for a few batches that may be larger than the average one."""
+    average_bytes = batch_size * sum(sample.size_bytes for sample in samples) / len(samples)
+    return whole_chunks(STAGED_BATCHES * BATCH_MARGIN * average_bytes, chunk_bytes)
 
 
 def whole_chunks(size_bytes: float, chunk_bytes: int) -> int:

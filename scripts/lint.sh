@@ -38,7 +38,8 @@ check 'format' cargo fmt --all --check
 check 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
 check 'dependencies of core' core_dependencies
 check 'core without std' core_is_no_std
-check 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
+check 'documentation' env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
+  cargo doc --quiet --workspace --no-deps --document-private-items
 if cargo deny --version >/dev/null 2>&1; then
   check 'licences and sources' cargo deny --log-level error check licenses bans sources
 else

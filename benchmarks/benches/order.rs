@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
-    id::{Epoch, Rank, Step},
+    id::{Epoch, NodeId, Rank, Step},
     order::{Shuffle, Spec, World},
 };
 
@@ -32,7 +32,7 @@ fn permutation(criterion: &mut Criterion) {
         bencher.iter(|| spec().epoch(black_box(Epoch(3))));
     });
     let epoch = spec().epoch(Epoch(0)).expect("computed orders have every epoch");
-    group.bench_function("steps", |bencher| bencher.iter(|| black_box(&epoch).steps()));
+    group.bench_function("steps", |bencher| bencher.iter(|| black_box(&epoch).steps(NodeId(0))));
     group.finish();
 }
 

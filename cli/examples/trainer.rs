@@ -24,7 +24,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
-    handoff::{Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role},
+    handoff::{Client, Explained, Hello, LeasedBatch, NextError, Reply, Role},
     source::FileSource,
 };
 use tierfeed_workload_analyzer::{Index, Job};
@@ -46,9 +46,6 @@ fn main() -> anyhow::Result<()> {
     let socket = PathBuf::from(variable("TIERFEED_SOCK")?);
     let client = match Client::connect(&socket, Hello { rank, role: Role::Trainer }, WAIT) {
         Ok(client) => Some(client),
-        Err(error @ (ConnectError::Refused { .. } | ConnectError::Protocol)) => {
-            return Err(error.into());
-        }
         // An agent that is gone is no reason not to train.
         Err(error) => {
             eprintln!("rank {} goes alone: {error}", rank.0);

@@ -260,7 +260,7 @@ pub(crate) struct Reach {
     /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The run directory [default: the newest in .tierfeed/runs].
+    /// The run directory [default: the newest below .tierfeed].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
 }
@@ -284,8 +284,7 @@ pub(crate) struct Agent {
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The run directory of the agent of this node [default: .tierfeed/agent, else the newest in
-    /// .tierfeed/runs].
+    /// The run directory of the agent of this node [default: the newest below .tierfeed].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     /// The command and its arguments.

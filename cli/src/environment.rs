@@ -48,7 +48,6 @@ pub(crate) fn agent_run_dir(given: Option<PathBuf>) -> Result<RunDir, Failure> {
 pub(crate) fn running_run_dir(given: Option<&Path>) -> Result<RunDir, Failure> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None if Path::new(AGENT).is_dir() => AGENT.into(),
         None => newest_run().map_err(Failure::input)?,
     };
     RunDir::open(&path).map_err(Failure::input)
@@ -90,17 +89,21 @@ pub(crate) fn log_filter() -> Option<String> {
 }
 
 fn newest_run() -> anyhow::Result<PathBuf> {
-    let none = || anyhow!("there is no run in {RUNS}; name its directory with --run-dir");
-    let entries = match fs::read_dir(RUNS) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
-        entries => entries.context(RUNS)?,
-    };
-    let mut runs = Vec::new();
-    for entry in entries {
-        let entry = entry.context(RUNS)?;
-        runs.push((entry.metadata().and_then(|it| it.modified()).ok(), entry.path()));
+    let mut runs = vec![PathBuf::from(AGENT)];
+    match fs::read_dir(RUNS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+        entries => {
+            for entry in entries.context(RUNS)? {
+                runs.push(entry.context(RUNS)?.path());
+            }
+        }
     }
-    runs.into_iter().max().map(|(_, path)| path).ok_or_else(none)
+    let with_time = runs.into_iter().filter_map(|path| {
+        let changed = path.metadata().and_then(|it| it.modified()).ok()?;
+        Some((changed, path))
+    });
+    let newest = with_time.max().map(|(_, path)| path);
+    newest.ok_or_else(|| anyhow!("there is no run in {RUNS}; name its directory with --run-dir"))
 }
 
 /// Seconds since 1970, which sort as they follow; two runs in one second get two processes.

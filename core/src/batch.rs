@@ -56,7 +56,7 @@ impl Batch {
             end = (end + len.0).next_multiple_of(SAMPLE_ALIGN);
         }
         let table_bytes = entries.len() as u64 * TABLE_ROW_BYTES;
-        let len = (end + table_bytes).next_multiple_of(BATCH_ALIGN);
+        let len = (end + table_bytes).max(1).next_multiple_of(BATCH_ALIGN);
         Self { id, entries, table_offset: Bytes(end), len: Bytes(len) }
     }
 

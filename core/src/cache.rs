@@ -2,7 +2,7 @@
 //!
 //! A tier takes memory chunk by chunk up to its limit. When it is full, the oldest samples leave in
 //! FIFO order: one tier down if the policy still wants them, else out. The cache only keeps the
-//! books; [`crate::session`] turns each [`Move`] into copies, and waits where a place changes hands
+//! books; [`crate::session`] turns each [`Change`] into copies, and waits where a place changes hands
 //! while bytes are still on their way.
 //!
 //! Invariants, checked by `mod tests`:
@@ -20,7 +20,7 @@ use crate::{
     id::{ChunkId, SampleId, TierId},
     policy::{Candidate, Level, Outlook, Policy},
     session::Place,
-    space::Space,
+    space::{PIECES_MAX, Space},
     tier::Buffer,
     units::Bytes,
 };
@@ -73,6 +73,9 @@ struct Tier {
     space: Space,
     queue: BTreeMap<u64, SampleId>,
     chunks_max: u32,
+    /// Chunks that the tier ever had. Numbers are not used again: an answer about a chunk that is
+    /// long gone must not be taken for one about its successor.
+    chunks_named: u32,
 }
 
 /// The books of all cache tiers of a node, fastest first.
@@ -93,6 +96,7 @@ impl Cache {
             space: Space::new(),
             queue: BTreeMap::new(),
             chunks_max: buffer.chunks_max,
+            chunks_named: 0,
         });
         Self {
             tiers: tiers.collect(),
@@ -127,6 +131,12 @@ impl Cache {
         self.tiers.iter().map(|tier| tier.level(self.chunk)).collect()
     }
 
+    /// Chunks that a tier has, or is getting.
+    #[must_use]
+    pub fn chunk_count(&self, tier: TierId) -> u32 {
+        self.tiers.get(usize::from(tier.0)).map_or(0, |books| books.space.chunk_count())
+    }
+
     /// Takes the changes since the last call, in the order in which they were made.
     pub fn take_changes(&mut self) -> Vec<Change> {
         core::mem::take(&mut self.changes)
@@ -141,6 +151,9 @@ impl Cache {
         outlook: &dyn Outlook,
     ) -> Option<Place> {
         let candidate = Candidate { sample, len: Space::rounded(len) };
+        if candidate.len.0 > self.chunk.0.saturating_mul(PIECES_MAX as u64) {
+            return None;
+        }
         let tier = policy.admit(candidate, outlook, &self.levels())?;
         self.settle(sample, len, tier, policy, outlook)
     }
@@ -150,7 +163,7 @@ impl Cache {
         self.remove(sample);
     }
 
-    /// Sets how many chunks a tier may hold, and empties the chunks beyond.
+    /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first.
     pub fn resize(
         &mut self,
         tier: TierId,
@@ -168,7 +181,7 @@ impl Cache {
 
     /// Strikes a chunk that could not be had, with every sample that was to lie there.
     ///
-    /// The tier does not ask for more than it has from now on.
+    /// The tier does not ask for more than it has until [`Self::resize`] says that it may.
     pub fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId) {
         let has_chunk = |books: &Tier| books.space.chunks().any(|other| other == chunk);
         if !self.tiers.get(usize::from(tier.0)).is_some_and(has_chunk) {
@@ -211,7 +224,14 @@ impl Cache {
             let chunk = books.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
         }
-        let place = Place { tier, pieces: books.space.take(len)? };
+        let mut pieces = books.space.take(len);
+        while pieces.is_none() && books.space.chunk_count() < books.chunks_max {
+            // Enough is free, but in too many pieces.
+            let chunk = books.add_chunk(self.chunk);
+            self.changes.push(Change::ChunkAdded { tier, chunk });
+            pieces = books.space.take(len);
+        }
+        let place = Place { tier, pieces: pieces? };
         if books.space.free().0 < self.chunk.0 / 2 && books.space.chunk_count() < books.chunks_max {
             // Ahead of need: filling a chunk with pages takes longer than filling it with bytes.
             let chunk = books.add_chunk(self.chunk);
@@ -231,7 +251,7 @@ impl Cache {
         let levels = self.levels();
         let below = usize::from(from.tier.0) + 1;
         let target = (below..levels.len()).find(|tier| levels[*tier].capacity >= candidate.len);
-        let target = target.filter(|_| policy.wants(candidate, outlook));
+        let target = target.filter(|_| policy.wants(candidate, outlook, &levels));
         let place = target.and_then(|tier| {
             let tier = TierId(u8::try_from(tier).expect("tiers are counted in a byte"));
             self.settle(sample, len, tier, policy, outlook)
@@ -256,14 +276,14 @@ impl Cache {
         self.changes.push(Change::ChunkDropped { tier, chunk });
     }
 
-    /// Linear on purpose: chunks are given back seldom.
+    /// The samples with a piece in a chunk, oldest first. Linear: chunks are given back seldom.
     fn residents_of(&self, tier: TierId, chunk: ChunkId) -> Vec<SampleId> {
-        let lies_there = |resident: &Resident| {
-            resident.place.tier == tier
-                && resident.place.pieces.iter().any(|piece| piece.chunk == chunk)
+        let lies_there = |sample: &&SampleId| {
+            let place = self.place(**sample);
+            place.is_some_and(|it| it.pieces.iter().any(|piece| piece.chunk == chunk))
         };
-        let residents = self.residents.iter().filter(|(_, resident)| lies_there(resident));
-        residents.map(|(sample, _)| *sample).collect()
+        let Some(books) = self.tiers.get(usize::from(tier.0)) else { return Vec::new() };
+        books.queue.values().filter(lies_there).copied().collect()
     }
 
     fn remove(&mut self, sample: SampleId) -> Option<Resident> {
@@ -277,17 +297,17 @@ impl Cache {
 
 impl Tier {
     fn add_chunk(&mut self, len: Bytes) -> ChunkId {
-        let chunk = (0..).map(ChunkId).zip(self.space.chunks()).find(|(free, used)| free != used);
-        let chunk = chunk.map_or_else(|| ChunkId(self.space.chunk_count()), |(free, _)| free);
+        let chunk = ChunkId(self.chunks_named);
+        self.chunks_named += 1;
         self.space.add_chunk(chunk, len);
         chunk
     }
 
     fn level(&self, chunk: Bytes) -> Level {
-        let to_come = u64::from(self.chunks_max.saturating_sub(self.space.chunk_count())) * chunk.0;
+        let to_come = u64::from(self.chunks_max.saturating_sub(self.space.chunk_count()));
         Level {
-            capacity: Bytes(u64::from(self.chunks_max) * chunk.0),
-            free: Bytes(self.space.free().0 + to_come),
+            capacity: Bytes(u64::from(self.chunks_max).saturating_mul(chunk.0)),
+            free: Bytes(self.space.free().0.saturating_add(to_come.saturating_mul(chunk.0))),
         }
     }
 }

@@ -28,11 +28,12 @@ pub struct Epoch(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Step(pub u32);
 
-/// A chunk of one tier; numbers are used again after the chunk was given back.
+/// A chunk of one tier. A number names one chunk for the whole session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u32);
 
-/// An operation of the data plane, from the command to its completion.
+/// An operation of the data plane, from its first command to the end. A promotion that fails goes on as a
+/// fetch under the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
 

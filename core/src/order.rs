@@ -170,6 +170,23 @@ impl Spec {
         self.contains(next).then_some(next)
     }
 
+    /// The first batch of the same rank in the epoch after that of `batch`.
+    #[must_use]
+    pub fn next_epoch(&self, batch: BatchId) -> Option<BatchId> {
+        let next = BatchId { epoch: Epoch(batch.epoch.0 + 1), step: Step(0), ..batch };
+        self.contains(next).then_some(next)
+    }
+
+    /// How many batches of a rank lie from `batch` up to `later`, where `None` is the end of the run;
+    /// 0 if `later` comes first.
+    #[must_use]
+    pub fn batches_between(&self, batch: BatchId, later: Option<BatchId>) -> u64 {
+        let steps = u64::from(self.steps_per_epoch());
+        let position = |it: BatchId| u64::from(it.epoch.0) * steps + u64::from(it.step.0);
+        let later = later.map_or(u64::from(self.epochs) * steps, position);
+        later.saturating_sub(position(batch))
+    }
+
     /// The permutation of one epoch, or `None` if only the trainer knows it.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<EpochOrder> {
@@ -205,16 +222,17 @@ impl EpochOrder {
         (first..last).map(move |position| SampleId(self.at(rank, position)))
     }
 
-    /// For each sample, the step at which some rank reads it, or `None` if `drop_last` left it out.
+    /// For each sample, the step at which a rank of `node` reads it, or `None` if none does.
     ///
     /// A sample that padding repeats is listed at its first use.
     #[must_use]
-    pub fn steps(&self) -> Vec<Option<Step>> {
+    pub fn steps(&self, node: NodeId) -> Vec<Option<Step>> {
         let ranks = self.spec.world.ranks();
         let used = u64::from(self.spec.samples_per_rank()) * u64::from(ranks);
         let mut steps = vec![None; self.permutation.len()];
         for (place, sample) in (0_u32..).zip(&self.permutation) {
-            if u64::from(place) < used {
+            let is_here = place % ranks / self.spec.world.ranks_per_node == node.0;
+            if is_here && u64::from(place) < used {
                 steps[*sample as usize] = Some(Step(place / ranks / self.spec.batch_size));
             }
         }

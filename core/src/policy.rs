@@ -28,7 +28,7 @@ pub trait Policy: Debug + Send {
     fn admit(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> Option<TierId>;
 
     /// Whether a sample that its tier gives up is worth a place one tier down.
-    fn wants(&self, sample: Candidate, outlook: &dyn Outlook) -> bool;
+    fn wants(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> bool;
 }
 
 /// A sample about whose future a policy is asked.
@@ -45,7 +45,7 @@ pub trait Outlook {
     /// Steps of this node until the sample is read again, or `None` if it never is.
     fn next_use(&self, sample: SampleId) -> Option<u32>;
 
-    /// Whether the sample is read again at all.
+    /// Whether the sample is read again at all, as far as can be said without a permutation.
     fn is_used_again(&self, sample: SampleId) -> bool;
 }
 
@@ -58,21 +58,12 @@ pub struct Level {
     pub free: Bytes,
 }
 
-/// What a policy is built from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
-    /// All cache tiers of the node together.
-    pub capacity: Bytes,
-    /// What the node reads in a step, on average.
-    pub bytes_per_step: Bytes,
-}
-
-/// Builds the policy that a job names.
+/// Builds the policy that a job names, for a node that reads `bytes_per_step` on average.
 #[must_use]
-pub fn build(kind: Kind, setting: Setting) -> Box<dyn Policy> {
+pub fn build(kind: Kind, bytes_per_step: Bytes) -> Box<dyn Policy> {
     match kind {
         Kind::Gap => Box::new(gap::Gap),
-        Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
+        Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(bytes_per_step)),
         Kind::Fifo => Box::new(fifo::Fifo),
         Kind::None => Box::new(Nothing),
     }
@@ -87,7 +78,7 @@ impl Policy for Nothing {
         None
     }
 
-    fn wants(&self, _: Candidate, _: &dyn Outlook) -> bool {
+    fn wants(&self, _: Candidate, _: &dyn Outlook, _: &[Level]) -> bool {
         false
     }
 }

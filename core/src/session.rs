@@ -17,32 +17,34 @@
 //! 3. A place is never written while it is read, nor read before it was written.
 //! 4. Equal events in equal order give equal commands.
 //! 5. A failure of a tier costs a cold read, never a batch.
+//! 6. At most [`Settings::operations_max`] operations run at a time.
 
+mod answers;
 mod command;
 mod ops;
 mod orders;
 mod progress;
+mod stage;
 mod staging;
 mod work;
 
-use alloc::{boxed::Box, collections::BTreeMap, collections::VecDeque, sync::Arc, vec, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 
 use self::{
-    ops::{Access, Ops, Touch},
+    ops::Ops,
     orders::Orders,
-    staging::{Arena, Staged, Staging, Taker},
-    work::{Kind, Work},
+    staging::{Staged, Staging},
+    work::Work,
 };
 use crate::{
-    batch::Batch,
-    cache::{Cache, Change},
-    id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, NodeId, OpId, Rank, SampleId, Step, TierId},
+    cache::Cache,
+    id::{BatchId, Epoch, HolderId, NodeId, OpId, Rank, SampleId, Step, TierId},
     order::Spec,
-    policy::{self, Policy, Setting},
-    space::{Piece, Space},
+    policy::{self, Policy},
+    space::Space,
     tier::Buffer,
     units::Bytes,
 };
@@ -73,10 +75,31 @@ pub struct Settings {
     pub policy: policy::Kind,
     /// Batches staged ahead per rank, the one that the trainer works with included.
     pub staged_batches: u32,
-    /// Staging memory of each rank.
+    /// Staging memory of each rank. Below twice the largest batch a trainer that asks ahead is
+    /// refused now and then.
     pub arena: Bytes,
     /// What happens when a sample cannot be read.
     pub on_error: OnError,
+}
+
+impl Settings {
+    /// Operations that run at a time: each staged sample may be read and copied once, and a few chunks
+    /// and arenas may be on their way.
+    #[must_use]
+    pub fn operations_max(&self) -> usize {
+        let Spec { batch_size, world, .. } = self.order;
+        let samples = u64::from(batch_size)
+            .saturating_mul(u64::from(self.staged_batches))
+            .saturating_mul(u64::from(world.ranks_per_node));
+        usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
+    }
+
+    /// What the node reads in a step, on average.
+    fn bytes_per_step(&self) -> Bytes {
+        let total: u64 = self.sizes.iter().map(|len| Space::rounded(*len).0).sum();
+        let steps = self.order.steps_per_epoch().max(1);
+        Bytes(total / u64::from(self.order.world.nodes) / u64::from(steps))
+    }
 }
 
 /// The state machine of one node.
@@ -92,8 +115,13 @@ pub struct Session {
     /// The operation that brings a cached sample to its place, while it is in flight.
     writers: BTreeMap<SampleId, OpId>,
     /// What each holder waits for, in the order of its requests, with the refusals among them.
-    answers: BTreeMap<HolderId, VecDeque<(BatchId, Option<Refusal>)>>,
-    commands: VecDeque<Command>,
+    waiting: BTreeMap<HolderId, VecDeque<(BatchId, Option<Refusal>)>>,
+    /// Commands about trainers, which never have to wait.
+    messages: VecDeque<Command>,
+    /// Commands for the data plane, given out as far as it has room for them.
+    errands: VecDeque<Command>,
+    /// Operations that were given out and have not ended.
+    running: usize,
     progress: Progress,
     leases: u64,
 }
@@ -103,25 +131,30 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// If `sizes` has not as many entries as the order has samples: the index is of another dataset.
+    /// If there is no such order ([`Spec::validate`]) or no such node in its world, or if `sizes` has
+    /// not one entry for each sample: whoever made the settings mixed up two jobs.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let order = settings.order;
+        assert_eq!(order.validate(), Ok(()), "the order exists");
+        assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
         assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
         let ranks = order.world.ranks_of(settings.node).map(|rank| {
             let first = BatchId { epoch: Epoch(0), step: Step(0), rank };
             (rank, Staging::new(settings.arena, first))
         });
         let mut session = Self {
-            orders: Orders::new(order),
-            policy: policy::build(settings.policy, setting(&settings)),
+            orders: Orders::new(order, settings.node),
+            policy: policy::build(settings.policy, settings.bytes_per_step()),
             cache: Cache::new(&settings.tiers, settings.chunk),
             ranks: ranks.collect(),
             ops: Ops::default(),
             works: BTreeMap::new(),
             writers: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            commands: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            messages: VecDeque::new(),
+            errands: VecDeque::new(),
+            running: 0,
             progress: Progress::new(order.epochs, settings.tiers.len()),
             leases: 0,
             settings,
@@ -142,42 +175,29 @@ impl Session {
             Event::Attached { holder, rank } => self.handle_attached(holder, rank),
             Event::Requested { holder, batch } => self.handle_requested(holder, batch),
             Event::Delivered { holder, lease, waited } => {
-                let staged =
-                    self.ranks.values_mut().find_map(|staging| staging.leased(holder, lease));
-                if let Some(staged) = staged {
-                    staged.taker = Taker::Held(holder, lease);
-                    let (batch, len) = (staged.batch.id, staged.batch.payload());
-                    let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some());
-                    let samples = samples.count() as u64;
-                    self.progress.delivered(batch, samples, len, waited);
-                }
+                self.handle_delivered(holder, lease, waited);
             }
-            Event::Released { holder, lease } => {
-                for staging in self.ranks.values_mut() {
-                    if let Some(staged) = staging.leased(holder, lease) {
-                        let batch = staged.batch.id;
-                        staging.free(batch);
-                    }
-                }
-            }
+            Event::Released { holder, lease } => self.handle_released(holder, lease),
             Event::Gone { holder } => self.handle_gone(holder),
             Event::Published { rank, epoch, samples } => {
-                self.orders.publish(rank, epoch, samples);
+                self.handle_published(rank, epoch, samples);
             }
-            Event::Resized { tier, chunks_max } => {
-                let (epoch, step) = self.front();
-                self.orders.prepare(epoch);
-                let outlook = self.orders.seen_from(epoch, step);
-                self.cache.resize(tier, chunks_max, &*self.policy, &outlook);
-                self.follow_changes();
-            }
+            Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
         }
         self.stage();
     }
 
     /// The next thing to do, or `None` until something happens.
     pub fn poll_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+        if let Some(message) = self.messages.pop_front() {
+            return Some(message);
+        }
+        let is_operation = self.errands.front()?.op().is_some();
+        if is_operation && self.running >= self.settings.operations_max() {
+            return None;
+        }
+        self.running += usize::from(is_operation);
+        self.errands.pop_front()
     }
 
     /// What was done so far.
@@ -186,287 +206,18 @@ impl Session {
         &self.progress
     }
 
-    /// Operations that were asked for, or will be, and have not ended.
+    /// Operations that were planned and have not ended.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
     }
 
-    fn handle_attached(&mut self, holder: HolderId, rank: Rank) {
-        let Some(staging) = self.ranks.get_mut(&rank) else {
-            self.commands.push_back(Command::Reject { holder, rank });
-            return;
-        };
-        match staging.arena {
-            Arena::Open => {
-                staging.holders.insert(holder);
-                self.commands.push_back(Command::Admit { holder, rank });
-            }
-            Arena::Opening | Arena::Closing => staging.knocking.push(holder),
-            Arena::Closed | Arena::Refused => {
-                staging.knocking.push(holder);
-                self.open_arena(rank);
-            }
-        }
-    }
-
-    fn handle_requested(&mut self, holder: HolderId, batch: BatchId) {
-        let refusal = self.request(holder, batch).err();
-        self.answers.entry(holder).or_default().push_back((batch, refusal));
-        self.answer(holder);
-    }
-
-    fn request(&mut self, holder: HolderId, batch: BatchId) -> Result<(), Refusal> {
-        let spec = *self.orders.spec();
-        let staging = self.ranks.get_mut(&batch.rank);
-        let staging = staging.filter(|it| it.holders.contains(&holder) && spec.contains(batch));
-        let staging = staging.ok_or(Refusal::NotInOrder)?;
-        if let Some(staged) = staging.staged.get_mut(&batch) {
-            if !matches!(staged.taker, Taker::Nobody | Taker::Dropped) {
-                return Err(Refusal::AlreadyTaken);
-            }
-            staged.taker = Taker::Requested(holder);
-            return Ok(());
-        }
-        self.orders.prepare(batch.epoch);
-        if self.orders.batch(batch).is_none() {
-            return Err(Refusal::NotPublished);
-        }
-        if staging.is_wanted(batch) {
-            return Err(Refusal::AlreadyTaken);
-        }
-        staging.wanted.push_back((batch, holder));
-        Ok(())
-    }
-
-    fn handle_gone(&mut self, holder: HolderId) {
-        self.answers.remove(&holder);
-        for (rank, staging) in &mut self.ranks {
-            if !staging.holders.contains(&holder) {
-                staging.knocking.retain(|other| *other != holder);
-                continue;
-            }
-            staging.leave(holder);
-            if staging.holders.is_empty() && staging.arena == Arena::Open {
-                let last = self.progress.handed.get(rank).and_then(|runs| runs.last());
-                staging.cursor = match last {
-                    Some(run) => {
-                        let step = Step(run.first.0 + run.count - 1);
-                        self.orders.spec().after(BatchId { epoch: run.epoch, step, rank: *rank })
-                    }
-                    None => Some(BatchId { epoch: Epoch(0), step: Step(0), rank: *rank }),
-                };
-                staging.arena = Arena::Closing;
-                staging.abandon();
-            }
-        }
-        self.close_arenas();
-    }
-
-    /// Gives batches places until every rank has what it may have.
-    fn stage(&mut self) {
-        let mut full: Vec<Rank> = Vec::new();
-        loop {
-            let staged_max = self.settings.staged_batches;
-            let ready = self.ranks.iter().filter(|(rank, _)| !full.contains(rank));
-            let Some(batch) = ready.filter_map(|(_, it)| it.next(staged_max)).min() else { break };
-            if !self.stage_batch(batch) {
-                full.push(batch.rank);
-            }
-        }
-    }
-
-    /// Gives one batch its place and plans everything that it needs. Returns `false` if the rank must
-    /// wait for room, or for its trainer to publish the order.
-    fn stage_batch(&mut self, id: BatchId) -> bool {
-        self.orders.prepare(id.epoch);
-        let Some(samples) = self.orders.batch(id) else { return false };
-        let sizes = &self.settings.sizes;
-        let with_len = samples.iter().map(|sample| (*sample, sizes[sample.0 as usize]));
-        let batch = Batch::lay_out(id, with_len);
-        let after = self.orders.spec().after(id);
-        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        if batch.len > staging.len() {
-            let reason = Refusal::TooLarge { needed: batch.len, arena: staging.len() };
-            staging.advance(id, after);
-            if let Some(holder) = staging.take_wanted(id) {
-                self.refuse(holder, id, reason);
-            }
-            return true;
-        }
-        let Some(piece) = staging.make_room(id, batch.len) else {
-            if staging.is_held_entirely()
-                && let Some(holder) = staging.take_wanted(id)
-            {
-                staging.advance(id, after);
-                self.refuse(holder, id, Refusal::NoRoom);
-                return true;
-            }
-            return false;
-        };
-        staging.advance(id, after);
-        let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
-        let entries = batch.entries.clone();
-        let staged = Staged { batch, piece, pending: 0, unreadable: None, taker };
-        staging.staged.insert(id, staged);
-        for (index, entry) in entries.iter().enumerate() {
-            let len = entry.len.expect("nothing was skipped yet");
-            let offset = Bytes(piece.offset.0 + entry.offset.0);
-            self.stage_sample(id, index, entry.sample, Slot { rank: id.rank, offset, len });
-        }
-        self.settle(id);
-        true
-    }
-
-    fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
-        let op = self.ops.name();
-        if let Some(place) = self.cache.place(sample).cloned() {
-            let command = Command::Promote { op, sample, from: place.clone(), to: slot };
-            let kind = Kind::Arrive { batch, entry, sample, tier: Some(place.tier), slot };
-            let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };
-            let source = self.writers.get(&sample).copied();
-            self.plan(op, kind, command, &[touch], source);
-            return;
-        }
-        let command = Command::Fetch { op, sample, to: slot };
-        let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
-        self.plan(op, kind, command, &[], None);
-        let outlook = self.orders.seen_from(batch.epoch, batch.step);
-        let place = self.cache.admit(sample, slot.len, &*self.policy, &outlook);
+    fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
+        let (epoch, step) = self.front();
+        self.orders.prepare(epoch);
+        let outlook = self.orders.seen_from(epoch, step);
+        self.cache.resize(tier, chunks_max, &*self.policy, &outlook);
         self.follow_changes();
-        if let Some(place) = place {
-            self.retain(batch, sample, slot, place, op);
-        }
-    }
-
-    /// Plans the copy of a sample that is being staged to its place in a tier.
-    fn retain(&mut self, batch: BatchId, sample: SampleId, slot: Slot, to: Place, arrival: OpId) {
-        let op = self.ops.name();
-        let from = Origin::Staging(slot);
-        let command = Command::Demote { op, sample, from, len: slot.len, to: to.clone() };
-        let touch = Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write };
-        self.writers.insert(sample, op);
-        let kind = Kind::Retain { batch, sample, place: to };
-        self.plan(op, kind, command, &[touch], Some(arrival));
-    }
-
-    /// Plans the copies that the books of the cache ask for.
-    fn follow_changes(&mut self) {
-        for change in self.cache.take_changes() {
-            match change {
-                Change::ChunkAdded { tier, chunk } => {
-                    let op = self.ops.name();
-                    let touch = self.whole_chunk(tier, chunk);
-                    let command = Command::AddChunk { op, tier, chunk };
-                    self.plan(op, Kind::AddChunk { tier, chunk }, command, &[touch], None);
-                }
-                Change::ChunkDropped { tier, chunk } => {
-                    let op = self.ops.name();
-                    let touch = self.whole_chunk(tier, chunk);
-                    let command = Command::DropChunk { tier, chunk };
-                    self.plan(op, Kind::DropChunk, command, &[touch], None);
-                }
-                Change::Demoted { sample, len, from, to } => {
-                    let op = self.ops.name();
-                    let touches = [
-                        Touch {
-                            tier: from.tier,
-                            pieces: from.pieces.clone(),
-                            access: Access::Read,
-                        },
-                        Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write },
-                    ];
-                    let origin = Origin::Tier(from);
-                    let command = Command::Demote { op, sample, from: origin, len, to: to.clone() };
-                    let source = self.writers.insert(sample, op);
-                    self.plan(op, Kind::Move { sample, place: to }, command, &touches, source);
-                }
-                Change::Evicted { sample } => {
-                    self.writers.remove(&sample);
-                }
-            }
-        }
-    }
-
-    fn whole_chunk(&self, tier: TierId, chunk: ChunkId) -> Touch {
-        let piece = Piece { chunk, offset: Bytes(0), len: self.settings.chunk };
-        Touch { tier, pieces: vec![piece], access: Access::Write }
-    }
-
-    /// Looks whether a batch is complete, and if so goes on with whoever waits for it.
-    fn settle(&mut self, batch: BatchId) {
-        let Some(staging) = self.ranks.get_mut(&batch.rank) else { return };
-        let Some(staged) = staging.staged.get(&batch).filter(|it| it.pending == 0) else { return };
-        match staged.taker {
-            Taker::Requested(holder) => self.answer(holder),
-            Taker::Dropped => staging.sweep(),
-            Taker::Nobody | Taker::Leased(..) | Taker::Held(..) => {}
-        }
-    }
-
-    /// Gives a holder the answers that are ready, in the order of its requests.
-    fn answer(&mut self, holder: HolderId) {
-        while let Some(&(batch, refusal)) = self.answers.get(&holder).and_then(|it| it.front()) {
-            let command = match refusal {
-                Some(reason) => Command::Refuse { holder, batch, reason },
-                None => match self.hand_over(holder, batch) {
-                    Some(command) => command,
-                    None => return,
-                },
-            };
-            self.commands.push_back(command);
-            self.answers.get_mut(&holder).and_then(VecDeque::pop_front);
-        }
-    }
-
-    /// The lease of a batch if it is complete, or the refusal if a sample of it is missing.
-    fn hand_over(&mut self, holder: HolderId, batch: BatchId) -> Option<Command> {
-        let staging = self.ranks.get_mut(&batch.rank)?;
-        let staged = staging.staged.get_mut(&batch).filter(|it| it.pending == 0)?;
-        if let Some((sample, fault)) = staged.unreadable {
-            staging.free(batch);
-            let reason = Refusal::Unreadable(sample, fault);
-            return Some(Command::Refuse { holder, batch, reason });
-        }
-        self.leases += 1;
-        let lease = LeaseId(self.leases);
-        staged.taker = Taker::Leased(holder, lease);
-        let (offset, batch) = (staged.piece.offset, staged.batch.clone());
-        Some(Command::Lease { holder, lease, offset, batch })
-    }
-
-    /// Notes that a request which has no batch yet will get none.
-    fn refuse(&mut self, holder: HolderId, batch: BatchId, reason: Refusal) {
-        let answers = self.answers.entry(holder).or_default();
-        let answer =
-            answers.iter_mut().find(|(other, refusal)| *other == batch && refusal.is_none());
-        if let Some((_, refusal)) = answer {
-            *refusal = Some(reason);
-        }
-        self.answer(holder);
-    }
-
-    fn open_arena(&mut self, rank: Rank) {
-        let op = self.ops.name();
-        let Some(staging) = self.ranks.get_mut(&rank) else { return };
-        staging.arena = Arena::Opening;
-        let command = Command::OpenArena { op, rank, len: staging.len() };
-        self.plan(op, Kind::OpenArena(rank), command, &[], None);
-    }
-
-    /// Closes the arenas whose trainers left, once nothing is on its way into them.
-    fn close_arenas(&mut self) {
-        let mut reopen = Vec::new();
-        for (rank, staging) in &mut self.ranks {
-            if staging.arena == Arena::Closing && staging.staged.is_empty() {
-                staging.closed();
-                self.commands.push_back(Command::CloseArena { rank: *rank });
-                if !staging.knocking.is_empty() {
-                    reopen.push(*rank);
-                }
-            }
-        }
-        reopen.into_iter().for_each(|rank| self.open_arena(rank));
     }
 
     /// The earliest point that some rank has not been staged beyond.
@@ -474,18 +225,6 @@ impl Session {
         let cursors = self.ranks.values().filter_map(|staging| staging.cursor);
         let last = Epoch(self.orders.spec().epochs - 1);
         cursors.min().map_or((last, Step(0)), |batch| (batch.epoch, batch.step))
-    }
-}
-
-/// What a policy needs to know of the settings.
-fn setting(settings: &Settings) -> Setting {
-    let chunks: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();
-    let total: u64 = settings.sizes.iter().map(|len| Space::rounded(*len).0).sum();
-    let order = &settings.order;
-    let per_node = total / u64::from(order.world.nodes);
-    Setting {
-        capacity: Bytes(chunks * settings.chunk.0),
-        bytes_per_step: Bytes(per_node / u64::from(order.steps_per_epoch())),
     }
 }
 

@@ -123,7 +123,7 @@ impl Clock {
     }
 }
 
-/// FNV-1a with 64 bits: the same on every machine, which `core`'s own hashers do not promise.
+/// FNV-1a with 64 bits over little-endian words, so that machines of any width and byte order agree.
 #[derive(Debug)]
 struct Fnv1a(u64);
 
@@ -136,6 +136,26 @@ impl Default for Fnv1a {
 impl Hasher for Fnv1a {
     fn finish(&self) -> u64 {
         self.0
+    }
+
+    fn write_u16(&mut self, value: u16) {
+        self.write(&value.to_le_bytes());
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write(&value.to_le_bytes());
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.write(&value.to_le_bytes());
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.write_u64(value.cast_unsigned() as u64);
     }
 
     fn write(&mut self, bytes: &[u8]) {

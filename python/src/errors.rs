@@ -62,6 +62,15 @@ pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
     Reconfigure::new_err(with_causes(&error))
 }
 
+/// Nothing says where the index of a job's dataset is.
+pub(crate) fn no_index(job: &Path) -> PyErr {
+    let job = job.display();
+    Reconfigure::new_err(format!(
+        "{job}: no index to read the dataset by; build one with `tierfeed index` and name it by \
+         TIERFEED_INDEX or dataset.index"
+    ))
+}
+
 /// The index is not the one that the agent used.
 pub(crate) fn other_index(path: &Path) -> PyErr {
     let path = path.display();

@@ -99,16 +99,17 @@ impl Local {
 
 #[pymethods]
 impl Local {
-    /// Opens what a job file and an index file describe. Without an index the dataset is listed now.
+    /// Opens what a job file and an index file describe. Without an index, the one that the job names.
+    ///
+    /// Never lists the dataset itself: that takes threads, and this is the trainer's process.
     #[staticmethod]
     fn of_job(py: Python<'_>, job: PathBuf, index: Option<PathBuf>) -> PyResult<(Order, Self)> {
         py.detach(move || {
-            let job = Job::load(&job).map_err(errors::reconfigure)?;
-            let index = match index {
-                Some(path) => Index::open(&path),
-                None => Index::build(&job.dataset, &mut |_| ()),
-            };
-            let index = index.map_err(errors::reconfigure)?;
+            let path = job;
+            let job = Job::load(&path).map_err(errors::reconfigure)?;
+            let index = index.or_else(|| job.dataset.index.clone());
+            let index = index.ok_or_else(|| errors::no_index(&path))?;
+            let index = Index::open(&index).map_err(errors::reconfigure)?;
             index.check(&job.dataset).map_err(errors::reconfigure)?;
             let spec = job.order(index.len()).map_err(errors::reconfigure)?;
             Ok((Order::new(spec), Self::new(index, job.on_error, job.dataset.speed)))

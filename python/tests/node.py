@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import World
 
@@ -42,8 +44,16 @@ def binary() -> str | None:
 def command(*arguments: object) -> list[str]:
     """A command line of the binary."""
     path = binary()
-    assert path is not None, "tests that need the binary are skipped without it"
+    if path is None:
+        pytest.skip("no tierfeed binary: build it, or set TIERFEED_BIN")
     return [path, *map(str, arguments)]
+
+
+def run_command(*arguments: object) -> None:
+    """Runs the binary; it must succeed."""
+    line = command(*arguments)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
 
 
 @dataclasses.dataclass(frozen=True)

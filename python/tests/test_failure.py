@@ -41,7 +41,7 @@ def wait_for_batches(running: Node, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
-@pytest.mark.parametrize("mode", ["feed", "loader"])
+@pytest.mark.parametrize("mode", ["feed", "loader", "decoder"])
 def test_a_killed_agent_costs_no_batch(tmp_path, mode: str, seed: int) -> None:
     world = make_world(tmp_path, samples=120)
     delay_s = random.Random(seed).random() * 80 * PACE_S

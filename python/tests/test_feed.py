@@ -23,10 +23,10 @@ class PlayedAgent:
     """Makes links that answer from the cold store, each until it dies."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
-        self.order, self.local = Local.of_job(str(world.job), None)
+        self.order, self.local = Local.of_job(str(world.job), str(world.index))
         self.random = random.Random(seed)
         self.lives_for: list[int] = []
-        """Answers that each further link gives before it dies; the last link lives for ever."""
+        """Requests that each further link answers before it dies; the last link lives for ever."""
         self.refuses: dict[tuple[int, int], str] = {}
         self.window = 8
         self.served: list[tuple[int, int]] = []
@@ -50,7 +50,8 @@ class PlayedLink:
         self.fingerprint = 1
         self.batches_ahead = 4
         self.leases = 0
-        self.asked: list[tuple[int, int]] = []
+        self.ring: list[tuple[int, int]] = []
+        """Answered, and not taken yet: stays when the agent dies."""
         self.left = lives_for
         self.published: dict[int, list[int]] = {}
         self.is_forgotten = False
@@ -58,19 +59,19 @@ class PlayedLink:
     def request(self, epoch: int, step: int) -> bool:
         if self.left == 0:
             raise tierfeed.Gone("died")
-        assert (epoch, step) not in self.asked, "asked for twice"
-        if len(self.asked) >= self.agent.window:
+        assert (epoch, step) not in self.ring, "asked for twice"
+        if len(self.ring) >= self.agent.window:
             return False
-        self.asked.append((epoch, step))
+        self.left -= 1
+        self.ring.append((epoch, step))
         return True
 
     def next(self, timeout_s: float):
-        if not self.asked:
+        if not self.ring:
+            if self.left == 0:
+                raise tierfeed.Gone("died")
             return None
-        if self.left == 0:
-            raise tierfeed.Gone("died")
-        self.left -= 1
-        place = self.asked.pop(self.agent.random.randrange(len(self.asked)))
+        place = self.ring.pop(self.agent.random.randrange(len(self.ring)))
         epoch, step = place
         reason = self.agent.refuses.get(place)
         if reason is not None:
@@ -96,7 +97,7 @@ def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
 def play(world: World, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> PlayedAgent:
     agent = PlayedAgent(world, seed)
     monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=agent.connect))
-    of_job = lambda _: Local.of_job(str(world.job), None)  # noqa: E731
+    of_job = lambda _: Local.of_job(str(world.job), str(world.index))  # noqa: E731
     local = types.SimpleNamespace(of_briefing=of_job, of_job=Local.of_job)
     monkeypatch.setattr(feed_module, "Local", local)
     return agent
@@ -146,17 +147,19 @@ def test_requests_run_ahead_but_not_over_the_end_of_the_epoch(agent: PlayedAgent
     (link,) = agent.links
     batches = feed.epoch(0, start_step=9)
     next(batches)
-    asked = set(link.asked) | set(feed.stream()._ready)
+    asked = set(link.ring) | set(feed.stream()._ready)
     assert asked == {(0, 10), (0, 11), (0, 12)}
     next(batches), next(batches)
-    assert set(link.asked) | set(feed.stream()._ready) == {(0, 12)}
+    assert set(link.ring) | set(feed.stream()._ready) == {(0, 12)}
 
 
-def test_what_was_handed_over_before_the_end_is_delivered(agent: PlayedAgent) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_handed_over_before_the_end_is_delivered(agent: PlayedAgent, seed: int) -> None:
+    agent.random.seed(seed)
     agent.lives_for = [4]
     feed = connect()
     batches = feed.epoch(0)
-    # The agent answers the first four requests in any order and dies.
+    # The agent answers four requests and dies before the first answer is taken.
     given = [next(batches) for _ in range(6)]
     assert places(given) == ALL[:6]
     assert len(agent.served) == 4
@@ -250,6 +253,7 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
     assert places([next(batches), next(batches)]) == ALL[1:3]
     link.leases, link.next = 0, serve
     assert places(batches) == ALL[3:13]
+    assert not feed.stream()._ready, "what came too late went back"
     assert feed.mode == "agent"
     assert set(ALL[3:13]) <= set(agent.served)
 
@@ -261,7 +265,7 @@ def test_an_agent_of_another_job_is_not_followed(
     feed = connect()
     list(feed.epoch(0))
     other = make_world(tmp_path / "other", samples=9)
-    agent.order, _ = Local.of_job(str(other.job), None)
+    agent.order, _ = Local.of_job(str(other.job), str(other.index))
     assert places(feed.epoch(1)) == ALL[13:26]
     assert feed.mode == "direct"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -38,7 +39,7 @@ def mapping_of(place: int) -> str:
     return ""
 
 
-@pytest.mark.parametrize("mode", ["feed", "loader", "dataset"])
+@pytest.mark.parametrize("mode", ["feed", "loader", "decoder", "dataset"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_run_feeds_every_batch_in_order_with_its_bytes(tmp_path, mode: str, ranks: int) -> None:
     world = make_world(tmp_path, ranks=ranks)
@@ -46,6 +47,10 @@ def test_a_run_feeds_every_batch_in_order_with_its_bytes(tmp_path, mode: str, ra
         log.assert_complete(world, rank)
         assert log.end["mode"] == "agent"
         assert {row.get("origin", "agent") for row in log.batches} == {"agent"}
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    per_epoch = -(-len(world.files) // ranks) * ranks
+    assert report["samples"] == per_epoch * world.epochs
+    assert report["faults"] == []
 
 
 def test_a_tensor_is_the_staging_memory_itself(world: World, running: Node) -> None:

@@ -42,6 +42,17 @@ def by_loader(feed: tierfeed.Feed) -> Iterator[dict[str, Any]]:
             yield {"epoch": epoch, "step": step, "crcs": crcs, "leases": leases(feed)}
 
 
+def by_decoder(feed: tierfeed.Feed) -> Iterator[dict[str, Any]]:
+    """Batches of `TierLoader`, decoded on two threads."""
+    from tierfeed.torch import TierLoader
+
+    with TierLoader(feed, decode=crc, decode_threads=2, collate=list) as loader:
+        for epoch in range(feed.epochs):
+            loader.set_epoch(epoch)
+            for step, samples in enumerate(loader):
+                yield {"epoch": epoch, "step": step, "crcs": [value for value, _ in samples]}
+
+
 def by_dataset(feed: tierfeed.Feed) -> Iterator[dict[str, Any]]:
     """Batches of a `DataLoader` with two workers over `TierDataset`."""
     feed.close()
@@ -76,10 +87,13 @@ def leases(feed: tierfeed.Feed) -> int:
     return 0 if stream is None else stream.link.leases
 
 
+MODES = {"feed": by_feed, "loader": by_loader, "decoder": by_decoder, "dataset": by_dataset}
+
+
 def main(log: str, mode: str, pace_s: float) -> None:
     """One rank."""
     feed = tierfeed.connect()
-    batches = {"feed": by_feed, "loader": by_loader, "dataset": by_dataset}[mode](feed)
+    batches = MODES[mode](feed)
     with open(f"{log}.{feed.rank}", "w") as lines:
         for row in batches:
             lines.write(json.dumps(row) + "\n")

@@ -35,11 +35,16 @@ pub enum RunDirError {
         /// As the system says.
         source: io::Error,
     },
-    /// Another agent works there.
-    #[error("{}: another agent works in this run directory; choose another --run-dir", .path.display())]
+    /// Another of its sort works there.
+    #[error(
+        "{}: another {} works in this run directory; choose another --run-dir",
+        .path.display(), .occupant.name()
+    )]
     Busy {
         /// The run directory.
         path: PathBuf,
+        /// Who has it.
+        occupant: Occupant,
     },
     /// Others could have put sockets there.
     #[error(
@@ -61,6 +66,24 @@ pub enum RunDirError {
 pub struct RunDir {
     path: PathBuf,
     sockets: PathBuf,
+}
+
+/// Who works in a run directory; one of each may, at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupant {
+    /// The agent of this host.
+    Agent,
+    /// The manager of the job.
+    Manager,
+}
+
+impl Occupant {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Manager => "manager",
+        }
+    }
 }
 
 /// The right to work in a run directory; given back when dropped.
@@ -103,19 +126,19 @@ impl RunDir {
         Ok(Self { path, sockets })
     }
 
-    /// Claims the folder for one agent.
+    /// Claims the folder.
     ///
     /// # Errors
     ///
     /// [`RunDirError::Busy`] if another process has it.
-    pub fn occupy(&self) -> Result<Occupied, RunDirError> {
-        let path = self.path.join("lock");
+    pub fn occupy(&self, occupant: Occupant) -> Result<Occupied, RunDirError> {
+        let path = self.path.join(occupant.name()).with_extension("lock");
         let failed = |source| RunDirError::Io { path: path.clone(), source };
         let file = File::create(&path).map_err(failed)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Ok(Occupied { _lock: lock }),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-                Err(RunDirError::Busy { path: self.path.clone() })
+                Err(RunDirError::Busy { path: self.path.clone(), occupant })
             }
             Err((_, errno)) => Err(failed(errno.into())),
         }
@@ -259,10 +282,12 @@ mod tests {
     fn one_agent_works_in_a_run_directory() {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDir::create(&folder.path().join("run")).unwrap();
-        let occupied = run.occupy().unwrap();
-        assert!(matches!(run.occupy(), Err(RunDirError::Busy { .. })));
+        let occupied = run.occupy(Occupant::Agent).unwrap();
+        let error = run.occupy(Occupant::Agent).unwrap_err();
+        assert!(error.to_string().contains("another agent works in this run directory"));
+        run.occupy(Occupant::Manager).unwrap();
         drop(occupied);
-        run.occupy().unwrap();
+        run.occupy(Occupant::Agent).unwrap();
     }
 
     #[test]

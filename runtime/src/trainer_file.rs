@@ -50,6 +50,21 @@ impl TrainerFile {
     pub fn write(&self, path: &Path) -> Result<(), TrainerFileError> {
         let failed = |source| TrainerFileError { path: path.to_owned(), source };
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        fs::write(path, text).map_err(failed)
+        let beside = path.with_extension("json.part");
+        fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(failed)
+    }
+
+    /// Removes the file of an agent that is gone.
+    ///
+    /// # Errors
+    ///
+    /// If it is there and cannot be removed.
+    pub fn remove(path: &Path) -> Result<(), TrainerFileError> {
+        match fs::remove_file(path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(TrainerFileError { path: path.to_owned(), source })
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::Context;
 use tierfeed_runtime::{
     manager::{Door, Manager},
-    run_dir::RunDir,
+    run_dir::{Occupant, RunDir},
     shutdown,
     token::Token,
 };
@@ -15,13 +15,16 @@ use crate::{arguments, environment, failure::Failure, jobs};
 pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     let run_dir = environment::new_run_dir(arguments.run_dir, &job.name)?;
-    let _occupied = run_dir.occupy().map_err(Failure::input)?;
+    let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
     let settings = indexed.manager()?;
     super::runtime()?.block_on(async {
         let door = Door::tcp(&arguments.listen, token).await.map_err(Failure::input)?;
         let address = door.tcp_address().map_err(Failure::work)?;
+        if address.is_some_and(|address| !address.ip().is_loopback()) {
+            tracing::warn!("the token travels in the clear; use a network that you trust");
+        }
         let address = address.map(|it| it.to_string()).unwrap_or_default();
         fs::write(run_dir.manager_address(), format!("{address}\n"))
             .with_context(|| run_dir.manager_address().display().to_string())

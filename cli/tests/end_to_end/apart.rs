@@ -35,7 +35,7 @@ impl Cluster {
     }
 
     fn trainers(&self, step_us: u64) -> Vec<Running> {
-        eventually("the agent listens", || self.fixture.run_dir().join("agent.sock").exists());
+        eventually("the agent listens", || self.fixture.run_dir().join("trainer.json").exists());
         let start = |rank: u32| {
             let mut exec = self.fixture.tierfeed(&["exec", "--run-dir", "run", "--"]);
             exec.arg(trainer()).arg(self.fixture.path("log")).arg(step_us.to_string());
@@ -55,6 +55,7 @@ impl Cluster {
 fn end_well(trainers: Vec<Running>) {
     for mut trainer in trainers {
         trainer.ends_with(0);
+        eprint!("{}", trainer.errors());
     }
 }
 
@@ -89,7 +90,7 @@ fn a_killed_agent_costs_no_sample() {
         end_well(trainers);
         let log = cluster.fixture.log();
         let from_agent = assert_complete(&log);
-        assert!(from_agent >= lines, "{from_agent} from the agent, {lines} before it was killed");
+        assert!(from_agent >= lines, "{from_agent} of {lines} from the agent: {}", agent.errors());
         assert_eq!(cluster.fixture.scratch_files(), 0);
     }
 }

@@ -237,10 +237,16 @@ impl Running {
     /// Waits for its end, which must have this code.
     pub(crate) fn ends_with(&mut self, code: i32) {
         eventually("the process ends", || self.has_ended());
+        let code_found = self.child.wait().unwrap().code();
+        assert_eq!(code_found, Some(code), "{}", self.errors());
+    }
+
+    /// What it said on standard error so far.
+    pub(crate) fn errors(&mut self) -> String {
         let mut errors = String::new();
         self.errors.rewind().unwrap();
         self.errors.read_to_string(&mut errors).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{errors}");
+        errors
     }
 }
 

@@ -65,7 +65,7 @@ fn start(fixture: &Fixture) -> (Running, PathBuf) {
     let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
     let run = Running::start(run.args(["sleep", "600"]));
     let socket = fixture.run_dir().join("agent.sock");
-    eventually("the agent listens", || socket.exists());
+    eventually("the agent listens", || fixture.run_dir().join("trainer.json").exists());
     (run, socket)
 }
 

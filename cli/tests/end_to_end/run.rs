@@ -24,8 +24,8 @@ fn every_rank_gets_its_samples_in_order_with_the_bytes_of_the_files() {
 #[test]
 fn the_simulator_predicts_the_cold_bytes_of_the_run() {
     let fixture = Fixture::new();
-    // What goes by age depends on how ranks take turns, which no simulator of times knows exactly.
-    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.25), ("deepmemory", 0.25)]
+    // One sample is one percent here, and which of two goes first by age may depend on a rank's turn.
+    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.05), ("deepmemory", 0.05)]
     {
         fixture.write_job(&format!("policy: {policy}\n"));
         let job = fixture.job();
@@ -114,5 +114,16 @@ fn a_run_that_is_stopped_stops_its_trainers_and_still_reports() {
     run.ends_with(1);
     let steps = fixture.report()["steps"].as_u64().unwrap();
     assert!((4..42).contains(&steps), "{steps}");
+    assert_eq!(fixture.scratch_files(), 0);
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_trainers_that_end_their_training() {
+    let fixture = Fixture::new();
+    let mut run = Running::start(&mut fixture.run(2_000));
+    eventually("some batches are there", || fixture.lines() >= 10);
+    run.kill();
+    eventually("the training ends", || fixture.lines() == 42);
+    assert!(assert_complete(&fixture.log()) >= 10);
     assert_eq!(fixture.scratch_files(), 0);
 }

@@ -5,11 +5,7 @@ use alloc::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    policy::{self, Setting},
-    space::Piece,
-    tier::Kind,
-};
+use crate::{policy, space::Piece, tier::Kind};
 
 const CHUNK: Bytes = Bytes(16 * 64);
 
@@ -33,7 +29,7 @@ fn buffers(chunks: &[u32]) -> Vec<Buffer> {
 }
 
 fn build(kind: policy::Kind) -> alloc::boxed::Box<dyn Policy> {
-    policy::build(kind, Setting { capacity: Bytes(40), bytes_per_step: Bytes(1) })
+    policy::build(kind, Bytes(64))
 }
 
 fn check(cache: &Cache, limits: &[u32]) {

@@ -102,7 +102,7 @@ proptest! {
         let spec = Spec { seed, drop_last, batch_size, ..spec(samples, ranks) };
         prop_assume!(spec.validate().is_ok());
         let epoch = spec.epoch(Epoch(0)).unwrap();
-        let steps = epoch.steps();
+        let steps = epoch.steps(NodeId(0));
         let mut seen = BTreeSet::new();
         let mut read = 0_u32;
         for rank in 0..ranks {

@@ -8,20 +8,25 @@
 
 use crate::{
     id::TierId,
-    policy::{Candidate, Level, Outlook, Policy, Setting, fastest},
+    policy::{Candidate, Level, Outlook, Policy, fastest},
+    units::Bytes,
 };
 
 /// Wants what is needed before the buffers have turned over once.
 #[derive(Debug)]
 pub(super) struct DeepMemory {
-    /// The `i` of the paper.
-    iterations: u32,
+    bytes_per_step: Bytes,
 }
 
 impl DeepMemory {
-    pub(super) fn new(setting: Setting) -> Self {
-        let steps = setting.capacity.0 / setting.bytes_per_step.0.max(1);
-        Self { iterations: u32::try_from(steps).unwrap_or(u32::MAX) }
+    pub(super) fn new(bytes_per_step: Bytes) -> Self {
+        Self { bytes_per_step }
+    }
+
+    /// The `i` of the paper.
+    fn iterations(&self, tiers: &[Level]) -> u32 {
+        let capacity = tiers.iter().fold(0_u64, |sum, level| sum.saturating_add(level.capacity.0));
+        u32::try_from(capacity / self.bytes_per_step.0.max(1)).unwrap_or(u32::MAX)
     }
 }
 
@@ -30,7 +35,7 @@ impl Policy for DeepMemory {
         fastest(sample, tiers)
     }
 
-    fn wants(&self, sample: Candidate, outlook: &dyn Outlook) -> bool {
-        outlook.next_use(sample.sample).is_some_and(|steps| steps <= self.iterations)
+    fn wants(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> bool {
+        outlook.next_use(sample.sample).is_some_and(|steps| steps <= self.iterations(tiers))
     }
 }

@@ -16,7 +16,7 @@ impl Policy for Fifo {
         fastest(sample, tiers)
     }
 
-    fn wants(&self, _: Candidate, _: &dyn Outlook) -> bool {
+    fn wants(&self, _: Candidate, _: &dyn Outlook, _: &[Level]) -> bool {
         true
     }
 }

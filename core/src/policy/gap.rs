@@ -5,6 +5,9 @@
 //! does not depend on the position in the epoch, the cold reads are spread evenly over it. Belady's
 //! rule reads as little, but all of it at the end of each epoch.
 //!
+//! Deliberately absent: the rule for several nodes, where next uses are not equally near. There this
+//! pins too, which is right but keeps less than could be kept.
+//!
 //! Source: `max sum n_k` subject to `sum k n_k <= c` has `K = 1` for one node; every sample that a
 //! later epoch finds in a tier lay there over the epoch's start, and at most the capacity does.
 
@@ -23,7 +26,7 @@ impl Policy for Gap {
         outlook.is_used_again(sample.sample).then_some(tier)
     }
 
-    fn wants(&self, sample: Candidate, outlook: &dyn Outlook) -> bool {
+    fn wants(&self, sample: Candidate, outlook: &dyn Outlook, _: &[Level]) -> bool {
         outlook.is_used_again(sample.sample)
     }
 }

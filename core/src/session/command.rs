@@ -40,8 +40,8 @@ pub enum Origin {
 
 /// What the data plane shall do. Every command with an `op` is answered by [`Event::Completed`].
 ///
-/// Commands may run in any order and at the same time: the session has already waited for whatever
-/// a command depends on.
+/// Commands with an `op` may run in any order and at the same time: the session has already waited for
+/// whatever a command depends on. Those without one take effect when they are given out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Map and pre-fault the staging memory of a rank.
@@ -143,6 +143,26 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The operation that the command starts, if it starts one.
+    #[must_use]
+    pub fn op(&self) -> Option<OpId> {
+        match self {
+            Self::OpenArena { op, .. }
+            | Self::AddChunk { op, .. }
+            | Self::Fetch { op, .. }
+            | Self::Promote { op, .. }
+            | Self::Demote { op, .. } => Some(*op),
+            Self::CloseArena { .. }
+            | Self::DropChunk { .. }
+            | Self::Admit { .. }
+            | Self::Reject { .. }
+            | Self::Lease { .. }
+            | Self::Refuse { .. } => None,
+        }
+    }
+}
+
 /// Why a batch is not handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
@@ -159,9 +179,9 @@ pub enum Refusal {
         /// Bytes of the arena.
         arena: Bytes,
     },
-    /// Another connection of the same rank has it.
+    /// It was asked for before and not given back yet, by this or another connection of the rank.
     AlreadyTaken,
-    /// The trainer holds every staged batch, so that there is no room for another.
+    /// What the trainers of the rank hold or were handed leaves no room for it.
     NoRoom,
 }
 

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use core::cell::OnceCell;
 
 use crate::{
-    id::{BatchId, Epoch, Rank, SampleId, Step},
+    id::{BatchId, Epoch, NodeId, Rank, SampleId, Step},
     order::{EpochOrder, Shuffle, Spec},
     policy::Outlook,
 };
@@ -17,8 +17,20 @@ const EPOCHS_HELD: usize = 3;
 #[derive(Debug)]
 pub(super) struct Orders {
     spec: Spec,
+    node: NodeId,
     computed: BTreeMap<Epoch, Computed>,
-    published: BTreeMap<(Epoch, Rank), Vec<SampleId>>,
+    published: BTreeMap<(Rank, Epoch), Vec<SampleId>>,
+}
+
+/// What became of an order that a trainer handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Publication {
+    /// It holds from now on, or did already.
+    New,
+    /// It holds from now on instead of another one.
+    Changed,
+    /// It cannot be an order of this job.
+    Impossible,
 }
 
 #[derive(Debug)]
@@ -29,8 +41,8 @@ struct Computed {
 }
 
 impl Orders {
-    pub(super) fn new(spec: Spec) -> Self {
-        Self { spec, computed: BTreeMap::new(), published: BTreeMap::new() }
+    pub(super) fn new(spec: Spec, node: NodeId) -> Self {
+        Self { spec, node, computed: BTreeMap::new(), published: BTreeMap::new() }
     }
 
     pub(super) fn spec(&self) -> &Spec {
@@ -60,23 +72,36 @@ impl Orders {
         }
     }
 
-    /// Takes the order that a trainer handed over. Returns whether it can be one: every sample exists,
-    /// and the epoch is not longer than the job says.
-    pub(super) fn publish(&mut self, rank: Rank, epoch: Epoch, samples: Vec<SampleId>) -> bool {
+    /// Takes the order that a trainer of this node handed over, if it can be one: every sample exists,
+    /// and the epoch is not longer than the job says. Of each rank the last few epochs are kept.
+    pub(super) fn publish(
+        &mut self,
+        rank: Rank,
+        epoch: Epoch,
+        samples: Vec<SampleId>,
+    ) -> Publication {
         let fits = self.spec.shuffle == Shuffle::Published
+            && self.spec.world.ranks_of(self.node).any(|other| other == rank)
             && epoch.0 < self.spec.epochs
             && samples.len() <= self.spec.samples_per_rank() as usize
             && samples.iter().all(|sample| sample.0 < self.spec.samples);
-        if fits {
-            self.published.insert((epoch, rank), samples);
+        if !fits {
+            return Publication::Impossible;
         }
-        fits
+        let is_other = self.published.get(&(rank, epoch)).is_some_and(|known| *known != samples);
+        self.published.insert((rank, epoch), samples);
+        let of_rank = (rank, Epoch(0))..=(rank, Epoch(u32::MAX));
+        if self.published.range(of_rank.clone()).count() > EPOCHS_HELD {
+            let oldest = self.published.range(of_rank).next().map(|(key, _)| *key);
+            oldest.map(|key| self.published.remove(&key));
+        }
+        if is_other { Publication::Changed } else { Publication::New }
     }
 
     /// The samples of a batch, or `None` if the order of its epoch is not known yet.
     pub(super) fn batch(&self, batch: BatchId) -> Option<Vec<SampleId>> {
         if self.spec.shuffle == Shuffle::Published {
-            let samples = self.published.get(&(batch.epoch, batch.rank))?;
+            let samples = self.published.get(&(batch.rank, batch.epoch))?;
             let size = self.spec.batch_size as usize;
             let batch = samples.chunks(size).nth(batch.step.0 as usize);
             return Some(batch.unwrap_or_default().to_vec());
@@ -92,7 +117,7 @@ impl Orders {
 
     fn step_of(&self, epoch: Epoch, sample: SampleId) -> Option<Step> {
         let computed = self.computed.get(&epoch)?;
-        let steps = computed.steps.get_or_init(|| computed.order.steps());
+        let steps = computed.steps.get_or_init(|| computed.order.steps(self.node));
         steps.get(sample.0 as usize).copied().flatten()
     }
 }
@@ -116,12 +141,13 @@ impl Outlook for SeenFrom<'_> {
         }
         let epoch_steps = self.orders.spec.steps_per_epoch();
         let next = self.orders.step_of(Epoch(self.epoch.0 + 1), sample);
-        // Beyond the epochs held, and for orders that only the trainer knows: about an epoch away.
-        let next = next.map_or(epoch_steps, |step| step.0);
+        // For orders that only the trainer knows, and on other nodes' samples: an epoch away.
+        let next = next.map_or(self.step.0, |step| step.0);
         Some(epoch_steps - self.step.0 + next)
     }
 
-    /// Exact but for samples that `drop_last` leaves out of every later epoch.
+    /// Exact on one node, but for samples that `drop_last` leaves out of every later epoch; on several
+    /// nodes another one may read the sample next.
     fn is_used_again(&self, _: SampleId) -> bool {
         self.epoch.0 + 1 < self.orders.spec.epochs
     }

@@ -46,18 +46,44 @@ pub struct Run {
     pub count: u32,
 }
 
+/// Runs in which a batch is looked for that may continue them: worker processes of a loader take
+/// batches a little out of turn.
+const RUNS_OPEN: usize = 16;
+
+/// Adds a batch to the run that it continues, before or behind, or starts a new one.
+fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
+    let open = runs.len().saturating_sub(RUNS_OPEN);
+    let follows = |run: &Run| run.epoch == epoch && run.first.0 + run.count == step.0;
+    let precedes = |run: &Run| run.epoch == epoch && run.first.0 == step.0 + 1;
+    let before = (open..runs.len()).find(|at| follows(&runs[*at]));
+    let behind = (open..runs.len()).find(|at| precedes(&runs[*at]));
+    match (before, behind) {
+        (Some(before), Some(behind)) => {
+            runs[before].count += 1 + runs[behind].count;
+            runs.remove(behind);
+        }
+        (Some(before), None) => runs[before].count += 1,
+        (None, Some(behind)) => {
+            runs[behind].first = step;
+            runs[behind].count += 1;
+        }
+        (None, None) => runs.push(Run { epoch, first: step, count: 1 }),
+    }
+}
+
 /// Everything that a session has done.
 #[derive(Debug, Clone)]
 pub struct Progress {
     /// By epoch number.
     pub epochs: Vec<EpochProgress>,
-    /// What each rank took, in the order in which it took it.
+    /// What each rank took, in the order in which it took it; batches that several holders of a rank
+    /// took a little out of turn are put in turn.
     pub handed: BTreeMap<Rank, Vec<Run>>,
     /// The first faults, in the order in which they came.
     pub faults: Vec<(SampleId, Fault)>,
     /// All faults of samples.
     pub fault_count: u64,
-    /// Writes to a tier that failed; the samples stay cold.
+    /// Operations of tiers that failed, each of which costs at most cold reads.
     pub tier_faults: u64,
     /// How long trainers waited for each batch.
     pub waits: Waits,
@@ -93,18 +119,20 @@ impl Progress {
         epoch.batches += 1;
         epoch.samples += samples;
         epoch.demand.0 += len.0;
-        epoch.stall.0 += wait.0;
+        epoch.stall.0 = epoch.stall.0.saturating_add(wait.0);
         if wait <= READY_WITHIN {
             epoch.ready.0 += len.0;
         }
         self.waits.record(wait);
         let runs = self.handed.entry(batch.rank).or_default();
-        match runs.last_mut() {
-            Some(run) if run.epoch == batch.epoch && run.first.0 + run.count == batch.step.0 => {
-                run.count += 1;
-            }
-            _ => runs.push(Run { epoch: batch.epoch, first: batch.step, count: 1 }),
-        }
+        record(runs, batch.epoch, batch.step);
+    }
+
+    /// The last batch, in the order of the job, that a rank took.
+    pub(super) fn farthest(&self, rank: Rank) -> Option<BatchId> {
+        let runs = self.handed.get(&rank)?.iter();
+        let ends = runs.map(|run| (run.epoch, Step(run.first.0 + run.count - 1)));
+        ends.max().map(|(epoch, step)| BatchId { epoch, step, rank })
     }
 
     pub(super) fn read(&mut self, epoch: Epoch, tier: Option<TierId>, len: Bytes) {

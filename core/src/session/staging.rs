@@ -1,7 +1,8 @@
 //! The staging memory of one rank: which batches are being assembled there, ready, or with a trainer.
 //!
 //! Batches lie in one piece, so the arena is handed out by the same [`Space`] as the tiers, but only
-//! contiguously. A batch that nobody asked for yields to one that somebody did.
+//! contiguously. A batch that nobody asked for yields to one that somebody did, and is dropped once
+//! every trainer of the rank has asked for a later one.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,7 +11,7 @@ use alloc::{
 
 use crate::{
     batch::Batch,
-    id::{BatchId, ChunkId, HolderId, LeaseId, SampleId},
+    id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
     session::Fault,
     space::{Piece, Space},
     units::Bytes,
@@ -18,6 +19,10 @@ use crate::{
 
 /// The arena is one chunk.
 const ARENA: ChunkId = ChunkId(0);
+
+/// How far behind the cursor a request may lie, beyond what is staged, before it counts as a jump back:
+/// workers of a loader ask a little out of turn.
+const JUMP_BATCHES: u64 = 16;
 
 /// Who a staged batch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +83,14 @@ pub(super) struct Staging {
     /// asked for first is staged first, so that no answer waits for one behind it.
     pub(super) wanted: VecDeque<(BatchId, HolderId)>,
     pub(super) holders: BTreeSet<HolderId>,
+    /// What each holder asked for last.
+    reached: BTreeMap<HolderId, BatchId>,
     /// Connections that wait for the arena to open.
     pub(super) knocking: Vec<HolderId>,
     /// The batch to stage next when nobody asks for another.
     pub(super) cursor: Option<BatchId>,
+    /// The next batch was tried in vain, and nothing has changed since.
+    pub(super) is_blocked: bool,
     space: Space,
     len: Bytes,
 }
@@ -93,8 +102,10 @@ impl Staging {
             staged: BTreeMap::new(),
             wanted: VecDeque::new(),
             holders: BTreeSet::new(),
+            reached: BTreeMap::new(),
             knocking: Vec::new(),
             cursor: Some(first),
+            is_blocked: false,
             space: Space::new(),
             len,
         }
@@ -106,6 +117,7 @@ impl Staging {
 
     pub(super) fn opened(&mut self) {
         self.arena = Arena::Open;
+        self.is_blocked = false;
         self.space.add_chunk(ARENA, self.len);
     }
 
@@ -116,42 +128,68 @@ impl Staging {
 
     /// The batch that should get a place next: what is asked for first, then what comes next.
     pub(super) fn next(&self, staged_max: u32) -> Option<BatchId> {
-        if self.arena != Arena::Open {
+        if self.arena != Arena::Open || self.is_blocked {
             return None;
         }
         let wanted = self.wanted.front().map(|(batch, _)| *batch);
         wanted.or_else(|| self.cursor.filter(|_| self.staged.len() < staged_max as usize))
     }
 
-    pub(super) fn is_wanted(&self, batch: BatchId) -> bool {
-        self.wanted.iter().any(|(other, _)| *other == batch)
+    /// Notes how far a holder has come, which makes room: what lies behind all holders was skipped.
+    /// `ahead` is how many batches the cursor is beyond the request; a jump back takes it along.
+    pub(super) fn reach(&mut self, holder: HolderId, batch: BatchId, ahead: u64) {
+        self.reached.insert(holder, batch);
+        let behind = self.reached.values().min().copied().unwrap_or(batch);
+        for (id, staged) in &mut self.staged {
+            if *id < behind && staged.taker == Taker::Nobody {
+                staged.taker = Taker::Dropped;
+            }
+        }
+        self.sweep();
+        if ahead > 2 * self.staged.len() as u64 + JUMP_BATCHES {
+            self.cursor = Some(batch);
+        }
     }
 
-    /// Who asked for a batch that has no place yet; the request is answered elsewhere from now on.
+    pub(super) fn want(&mut self, batch: BatchId, holder: HolderId) {
+        self.wanted.push_back((batch, holder));
+        self.is_blocked = false;
+    }
+
+    /// Who asked for a batch that has no place yet.
+    pub(super) fn wanted_by(&self, batch: BatchId) -> Option<HolderId> {
+        self.wanted.iter().find(|(other, _)| *other == batch).map(|(_, holder)| *holder)
+    }
+
+    /// As [`Self::wanted_by`]; the request is answered elsewhere from now on.
     pub(super) fn take_wanted(&mut self, batch: BatchId) -> Option<HolderId> {
         let index = self.wanted.iter().position(|(other, _)| *other == batch)?;
         self.wanted.remove(index).map(|(_, holder)| holder)
     }
 
-    /// Finds room for a batch; what nobody asked for makes way if `batch` was asked for.
+    /// Finds room for a batch; what nobody asked for makes way if `batch` was asked for: first what
+    /// lies behind it, then what is needed last.
     pub(super) fn make_room(&mut self, batch: BatchId, len: Bytes) -> Option<Piece> {
         loop {
             if let Some(piece) = self.space.take_contiguous(len) {
                 return Some(piece);
             }
-            if !self.is_wanted(batch) {
-                return None;
-            }
+            self.wanted_by(batch)?;
             let idle = |staged: &Staged| staged.taker == Taker::Nobody && staged.pending == 0;
-            let stale = self.staged.iter().find(|(_, staged)| idle(staged));
-            let stale = stale.map(|(id, _)| *id)?;
-            self.free(stale);
+            let mut idle = self.staged.iter().filter(|(_, staged)| idle(staged)).map(|(id, _)| *id);
+            let behind = idle.clone().next().filter(|id| *id < batch);
+            let victim = behind.or_else(|| idle.next_back())?;
+            self.vacate(victim);
         }
     }
 
-    /// Whether every staged batch is in a trainer's hands, so that waiting for room may never end.
-    pub(super) fn is_held_entirely(&self) -> bool {
-        self.staged.values().all(|staged| matches!(staged.taker, Taker::Held(..)))
+    /// Whether `holder` would wait for ever for room: nothing is on its way that could make some, and
+    /// no lease waits in its ring that it could take and give back.
+    pub(super) fn is_stuck_for(&self, holder: HolderId) -> bool {
+        let may_help = |staged: &Staged| {
+            staged.pending > 0 || matches!(staged.taker, Taker::Leased(other, _) if other == holder)
+        };
+        !self.staged.values().any(may_help)
     }
 
     /// The lease of a batch, if `holder` has it.
@@ -164,6 +202,7 @@ impl Staging {
     /// Takes back everything that `holder` asked for or has.
     pub(super) fn leave(&mut self, holder: HolderId) {
         self.holders.remove(&holder);
+        self.reached.remove(&holder);
         self.knocking.retain(|other| *other != holder);
         self.wanted.retain(|(_, other)| *other != holder);
         let of_holder = |staged: &&mut Staged| staged.taker.holder() == Some(holder);
@@ -180,17 +219,40 @@ impl Staging {
         self.sweep();
     }
 
+    /// Drops an epoch whose order changed. Returns the requests that will get no batch.
+    pub(super) fn drop_epoch(&mut self, epoch: Epoch) -> Vec<(BatchId, HolderId)> {
+        let mut refused = Vec::new();
+        for (id, staged) in self.staged.iter_mut().filter(|(id, _)| id.epoch == epoch) {
+            match staged.taker {
+                Taker::Requested(holder) => refused.push((*id, holder)),
+                Taker::Nobody => {}
+                Taker::Leased(..) | Taker::Held(..) | Taker::Dropped => continue,
+            }
+            staged.taker = Taker::Dropped;
+        }
+        self.wanted.retain(|(id, holder)| {
+            let stays = id.epoch != epoch;
+            if !stays {
+                refused.push((*id, *holder));
+            }
+            stays
+        });
+        self.sweep();
+        refused
+    }
+
     /// Frees the dropped batches into which nothing is on its way.
     pub(super) fn sweep(&mut self) {
         let done = |staged: &Staged| staged.taker == Taker::Dropped && staged.pending == 0;
         let dropped: Vec<BatchId> =
             self.staged.iter().filter(|(_, staged)| done(staged)).map(|(id, _)| *id).collect();
-        dropped.into_iter().for_each(|batch| self.free(batch));
+        dropped.into_iter().for_each(|batch| self.vacate(batch));
     }
 
-    pub(super) fn free(&mut self, batch: BatchId) {
+    pub(super) fn vacate(&mut self, batch: BatchId) {
         if let Some(staged) = self.staged.remove(&batch) {
             self.space.give_back(&[staged.piece]);
+            self.is_blocked = false;
         }
     }
 

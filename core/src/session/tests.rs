@@ -4,8 +4,9 @@ use alloc::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{staging::Arena, *};
 use crate::{
+    id::{ChunkId, LeaseId},
     order::{Shuffle, World},
     tier::Kind as TierKind,
     units::Nanoseconds,
@@ -45,17 +46,6 @@ struct Body {
     chunks: BTreeSet<(TierId, ChunkId)>,
 }
 
-fn op_of(command: &Command) -> OpId {
-    match command {
-        Command::OpenArena { op, .. }
-        | Command::AddChunk { op, .. }
-        | Command::Fetch { op, .. }
-        | Command::Promote { op, .. }
-        | Command::Demote { op, .. } => *op,
-        other => panic!("{other:?} has no operation"),
-    }
-}
-
 fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
     place.pieces.iter().flat_map(move |piece| {
         (0..piece.len.0 / 64).map(move |i| (place.tier, piece.chunk, piece.offset.0 / 64 + i))
@@ -73,7 +63,7 @@ impl Body {
     fn end(&mut self, command: &Command, outcome: Result<(), Fault>) {
         match command {
             Command::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
-                self.chunks.insert((*tier, *chunk));
+                assert!(self.chunks.insert((*tier, *chunk)), "{chunk:?} was added twice");
             }
             Command::Fetch { sample, to, .. } if outcome.is_ok() => self.arrive(*sample, *to),
             Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
@@ -186,7 +176,8 @@ impl Play {
                 trainer.refused.push((batch, reason));
             }
             Command::DropChunk { tier, chunk } => {
-                self.body.chunks.remove(&(tier, chunk));
+                let was_there = self.body.chunks.remove(&(tier, chunk));
+                assert!(was_there, "{chunk:?} was dropped before it was added");
             }
             Command::CloseArena { rank } => {
                 self.body.arenas.retain(|(other, _), _| *other != rank);
@@ -243,7 +234,7 @@ impl Play {
         let fails = may_fail && (pick >> 8) % 100 < faults;
         let outcome = if fails { Err(Fault::Io) } else { Ok(()) };
         self.body.end(&command, outcome);
-        self.tell(Event::Completed { op: op_of(&command), outcome });
+        self.tell(Event::Completed { op: command.op().unwrap(), outcome });
     }
 
     /// Lets operations end until none is left; no trainer does anything.
@@ -362,6 +353,82 @@ proptest! {
     }
 
     #[test]
+    fn every_request_is_answered_whoever_asks_for_what_and_keeps_what(
+        acts in prop::collection::vec((0_usize..3, 0_u32..4, 0_u32..3, 0_u32..7), 1..120),
+        policy in any_policy(),
+        faults in 0_usize..20,
+    ) {
+        let mut world = Play::new(&settings(policy, 50, 1, OnError::Fail));
+        world.trainers = (0..3).map(|_| Trainer::new(0)).collect();
+        for (i, trainer) in world.trainers.iter_mut().enumerate() {
+            trainer.holder = HolderId(50 + i as u64);
+        }
+        world.tell(Event::Gone { holder: HolderId(10) });
+        for i in 0..3 {
+            let (holder, rank) = (world.trainers[i].holder, Rank(0));
+            world.tell(Event::Attached { holder, rank });
+        }
+        world.drain();
+        for (who, act, epoch, step) in acts {
+            let holder = world.trainers[who].holder;
+            match act {
+                0 | 1 => {
+                    let batch = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) };
+                    if world.trainers[who].asked.insert(batch) {
+                        world.tell(Event::Requested { holder, batch });
+                    }
+                }
+                2 => {
+                    world.take(who);
+                }
+                _ => {
+                    if !world.body.running.is_empty() {
+                        world.end_one((epoch * 7 + step) as usize, faults);
+                    }
+                }
+            }
+        }
+        world.drain();
+        // Some give back what they have, some keep it: nobody may wait for ever.
+        while world.take(0) || world.take(1) {
+            world.drain();
+        }
+        while let Some((lease, _)) = world.trainers[2].leases.pop_front() {
+            let holder = world.trainers[2].holder;
+            world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+            world.drain();
+            while world.take(0) || world.take(1) {
+                world.drain();
+            }
+        }
+        for trainer in &world.trainers {
+            prop_assert!(trainer.asked.is_empty(), "{:?} waits for {:?}", trainer.holder, trainer.asked);
+        }
+    }
+
+    #[test]
+    fn chunks_that_fail_and_tiers_that_change_lose_no_batch(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
+        faults in 1_usize..40,
+    ) {
+        let settings = settings(policy, 50, 2, OnError::Skip);
+        let mut world = Play::new(&settings);
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
+            }
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, faults);
+        for rank in 0..2 {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+    }
+
+    #[test]
     fn tiers_that_shrink_and_grow_under_way_lose_no_batch(
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_policy(),
@@ -441,4 +508,129 @@ fn an_unpublished_epoch_is_refused_and_a_published_one_is_served() {
     world.tell(Event::Requested { holder, batch });
     world.drain();
     assert_eq!(world.trainers[0].leases.len(), 1);
+}
+
+#[test]
+fn batches_that_nobody_takes_do_not_end_the_look_ahead() {
+    let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
+    let holder = world.trainers[0].holder;
+    world.drain();
+    // As a loader with `drop_last` does: the last batch of each epoch is never asked for.
+    let taken = world.expected(0).into_iter().filter(|batch| batch.step.0 != 12);
+    for batch in taken {
+        world.trainers[0].asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+        world.drain();
+        assert!(world.take(0), "{batch:?}");
+    }
+    let last = BatchId { epoch: Epoch(2), step: Step(12), rank: Rank(0) };
+    let staged: Vec<_> = world.session.ranks[&Rank(0)].staged.keys().copied().collect();
+    assert_eq!(staged, [last], "staged ahead to the end, and nothing is left from before");
+}
+
+#[test]
+fn a_jump_back_takes_the_look_ahead_along() {
+    let mut world = Play::new(&settings(policy::Kind::Gap, 400, 1, OnError::Fail));
+    let holder = world.trainers[0].holder;
+    world.drain();
+    for (epoch, step) in [(2, 99), (0, 3)] {
+        let batch = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) };
+        world.trainers[0].asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+        world.drain();
+        assert!(world.take(0));
+    }
+    world.drain();
+    let staged: Vec<u32> =
+        world.session.ranks[&Rank(0)].staged.keys().map(|batch| batch.step.0).collect();
+    assert_eq!(staged, [4, 5, 6]);
+}
+
+#[test]
+fn an_order_that_changes_is_never_mixed_with_the_old_one() {
+    let mut settings = settings(policy::Kind::Gap, 8, 1, OnError::Fail);
+    settings.order.shuffle = Shuffle::Published;
+    let mut world = Play::new(&settings);
+    let holder = world.trainers[0].holder;
+    let batch = world.expected(0)[0];
+    let publish = |first: u32| Event::Published {
+        rank: Rank(0),
+        epoch: Epoch(0),
+        samples: [first, 1, 2].map(SampleId).to_vec(),
+    };
+    world.tell(publish(0));
+    world.drain();
+    world.tell(publish(7));
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    world.drain();
+    let staged = &world.session.ranks[&Rank(0)].staged[&batch];
+    assert_eq!(staged.batch.entries[0].sample, SampleId(7));
+    let past_the_end = BatchId { step: Step(1), ..batch };
+    world.trainers[0].asked.insert(past_the_end);
+    world.tell(Event::Requested { holder, batch: past_the_end });
+    assert_eq!(world.trainers[0].refused, [(past_the_end, Refusal::NotInOrder)]);
+}
+
+#[test]
+fn no_more_operations_run_than_the_settings_say() {
+    let mut settings = settings(policy::Kind::Fifo, 60, 1, OnError::Fail);
+    settings.arena = Bytes(1 << 20);
+    let operations_max = settings.operations_max();
+    let mut world = Play::new(&settings);
+    let holder = world.trainers[0].holder;
+    world.drain();
+    for batch in world.expected(0) {
+        world.trainers[0].asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+    }
+    let mut most = 0;
+    while !world.body.running.is_empty() {
+        most = most.max(world.body.running.len());
+        world.end_one(0, 0);
+    }
+    assert_eq!(most, operations_max);
+    assert!(world.trainers[0].asked.is_empty());
+}
+
+#[test]
+fn a_batch_that_waits_for_what_is_on_its_way_gets_its_room_in_the_end() {
+    let mut settings = settings(policy::Kind::None, 50, 1, OnError::Fail);
+    settings.arena = Bytes(4096);
+    let mut world = Play::new(&settings);
+    let holder = world.trainers[0].holder;
+    let at = |epoch| BatchId { epoch: Epoch(epoch), step: Step(0), rank: Rank(0) };
+    world.drain();
+    for epoch in [1, 0] {
+        world.trainers[0].asked.insert(at(epoch));
+        world.tell(Event::Requested { holder, batch: at(epoch) });
+        if epoch == 1 {
+            world.drain();
+            assert!(world.take(0));
+        }
+    }
+    assert!(!world.body.running.is_empty(), "the batch after the first is on its way");
+    world.drain();
+    assert!(world.take(0), "{:?}", world.trainers[0].refused);
+}
+
+#[test]
+fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let arena = world.body.running.swap_remove(0);
+    world.body.end(&arena, Ok(()));
+    world.tell(Event::Completed { op: arena.op().unwrap(), outcome: Ok(()) });
+    let is_chunk = |command: &Command| matches!(command, Command::AddChunk { .. });
+    for chunks_max in [0, 2] {
+        world.tell(Event::Resized { tier: TierId(0), chunks_max });
+    }
+    let late = world.body.running.iter().position(is_chunk).unwrap();
+    let late = world.body.running.swap_remove(late);
+    world.tell(Event::Completed { op: late.op().unwrap(), outcome: Err(Fault::NoSpace) });
+    world.play(&[3, 5, 7], 0);
+    let known = world.session.cache.chunk_count(TierId(0));
+    assert_eq!(world.body.chunks.len(), known as usize);
+    assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
 }

@@ -14,7 +14,7 @@ use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 pub(super) enum Kind {
     OpenArena(Rank),
     AddChunk { tier: TierId, chunk: ChunkId },
-    DropChunk,
+    DropChunk { tier: TierId, chunk: ChunkId },
     Arrive { batch: BatchId, entry: usize, sample: SampleId, tier: Option<TierId>, slot: Slot },
     Retain { batch: BatchId, sample: SampleId, place: Place },
     Move { sample: SampleId, place: Place },
@@ -25,9 +25,10 @@ impl Kind {
     fn batch(&self) -> Option<BatchId> {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk | Self::Move { .. } => {
-                None
-            }
+            Self::OpenArena(_)
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. }
+            | Self::Move { .. } => None,
         }
     }
 
@@ -77,6 +78,7 @@ impl Session {
     pub(super) fn handle_completed(&mut self, op: OpId, outcome: Result<(), Fault>) {
         let is_running = self.works.get(&op).is_some_and(|work| work.command.is_none());
         if is_running {
+            self.running = self.running.saturating_sub(1);
             let runnable = self.end(op, outcome);
             self.run(&runnable);
             self.close_arenas();
@@ -92,11 +94,11 @@ impl Session {
             match (&work.kind, work.lost) {
                 (Kind::Arrive { tier: Some(_), .. }, Some(_)) => self.fetch_instead(op),
                 (_, Some(fault)) => runnable.extend(self.end(op, Err(fault))),
-                (Kind::DropChunk, None) => {
-                    self.commands.push_back(command);
+                (Kind::DropChunk { .. }, None) => {
+                    self.errands.push_back(command);
                     runnable.extend(self.end(op, Ok(())));
                 }
-                (_, None) => self.commands.push_back(command),
+                (_, None) => self.errands.push_back(command),
             }
         }
     }
@@ -104,7 +106,7 @@ impl Session {
     /// Ends an operation. Returns those that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
         let Some(work) = self.works.get(&op) else { return Vec::new() };
-        let kind = work.kind.clone();
+        let (kind, was_lost) = (work.kind.clone(), work.lost.is_some());
         if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&kind, outcome) {
             self.progress.tier_faults += 1;
             self.forget(*sample);
@@ -114,14 +116,14 @@ impl Session {
         self.works.remove(&op);
         match outcome {
             Ok(()) => self.succeed(op, &kind),
-            Err(fault) => self.fail(op, &kind, fault),
+            Err(fault) => self.fail(op, &kind, fault, was_lost),
         }
         let runnable = self.ops.end(op);
         if let Some(batch) = kind.batch() {
             if let Some(staged) = self.staged_of(&kind) {
                 staged.pending -= 1;
             }
-            self.settle(batch);
+            self.look_at(batch);
         }
         runnable
     }
@@ -133,7 +135,7 @@ impl Session {
                 staging.opened();
                 for holder in core::mem::take(&mut staging.knocking) {
                     staging.holders.insert(holder);
-                    self.commands.push_back(Command::Admit { holder, rank: *rank });
+                    self.messages.push_back(Command::Admit { holder, rank: *rank });
                 }
             }
             Kind::Arrive { batch, tier, slot, .. } => {
@@ -144,32 +146,37 @@ impl Session {
                     self.writers.remove(sample);
                 }
             }
-            Kind::AddChunk { .. } | Kind::DropChunk => {}
+            Kind::AddChunk { .. } | Kind::DropChunk { .. } => {}
         }
     }
 
-    fn fail(&mut self, op: OpId, kind: &Kind, fault: Fault) {
+    fn fail(&mut self, op: OpId, kind: &Kind, fault: Fault, was_lost: bool) {
         match kind {
             Kind::OpenArena(rank) => {
                 let Some(staging) = self.ranks.get_mut(rank) else { return };
                 staging.arena = Arena::Refused;
                 for holder in core::mem::take(&mut staging.knocking) {
-                    self.commands.push_back(Command::Reject { holder, rank: *rank });
+                    self.messages.push_back(Command::Reject { holder, rank: *rank });
                 }
             }
             Kind::AddChunk { tier, chunk } => {
                 self.progress.tier_faults += 1;
                 self.cache.lose_chunk(*tier, *chunk);
                 for work in self.works.values_mut() {
-                    let writes_there = work.kind.target().is_some_and(|(_, place)| {
-                        place.tier == *tier && place.pieces.iter().any(|it| it.chunk == *chunk)
-                    });
-                    if writes_there && work.command.is_some() {
+                    let uses_it = match &work.kind {
+                        Kind::DropChunk { tier: of, chunk: dropped } => {
+                            (of, dropped) == (tier, chunk)
+                        }
+                        kind => kind.target().is_some_and(|(_, place)| {
+                            place.tier == *tier && place.pieces.iter().any(|it| it.chunk == *chunk)
+                        }),
+                    };
+                    if uses_it && work.command.is_some() {
                         work.lost = Some(fault);
                     }
                 }
             }
-            Kind::Arrive { batch, entry, sample, .. } => {
+            Kind::Arrive { entry, sample, .. } => {
                 self.progress.fault(*sample, fault);
                 let on_error = self.settings.on_error;
                 if let Some(staged) = self.staged_of(kind) {
@@ -180,10 +187,11 @@ impl Session {
                         }
                     }
                 }
-                debug_assert!(batch.epoch.0 < self.settings.order.epochs, "{batch:?}");
             }
             Kind::Retain { sample, place, .. } | Kind::Move { sample, place } => {
-                self.progress.tier_faults += 1;
+                if !was_lost {
+                    self.progress.tier_faults += 1;
+                }
                 if self.cache.place(*sample) == Some(place) {
                     self.cache.forget(*sample);
                 }
@@ -191,7 +199,7 @@ impl Session {
                     self.writers.remove(sample);
                 }
             }
-            Kind::DropChunk => {}
+            Kind::DropChunk { .. } => {}
         }
         for work in self.works.values_mut().filter(|work| work.source == Some(op)) {
             work.lost = Some(fault);
@@ -211,7 +219,7 @@ impl Session {
         if let Kind::Arrive { sample, tier, slot, .. } = &mut work.kind {
             *tier = None;
             work.lost = None;
-            self.commands.push_back(Command::Fetch { op, sample: *sample, to: *slot });
+            self.errands.push_back(Command::Fetch { op, sample: *sample, to: *slot });
         }
     }
 

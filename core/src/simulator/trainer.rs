@@ -136,13 +136,15 @@ impl Trainer {
         read: &[EpochProgress],
     ) -> Vec<EpochOutcome> {
         let capacity: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();
-        let capacity = capacity * settings.chunk.0;
+        let capacity = capacity.saturating_mul(settings.chunk.0);
+        // Padding repeats samples; the second use in an epoch needs no second read.
+        let dataset: u64 = settings.sizes.iter().map(|len| len.0).sum();
         let mut start = Nanoseconds(0);
         let mut outcomes = Vec::new();
         for (epoch, read) in (0..).zip(read) {
             let end = self.ends.get(epoch as usize).copied().unwrap_or(start);
             let cached = if epoch == 0 { 0 } else { capacity };
-            let minimal_cold = Bytes(read.demand.0.saturating_sub(cached));
+            let minimal_cold = Bytes(read.demand.0.min(dataset).saturating_sub(cached));
             let steps = self.order.steps_per_epoch();
             let compute = u64::from(steps) * self.step_time.0;
             let reading = model.cold.bandwidth.time_for(minimal_cold);

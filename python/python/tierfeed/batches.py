@@ -55,16 +55,28 @@ class Batches(Iterator[Batch]):
         self._feed.begin_epoch(place[0])
         stream = self._feed.stream()
         if is_first and stream is not None:
-            stream.want_only([place, *self._ahead(place)])
+            stream.want_only([place, *self._window(place)])
 
     def _ahead(self, place: Place) -> list[Place]:
-        """What to have asked for beyond `place`: as many as the agent stages."""
+        """What to ask for beyond `place` now.
+
+        The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
+        done for several batches at a time, and most batches are taken without waking the agent.
+        """
+        stream = self._feed.stream()
+        is_enough = stream is None or stream.has_asked(self._after(place))
+        return [] if is_enough else self._window(place)
+
+    def _window(self, place: Place) -> list[Place]:
+        """The batches beyond `place`, as many as the agent stages."""
         stream = self._feed.stream()
         places: list[Place] = []
-        if stream is None:
-            return places
         following = self._after(place)
-        while following[0] < self._end_epoch and len(places) + 1 < stream.link.batches_ahead:
+        while (
+            stream is not None
+            and following[0] < self._end_epoch
+            and len(places) + 1 < stream.link.batches_ahead
+        ):
             places.append(following)
             following = self._after(following)
         return places

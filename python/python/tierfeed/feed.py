@@ -37,20 +37,27 @@ PATIENCE_S = 60.0
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 
-def connect(*, socket: str | None = None, rank: int | None = None, job: str | None = None) -> Feed:
+def connect(
+    *,
+    socket: str | None = None,
+    rank: int | None = None,
+    job: str | None = None,
+    index: str | None = None,
+) -> Feed:
     """Connects to this node's agent, or falls back to reading the cold store directly.
 
     What is not given comes from the environment that `tierfeed run` and `tierfeed exec` set:
     `TIERFEED_SOCK`, the launcher's rank variables, and for the fallback `TIERFEED_JOB` (the job file)
-    and `TIERFEED_INDEX` (its dataset index; without one the dataset is listed anew).
+    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it).
 
-    Raises `Gone` if there is neither an agent nor a job file, and `Reconfigure` if the job is wrong.
+    Raises `Gone` if there is neither an agent nor a job file, and `Reconfigure` if the job is wrong or
+    its index is missing.
     """
     return Feed(
         socket=environment.socket() if socket is None else socket,
         rank=environment.rank() if rank is None else rank,
         job=environment.job() if job is None else job,
-        index=environment.index(),
+        index=environment.index() if index is None else index,
     )
 
 
@@ -274,7 +281,7 @@ class Feed:
         if self._briefing is None and self._job is None:
             raise gone or Gone(
                 "no agent and no way to do without: start the trainer by `tierfeed run` or"
-                " `tierfeed exec`, or set TIERFEED_SOCK, or set TIERFEED_JOB to the job file"
+                " `tierfeed exec`, or set TIERFEED_SOCK, or set TIERFEED_JOB and TIERFEED_INDEX"
             )
         self._warn(f"reading the cold store directly: {gone or 'TIERFEED_SOCK is not set'}")
         self._order, self._local = self._open()

@@ -32,7 +32,7 @@ class Stream:
         """Asks for batches, as far as the agent's window goes; for none twice."""
         for place in places:
             self._unwanted.discard(place)
-            if not self.alive or place in self._asked or place in self._ready:
+            if not self.alive or self.has_asked(place):
                 continue
             try:
                 if not self.link.request(*place):
@@ -42,6 +42,10 @@ class Stream:
                 self._gone = gone
                 return
             self._asked.add(place)
+
+    def has_asked(self, place: Place) -> bool:
+        """Whether `place` is on its way or there."""
+        return place in self._ready or place in self._asked
 
     def want_only(self, places: Iterable[Place]) -> None:
         """Gives up what was asked for and is not among `places`."""

@@ -17,7 +17,7 @@ use crate::{
     dataset::{self, DatasetError},
     manager::JobText,
     places::{Layout, Node, PlacesError},
-    run_dir::Occupied,
+    run_dir::{Occupant, Occupied},
     token::{self, TokenError},
     wire::Remedy,
 };
@@ -88,7 +88,7 @@ pub(super) struct Joined {
 }
 
 pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
-    let occupied = settings.run_dir.occupy()?;
+    let occupied = settings.run_dir.occupy(Occupant::Agent)?;
     let clock = Clock::start();
     let mut client = look_for(settings, clock).await.map_err(JoinError::from)?;
     let text = client.job().await.map_err(JoinError::from)?;

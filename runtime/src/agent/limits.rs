@@ -23,6 +23,15 @@ struct Limit {
     told: u32,
 }
 
+/// Whether tasks on this host wait for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pressure {
+    /// Not so that it matters.
+    Low,
+    /// Enough to give memory back, whatever looks free.
+    High,
+}
+
 /// A tier that may hold another number of chunks from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resize {
@@ -58,21 +67,26 @@ impl Limits {
     }
 
     /// Fits the tiers that asked for a share to what is free. `held` are the bytes of each tier's
-    /// cache, `free` says what is left in a tier's pool.
+    /// cache, `free` says what is left in a tier's pool. Under pressure each gives a chunk back.
     pub(super) fn adapt(
         &mut self,
         held: &[Bytes],
+        pressure: Pressure,
         free: impl Fn(&Place) -> Option<Free>,
     ) -> Vec<Resize> {
         let mut resized = Vec::new();
         for (at, held) in (0..).zip(held) {
             let Some(limit) = self.tiers.get_mut(usize::from(at)) else { break };
             if let (Some(share), Some(free)) = (limit.place.share, free(&limit.place)) {
+                let cached = chunks_in(*held, self.chunk) + limit.lent;
                 let lent = u64::from(limit.lent) * self.chunk.0;
                 let held = Bytes(held.0 + limit.staging.0 + lent);
                 let budget = adapt(share, held, free, self.chunk);
                 let cache = Bytes(budget.0.saturating_sub(limit.staging.0));
-                limit.budget_chunks = chunks_in(cache, self.chunk);
+                limit.budget_chunks = match pressure {
+                    Pressure::Low => chunks_in(cache, self.chunk),
+                    Pressure::High => chunks_in(cache, self.chunk).min(cached.saturating_sub(1)),
+                };
             }
             resized.extend(self.resized(TierId(at)));
         }
@@ -154,10 +168,32 @@ mod tests {
         let free = |mib, kept| {
             move |_: &Place| Some(Free { bytes: Bytes::mib(mib), kept: Bytes::mib(kept) })
         };
-        assert_eq!(limits.adapt(&held, free(80, 5)), [], "20 of 100 MiB are held, as wanted");
-        assert_eq!(limits.adapt(&held, free(180, 5)), [resize(0, 30)]);
-        assert_eq!(limits.adapt(&held, free(0, 5)), [resize(0, 0)], "staging alone is too much");
-        assert_eq!(limits.adapt(&held, |_| None), [], "what cannot be measured stays");
+        assert_eq!(
+            limits.adapt(&held, Pressure::Low, free(80, 5)),
+            [],
+            "20 of 100 MiB are held, as wanted"
+        );
+        assert_eq!(limits.adapt(&held, Pressure::Low, free(180, 5)), [resize(0, 30)]);
+        assert_eq!(
+            limits.adapt(&held, Pressure::Low, free(0, 5)),
+            [resize(0, 0)],
+            "staging alone is too much"
+        );
+        assert_eq!(
+            limits.adapt(&held, Pressure::Low, |_| None),
+            [],
+            "what cannot be measured stays"
+        );
+    }
+
+    #[test]
+    fn under_pressure_a_share_gives_a_chunk_back_at_a_time() {
+        let mut limits = limits(vec![place(Kind::MainMemory, 20, 10, Some(20))]);
+        let plenty = |_: &Place| Some(Free { bytes: Bytes::mib(500), kept: Bytes::mib(5) });
+        let held = [Bytes::mib(10)];
+        assert_eq!(limits.adapt(&held, Pressure::High, plenty), [resize(0, 9)]);
+        let held = [Bytes::mib(9)];
+        assert_eq!(limits.adapt(&held, Pressure::High, plenty), [resize(0, 8)]);
     }
 
     #[test]

@@ -10,11 +10,14 @@ use tierfeed_prefetcher::{
 
 use super::{
     Agent,
-    limits::chunks_in,
+    limits::{Pressure, chunks_in},
     link::ToManager,
     loans::{Action, Wish},
 };
 use crate::places::{Disk, Place};
+
+/// Tasks that wait for memory for more than this share of their time, in per cent, need more of it.
+const PRESSURE_MAX: f64 = 10.0;
 
 /// Memory that a workload holds.
 pub(super) type Chunks = Vec<Region>;
@@ -113,7 +116,9 @@ impl Agent {
             };
             Some(Free { bytes, kept })
         };
-        for resize in self.limits.adapt(&held, free_for) {
+        let waiting = available.pressure_percent.unwrap_or(0.0);
+        let pressure = if waiting > PRESSURE_MAX { Pressure::High } else { Pressure::Low };
+        for resize in self.limits.adapt(&held, pressure, free_for) {
             tracing::debug!(tier = resize.tier.0, chunks = resize.chunks_max, "tier resized");
             self.resize(Some(resize));
         }

@@ -84,6 +84,7 @@ pub(super) fn agent(
     let Joined { assignment, link, clock, occupied, .. } = joined;
     let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
     layout.places.iter().for_each(log_tier);
+    TrainerFile::remove(&run_dir.trainer_file())?;
     let published = PublishedOrders::new(run_dir.path().join("published"));
     if let Err(error) = published.clear() {
         tracing::warn!(%error, "published orders of an earlier run are left behind");
@@ -123,8 +124,9 @@ pub(super) fn agent(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let budget = layout.memory_budget(&node);
     let socket = run_dir.agent_socket();
+    let server = Server::bind(&socket, limits, forward)?;
+    // Whoever finds the file finds an agent that listens.
     TrainerFile { socket, job: job_file, index: index_path }.write(&run_dir.trainer_file())?;
-    let server = Server::bind(&run_dir.agent_socket(), limits, forward)?;
     Ok(Agent {
         loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),

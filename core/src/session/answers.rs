@@ -1,0 +1,200 @@
+//! Trainers: who is there, what they ask for, and what they are answered, in the order of their
+//! requests.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use super::{
+    Command, Refusal, Session,
+    orders::Publication,
+    staging::{Arena, Taker},
+    work::Kind,
+};
+use crate::{
+    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, Step},
+    units::Nanoseconds,
+};
+
+impl Session {
+    pub(super) fn handle_attached(&mut self, holder: HolderId, rank: Rank) {
+        let Some(staging) = self.ranks.get_mut(&rank) else {
+            self.messages.push_back(Command::Reject { holder, rank });
+            return;
+        };
+        match staging.arena {
+            Arena::Open => {
+                staging.holders.insert(holder);
+                self.messages.push_back(Command::Admit { holder, rank });
+            }
+            Arena::Opening | Arena::Closing => staging.knocking.push(holder),
+            Arena::Closed | Arena::Refused => {
+                staging.knocking.push(holder);
+                self.open_arena(rank);
+            }
+        }
+    }
+
+    pub(super) fn handle_requested(&mut self, holder: HolderId, batch: BatchId) {
+        if !self.ranks.values().any(|staging| staging.holders.contains(&holder)) {
+            return;
+        }
+        let refusal = self.request(holder, batch).err();
+        self.waiting.entry(holder).or_default().push_back((batch, refusal));
+        self.answer(holder);
+    }
+
+    fn request(&mut self, holder: HolderId, batch: BatchId) -> Result<(), Refusal> {
+        let spec = *self.orders.spec();
+        let staging = self.ranks.get_mut(&batch.rank);
+        let staging = staging.filter(|it| it.holders.contains(&holder) && spec.contains(batch));
+        let staging = staging.ok_or(Refusal::NotInOrder)?;
+        self.orders.prepare(batch.epoch);
+        let samples = self.orders.batch(batch).ok_or(Refusal::NotPublished)?;
+        if samples.is_empty() {
+            return Err(Refusal::NotInOrder);
+        }
+        let is_known = staging.staged.contains_key(&batch);
+        staging.reach(holder, batch, spec.batches_between(batch, staging.cursor));
+        if let Some(staged) = staging.staged.get_mut(&batch).filter(|_| is_known) {
+            if !matches!(staged.taker, Taker::Nobody | Taker::Dropped) {
+                return Err(Refusal::AlreadyTaken);
+            }
+            staged.taker = Taker::Requested(holder);
+            return Ok(());
+        }
+        if staging.wanted_by(batch).is_some() {
+            return Err(Refusal::AlreadyTaken);
+        }
+        staging.want(batch, holder);
+        Ok(())
+    }
+
+    pub(super) fn handle_delivered(
+        &mut self,
+        holder: HolderId,
+        lease: LeaseId,
+        waited: Nanoseconds,
+    ) {
+        for staging in self.ranks.values_mut() {
+            let Some(staged) = staging.leased(holder, lease) else { continue };
+            if staged.taker != Taker::Leased(holder, lease) {
+                continue;
+            }
+            staged.taker = Taker::Held(holder, lease);
+            let (batch, len) = (staged.batch.id, staged.batch.payload());
+            let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some());
+            self.progress.delivered(batch, samples.count() as u64, len, waited);
+            staging.is_blocked = false;
+        }
+    }
+
+    pub(super) fn handle_released(&mut self, holder: HolderId, lease: LeaseId) {
+        for staging in self.ranks.values_mut() {
+            if let Some(staged) = staging.leased(holder, lease) {
+                let batch = staged.batch.id;
+                staging.vacate(batch);
+            }
+        }
+    }
+
+    pub(super) fn handle_gone(&mut self, holder: HolderId) {
+        self.waiting.remove(&holder);
+        for (rank, staging) in &mut self.ranks {
+            if !staging.holders.contains(&holder) {
+                staging.knocking.retain(|other| *other != holder);
+                continue;
+            }
+            staging.leave(holder);
+            if staging.holders.is_empty() && staging.arena == Arena::Open {
+                staging.cursor = match self.progress.farthest(*rank) {
+                    Some(batch) => self.orders.spec().after(batch),
+                    None => Some(BatchId { epoch: Epoch(0), step: Step(0), rank: *rank }),
+                };
+                staging.arena = Arena::Closing;
+                staging.abandon();
+            }
+        }
+        self.close_arenas();
+    }
+
+    /// A trainer says what it will read. If it changes its mind, nothing staged under the old order is
+    /// handed over: what it had asked for is refused, and it reads that itself.
+    pub(super) fn handle_published(&mut self, rank: Rank, epoch: Epoch, samples: Vec<SampleId>) {
+        let publication = self.orders.publish(rank, epoch, samples);
+        let Some(staging) = self.ranks.get_mut(&rank) else { return };
+        staging.is_blocked = false;
+        if publication == Publication::Changed {
+            staging.cursor = Some(BatchId { epoch, step: Step(0), rank });
+            for (batch, holder) in staging.drop_epoch(epoch) {
+                self.refuse(holder, batch, Refusal::NotPublished);
+            }
+        }
+    }
+
+    /// Gives a holder the answers that are ready, in the order of its requests.
+    pub(super) fn answer(&mut self, holder: HolderId) {
+        while let Some(&(batch, refusal)) = self.waiting.get(&holder).and_then(|it| it.front()) {
+            let message = match refusal {
+                Some(reason) => Command::Refuse { holder, batch, reason },
+                None => match self.hand_over(holder, batch) {
+                    Some(message) => message,
+                    None => return,
+                },
+            };
+            self.messages.push_back(message);
+            self.waiting.get_mut(&holder).and_then(VecDeque::pop_front);
+        }
+        self.waiting.remove(&holder);
+    }
+
+    /// The lease of a batch if it is complete, or the refusal if a sample of it is missing.
+    fn hand_over(&mut self, holder: HolderId, batch: BatchId) -> Option<Command> {
+        let staging = self.ranks.get_mut(&batch.rank)?;
+        let staged = staging.staged.get_mut(&batch).filter(|it| it.pending == 0)?;
+        if let Some((sample, fault)) = staged.unreadable {
+            staging.vacate(batch);
+            let reason = Refusal::Unreadable(sample, fault);
+            return Some(Command::Refuse { holder, batch, reason });
+        }
+        self.leases += 1;
+        let lease = LeaseId(self.leases);
+        staged.taker = Taker::Leased(holder, lease);
+        let (offset, batch) = (staged.piece.offset, staged.batch.clone());
+        Some(Command::Lease { holder, lease, offset, batch })
+    }
+
+    /// Notes that a request which has no batch yet will get none.
+    pub(super) fn refuse(&mut self, holder: HolderId, batch: BatchId, reason: Refusal) {
+        let Some(waiting) = self.waiting.get_mut(&holder) else { return };
+        let answer =
+            waiting.iter_mut().find(|(other, refusal)| *other == batch && refusal.is_none());
+        if let Some((_, refusal)) = answer {
+            *refusal = Some(reason);
+        }
+        self.answer(holder);
+    }
+
+    pub(super) fn open_arena(&mut self, rank: Rank) {
+        let op = self.ops.name();
+        let Some(staging) = self.ranks.get_mut(&rank) else { return };
+        staging.arena = Arena::Opening;
+        let command = Command::OpenArena { op, rank, len: staging.len() };
+        self.plan(op, Kind::OpenArena(rank), command, &[], None);
+    }
+
+    /// Closes the arenas whose trainers left, once nothing is on its way into them.
+    pub(super) fn close_arenas(&mut self) {
+        let mut reopen = Vec::new();
+        for (rank, staging) in &mut self.ranks {
+            if staging.arena == Arena::Closing && staging.staged.is_empty() {
+                staging.closed();
+                self.errands.push_back(Command::CloseArena { rank: *rank });
+                if !staging.knocking.is_empty() {
+                    reopen.push(*rank);
+                }
+            }
+        }
+        for rank in reopen {
+            self.open_arena(rank);
+        }
+    }
+}

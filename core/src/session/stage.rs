@@ -1,0 +1,170 @@
+//! Which batch gets a place next, and what it needs and leaves: the decisions of a session.
+
+use alloc::vec;
+
+use super::{
+    Command, Origin, Place, Refusal, Session, Slot,
+    ops::{Access, Touch},
+    staging::{Staged, Taker},
+    work::Kind,
+};
+use crate::{
+    batch::Batch,
+    cache::Change,
+    id::{BatchId, ChunkId, OpId, SampleId, TierId},
+    space::Piece,
+    units::Bytes,
+};
+
+impl Session {
+    /// Gives batches places until every rank has what it may have, the earliest batch first.
+    pub(super) fn stage(&mut self) {
+        let staged_max = self.settings.staged_batches;
+        while let Some(batch) = self.ranks.values().filter_map(|it| it.next(staged_max)).min() {
+            if !self.stage_batch(batch)
+                && let Some(staging) = self.ranks.get_mut(&batch.rank)
+            {
+                staging.is_blocked = true;
+            }
+        }
+    }
+
+    /// Gives one batch its place and plans everything that it needs. Returns `false` if the rank must
+    /// wait: for room, for its trainer to publish the order, or for someone to ask.
+    fn stage_batch(&mut self, id: BatchId) -> bool {
+        self.orders.prepare(id.epoch);
+        let after = self.orders.spec().after(id);
+        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
+        if staging.staged.contains_key(&id) {
+            staging.advance(id, after);
+            return true;
+        }
+        let Some(samples) = self.orders.batch(id) else { return false };
+        if samples.is_empty() {
+            staging.cursor = self.orders.spec().next_epoch(id);
+            return true;
+        }
+        let sizes = &self.settings.sizes;
+        let with_len = samples.iter().map(|sample| (*sample, sizes[sample.0 as usize]));
+        let batch = Batch::lay_out(id, with_len);
+        if batch.len > staging.len() {
+            let reason = Refusal::TooLarge { needed: batch.len, arena: staging.len() };
+            return self.refuse_wanted(id, reason);
+        }
+        let Some(piece) = staging.make_room(id, batch.len) else {
+            let holder = staging.wanted_by(id);
+            let is_stuck = holder.is_some_and(|holder| staging.is_stuck_for(holder));
+            return is_stuck && self.refuse_wanted(id, Refusal::NoRoom);
+        };
+        staging.advance(id, after);
+        let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
+        let entries = batch.entries.clone();
+        let staged = Staged { batch, piece, pending: 0, unreadable: None, taker };
+        staging.staged.insert(id, staged);
+        for (index, entry) in entries.iter().enumerate() {
+            let len = entry.len.expect("nothing was skipped yet");
+            let offset = Bytes(piece.offset.0 + entry.offset.0);
+            self.stage_sample(id, index, entry.sample, Slot { rank: id.rank, offset, len });
+        }
+        self.look_at(id);
+        true
+    }
+
+    /// Refuses a batch if someone asked for it, and returns whether someone did.
+    fn refuse_wanted(&mut self, batch: BatchId, reason: Refusal) -> bool {
+        let after = self.orders.spec().after(batch);
+        let Some(staging) = self.ranks.get_mut(&batch.rank) else { return false };
+        let Some(holder) = staging.take_wanted(batch) else { return false };
+        staging.advance(batch, after);
+        self.refuse(holder, batch, reason);
+        true
+    }
+
+    fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
+        let op = self.ops.name();
+        if let Some(place) = self.cache.place(sample).cloned() {
+            let command = Command::Promote { op, sample, from: place.clone(), to: slot };
+            let kind = Kind::Arrive { batch, entry, sample, tier: Some(place.tier), slot };
+            let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };
+            let source = self.writers.get(&sample).copied();
+            self.plan(op, kind, command, &[touch], source);
+            return;
+        }
+        let command = Command::Fetch { op, sample, to: slot };
+        let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
+        self.plan(op, kind, command, &[], None);
+        let outlook = self.orders.seen_from(batch.epoch, batch.step);
+        let place = self.cache.admit(sample, slot.len, &*self.policy, &outlook);
+        self.follow_changes();
+        if let Some(place) = place {
+            self.retain(batch, sample, slot, place, op);
+        }
+    }
+
+    /// Plans the copy of a sample that is being staged to its place in a tier.
+    fn retain(&mut self, batch: BatchId, sample: SampleId, slot: Slot, to: Place, arrival: OpId) {
+        let op = self.ops.name();
+        let from = Origin::Staging(slot);
+        let command = Command::Demote { op, sample, from, len: slot.len, to: to.clone() };
+        let touch = Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write };
+        self.writers.insert(sample, op);
+        let kind = Kind::Retain { batch, sample, place: to };
+        self.plan(op, kind, command, &[touch], Some(arrival));
+    }
+
+    /// Plans what the books of the cache ask for.
+    pub(super) fn follow_changes(&mut self) {
+        for change in self.cache.take_changes() {
+            match change {
+                Change::ChunkAdded { tier, chunk } => {
+                    let op = self.ops.name();
+                    let touch = self.whole_chunk(tier, chunk);
+                    let command = Command::AddChunk { op, tier, chunk };
+                    self.plan(op, Kind::AddChunk { tier, chunk }, command, &[touch], None);
+                }
+                Change::ChunkDropped { tier, chunk } => {
+                    let op = self.ops.name();
+                    let touch = self.whole_chunk(tier, chunk);
+                    let command = Command::DropChunk { tier, chunk };
+                    self.plan(op, Kind::DropChunk { tier, chunk }, command, &[touch], None);
+                }
+                Change::Demoted { sample, len, from, to } => {
+                    self.demote(sample, len, from, to);
+                }
+                Change::Evicted { sample } => {
+                    self.writers.remove(&sample);
+                }
+            }
+        }
+    }
+
+    fn demote(&mut self, sample: SampleId, len: Bytes, from: Place, to: Place) {
+        let op = self.ops.name();
+        let touches = [
+            Touch { tier: from.tier, pieces: from.pieces.clone(), access: Access::Read },
+            Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write },
+        ];
+        let from = Origin::Tier(from);
+        let command = Command::Demote { op, sample, from, len, to: to.clone() };
+        let source = self.writers.insert(sample, op);
+        self.plan(op, Kind::Move { sample, place: to }, command, &touches, source);
+    }
+
+    fn whole_chunk(&self, tier: TierId, chunk: ChunkId) -> Touch {
+        let piece = Piece { chunk, offset: Bytes(0), len: self.settings.chunk };
+        Touch { tier, pieces: vec![piece], access: Access::Write }
+    }
+
+    /// Looks whether a batch is complete, and if so goes on with whoever waits for it.
+    pub(super) fn look_at(&mut self, batch: BatchId) {
+        let Some(staging) = self.ranks.get_mut(&batch.rank) else { return };
+        let Some(staged) = staging.staged.get(&batch).filter(|it| it.pending == 0) else { return };
+        // What nobody asked for may make way from now on.
+        staging.is_blocked = false;
+        match staged.taker {
+            Taker::Requested(holder) => self.answer(holder),
+            Taker::Dropped => staging.sweep(),
+            Taker::Nobody | Taker::Leased(..) | Taker::Held(..) => {}
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Where a manager listens: a socket file for its own user, or the network for those with the token.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use tokio::net::{TcpListener, UnixListener};
+
+use super::ManagerError;
+use crate::token::Token;
+
+/// Where a manager can be reached, and who may.
+#[derive(Debug)]
+pub enum Door {
+    /// A socket file, for processes of the same user.
+    Unix(UnixListener, PathBuf),
+    /// The network, for whoever has the token.
+    Tcp(TcpListener, Token),
+}
+
+impl Door {
+    /// A new socket file that only its owner can reach. A socket that a dead manager left is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made.
+    pub fn unix(path: &Path) -> Result<Self, ManagerError> {
+        let failed = |source| ManagerError::Listen { address: path.display().to_string(), source };
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => (),
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(Self::Unix(listener, path.to_owned()))
+    }
+
+    /// A network address, as `host:port`; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be listened on.
+    pub async fn tcp(address: &str, token: Token) -> Result<Self, ManagerError> {
+        let failed = |source| ManagerError::Listen { address: address.to_owned(), source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        Ok(Self::Tcp(listener, token))
+    }
+
+    /// The network address, or `None` for a socket file.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not say.
+    pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Self::Unix(..) => Ok(None),
+            Self::Tcp(listener, _) => listener.local_addr().map(Some),
+        }
+    }
+}
