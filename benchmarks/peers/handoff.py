@@ -79,24 +79,26 @@ def rate(batches, unmeasured):
     return measured / (time.perf_counter() - start)
 
 
-def ready_waits(loader, epoch, last_epoch):
-    """Nanoseconds from asking for a batch that is staged to tensors over it."""
-    waits = []
-    while len(waits) < READY_SAMPLES and epoch < last_epoch:
-        loader.set_epoch(epoch)
-        batches = iter(loader)
+def ready_waits(feed, epoch, last_epoch):
+    """Nanoseconds from asking for a batch that is staged to a NumPy array, then to tensors over it."""
+    arrays, tensors = [], []
+    while len(arrays) < READY_SAMPLES and epoch < last_epoch:
+        batches = feed.epoch(epoch)
         next(batches)
         while True:
             time.sleep(READY_PAUSE_S)
             start = time.perf_counter_ns()
             batch = next(batches, None)
-            end = time.perf_counter_ns()
             if batch is None:
                 break
-            waits.append(end - start)
-            del batch
+            array = batch.array().numpy()
+            arrays.append(time.perf_counter_ns() - start)
+            samples = [torch.from_dlpack(sample) for sample in batch]
+            tensors.append(time.perf_counter_ns() - start)
+            assert array.shape[0] == len(samples)
+            del batch, array, samples
         epoch += 1
-    return waits
+    return arrays, tensors
 
 
 def main(folder, rounds, batch_size, unmeasured, result):
@@ -116,9 +118,9 @@ def main(folder, rounds, batch_size, unmeasured, result):
         for side, batches in sides.items():
             rates[side].append(rate(batches(epoch), unmeasured))
             print(f"round {epoch + 1} of {rounds}: {side}", file=sys.stderr)
-    waits = ready_waits(loader, rounds, loader.feed.epochs)
-    mode = loader.feed.mode
-    Path(result).write_text(json.dumps({"bytes_per_s": rates, "ready_ns": waits, "mode": mode}))
+    arrays, tensors = ready_waits(loader.feed, rounds, loader.feed.epochs)
+    figures = {"bytes_per_s": rates, "array_ns": arrays, "tensors_ns": tensors}
+    Path(result).write_text(json.dumps({**figures, "mode": loader.feed.mode}))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    files,
-    statistics::{median, percentile},
-};
+use crate::{files, statistics::percentile};
 
 const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;
@@ -49,12 +46,21 @@ pub struct Outcome {
     pub sides: Vec<Side>,
     /// tierfeed's median over that of `DataLoader` with 2 workers.
     pub ratio: f64,
-    /// From asking for a staged batch to tensors, median.
-    pub ready_p50_ns: f64,
-    /// From asking for a staged batch to tensors, 99th percentile.
-    pub ready_p99_ns: f64,
-    /// Batches measured for the two figures above.
-    pub ready_batches: usize,
+    /// From asking for a staged batch to a `NumPy` array over it.
+    pub array: Ready,
+    /// From asking for a staged batch to one tensor for each of its samples.
+    pub tensors: Ready,
+}
+
+/// How fast a batch that is staged reaches Python.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ready {
+    /// Median.
+    pub p50_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// Batches measured.
+    pub batches: usize,
 }
 
 /// One way to read the files.
@@ -73,7 +79,8 @@ pub struct Side {
 #[derive(Debug, Deserialize)]
 struct Raw {
     bytes_per_s: BTreeMap<String, Vec<f64>>,
-    ready_ns: Vec<f64>,
+    array_ns: Vec<f64>,
+    tensors_ns: Vec<f64>,
     mode: String,
 }
 
@@ -140,11 +147,15 @@ fn outcome(raw: &Raw) -> anyhow::Result<Outcome> {
     };
     Ok(Outcome {
         ratio: rate(OURS)? / rate(PLAIN)?,
-        ready_p50_ns: median(&raw.ready_ns).context("no batch was ready")?,
-        ready_p99_ns: percentile(&raw.ready_ns, 99).context("no batch was ready")?,
-        ready_batches: raw.ready_ns.len(),
+        array: ready(&raw.array_ns)?,
+        tensors: ready(&raw.tensors_ns)?,
         sides,
     })
+}
+
+fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
+    let at = |percent| percentile(waits_ns, percent).context("no batch was ready");
+    Ok(Ready { p50_ns: at(50)?, p99_ns: at(99)?, batches: waits_ns.len() })
 }
 
 /// The figures as a table.
@@ -160,12 +171,13 @@ pub fn table(outcome: &Outcome) -> String {
         let rate = side.bytes_per_s / 1e9;
         _ = writeln!(text, "{:<24}{rate:>12.2}{range:>22}{ratio:>11.2}x", side.name);
     }
-    let (median, high) = (outcome.ready_p50_ns / 1e3, outcome.ready_p99_ns / 1e3);
-    let batches = outcome.ready_batches;
-    _ = writeln!(
-        text,
-        "ready batch to tensors: median {median:.1} us, p99 {high:.1} us ({batches} batches)"
-    );
+    for (what, ready) in [("NumPy array", &outcome.array), ("tensors", &outcome.tensors)] {
+        let (median, high, batches) = (ready.p50_ns / 1e3, ready.p99_ns / 1e3, ready.batches);
+        _ = writeln!(
+            text,
+            "ready batch to {what}: median {median:.1} us, p99 {high:.1} us ({batches} batches)"
+        );
+    }
     text
 }
 

@@ -8,11 +8,6 @@ pub(crate) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
     sorted.get(rank - 1).copied()
 }
 
-/// The middle value.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    percentile(values, 50)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -20,9 +15,9 @@ mod tests {
     #[test]
     fn percentiles_are_by_nearest_rank() {
         let values = [5.0, 1.0, 4.0, 2.0, 3.0];
-        assert_eq!(median(&values), Some(3.0));
+        assert_eq!(percentile(&values, 50), Some(3.0));
         assert_eq!(percentile(&values, 99), Some(5.0));
         assert_eq!(percentile(&values, 1), Some(1.0));
-        assert_eq!(median(&[]), None);
+        assert_eq!(percentile(&[], 50), None);
     }
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_resource_gatherer::{
-    Budget, EmulatedTier, ProbeError, ProbeSettings, Report, probe as measure, report,
+    Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot, probe as measure,
+    probe::usual_directories, report,
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -24,10 +25,11 @@ pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
     let directory = |kind| -> Option<PathBuf> {
         tiers.iter().find(|tier| tier.kind == kind).and_then(|tier| tier.path.clone())
     };
+    let usual = usual_directories(Sysroot::live()).map_err(Failure::work)?;
     let settings = ProbeSettings {
         sysroot: "/".into(),
-        scratch: directory(Kind::Scratch),
-        storage: directory(Kind::Storage),
+        scratch: directory(Kind::Scratch).or(usual.scratch),
+        storage: directory(Kind::Storage).or(usual.storage),
         budget: if arguments.quick { Budget::Quick } else { Budget::Full },
         emulated: tiers.iter().filter_map(emulated).collect(),
     };

@@ -166,6 +166,6 @@ impl Check<'_> {
 
     fn malformed(&self, key: String, source: serde_yaml::Error) -> JobError {
         let line = source.location().map_or(1, |location| location.line());
-        JobError::Malformed { file: self.file.to_owned(), line, key, source }
+        JobError::Malformed { file: self.file.to_owned(), line, key, said: source }
     }
 }

@@ -23,7 +23,7 @@ pub enum JobError {
         file: PathBuf,
     },
     /// No YAML, an unknown, missing or repeated key, or a value of another type.
-    #[error("{}:{line}: {}", .file.display(), phrase(.key, .source))]
+    #[error("{}:{line}: {}", .file.display(), phrase(.key, .said))]
     Malformed {
         /// The file.
         file: PathBuf,
@@ -31,8 +31,8 @@ pub enum JobError {
         line: usize,
         /// The keys that lead to the place, or `.` for the whole file.
         key: String,
-        /// What the parser said.
-        source: serde_yaml::Error,
+        /// What the parser said. Not a source of this error: the message holds all of it.
+        said: serde_yaml::Error,
     },
     /// A value that cannot be.
     #[error("{}:{line}: {key} is `{value}`; {reason}", .file.display())]
@@ -164,11 +164,11 @@ pub enum Misfit {
 /// The parser's sentence without the position, which stands in front, and with the key once.
 ///
 /// The parser names the mapping that an unknown key is in, and `key` ends in the unknown key itself.
-fn phrase(key: &str, source: &serde_yaml::Error) -> String {
-    let position = source.location().map_or_else(String::new, |location| {
+fn phrase(key: &str, said: &serde_yaml::Error) -> String {
+    let position = said.location().map_or_else(String::new, |location| {
         format!(" at line {} column {}", location.line(), location.column())
     });
-    let said = source.to_string().replacen(&position, "", 1);
+    let said = said.to_string().replacen(&position, "", 1);
     if key == "." {
         return said;
     }
