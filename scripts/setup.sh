@@ -11,7 +11,7 @@ readonly packages=(
   build-essential pkg-config libhwloc-dev libudev-dev protobuf-compiler
   python3 python3-dev python3-venv
   python3-numpy python3-pil python3-pytest python3-torch
-  curl ca-certificates
+  curl ca-certificates procps
 )
 # The interpreter that Debian's torch and numpy belong to; another python3 on PATH has neither.
 readonly python=/usr/bin/python3

@@ -12,20 +12,21 @@ suite() {
   local name=$1
   shift
   printf '\ntest: %s: %s\n' "$name" "$*" >&2
-  "$@" || failed+=("$name")
+  # What runs in the background of a script starts with SIGINT ignored; the tests of Ctrl-C need it.
+  env --default-signal=INT "$@" || failed+=("$name")
 }
 
 if cargo nextest --version >/dev/null 2>&1; then
   suite rust cargo nextest run --workspace
+  suite examples cargo test --workspace --doc --no-fail-fast
 else
-  suite rust cargo test --workspace --lib --bins --tests --no-fail-fast
+  suite 'rust and examples' cargo test --workspace --no-fail-fast
 fi
-suite examples cargo test --workspace --doc --no-fail-fast
 suite python .venv/bin/python -m pytest python/tests
 suite demo .venv/bin/python -m pytest demo/tests
 
 if [ "${#failed[@]}" -gt 0 ]; then
-  printf '\ntest: failed: %s\n' "${failed[*]}" >&2
+  printf '\ntest: failed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2
   exit 1
 fi
 printf '\ntest: all suites passed\n' >&2

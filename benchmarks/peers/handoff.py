@@ -20,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import tierfeed.torch
 
-READY_PAUSE_S = 0.02
+STEP_S = 0.005
 READY_SAMPLES = 200
 
 
@@ -79,14 +79,24 @@ def rate(batches, unmeasured):
     return measured / (time.perf_counter() - start)
 
 
+def compute(seconds):
+    """A training step: the caches are its own afterwards, and the next batch is staged meanwhile."""
+    weights = torch.rand(384, 384)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        torch.mm(weights, weights)
+
+
 def ready_waits(feed, epoch, last_epoch):
     """Nanoseconds from asking for a batch that is staged to a NumPy array, then to tensors over it."""
+    # One thread computes, as one launches kernels on a GPU; the agent has the other core.
+    torch.set_num_threads(1)
     arrays, tensors = [], []
     while len(arrays) < READY_SAMPLES and epoch < last_epoch:
         batches = feed.epoch(epoch)
         next(batches)
         while True:
-            time.sleep(READY_PAUSE_S)
+            compute(STEP_S)
             start = time.perf_counter_ns()
             batch = next(batches, None)
             if batch is None:

@@ -110,6 +110,12 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
+    /// Epoch and step.
+    #[getter]
+    fn place(&self) -> (u32, u32) {
+        (self.id.epoch.0, self.id.step.0)
+    }
+
     /// The pass over the dataset.
     #[getter]
     fn epoch(&self) -> u32 {
@@ -198,9 +204,10 @@ impl Batch {
     }
 
     /// Tells the agent that training takes the batch, and how many nanoseconds it waited for it.
-    fn delivered(&self, waited_ns: u64) -> PyResult<()> {
+    /// Returns how many samples are missing.
+    fn delivered(&self, waited_ns: u64) -> PyResult<usize> {
         self.held()?.deliver(Nanoseconds(waited_ns));
-        Ok(())
+        Ok(self.skipped.len())
     }
 
     /// Lets go of the memory. It goes back as soon as no view of it is left.

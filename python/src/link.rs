@@ -220,6 +220,12 @@ impl Link {
 
 #[pymethods]
 impl Refused {
+    /// Epoch and step.
+    #[getter]
+    fn place(&self) -> (u32, u32) {
+        (self.batch.epoch.0, self.batch.step.0)
+    }
+
     #[getter]
     fn epoch(&self) -> u32 {
         self.batch.epoch.0

@@ -18,7 +18,7 @@ use dlpark::{
     metadata::{Copied, Fixed},
     python::{DlpackExporter, ExportRequest, export_dlpack},
 };
-use pyo3::{exceptions::PyBufferError, ffi, prelude::*};
+use pyo3::{exceptions::PyBufferError, ffi, prelude::*, sync::PyOnceLock};
 
 use crate::held::Held;
 
@@ -157,7 +157,13 @@ impl View {
 
     /// A NumPy array of uint8 over the same bytes; it keeps the batch alive.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("numpy")?.call_method1("asarray", (slf,))
+        // Looked up once: a lookup touches more memory than the hand-off of a batch.
+        static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = slf.py();
+        let asarray = ASARRAY.get_or_try_init(py, || {
+            Ok::<_, PyErr>(py.import("numpy")?.getattr("asarray")?.unbind())
+        })?;
+        asarray.bind(py).call1((slf,))
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]

@@ -76,7 +76,7 @@ class PlayedLink:
         reason = self.agent.refuses.get(place)
         if reason is not None:
             return types.SimpleNamespace(
-                epoch=epoch, step=step, reason=reason, sample=3, fault="vanished"
+                place=place, epoch=epoch, step=step, reason=reason, sample=3, fault="vanished"
             )
         self.agent.served.append(place)
         ids = self.order.batch(epoch, step, self.rank)

@@ -29,9 +29,11 @@ class Batches(Iterator[Batch]):
         place = self._next
         if place[0] >= self._end_epoch:
             raise StopIteration
-        self._begin(place)
-        batch = self._feed.take(place, self._ahead(place))
-        self._next = self._after(place)
+        if self._epoch_begun != place[0]:
+            self._begin(place)
+        following = self._after(place)
+        batch = self._feed.take(place, following, self._window)
+        self._next = following
         return batch
 
     def poll(self) -> Batch | None:
@@ -39,33 +41,22 @@ class Batches(Iterator[Batch]):
         place = self._next
         if place[0] >= self._end_epoch:
             return None
-        self._begin(place)
+        if self._epoch_begun != place[0]:
+            self._begin(place)
         stream = self._feed.stream()
         if stream is None:
             return None
-        stream.ask([place, *self._ahead(place)])
+        stream.ask_ahead(place, self._after(place), self._window)
         return next(self) if stream.poll(place) else None
 
     def _begin(self, place: Place) -> None:
         """At the first batch of this iteration, and of each epoch."""
-        if self._epoch_begun == place[0]:
-            return
         is_first = self._epoch_begun is None
         self._epoch_begun = place[0]
         self._feed.begin_epoch(place[0])
         stream = self._feed.stream()
         if is_first and stream is not None:
             stream.want_only([place, *self._window(place)])
-
-    def _ahead(self, place: Place) -> list[Place]:
-        """What to ask for beyond `place` now.
-
-        The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
-        done for several batches at a time, and most batches are taken without waking the agent.
-        """
-        stream = self._feed.stream()
-        is_enough = stream is None or stream.has_asked(self._after(place))
-        return [] if is_enough else self._window(place)
 
     def _window(self, place: Place) -> list[Place]:
         """The batches beyond `place`, as many as the agent stages."""

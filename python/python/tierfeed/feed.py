@@ -28,7 +28,7 @@ from tierfeed._native import (
     Refused,
 )
 from tierfeed.batches import Batches
-from tierfeed.stream import Place, Stream
+from tierfeed.stream import Place, Stream, Window, no_window
 
 # An agent that lives answers every request, with a batch or a refusal, as soon as the cold store lets
 # it. One that is silent for so long hangs, and is given up as if it were gone.
@@ -163,7 +163,7 @@ class Feed:
     def batch(self, epoch: int, step: int) -> Batch:
         """One batch, out of turn."""
         self.order.check(epoch, step, self._rank)
-        return self.take((epoch, step), ())
+        return self.take((epoch, step), (epoch, step), no_window)
 
     def read(self, samples: Iterable[int]) -> Batch:
         """Any samples, read directly. The batch has the place (0, 0), which means nothing."""
@@ -211,20 +211,19 @@ class Feed:
         if self.stream() is None and self._socket is not None:
             self._connect()
 
-    def take(self, place: Place, ahead: Iterable[Place]) -> Batch:
-        """The batch at `place`, with requests for those at `ahead` on their way meanwhile."""
+    def take(self, place: Place, following: Place, window: Window) -> Batch:
+        """The batch at `place`, with requests for `following` and its `window` on their way."""
         self._attach()
         asked_ns = time.monotonic_ns()
         answer = None
         if (stream := self._stream) is not None:
-            stream.ask([place, *ahead])
+            stream.ask_ahead(place, following, window)
             try:
                 answer = stream.take(place, PATIENCE_S)
             except Gone as gone:
                 self._lose(stream, gone)
         batch = answer if isinstance(answer, Batch) else self._read_directly(place, answer)
-        batch.delivered(time.monotonic_ns() - asked_ns)
-        self._faults += len(batch.skipped)
+        self._faults += batch.delivered(time.monotonic_ns() - asked_ns)
         return batch
 
     def _read_directly(self, place: Place, refused: Refused | None) -> Batch:

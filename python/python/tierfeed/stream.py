@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tierfeed._native import Batch, Gone, Link, Refused
 
 Place = tuple[int, int]
 """Epoch and step of a batch of the rank that the link reads for."""
+
+Window = Callable[[Place], Iterable[Place]]
+"""The batches that come after one, as far as it makes sense to ask for them."""
+
+
+def no_window(_: Place) -> Iterable[Place]:
+    """Nothing is asked for ahead."""
+    return ()
 
 # How long to wait for a batch while this process itself holds as many as the agent stages. The agent
 # refuses such a request as soon as it knows; should it not, waiting longer would be waiting for itself.
@@ -43,6 +51,15 @@ class Stream:
                 return
             self._asked.add(place)
 
+    def ask_ahead(self, place: Place, following: Place, window: Window) -> None:
+        """Asks for `place` and its window, unless `place` and the one after it are on their way.
+
+        The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
+        done for several batches at a time, and most batches are taken without waking the agent.
+        """
+        if not (self.has_asked(place) and self.has_asked(following)):
+            self.ask([place, *window(place)])
+
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""
         return place in self._ready or place in self._asked
@@ -60,7 +77,15 @@ class Stream:
         Raises `Gone` when nothing more will come. What the agent had put into the ring before it died
         is still delivered, at this call or a later one.
         """
-        while place not in self._ready:
+        while True:
+            if self._ready and place in self._ready:
+                return self._ready.pop(place)
+            if place in self._asked and (answer := self.link.next(0.0)) is not None:
+                if answer.place == place:
+                    self._asked.discard(place)
+                    return answer
+                self._file(answer)
+                continue
             if self._gone is not None and not self._asked:
                 raise self._gone
             if not self.alive or place not in self._asked:
@@ -74,7 +99,6 @@ class Stream:
                 return None
             else:
                 raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
-        return self._ready.pop(place)
 
     def poll(self, place: Place) -> bool:
         """Whether the answer for `place` is there, after a look at the ring."""
@@ -87,7 +111,7 @@ class Stream:
         return place in self._ready
 
     def _file(self, answer: Batch | Refused) -> None:
-        place = (answer.epoch, answer.step)
+        place = answer.place
         self._asked.discard(place)
         if place in self._unwanted:
             self._unwanted.discard(place)
