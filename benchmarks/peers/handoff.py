@@ -88,10 +88,10 @@ def compute(seconds):
 
 
 def ready_waits(feed, epoch, last_epoch):
-    """Nanoseconds from asking for a batch that is staged to a NumPy array, then to tensors over it."""
+    """Nanoseconds from asking for a batch that is staged to the batch, a NumPy array, and tensors."""
     # One thread computes, as one launches kernels on a GPU; the agent has the other core.
     torch.set_num_threads(1)
-    arrays, tensors = [], []
+    handed, arrays, tensors = [], [], []
     while len(arrays) < READY_SAMPLES and epoch < last_epoch:
         batches = feed.epoch(epoch)
         next(batches)
@@ -101,6 +101,7 @@ def ready_waits(feed, epoch, last_epoch):
             batch = next(batches, None)
             if batch is None:
                 break
+            handed.append(time.perf_counter_ns() - start)
             array = batch.array().numpy()
             arrays.append(time.perf_counter_ns() - start)
             samples = [torch.from_dlpack(sample) for sample in batch]
@@ -108,7 +109,7 @@ def ready_waits(feed, epoch, last_epoch):
             assert array.shape[0] == len(samples)
             del batch, array, samples
         epoch += 1
-    return arrays, tensors
+    return handed, arrays, tensors
 
 
 def main(folder, rounds, batch_size, unmeasured, result):
@@ -128,8 +129,8 @@ def main(folder, rounds, batch_size, unmeasured, result):
         for side, batches in sides.items():
             rates[side].append(rate(batches(epoch), unmeasured))
             print(f"round {epoch + 1} of {rounds}: {side}", file=sys.stderr)
-    arrays, tensors = ready_waits(loader.feed, rounds, loader.feed.epochs)
-    figures = {"bytes_per_s": rates, "array_ns": arrays, "tensors_ns": tensors}
+    handed, arrays, tensors = ready_waits(loader.feed, rounds, loader.feed.epochs)
+    figures = {"bytes_per_s": rates, "batch_ns": handed, "array_ns": arrays, "tensors_ns": tensors}
     Path(result).write_text(json.dumps({**figures, "mode": loader.feed.mode}))
 
 

@@ -46,6 +46,8 @@ pub struct Outcome {
     pub sides: Vec<Side>,
     /// tierfeed's median over that of `DataLoader` with 2 workers.
     pub ratio: f64,
+    /// From asking for a staged batch to an object through which Python can read it.
+    pub batch: Ready,
     /// From asking for a staged batch to a `NumPy` array over it.
     pub array: Ready,
     /// From asking for a staged batch to one tensor for each of its samples.
@@ -79,6 +81,7 @@ pub struct Side {
 #[derive(Debug, Deserialize)]
 struct Raw {
     bytes_per_s: BTreeMap<String, Vec<f64>>,
+    batch_ns: Vec<f64>,
     array_ns: Vec<f64>,
     tensors_ns: Vec<f64>,
     mode: String,
@@ -147,6 +150,7 @@ fn outcome(raw: &Raw) -> anyhow::Result<Outcome> {
     };
     Ok(Outcome {
         ratio: rate(OURS)? / rate(PLAIN)?,
+        batch: ready(&raw.batch_ns)?,
         array: ready(&raw.array_ns)?,
         tensors: ready(&raw.tensors_ns)?,
         sides,
@@ -171,7 +175,12 @@ pub fn table(outcome: &Outcome) -> String {
         let rate = side.bytes_per_s / 1e9;
         _ = writeln!(text, "{:<24}{rate:>12.2}{range:>22}{ratio:>11.2}x", side.name);
     }
-    for (what, ready) in [("NumPy array", &outcome.array), ("tensors", &outcome.tensors)] {
+    let stages = [
+        ("Python", &outcome.batch),
+        ("NumPy array", &outcome.array),
+        ("tensors", &outcome.tensors),
+    ];
+    for (what, ready) in stages {
         let (median, high, batches) = (ready.p50_ns / 1e3, ready.p99_ns / 1e3, ready.batches);
         _ = writeln!(
             text,

@@ -31,7 +31,8 @@ class Batches(Iterator[Batch]):
             raise StopIteration
         if self._epoch_begun != place[0]:
             self._begin(place)
-        following = self._after(place)
+        epoch, step = place
+        following = (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)
         batch = self._feed.take(place, following, self._window)
         self._next = following
         return batch

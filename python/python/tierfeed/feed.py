@@ -212,8 +212,12 @@ class Feed:
             self._connect()
 
     def take(self, place: Place, following: Place, window: Window) -> Batch:
-        """The batch at `place`, with requests for `following` and its `window` on their way."""
-        self._attach()
+        """The batch at `place`, with requests for `following` and its `window` on their way.
+
+        Runs once a step with the caches full of training: every call less counts.
+        """
+        if self._pid != os.getpid():
+            self._attach()
         asked_ns = time.monotonic_ns()
         answer = None
         if (stream := self._stream) is not None:

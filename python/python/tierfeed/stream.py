@@ -57,8 +57,10 @@ class Stream:
         The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
         done for several batches at a time, and most batches are taken without waking the agent.
         """
-        if not (self.has_asked(place) and self.has_asked(following)):
-            self.ask([place, *window(place)])
+        asked, ready = self._asked, self._ready
+        if (place in asked or place in ready) and (following in asked or following in ready):
+            return
+        self.ask([place, *window(place)])
 
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""
