@@ -287,6 +287,9 @@ pub(crate) struct Exec {
     /// The run directory of the agent of this node [default: the newest below .tierfeed].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
+    /// How long to wait until the agent is ready.
+    #[arg(long, value_name = "TIME", default_value = "60 s")]
+    pub(crate) wait: Nanoseconds,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,

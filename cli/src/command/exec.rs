@@ -1,19 +1,36 @@
 //! `tierfeed exec`: becomes the command, with the variables that lead to the agent of this node.
+//!
+//! Job scripts start agents and trainers at the same time, so it waits for the agent first.
 
-use std::{os::unix::process::CommandExt, process::Command};
+use std::{os::unix::process::CommandExt, process::Command, thread, time::Duration};
 
 use anyhow::anyhow;
 
 use super::run::trainer_variables;
 use crate::{arguments::Exec, environment, failure::Failure};
 
+/// How often to look for the agent.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
-    let run_dir = environment::running_run_dir(arguments.run_dir.as_deref())?;
-    let variables = trainer_variables(&run_dir).map_err(Failure::Input)?;
+    let variables = wait_for_agent(arguments)?;
     let (program, rest) = arguments
         .command
         .split_first()
         .ok_or_else(|| Failure::Input(anyhow!("no command; write it after --")))?;
     let error = Command::new(program).args(rest).envs(variables).exec();
     Err(Failure::Input(anyhow::Error::new(error).context(format!("cannot start {program}"))))
+}
+
+fn wait_for_agent(arguments: &Exec) -> Result<Vec<(&'static str, String)>, Failure> {
+    let mut looks = arguments.wait.0 / 1_000_000 / u64::from(LOOK_EVERY.subsec_millis());
+    loop {
+        let found = environment::running_run_dir(arguments.run_dir.as_deref())
+            .and_then(|run_dir| trainer_variables(&run_dir).map_err(Failure::Input));
+        match found {
+            Err(_) if looks > 0 => looks -= 1,
+            found => return found,
+        }
+        thread::park_timeout(LOOK_EVERY);
+    }
 }

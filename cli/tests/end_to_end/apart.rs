@@ -35,7 +35,6 @@ impl Cluster {
     }
 
     fn trainers(&self, step_us: u64) -> Vec<Running> {
-        eventually("the agent listens", || self.fixture.run_dir().join("trainer.json").exists());
         let start = |rank: u32| {
             let mut exec = self.fixture.tierfeed(&["exec", "--run-dir", "run", "--"]);
             exec.arg(trainer()).arg(self.fixture.path("log")).arg(step_us.to_string());
@@ -62,8 +61,10 @@ fn end_well(trainers: Vec<Running>) {
 #[test]
 fn the_same_parts_apart_do_the_same() {
     let mut cluster = Cluster::start();
+    // Job scripts start both at once: trainers wait for their agent.
+    let trainers = cluster.trainers(0);
     let mut agent = cluster.agent();
-    end_well(cluster.trainers(0));
+    end_well(trainers);
     eventually("the manager knows how far the node is", || {
         cluster.status()["joined"][0]["batches"] == 42
     });
@@ -77,6 +78,19 @@ fn the_same_parts_apart_do_the_same() {
     let log = cluster.fixture.log();
     assert_eq!(assert_complete(&log), log.len());
     assert_eq!(cluster.fixture.report()["order_digest"], digest(&log));
+}
+
+#[test]
+fn without_an_agent_exec_gives_up_in_the_end() {
+    let fixture = Fixture::new();
+    let mut exec =
+        fixture.tierfeed(&["exec", "--run-dir", "run", "--wait", "200 ms", "--", "true"]);
+    let output = exec.output().unwrap();
+    assert_ended(&output, 2);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("run: "),
+        "it names what it looked for"
+    );
 }
 
 #[test]
