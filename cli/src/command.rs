@@ -32,6 +32,15 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::Work)
 }
 
+/// Runs the work of a command to its end. A thread that hangs in the kernel then, reading from a store
+/// that is gone, ends with the process.
+fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}
+
 /// Pulls `trigger` when the user wants this process to end.
 async fn end_on_signal(trigger: tierfeed_runtime::shutdown::Trigger) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};

@@ -131,8 +131,11 @@ impl Agent {
     /// # Errors
     ///
     /// As [`AgentError`] tells; nothing runs then.
-    pub async fn start(settings: Settings, shutdown: Shutdown) -> Result<Self, AgentError> {
-        let joined = join::join(&settings).await?;
+    pub async fn start(settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
+        let joined = tokio::select! {
+            () = shutdown.recv() => return Err(AgentError::Ended),
+            joined = join::join(&settings) => joined?,
+        };
         start::agent(joined, settings.run_dir, shutdown)
     }
 

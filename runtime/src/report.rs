@@ -248,10 +248,10 @@ impl Facts<'_> {
                 demand_bytes: epoch.demand.0,
                 cold_read_bytes: epoch.cold.0,
                 tier_read_bytes,
-                hit_ratio: 1.0 - share(epoch.cold, epoch.demand).min(1.0),
+                hit_ratio: hit_ratio(epoch.cold, epoch.demand),
                 ready_ratio: share(epoch.ready, epoch.demand),
                 stall_s: seconds(epoch.stall) / ranks,
-                minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable),
+                minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable).min(epoch.cold.0),
             }
         })
     }
@@ -295,6 +295,11 @@ impl Facts<'_> {
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
 fn seconds(time: Nanoseconds) -> f64 {
     time.0 as f64 / 1e9
+}
+
+/// The share of the demand that needed no cold read; 0 where nothing was demanded.
+fn hit_ratio(cold: Bytes, demand: Bytes) -> f64 {
+    if demand.0 == 0 { 0.0 } else { 1.0 - share(cold, demand).min(1.0) }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]

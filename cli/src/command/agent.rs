@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let report_path = run_dir.report();
     let settings =
         Settings { manager: arguments.manager, token, node: arguments.node.map(NodeId), run_dir };
-    let report = super::runtime()?.block_on(async {
+    let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
         let outcome = async { Agent::start(settings, asked).await?.run().await }.await;

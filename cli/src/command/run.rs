@@ -35,8 +35,7 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     }
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
-    let runtime = super::runtime()?;
-    let (ending, report) = runtime.block_on(all(arguments, &indexed, &run_dir))?;
+    let (ending, report) = super::finish(all(arguments, &indexed, &run_dir))?;
     if let Some(report) = &report {
         if arguments.json {
             output::json(report)?;

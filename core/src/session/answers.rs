@@ -6,7 +6,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use super::{
     Command, Refusal, Session,
     orders::Publication,
-    staging::{Arena, Taker},
+    staging::{Arena, Staged, Taker},
     work::Kind,
 };
 use crate::{
@@ -54,7 +54,9 @@ impl Session {
         }
         let is_known = staging.staged.contains_key(&batch);
         staging.reach(holder, batch, spec.batches_between(batch, staging.cursor));
-        if let Some(staged) = staging.staged.get_mut(&batch).filter(|_| is_known) {
+        let is_gone = |staged: &Staged| staged.is_stale && staged.taker == Taker::Dropped;
+        let staged = staging.staged.get_mut(&batch).filter(|it| is_known && !is_gone(it));
+        if let Some(staged) = staged {
             if !matches!(staged.taker, Taker::Nobody | Taker::Dropped) {
                 return Err(Refusal::AlreadyTaken);
             }

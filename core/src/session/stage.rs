@@ -35,7 +35,11 @@ impl Session {
         self.orders.prepare(id.epoch);
         let after = self.orders.spec().after(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        if staging.staged.contains_key(&id) {
+        if let Some(staged) = staging.staged.get(&id) {
+            if staged.is_stale {
+                // Its place is free as soon as nothing is on its way there.
+                return false;
+            }
             staging.advance(id, after);
             return true;
         }
@@ -59,7 +63,7 @@ impl Session {
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
         let entries = batch.entries.clone();
-        let staged = Staged { batch, piece, pending: 0, unreadable: None, taker };
+        let staged = Staged { batch, piece, pending: 0, unreadable: None, taker, is_stale: false };
         staging.staged.insert(id, staged);
         for (index, entry) in entries.iter().enumerate() {
             let len = entry.len.expect("nothing was skipped yet");

@@ -60,6 +60,8 @@ pub(super) struct Staged {
     /// The first sample that could not be read, if the job does not skip such.
     pub(super) unreadable: Option<(SampleId, Fault)>,
     pub(super) taker: Taker,
+    /// Its order changed since it was staged: nobody gets it any more.
+    pub(super) is_stale: bool,
 }
 
 /// Whether the arena is mapped.
@@ -223,6 +225,7 @@ impl Staging {
     pub(super) fn drop_epoch(&mut self, epoch: Epoch) -> Vec<(BatchId, HolderId)> {
         let mut refused = Vec::new();
         for (id, staged) in self.staged.iter_mut().filter(|(id, _)| id.epoch == epoch) {
+            staged.is_stale = true;
             match staged.taker {
                 Taker::Requested(holder) => refused.push((*id, holder)),
                 Taker::Nobody => {}

@@ -548,9 +548,19 @@ fn a_jump_back_takes_the_look_ahead_along() {
 
 #[test]
 fn an_order_that_changes_is_never_mixed_with_the_old_one() {
+    republish(true);
+}
+
+#[test]
+fn nor_when_the_old_one_is_still_on_its_way() {
+    republish(false);
+}
+
+fn republish(is_staged_before: bool) {
     let mut settings = settings(policy::Kind::Gap, 8, 1, OnError::Fail);
     settings.order.shuffle = Shuffle::Published;
     let mut world = Play::new(&settings);
+    world.drain();
     let holder = world.trainers[0].holder;
     let batch = world.expected(0)[0];
     let publish = |first: u32| Event::Published {
@@ -559,7 +569,9 @@ fn an_order_that_changes_is_never_mixed_with_the_old_one() {
         samples: [first, 1, 2].map(SampleId).to_vec(),
     };
     world.tell(publish(0));
-    world.drain();
+    if is_staged_before {
+        world.drain();
+    }
     world.tell(publish(7));
     world.trainers[0].asked.insert(batch);
     world.tell(Event::Requested { holder, batch });

@@ -58,12 +58,14 @@ impl FileSource {
 
     /// Finds and checks the object of `sample` and lets `fill` read from it, from the given offset on.
     ///
-    /// `fill` returns the number of bytes it got; fewer than `place` means that the file ended.
+    /// `fill` returns the number of bytes it got; fewer than `place` means that the file ended. A file
+    /// that is kept open gets a second try through a new descriptor: the old one may be of a file that
+    /// was replaced by an equal one, or stale after its server was away.
     fn read_with(
         &self,
         sample: SampleId,
         place: Bytes,
-        fill: impl FnOnce(&File, Bytes) -> io::Result<Bytes>,
+        mut fill: impl FnMut(&File, Bytes) -> io::Result<Bytes>,
     ) -> Result<(), ReadError> {
         let samples = self.index.len();
         if sample.0 >= samples {
@@ -74,8 +76,13 @@ impl FileSource {
         if indexed != place {
             return Err(ReadError::WrongLength { sample, indexed, place });
         }
-        let outcome = self.read_extent(&extent, fill);
-        if outcome.is_err() && is_shared(&extent) {
+        let outcome = self.read_extent(&extent, &mut fill);
+        if outcome.is_ok() || !is_shared(&extent) {
+            return outcome;
+        }
+        self.open_files.forget(&extent.path);
+        let outcome = self.read_extent(&extent, &mut fill);
+        if outcome.is_err() {
             self.open_files.forget(&extent.path);
         }
         outcome

@@ -60,6 +60,11 @@ impl Limits {
         Some((TierId(u8::try_from(at).ok()?), &self.tiers[at].place))
     }
 
+    /// Chunks that a tier may have now, lent ones included.
+    pub(super) fn budget_chunks(&self, tier: TierId) -> u32 {
+        self.tiers.get(usize::from(tier.0)).map_or(0, |limit| limit.budget_chunks)
+    }
+
     /// Lends `chunks` of a tier in all.
     pub(super) fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Resize> {
         self.tiers.get_mut(usize::from(tier.0))?.lent = chunks;

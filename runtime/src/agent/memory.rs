@@ -80,8 +80,8 @@ impl Agent {
         if !self.loans.needs_room() {
             return;
         }
-        let Some((tier, place)) = self.limits.lender() else { return };
-        let budget = chunks_in(place.budget, self.layout.chunk);
+        let Some((tier, _)) = self.limits.lender() else { return };
+        let budget = self.limits.budget_chunks(tier);
         let held = self.plane.usage().tiers.get(usize::from(tier.0)).map(|tier| tier.bytes);
         let cached = chunks_in(held.unwrap_or_default(), self.layout.chunk);
         let actions = self.loans.poll_room(cached, budget, self.clock.now());

@@ -1,5 +1,7 @@
 //! The end of an agent: its report, and everything it started brought to an end.
 
+use std::time::Duration;
+
 use tierfeed_core::{
     fleet,
     session::Progress,
@@ -7,11 +9,16 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
+use tokio::time::timeout;
+
 use super::{Agent, AgentError};
 use crate::{
     places::{Layout, Place},
     report::{Facts, Report, TierEntry},
 };
+
+/// A read that hangs in the kernel cannot be called back, and the report must not wait for it.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Ends all threads and tasks, then writes the report.
 pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError> {
@@ -24,11 +31,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         plane.shutdown();
         usage
     });
-    lending.shutdown().await;
+    lending.abort_all();
     let mut footprint = agent.footprint;
-    match ended.await {
-        Ok(usage) => footprint.note(&usage, agent.loans.granted()),
-        Err(error) => tracing::warn!(%error, "a thread did not end well"),
+    match timeout(THREADS_END_WITHIN, ended).await {
+        Ok(Ok(usage)) => footprint.note(&usage, agent.loans.granted()),
+        Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
+        Err(_) => {
+            tracing::warn!("threads still wait for storage; the report is written without them")
+        }
     }
     let progress = session.progress();
     link.end(&summary(progress, &agent.layout)).await;

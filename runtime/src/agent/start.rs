@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroUsize, path::Path, sync::Arc};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
     fleet::{Ledger, Origin},
     id::Rank,
@@ -39,6 +40,9 @@ const OPEN_FILES_MAX: usize = 256;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
+    /// The shutdown came first.
+    #[error("asked to end before it had joined the job")]
+    Ended,
     /// It cannot take part in the job.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -70,7 +74,11 @@ impl AgentError {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
             Self::RunDir(_) => true,
-            Self::Handoff(_) | Self::Watch(_) | Self::TrainerFile(_) | Self::Report(_) => false,
+            Self::Ended
+            | Self::Handoff(_)
+            | Self::Watch(_)
+            | Self::TrainerFile(_)
+            | Self::Report(_) => false,
         }
     }
 }
@@ -89,6 +97,7 @@ pub(super) fn agent(
     if let Err(error) = published.clear() {
         tracing::warn!(%error, "published orders of an earlier run are left behind");
     }
+    raise_descriptor_limit();
     let completions = Completions::default();
     let finished = completions.clone();
     let plane = DataPlane::start(
@@ -156,6 +165,15 @@ pub(super) fn agent(
         ticks,
         shutdown,
     })
+}
+
+/// Every chunk, open file and connection is a descriptor, and the usual soft limit is 1024.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {

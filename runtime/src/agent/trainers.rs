@@ -1,7 +1,8 @@
 //! What trainers do, told to the session; what the session answers, told to the trainers.
 
 use tierfeed_core::{
-    id::{BatchId, HolderId, Rank},
+    id::{BatchId, Epoch, HolderId, Rank, SampleId},
+    order::Shuffle,
     session::{Command, Event, Refusal},
     units::Nanoseconds,
 };
@@ -29,6 +30,16 @@ impl Span {
 }
 
 impl Agent {
+    /// Whether a trainer of this node may publish such an order; the session judges by the same rule.
+    fn is_possible(&self, rank: Rank, epoch: Epoch, samples: &[SampleId]) -> bool {
+        let order = &self.assignment.order;
+        order.shuffle == Shuffle::Published
+            && epoch.0 < order.epochs
+            && order.world.ranks_of(self.assignment.node).any(|other| other == rank)
+            && samples.len() <= order.samples_per_rank() as usize
+            && samples.iter().all(|sample| sample.0 < order.samples)
+    }
+
     pub(super) fn apply_client(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Attached { holder, rank } => {
@@ -49,7 +60,9 @@ impl Agent {
                 self.session.handle(Event::Released { holder, lease });
             }
             ClientEvent::Published { holder: _, rank, epoch, samples } => {
-                if let Err(error) = self.published.keep(rank, epoch, &samples) {
+                if self.is_possible(rank, epoch, &samples)
+                    && let Err(error) = self.published.keep(rank, epoch, &samples)
+                {
                     tracing::warn!(%error, "a published order is not kept; the report lacks it");
                 }
                 self.session.handle(Event::Published { rank, epoch, samples });
