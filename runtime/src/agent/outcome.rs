@@ -37,7 +37,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         Ok(Ok(usage)) => footprint.note(&usage, agent.loans.granted()),
         Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
         Err(_) => {
-            tracing::warn!("threads still wait for storage; the report is written without them")
+            tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
     let progress = session.progress();
