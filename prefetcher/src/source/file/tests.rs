@@ -181,6 +181,22 @@ fn a_fault_closes_the_file_so_that_a_repaired_one_is_found() {
 }
 
 #[test]
+fn a_file_kept_open_that_went_bad_is_read_again_through_its_path() {
+    let (root, source) = records();
+    let path = root.path().join("records");
+    let whole = bytes(RECORD * RECORDS, 0);
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    read(&source, 0, RECORD).unwrap();
+    let (copy, old) = (root.path().join("copy"), root.path().join("old"));
+    fs::write(&copy, &whole).unwrap();
+    fs::File::options().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
+    fs::rename(&path, &old).unwrap();
+    fs::rename(&copy, &path).unwrap();
+    rewrite(&old, b"what the open descriptor still leads to");
+    assert_eq!(read(&source, 1, RECORD).unwrap(), whole[RECORD..2 * RECORD]);
+}
+
+#[test]
 fn what_the_index_does_not_have_is_an_error_and_no_panic() {
     let (_root, source) = records();
     assert!(matches!(read(&source, 5, RECORD), Err(ReadError::Unknown { samples: 5, .. })));
