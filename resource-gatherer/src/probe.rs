@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     inventory::{Inventory, node::Node},
-    report::{FORMAT, Matrix, Report, tenths, whole},
+    report::{Conditions, FORMAT, Matrix, Report, tenths, whole},
     sysroot::{ReadError, Sysroot},
 };
 
@@ -143,6 +143,14 @@ pub fn probe(
         host: inventory.host.clone(),
         tiers: place::into_tiers(&places),
         numa: matrix,
+        pairs: Vec::new(),
+        storage: Vec::new(),
+        object_stores: Vec::new(),
+        transfers: Vec::new(),
+        views: Vec::new(),
+        comparisons: Vec::new(),
+        skipped: Vec::new(),
+        conditions: Conditions::default(),
         inventory,
     })
 }

@@ -4,6 +4,10 @@
 //! 2. An emulated tier carries the figures that its settings state, and says `emulated`.
 //! 3. Every number has its unit in its key.
 
+mod memory;
+mod object_store;
+mod relation;
+mod storage;
 mod store;
 mod table;
 
@@ -13,13 +17,17 @@ use serde::{Deserialize, Serialize};
 use tierfeed_core::tier::Kind;
 
 pub use self::{
+    memory::{Bandwidth, LoadedLatency, LoadedPoint, Pair, Traffic},
+    object_store::{ObjectStore, Throughput},
+    relation::{Comparison, Conditions, Skipped, Source, Transfer, View},
+    storage::{Engine, Percentiles, RandomAccess, Storage},
     store::{StoreError, read, write},
     table::table,
 };
 use crate::{inventory::Inventory, probe::estimate::Estimate};
 
 /// The version of the document; another one is refused when read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,8 +38,24 @@ pub struct Report {
     pub host: String,
     /// The tiers, fastest first.
     pub tiers: Vec<Tier>,
-    /// Every measured pair of NUMA nodes.
+    /// Idle latency and read bandwidth from node to node.
     pub numa: Matrix,
+    /// Every measured pair of NUMA nodes, in full.
+    pub pairs: Vec<Pair>,
+    /// Every measured directory, in full.
+    pub storage: Vec<Storage>,
+    /// Every measured bucket.
+    pub object_stores: Vec<ObjectStore>,
+    /// Chunk copies for each ordered pair of tiers.
+    pub transfers: Vec<Transfer>,
+    /// The tiers as each node with CPUs sees them.
+    pub views: Vec<View>,
+    /// Measured figures beside those of the firmware and the kernel.
+    pub comparisons: Vec<Comparison>,
+    /// What was left out.
+    pub skipped: Vec<Skipped>,
+    /// How the machine was set meanwhile.
+    pub conditions: Conditions,
     /// What the host has.
     pub inventory: Inventory,
 }
