@@ -128,3 +128,43 @@ fn entry(operation: &mut Operation, slot: u64) -> squeue::Entry {
     };
     entry.user_data(slot)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{Read as _, Write as _},
+        os::fd::{AsFd as _, OwnedFd},
+        sync::Arc,
+    };
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+    use crate::buffer::AlignedBuffer;
+
+    /// A read of an empty pipe is certainly in flight when the ring goes. A second descriptor keeps the
+    /// kernel's side of the ring alive, so that nothing but `Drop` can end the read. If the kernel could
+    /// still carry it out afterwards, it would take the byte and write it into freed memory.
+    #[test]
+    fn a_read_that_waits_for_a_peer_ends_before_its_buffer_is_freed() {
+        let Ok(mut ring) = Ring::new(4) else { return };
+        let kept = ring.queues.as_fd().try_clone_to_owned().unwrap();
+        let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+        let (mut reader, mut writer) = (File::from(reader), File::from(writer));
+        // The ring shall wait for the byte, and the test shall not.
+        let waiting = Arc::new(File::from(OwnedFd::from(reader.try_clone().unwrap())));
+        rustix::fs::fcntl_setfl(&waiting, rustix::fs::OFlags::empty()).unwrap();
+        let buffer = AlignedBuffer::zeroed(64);
+        let operation = Operation { file: waiting, kind: Kind::Read, offset: 0, buffer, token: 0 };
+        ring.push(operation);
+        ring.queues.submit().unwrap();
+        drop(ring);
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
+        writer.write_all(b"x").unwrap();
+        let mut byte = [0];
+        reader.read_exact(&mut byte).expect("nobody else takes the byte");
+        assert_eq!(&byte, b"x");
+        drop(kept);
+    }
+}

@@ -2,14 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
-use std::{
-    fs::File,
-    io::{self, Read as _, Write as _},
-    num::NonZeroU32,
-    ops::Range,
-    os::unix::fs::FileExt as _,
-    sync::Arc,
-};
+use std::{fs::File, num::NonZeroU32, ops::Range, os::unix::fs::FileExt as _, sync::Arc};
 
 use proptest::prelude::*;
 use tierfeed_file_io::{
@@ -209,7 +202,7 @@ fn a_dropped_queue_has_ended_its_writes(engine: Engine) {
         }
         drop(queue);
         assert_eq!(Arc::strong_count(&file), 1, "an operation still holds the file");
-        file.write_all_at(&[2; 16 * BLOCK], 0).unwrap();
+        file.write_all_at(&vec![2; 16 * BLOCK], 0).unwrap();
         let mut found = vec![0; 16 * BLOCK];
         file.read_exact_at(&mut found, 0).unwrap();
         assert!(found.iter().all(|byte| *byte == 2), "written after the drop");
@@ -219,31 +212,6 @@ fn a_dropped_queue_has_ended_its_writes(engine: Engine) {
 fn more_depth_than_the_bound_is_refused(engine: Engine) {
     let outcome = Queue::new(engine, NonZeroU32::new(DEPTH_MAX + 1).unwrap());
     assert!(matches!(outcome, Err(QueueError::TooDeep { depth }) if depth == DEPTH_MAX + 1));
-}
-
-/// A read of an empty pipe is certainly in flight when the queue goes. If the kernel could still carry
-/// it out afterwards, it would take the byte and write it into freed memory.
-#[test]
-fn a_read_that_waits_for_a_peer_is_cancelled_before_its_buffer_is_freed() {
-    if let Err(reason) = io_uring_available() {
-        eprintln!("not run: {reason}");
-        return;
-    }
-    for _ in 0..50 {
-        let (reader, mut writer) = io::pipe().unwrap();
-        let pipe = Arc::new(File::from(std::os::fd::OwnedFd::from(reader)));
-        let regular = file_of(&[1; 64]);
-        let mut queue = queue(Engine::IoUring, 4);
-        queue.push(read(&pipe, 0, 64, 0)).unwrap();
-        queue.push(read(&regular, 0, 64, 1)).unwrap();
-        assert_eq!(next(&mut queue).token, 1);
-        drop(queue);
-        assert_eq!(Arc::strong_count(&pipe), 1);
-        writer.write_all(b"x").unwrap();
-        let mut byte = [0];
-        (&*pipe).read_exact(&mut byte).unwrap();
-        assert_eq!(&byte, b"x");
-    }
 }
 
 /// As long as any step reaches: what happens at the end of a file has a test of its own.
