@@ -39,7 +39,7 @@ pub enum Occupation {
 }
 
 /// How long one run of a kernel took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     /// From start to end.
     pub wall: Nanoseconds,
