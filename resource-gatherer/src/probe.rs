@@ -9,6 +9,7 @@ pub mod clock;
 mod direct_file;
 pub mod directory;
 pub mod estimate;
+mod histogram;
 pub mod memory;
 pub mod place;
 mod random;
@@ -26,7 +27,7 @@ use std::{
 use tierfeed_core::{id::NumaNode, tier::Kind};
 
 pub use self::{
-    directory::RANDOM_READ_THREADS,
+    directory::RANDOM_READ_DEPTH,
     settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings},
     usual::{Directories, usual_directories},
 };
@@ -122,6 +123,7 @@ pub fn probe(
 
     let mut matrix = empty_matrix(&inventory);
     let mut places = Vec::new();
+    let mut storage = Vec::new();
     for pair in &pairs {
         let outcome = round.measure_pair(pair, pairs.len())?;
         enter(&mut matrix, pair, &outcome);
@@ -131,7 +133,10 @@ pub fn probe(
     }
     places.extend(unreached(&inventory, &pairs));
     for (kind, path) in directories {
-        let outcome = round.measure_directory(&path);
+        let outcome = round.measure_directory(&path).map(|found| {
+            storage.push(found.storage);
+            found.summary
+        });
         places.push(Place::directory(kind, path, outcome));
     }
     round.announce(Step::Classification);
@@ -144,7 +149,7 @@ pub fn probe(
         tiers: place::into_tiers(&places),
         numa: matrix,
         pairs: Vec::new(),
-        storage: Vec::new(),
+        storage,
         object_stores: Vec::new(),
         transfers: Vec::new(),
         views: Vec::new(),
@@ -184,12 +189,12 @@ impl Round<'_> {
         memory::measure(self.inventory, pair, &self.limits, pair_count)
     }
 
-    fn measure_directory(&mut self, path: &Path) -> Result<directory::Measured, Unmeasured> {
+    fn measure_directory(&mut self, path: &Path) -> Result<directory::Findings, Unmeasured> {
         self.announce(Step::Directory(path.to_owned()));
         if !self.sysroot.is_live() {
             return Err(Unmeasured::OtherMachine);
         }
-        directory::measure(self.inventory, path, &self.limits)
+        directory::measure(self.inventory, path, &self.limits, &directory::Request::default())
     }
 }
 
@@ -202,9 +207,8 @@ fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeEr
 }
 
 fn existing_directory(path: &Path) -> Result<PathBuf, ProbeError> {
-    let missing = |source| ProbeError::NoDirectory { path: path.to_owned(), source };
-    let path = path.canonicalize().map_err(missing)?;
-    if path.is_dir() { Ok(path) } else { Err(missing(io::ErrorKind::NotADirectory.into())) }
+    directory::existing(path)
+        .map_err(|source| ProbeError::NoDirectory { path: path.to_owned(), source })
 }
 
 /// Memory that no node with CPUs reaches; there is none on a sane machine.

@@ -98,7 +98,7 @@ impl Limits {
         let cells = |count: usize, of: u64| {
             self.cell.0.saturating_mul(u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(of))
         };
-        Nanoseconds(self.memory.0.min(cells(nodes, 5)).saturating_add(cells(directories, 4)))
+        Nanoseconds(self.memory.0.min(cells(nodes, 5)).saturating_add(cells(directories, 6)))
     }
 }
 
