@@ -16,7 +16,10 @@
 //!     scratch: directories.scratch,
 //!     storage: directories.storage,
 //!     budget: Budget::Quick,
+//!     further: Vec::new(),
 //!     emulated: Vec::new(),
+//!     assignments: Vec::new(),
+//!     previous: None,
 //! };
 //! let found = probe(&settings, &mut |progress| eprintln!("{}", progress.step))?;
 //! eprint!("{}", report::table(&found));

@@ -24,7 +24,10 @@ fn settings() -> ProbeSettings {
         scratch: None,
         storage: None,
         budget: Budget::Custom(TINY),
+        further: Vec::new(),
         emulated: Vec::new(),
+        assignments: Vec::new(),
+        previous: None,
     }
 }
 
