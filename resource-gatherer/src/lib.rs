@@ -22,7 +22,7 @@
 //!     previous: None,
 //! };
 //! let found = probe(&settings, &mut |progress| eprintln!("{}", progress.step))?;
-//! eprint!("{}", report::table(&found));
+//! eprint!("{}", report::table(&found, report::Style::Plain));
 //! report::write(&found, "tiers.json".as_ref())?;
 //! # Ok(())
 //! # }

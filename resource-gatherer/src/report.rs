@@ -9,6 +9,7 @@ mod object_store;
 mod relation;
 mod storage;
 mod store;
+mod style;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests_support;
@@ -24,7 +25,8 @@ pub use self::{
     relation::{Comparison, Conditions, Skipped, Source, Transfer, View},
     storage::{Engine, Percentiles, RandomAccess, Storage},
     store::{StoreError, read, write},
-    table::table,
+    style::{Blocks, Colour, Style},
+    table::{COLUMNS, table},
 };
 use crate::{inventory::Inventory, probe::estimate::Estimate, tiers::MemoryClass};
 
