@@ -16,10 +16,13 @@
 //!     scratch: directories.scratch,
 //!     storage: directories.storage,
 //!     budget: Budget::Quick,
+//!     further: Vec::new(),
 //!     emulated: Vec::new(),
+//!     assignments: Vec::new(),
+//!     previous: None,
 //! };
 //! let found = probe(&settings, &mut |progress| eprintln!("{}", progress.step))?;
-//! eprint!("{}", report::table(&found));
+//! eprint!("{}", report::table(&found, report::Style::Plain));
 //! report::write(&found, "tiers.json".as_ref())?;
 //! # Ok(())
 //! # }

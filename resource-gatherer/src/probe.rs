@@ -12,7 +12,7 @@ pub mod estimate;
 mod histogram;
 pub mod memory;
 pub mod place;
-mod random;
+pub(crate) mod random;
 pub mod sampler;
 pub mod settings;
 #[cfg(test)]
@@ -39,6 +39,7 @@ use crate::{
     inventory::{Inventory, node::Node},
     report::{Conditions, FORMAT, Matrix, Report, tenths, whole},
     sysroot::{ReadError, Sysroot},
+    tiers::Ruling,
 };
 
 /// Why there is no report.
@@ -116,6 +117,9 @@ pub fn probe(
     let directories = directories(settings)?;
     let sysroot = Sysroot(&settings.sysroot);
     let inventory = Inventory::read(sysroot)?;
+    let ruling =
+        Ruling { assignments: &settings.assignments, previous: settings.previous.as_deref() }
+            .on(&inventory.host);
     let limits = settings.budget.limits();
     let pairs = memory::pairs(&inventory, limits.pairs);
     let total = pairs.len() + directories.len();
@@ -128,10 +132,10 @@ pub fn probe(
         let outcome = round.measure_pair(pair, pairs.len())?;
         enter(&mut matrix, pair, &outcome);
         if pair.is_best {
-            places.push(Place::node(pair.target, outcome));
+            places.push(Place::measured_node(pair.target, outcome, &ruling));
         }
     }
-    places.extend(unreached(&inventory, &pairs));
+    places.extend(unreached(&inventory, &pairs, &ruling));
     for (kind, path) in directories {
         let outcome = round.measure_directory(&path).map(|found| {
             storage.push(found.storage);
@@ -146,7 +150,7 @@ pub fn probe(
     Ok(Report {
         format: FORMAT,
         host: inventory.host.clone(),
-        tiers: place::into_tiers(&places),
+        tiers: place::into_tiers(&places, &ruling),
         numa: matrix,
         pairs: Vec::new(),
         storage,
@@ -202,6 +206,7 @@ fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeEr
     [(Kind::Scratch, &settings.scratch), (Kind::Storage, &settings.storage)]
         .into_iter()
         .filter_map(|(kind, path)| Some((kind, path.as_deref()?)))
+        .chain(settings.further.iter().map(|(kind, path)| (*kind, path.as_path())))
         .map(|(kind, path)| Ok((kind, existing_directory(path)?)))
         .collect()
 }
@@ -215,10 +220,11 @@ fn existing_directory(path: &Path) -> Result<PathBuf, ProbeError> {
 fn unreached<'a>(
     inventory: &'a Inventory,
     pairs: &'a [Pair<'a>],
+    ruling: &'a Ruling<'a>,
 ) -> impl Iterator<Item = Place> + 'a {
     let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
-    unreached.map(|node| Place::node(node, Err(Unmeasured::NoInitiator)))
+    unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), ruling))
 }
 
 fn empty_matrix(inventory: &Inventory) -> Matrix {

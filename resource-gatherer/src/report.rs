@@ -9,7 +9,10 @@ mod object_store;
 mod relation;
 mod storage;
 mod store;
+mod style;
 mod table;
+#[cfg(test)]
+pub(crate) mod tests_support;
 
 use std::path::PathBuf;
 
@@ -22,9 +25,10 @@ pub use self::{
     relation::{Comparison, Conditions, Skipped, Source, Transfer, View},
     storage::{Engine, Percentiles, RandomAccess, Storage},
     store::{StoreError, read, write},
-    table::table,
+    style::{Blocks, Colour, Style},
+    table::{COLUMNS, table},
 };
-use crate::{inventory::Inventory, probe::estimate::Estimate};
+use crate::{inventory::Inventory, probe::estimate::Estimate, tiers::MemoryClass};
 
 /// The version of the document; another one is refused when read.
 pub const FORMAT: u32 = 2;
@@ -95,6 +99,10 @@ pub struct Tier {
     pub random_read_iops: Option<u64>,
     /// Whether the speed is imposed on other memory instead of measured.
     pub emulated: bool,
+    /// What its memory is made of; `None` for a directory or an emulated tier.
+    pub memory: Option<MemoryClass>,
+    /// What its place among the tiers rests on.
+    pub source: Basis,
     /// Whether the page cache was bypassed; `None` for memory.
     pub access: Option<Access>,
     /// What the figures are worth.
@@ -112,6 +120,22 @@ pub struct Quality {
     pub converged: bool,
     /// Whether other programs took the CPU during at least one measurement.
     pub contended: bool,
+}
+
+/// What the place of a tier among the others rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// Its own figures.
+    Measured,
+    /// What the firmware states.
+    Rated,
+    /// What the settings of an emulated tier state.
+    Stated,
+    /// Its kind alone: there is no figure.
+    Kind,
+    /// The settings name its places; figures only rank it.
+    Config,
 }
 
 /// How the file of a measurement was read.

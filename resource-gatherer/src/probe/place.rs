@@ -1,4 +1,7 @@
 //! Turns places with figures into the tiers of a report.
+//!
+//! A tier that the settings name has the plain name of its kind; the others of the kind are numbered in
+//! their order.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -7,8 +10,8 @@ use tierfeed_core::tier::Kind;
 use super::{directory, estimate::Estimate, estimate::to_f64, memory, settings::EmulatedTier};
 use crate::{
     inventory::node::Node,
-    report::{Access, Figures, Tier, tenths, whole},
-    tiers::{self, Fellowship, Profile},
+    report::{Access, Basis, Figures, Tier, Transfer, tenths, whole},
+    tiers::{self, Fellowship, MemoryClass, Profile, Ruling},
 };
 
 /// Something that may be a tier or a part of one.
@@ -24,6 +27,8 @@ pub struct Place {
     figures: Figures,
     remarks: Vec<String>,
     profile: Profile,
+    class: Option<MemoryClass>,
+    basis: Basis,
 }
 
 /// Why a place has no figures.
@@ -45,25 +50,24 @@ pub enum Unmeasured {
 }
 
 impl Place {
-    /// A memory node. Without figures it is placed by what the firmware rates it at.
+    /// A memory node. `profile` is what the classification shall look at, `None` where the figures say
+    /// nothing of the memory; then it is placed by what the firmware rates it at.
     #[must_use]
-    pub fn node(node: &Node, outcome: Result<memory::Measured, Unmeasured>) -> Self {
-        let kind = node.kind.tier_kind();
-        let mut remarks = Vec::new();
-        let (figures, profile) = match outcome {
-            Ok(measured) => {
-                remarks.extend(measured.cache_bound.map(|bound| bound.to_string()));
-                let is_usable = measured.cache_bound.is_none();
-                let profile = profile(kind, &measured.figures);
-                (measured.figures, if is_usable { profile } else { rated_profile(node) })
-            }
-            Err(reason) => {
-                remarks.push(reason.to_string());
-                (Figures::default(), rated_profile(node))
-            }
+    pub fn node(
+        node: &Node,
+        figures: Figures,
+        profile: Option<Profile>,
+        remarks: Vec<String>,
+        ruling: &Ruling<'_>,
+    ) -> Self {
+        let rated = rated_profile(node, ruling);
+        let basis = match (profile, rated.latency_ns.or(rated.read_bytes_per_s)) {
+            (Some(_), _) => Basis::Measured,
+            (None, Some(_)) => Basis::Rated,
+            (None, None) => Basis::Kind,
         };
         Self {
-            kind,
+            kind: ruling.kind(node),
             numa_node: Some(node.id),
             path: None,
             capacity_bytes: Some(node.memory_total_bytes),
@@ -72,7 +76,34 @@ impl Place {
             access: None,
             figures,
             remarks,
-            profile,
+            profile: profile.unwrap_or(rated),
+            class: Some(MemoryClass::of(node.kind)),
+            basis,
+        }
+    }
+
+    /// A memory node as one thread of its best CPUs found it.
+    #[must_use]
+    pub fn measured_node(
+        node: &Node,
+        outcome: Result<memory::Measured, Unmeasured>,
+        ruling: &Ruling<'_>,
+    ) -> Self {
+        match outcome {
+            Ok(measured) => {
+                let profile = Profile {
+                    latency_ns: measured.figures.idle_latency_ns,
+                    read_bytes_per_s: measured.figures.read_bytes_per_s,
+                    copy_bytes_per_s: measured.figures.copy_bytes_per_s,
+                    ..rated_profile(node, ruling)
+                };
+                let profile = measured.cache_bound.is_none().then_some(profile);
+                let remarks = measured.cache_bound.map(|bound| bound.to_string());
+                Self::node(node, measured.figures, profile, remarks.into_iter().collect(), ruling)
+            }
+            Err(reason) => {
+                Self::node(node, Figures::default(), None, vec![reason.to_string()], ruling)
+            }
         }
     }
 
@@ -94,7 +125,9 @@ impl Place {
             free_bytes: measured.map(|it| it.free_bytes),
             is_emulated: false,
             access: measured.map(|it| it.access),
-            profile: Profile { fellowship: Fellowship::Alone, ..profile(kind, &figures) },
+            profile: directory_profile(kind, &figures),
+            class: None,
+            basis: if figures == Figures::default() { Basis::Kind } else { Basis::Measured },
             figures,
             remarks: remarks.into_iter().collect(),
         }
@@ -132,38 +165,97 @@ impl Place {
             profile: Profile {
                 kind: tier.kind,
                 fellowship: Fellowship::Alone,
+                before: None,
                 latency_ns: Some(Estimate::stated(latency.median.max(played_latency))),
                 read_bytes_per_s: slowest(rate, player.and_then(|it| it.read_bytes_per_s)),
                 copy_bytes_per_s: slowest(rate, player.and_then(|it| it.copy_bytes_per_s)),
             },
+            class: None,
+            basis: Basis::Stated,
         }
     }
 }
 
 /// The tiers of `places`, fastest first.
 #[must_use]
-pub fn into_tiers(places: &[Place]) -> Vec<Tier> {
+pub fn into_tiers(places: &[Place], ruling: &Ruling<'_>) -> Vec<Tier> {
+    sort(places, ruling).into_iter().map(|(tier, _)| tier).collect()
+}
+
+/// The tiers of `places`, ranked by measured copies into main memory. `transfers` go by the names that
+/// [`into_tiers`] gave, and get the names of the answer.
+#[must_use]
+pub fn into_tiers_by_transfer(
+    places: &[Place],
+    ruling: &Ruling<'_>,
+    transfers: &mut [Transfer],
+) -> Vec<Tier> {
+    let before = sort(places, ruling);
+    let mut places = places.to_vec();
+    for (tier, members) in &before {
+        if let Some(rate) = into_main_memory(transfers, &tier.name) {
+            for member in members {
+                places[*member].profile.copy_bytes_per_s = Some(rate);
+            }
+        }
+    }
+    let after = sort(&places, ruling);
+    let renamed = |name: &str| {
+        let (_, members) = before.iter().find(|(tier, _)| tier.name == name)?;
+        let (tier, _) = after.iter().find(|(_, others)| others == members)?;
+        Some(tier.name.clone())
+    };
+    for transfer in transfers {
+        transfer.from = renamed(&transfer.from).unwrap_or_else(|| transfer.from.clone());
+        transfer.to = renamed(&transfer.to).unwrap_or_else(|| transfer.to.clone());
+    }
+    after.into_iter().map(|(tier, _)| tier).collect()
+}
+
+/// The best that was measured from tier `from` into main memory.
+fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
+    let main = Kind::MainMemory.name();
+    let of_tier = transfers.iter().filter(|it| it.from == from && it.to == main);
+    of_tier.map(|it| it.bytes_per_s).max_by(|a, b| a.median.total_cmp(&b.median))
+}
+
+/// The tiers with the indices of their places.
+fn sort(places: &[Place], ruling: &Ruling<'_>) -> Vec<(Tier, Vec<usize>)> {
     let profiles: Vec<Profile> = places.iter().map(|place| place.profile).collect();
+    let sorted = tiers::classify(&profiles).into_iter().map(|group| {
+        let members: Vec<&Place> = group.iter().map(|index| &places[*index]).collect();
+        let slowest = tiers::slowest(&profiles, &group);
+        let mut tier = tier(&members, &places[slowest], ruling);
+        tier.memory = tiers::class_of(&profiles, group[0]).or(members[0].class);
+        (tier, group)
+    });
+    let mut sorted: Vec<_> = sorted.collect();
+    name(sorted.iter_mut().map(|(tier, _)| tier).collect());
+    sorted
+}
+
+fn name(mut tiers: Vec<&mut Tier>) {
     let mut count_by_kind: BTreeMap<Kind, u32> = BTreeMap::new();
-    tiers::classify(&profiles)
-        .into_iter()
-        .map(|group| {
-            let members: Vec<&Place> = group.iter().map(|index| &places[*index]).collect();
-            let speaker = &places[tiers::slowest(&profiles, &group)];
-            let count = count_by_kind.entry(speaker.kind).or_default();
-            *count += 1;
-            tier(&members, speaker, *count)
-        })
-        .collect()
+    // Stable, so that each half keeps its order.
+    tiers.sort_by_key(|tier| tier.source != Basis::Config);
+    for tier in tiers {
+        let count = count_by_kind.entry(tier.kind).or_default();
+        *count += 1;
+        let kind = tier.kind;
+        tier.name = if *count == 1 { kind.name().to_owned() } else { format!("{kind}-{count}") };
+    }
 }
 
 /// `speaker` gives the figures: a tier promises what its slowest place keeps.
-fn tier(members: &[&Place], speaker: &Place, number: u32) -> Tier {
+fn tier(members: &[&Place], speaker: &Place, ruling: &Ruling<'_>) -> Tier {
     let figures = speaker.figures.rounded();
-    let kind = speaker.kind;
+    let is_named = |place: &&Place| {
+        place.numa_node.is_some_and(|node| ruling.names_node(node))
+            || place.path.as_ref().is_some_and(|path| ruling.names_path(path))
+    };
     Tier {
-        name: if number == 1 { kind.name().to_owned() } else { format!("{kind}-{number}") },
-        kind,
+        name: String::new(),
+        kind: speaker.kind,
         numa_node: speaker.numa_node,
         numa_nodes: members.iter().filter_map(|place| place.numa_node).collect(),
         path: speaker.path.clone(),
@@ -177,6 +269,8 @@ fn tier(members: &[&Place], speaker: &Place, number: u32) -> Tier {
         loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
         random_read_iops: figures.random_read_iops.map(whole),
         emulated: speaker.is_emulated,
+        memory: None,
+        source: if members.iter().any(is_named) { Basis::Config } else { speaker.basis },
         access: speaker.access,
         quality: figures.quality(),
         estimates: figures,
@@ -184,22 +278,25 @@ fn tier(members: &[&Place], speaker: &Place, number: u32) -> Tier {
     }
 }
 
-fn profile(kind: Kind, figures: &Figures) -> Profile {
+/// What the classification looks at in a directory.
+fn directory_profile(kind: Kind, figures: &Figures) -> Profile {
     Profile {
         kind,
-        fellowship: Fellowship::Node,
+        fellowship: Fellowship::Alone,
+        before: None,
         latency_ns: figures.idle_latency_ns,
         read_bytes_per_s: figures.read_bytes_per_s,
         copy_bytes_per_s: figures.copy_bytes_per_s,
     }
 }
 
-fn rated_profile(node: &Node) -> Profile {
+fn rated_profile(node: &Node, ruling: &Ruling<'_>) -> Profile {
     let rated = node.rated.clone().unwrap_or_default();
     let stated = |value: Option<u64>| value.map(|value| Estimate::stated(to_f64(value)));
     Profile {
-        kind: node.kind.tier_kind(),
-        fellowship: Fellowship::Node,
+        kind: ruling.kind(node),
+        fellowship: ruling.fellowship(node),
+        before: ruling.before(node.id),
         latency_ns: stated(rated.read_latency_ns),
         read_bytes_per_s: stated(rated.read_bytes_per_s),
         copy_bytes_per_s: None,
@@ -242,7 +339,11 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
-        Place::node(&unmeasured(id, kind), Ok(memory::Measured { figures, cache_bound: None }))
+        Place::measured_node(
+            &unmeasured(id, kind),
+            Ok(memory::Measured { figures, cache_bound: None }),
+            &Ruling::default(),
+        )
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Place]) -> Place {
@@ -259,7 +360,7 @@ mod tests {
             node(1, MemoryKind::Cxl, 300.0, 10e9),
             node(2, MemoryKind::Dram, 110.0, 18e9),
         ];
-        let tiers = into_tiers(&places);
+        let tiers = into_tiers(&places, &Ruling::default());
         let [main, cxl] = &tiers[..] else { panic!("two tiers, not {tiers:?}") };
         assert_eq!(
             (main.name.as_str(), main.numa_node, &main.numa_nodes[..]),
@@ -273,7 +374,8 @@ mod tests {
     fn tiers_of_one_kind_are_numbered() {
         let places =
             [node(0, MemoryKind::Dram, 100.0, 20e9), node(1, MemoryKind::Dram, 200.0, 10e9)];
-        let names: Vec<String> = into_tiers(&places).into_iter().map(|tier| tier.name).collect();
+        let names: Vec<String> =
+            into_tiers(&places, &Ruling::default()).into_iter().map(|tier| tier.name).collect();
         assert_eq!(names, ["main-memory", "main-memory-2"]);
     }
 
@@ -303,7 +405,8 @@ mod tests {
         let bound = memory::CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
         let measured = memory::Measured { figures: fast.figures, cache_bound: Some(bound) };
-        let place = Place::node(&unmeasured(0, MemoryKind::Cxl), Ok(measured));
+        let place =
+            Place::measured_node(&unmeasured(0, MemoryKind::Cxl), Ok(measured), &Ruling::default());
         assert_eq!(place.profile.latency_ns, None);
         assert!(place.figures.idle_latency_ns.is_some());
         assert!(place.remarks[0].starts_with("cache bound: buffers of 8 MiB"));

@@ -7,6 +7,8 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
+use crate::{report::Report, tiers::Assignment};
+
 /// What the caller wants measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeSettings {
@@ -18,8 +20,15 @@ pub struct ProbeSettings {
     pub storage: Option<PathBuf>,
     /// How much time and memory it may take.
     pub budget: Budget,
+    /// Further directories, with the kind of tier that each makes.
+    pub further: Vec<(Kind, PathBuf)>,
     /// Tiers whose speed is imposed instead of measured.
     pub emulated: Vec<EmulatedTier>,
+    /// Places that the user puts into one tier, whatever is measured; directories as absolute paths
+    /// without links.
+    pub assignments: Vec<Assignment>,
+    /// An earlier report: its tiers stand unless the figures clearly differ.
+    pub previous: Option<Box<Report>>,
 }
 
 /// A tier that other memory plays.

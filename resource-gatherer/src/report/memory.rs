@@ -64,6 +64,26 @@ pub enum Traffic {
     Mix1To1,
 }
 
+impl Traffic {
+    /// The name in reports and plots.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::WriteNonTemporal => "write-non-temporal",
+            Self::Copy => "copy",
+            Self::CopyNonTemporal => "copy-non-temporal",
+            Self::Scale => "scale",
+            Self::Add => "add",
+            Self::Triad => "triad",
+            Self::Mix3To1 => "mix-3-1",
+            Self::Mix2To1 => "mix-2-1",
+            Self::Mix1To1 => "mix-1-1",
+        }
+    }
+}
+
 /// One kind of traffic by one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {

@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn what_is_no_report_is_refused_with_its_name() {
-        for text in ["", "[]", "{}", r#"{"format": 1, "host": "x"}"#] {
+        let without_figures = format!(r#"{{"format": {FORMAT}, "host": "x"}}"#);
+        for text in ["", "[]", "{}", &without_figures] {
             let error = read_text(text);
             assert!(matches!(error, StoreError::Malformed { .. }), "{text}: {error}");
             assert!(error.to_string().contains("report.json"), "{error}");
@@ -120,7 +121,11 @@ mod tests {
 
     #[test]
     fn the_report_of_another_version_is_refused_before_its_content() {
-        let error = read_text(r#"{"format": 2, "tiers": "of a new shape"}"#);
-        assert!(matches!(error, StoreError::OtherFormat { found: 2, .. }), "{error}");
+        for other in [FORMAT - 1, FORMAT + 1] {
+            let text = format!(r#"{{"format": {other}, "tiers": "of another shape"}}"#);
+            let error = read_text(&text);
+            assert!(matches!(error, StoreError::OtherFormat { found, .. } if found == other));
+            assert!(error.to_string().contains("run `tierfeed tiers probe` again"), "{error}");
+        }
     }
 }

@@ -1,0 +1,64 @@
+//! Writes single figures: three digits that mean something, and how sure they are.
+
+use crate::probe::estimate::{Estimate, relative_half_width};
+
+/// What stands for a figure that was not measured.
+pub(super) const NONE: &str = "-";
+
+/// A rate in GB/s with its confidence.
+pub(super) fn rate(estimate: Option<Estimate>) -> String {
+    estimate.map_or_else(|| NONE.to_owned(), |it| digits(it.median / 1e9) + &confidence(it))
+}
+
+/// A time with its unit and its confidence.
+pub(super) fn latency(estimate: Option<Estimate>) -> String {
+    estimate.map_or_else(|| NONE.to_owned(), |it| nanoseconds(it.median) + &confidence(it))
+}
+
+/// A number of operations a second with its confidence.
+pub(super) fn operations(estimate: Option<Estimate>) -> String {
+    let number = |value: f64| match value {
+        value if value >= 999_500.0 => digits(value / 1e6) + " M",
+        value if value >= 999.5 => digits(value / 1e3) + " k",
+        value => digits(value),
+    };
+    estimate.map_or_else(|| NONE.to_owned(), |it| number(it.median) + &confidence(it))
+}
+
+/// A time with its unit.
+pub(super) fn time(nanoseconds_or_none: Option<f64>) -> String {
+    nanoseconds_or_none.map_or_else(|| NONE.to_owned(), nanoseconds)
+}
+
+/// A size in GiB.
+pub(super) fn gibibytes(bytes: Option<u64>) -> String {
+    let text = |bytes| digits(crate::probe::estimate::to_f64(bytes) / f64::from(1_u32 << 30));
+    bytes.map_or_else(|| NONE.to_owned(), text)
+}
+
+fn nanoseconds(value: f64) -> String {
+    match value {
+        value if value >= 999.5e6 => digits(value / 1e9) + " s",
+        value if value >= 999.5e3 => digits(value / 1e6) + " ms",
+        value if value >= 999.5 => digits(value / 1e3) + " us",
+        value => digits(value) + " ns",
+    }
+}
+
+/// Three significant digits, and all of a whole number.
+pub(super) fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        value if value >= 99.95 => 0,
+        value if value >= 9.995 => 1,
+        value if value >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Half the width of the interval, rounded up to whole percent; nothing for a value that was stated.
+fn confidence(estimate: Estimate) -> String {
+    let percent = (relative_half_width(&estimate) * 100.0).ceil().max(1.0);
+    if estimate.samples == 0 { String::new() } else { format!(" ±{percent:.0}%") }
+}

@@ -1,0 +1,124 @@
+//! Each pair of nodes: bandwidth by kind of traffic, and latency under load.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::style::Paint,
+    Report, Style, figure,
+    grid::{Grid, Lean, wrapped},
+    heading,
+    spark::spark,
+};
+use crate::report::{Bandwidth, LoadedLatency, Pair, Traffic};
+
+pub(super) fn bandwidth(report: &Report, style: Style) -> Option<String> {
+    if report.pairs.is_empty() {
+        return None;
+    }
+    let mut columns = vec![("NUMA".to_owned(), Lean::Left)];
+    let names = ["latency", "4 KiB", "read", "by", "write", "NT write", "copy", "triad"];
+    columns.extend(names.map(|name| (name.to_owned(), Lean::Right)));
+    if style.has_blocks() {
+        columns.push(("by threads".to_owned(), Lean::Left));
+    }
+    let mut grid = Grid::with_columns(columns);
+    for pair in &report.pairs {
+        let row = row(pair).into_iter();
+        let curve = style.has_blocks().then(|| spark(&by_threads(pair, Traffic::Read)));
+        grid.row(row.chain(curve));
+        let remarks = pair.remarks.iter().cloned().chain(remark(pair));
+        for line in remarks.flat_map(|remark| wrapped(&remark, 2, super::COLUMNS)) {
+            grid.warning(line);
+        }
+    }
+    let text = "memory, from the CPUs of a node to a node: GB/s by the best number of threads";
+    let explained = "  4 KiB: a load anywhere, on pages of 4 KiB; NT: stores past the caches\n";
+    Some(heading(style, text) + &style.paint(explained, Paint::Label) + &grid.show(style))
+}
+
+pub(super) fn loaded_latency(report: &Report, style: Style) -> Option<String> {
+    let curves =
+        || report.pairs.iter().flat_map(|it| it.loaded_latency.iter().map(move |c| (it, c)));
+    curves().next()?;
+    let mut columns = vec![("NUMA".to_owned(), Lean::Left), ("traffic".to_owned(), Lean::Left)];
+    let names = ["idle", "at 50 %", "at 80 %", "at 90 %", "highest GB/s", "knee GB/s"];
+    columns.extend(names.map(|name| (name.to_owned(), Lean::Right)));
+    if style.has_blocks() {
+        columns.push(("with traffic".to_owned(), Lean::Left));
+    }
+    let mut grid = Grid::with_columns(columns);
+    for (pair, curve) in curves() {
+        grid.row(curve_row(pair, curve, style));
+    }
+    let text = "latency under load, at shares of the highest traffic; knee: twice the idle latency";
+    Some(heading(style, text) + &grid.show(style))
+}
+
+fn row(pair: &Pair) -> [String; 9] {
+    let best = |traffic| best(pair, traffic);
+    let rate = |traffic| figure::rate(best(traffic).map(|it| it.bytes_per_s));
+    let read = best(Traffic::Read);
+    [
+        way(pair),
+        figure::latency(pair.idle_latency_ns),
+        figure::latency(pair.random_latency_ns),
+        figure::rate(read.map(|it| it.bytes_per_s)),
+        read.map_or_else(|| figure::NONE.to_owned(), |it| it.threads.to_string()),
+        rate(Traffic::Write),
+        rate(Traffic::WriteNonTemporal),
+        rate(Traffic::Copy),
+        rate(Traffic::Triad),
+    ]
+}
+
+fn curve_row(pair: &Pair, curve: &LoadedLatency, style: Style) -> Vec<String> {
+    let highest = curve.points.iter().map(|point| point.bytes_per_s).fold(0.0, f64::max);
+    let latencies: Vec<f64> = curve.points.iter().map(|point| point.latency_ns.median).collect();
+    let gb_per_s = |rate: Option<f64>| {
+        rate.map_or_else(|| figure::NONE.to_owned(), |rate| figure::digits(rate / 1e9))
+    };
+    let mut row = vec![
+        way(pair),
+        curve.traffic.name().to_owned(),
+        figure::time(latencies.first().copied()),
+        figure::time(curve.at_50_percent_ns),
+        figure::time(curve.at_80_percent_ns),
+        figure::time(curve.at_90_percent_ns),
+        gb_per_s(Some(highest)),
+        gb_per_s(curve.knee_bytes_per_s),
+    ];
+    row.extend(style.has_blocks().then(|| spark(&latencies)));
+    row
+}
+
+fn best(pair: &Pair, traffic: Traffic) -> Option<&Bandwidth> {
+    let of_traffic = pair.bandwidth.iter().filter(|it| it.traffic == traffic);
+    of_traffic.max_by(|a, b| a.bytes_per_s.median.total_cmp(&b.bytes_per_s.median))
+}
+
+/// The rates of one kind of traffic in ascending order of threads.
+fn by_threads(pair: &Pair, traffic: Traffic) -> Vec<f64> {
+    let of_traffic = pair.bandwidth.iter().filter(|it| it.traffic == traffic);
+    let by_threads: BTreeMap<u32, f64> =
+        of_traffic.map(|it| (it.threads, it.bytes_per_s.median)).collect();
+    by_threads.into_values().collect()
+}
+
+fn remark(pair: &Pair) -> Option<String> {
+    let figures = || {
+        let rates = pair.bandwidth.iter().map(|it| it.bytes_per_s);
+        rates.chain(pair.idle_latency_ns).chain(pair.random_latency_ns)
+    };
+    let flags = [
+        (pair.cache_bound, "from the caches: sorts nothing"),
+        (figures().any(|it| !it.converged), "not all converged"),
+        (figures().any(|it| it.contended), "contended"),
+    ];
+    let flags: Vec<&str> =
+        flags.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text).collect();
+    Some(flags.join(", ")).filter(|flags| !flags.is_empty())
+}
+
+fn way(pair: &Pair) -> String {
+    format!("{} -> {}", pair.initiator, pair.target)
+}

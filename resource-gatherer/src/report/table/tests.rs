@@ -1,0 +1,131 @@
+//! What people see, on reports made by hand.
+
+use crate::{
+    fake_sysroot::FakeSysroot,
+    inventory::Inventory,
+    report::{
+        Basis, Blocks, COLUMNS, Colour, Report, Style, table,
+        tests_support::{full, minimal},
+    },
+    sysroot::Sysroot,
+};
+
+const DRAWN: Style = Style::Terminal { colour: Colour::Off, blocks: Blocks::On };
+const COLOURED: Style = Style::Terminal { colour: Colour::On, blocks: Blocks::On };
+
+fn lines(report: &Report, style: Style) -> Vec<String> {
+    table(report, style).lines().map(str::to_owned).collect()
+}
+
+fn line<'a>(lines: &'a [String], start: &str) -> &'a str {
+    let found = lines.iter().find(|line| line.starts_with(start));
+    found.unwrap_or_else(|| panic!("no line starts with {start:?}: {lines:#?}"))
+}
+
+#[test]
+fn nothing_is_wider_than_a_hundred_columns() {
+    for style in [Style::Plain, DRAWN] {
+        for line in lines(&full(), style) {
+            assert!(line.chars().count() <= COLUMNS, "{} columns: {line}", line.chars().count());
+        }
+    }
+}
+
+#[test]
+fn every_section_is_there_and_an_empty_report_has_only_what_it_knows() {
+    let text = table(&full(), Style::Plain);
+    for heading in [
+        "tiers of fake, fastest first",
+        "memory, from the CPUs",
+        "latency under load",
+        "idle latency, from",
+        "copies between tiers",
+        "memory tiers as the CPUs",
+        "directories",
+        "object stores",
+        "stated and measured differ",
+        "left out",
+        "measured under",
+    ] {
+        assert!(text.contains(heading), "{heading} is missing:\n{text}");
+    }
+    let inventory = Inventory::read(Sysroot(FakeSysroot::bare().path())).unwrap();
+    assert_eq!(lines(&minimal(&inventory), Style::Plain).len(), 2);
+}
+
+#[test]
+fn figures_carry_their_confidence_and_stated_ones_do_not() {
+    let lines = lines(&full(), Style::Plain);
+    let main = line(&lines, "main-memory");
+    assert!(main.contains("99.8 ±2%") && main.contains("108 ns ±2%"), "{main}");
+    assert!(main.ends_with("NUMA 0,1, DRAM"), "{main}");
+    let emulated = line(&lines, "cxl-memory-2");
+    assert!(emulated.contains("350 ns") && !emulated.contains('±'), "{emulated}");
+    let storage = line(&lines, "storage");
+    assert!(storage.contains("81.2 us ±2%") && storage.contains("742 k ±2%"), "{storage}");
+}
+
+#[test]
+fn what_a_figure_is_worth_stands_below_its_tier() {
+    let lines = lines(&full(), Style::Plain);
+    let below = |start: &str| {
+        let index = lines.iter().position(|line| line.starts_with(start)).unwrap();
+        lines[index + 1].as_str()
+    };
+    assert_eq!(below("cxl-memory "), "  by configuration");
+    assert_eq!(below("cxl-memory-2"), "  emulated");
+    assert_eq!(below("scratch"), "  through the page cache");
+    assert_eq!(below("storage"), "  not converged, contended");
+    let mut unmeasured = full();
+    unmeasured.tiers.truncate(1);
+    unmeasured.tiers[0].estimates = crate::report::Figures::default();
+    unmeasured.tiers[0].source = Basis::Rated;
+    let text = table(&unmeasured, Style::Plain);
+    assert!(text.contains("  not measured, placed by what the firmware states"), "{text}");
+}
+
+#[test]
+fn copies_are_times_of_a_chunk_with_the_best_number_of_threads() {
+    let lines = lines(&full(), Style::Plain);
+    let heading = lines.iter().position(|line| line.starts_with("copies")).unwrap();
+    let cxl = line(&lines[heading..], "cxl-memory");
+    // 512 MiB at 16.1 GB/s.
+    assert!(cxl.contains("33.3 ms 16.1 ±2%, 2t"), "{cxl}");
+}
+
+#[test]
+fn only_what_differs_is_warned_of() {
+    let text = table(&full(), Style::Plain);
+    assert!(text.contains("NUMA node 2: the firmware states 170 ns of latency, measured 279 ns"));
+    assert!(
+        text.contains("NUMA node 2: the kernel made memory_tier4, the figures make memory_tier66")
+    );
+    assert!(!text.contains("of reads"), "17.0 and 17.6 GB/s are alike");
+}
+
+#[test]
+fn a_file_gets_neither_colour_nor_blocks_and_a_terminal_what_it_can_show() {
+    let has_blocks = |text: &str| text.contains('█');
+    let plain = table(&full(), Style::Plain);
+    assert!(!has_blocks(&plain) && !plain.contains('\x1b'));
+    let drawn = table(&full(), DRAWN);
+    assert!(has_blocks(&drawn) && !drawn.contains('\x1b'));
+    let coloured = table(&full(), COLOURED);
+    assert!(coloured.contains("\x1b[33m  emulated\x1b[0m"), "{coloured}");
+    let without: String = coloured.replace("\x1b[0m", "");
+    let without =
+        ["1", "2", "33"].iter().fold(without, |it, code| it.replace(&format!("\x1b[{code}m"), ""));
+    assert_eq!(without, drawn, "colour changes no column");
+    let limited = Style::Terminal { colour: Colour::On, blocks: Blocks::Off };
+    assert!(!has_blocks(&table(&full(), limited)));
+}
+
+#[test]
+fn the_matrix_has_a_row_for_each_node_with_cpus() {
+    let lines = lines(&full(), Style::Plain);
+    let heading = lines.iter().position(|line| line.starts_with("idle latency")).unwrap();
+    let rows: Vec<&String> =
+        lines[heading + 2..].iter().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[1].starts_with("NUMA 1") && rows[1].ends_with("364 ns"), "{rows:?}");
+}
