@@ -51,7 +51,7 @@ pub enum Policy {
 impl Policy {
     pub(crate) const fn advice(self) -> &'static str {
         match self {
-            Self::Applied => "; the others went elsewhere because the node was full",
+            Self::Applied => "; the node was full, or the kernel moved them since",
             Self::Denied => {
                 "; memory policies are denied to this process: give the container CAP_SYS_NICE"
             }

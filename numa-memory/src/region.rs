@@ -75,13 +75,8 @@ impl Region {
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages came to lie on the node asked for.
     /// Nothing stays allocated after an error.
     pub fn allocate(request: &Request<'_>) -> Result<Self, AllocateError> {
-        Self::allocate_within(Path::new("/"), request)
-    }
-
-    /// As [`Self::allocate`], with the free memory that the tree at `sysroot` reports.
-    fn allocate_within(sysroot: &Path, request: &Request<'_>) -> Result<Self, AllocateError> {
         let &Request { len, locality, name, pages } = request;
-        let _claim = capacity::claim(sysroot, locality, len)?;
+        let _claim = capacity::claim(Path::new("/"), locality, len)?;
         let fd = create(name, len).map_err(failed(Step::Create, len))?;
         let raw = MmapOptions::new()
             .len(usize::try_from(len.0).map_err(|_| AllocateError::TooLarge { len })?)
@@ -97,10 +92,28 @@ impl Region {
         Ok(Self { mapping, fd, placement })
     }
 
-    /// Where it lies.
+    /// Where it lay when it was allocated.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
+    }
+
+    /// Where it lies now. The kernel moves memory without asking: to a slower node where demotion is
+    /// enabled, back and forth where it balances.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
+    pub fn placement_now(&self) -> Result<Placement, AllocateError> {
+        match self.placement {
+            Placement::Anywhere => Ok(Placement::Anywhere),
+            Placement::Verified { node, .. } => {
+                verify(self.mapping.raw(), Locality::Numa(node), Policy::Applied)
+            }
+            Placement::Unverified { node, policy } => {
+                verify(self.mapping.raw(), Locality::Numa(node), policy)
+            }
+        }
     }
 
     /// The memfd, to send to a process that shall map it.
@@ -202,58 +215,4 @@ fn seal(fd: &OwnedFd) -> io::Result<()> {
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(fd, FcntlArg::F_ADD_SEALS(seals))?;
     Ok(())
-}
-
-#[cfg(test)]
-#[cfg(feature = "numa_tests")]
-mod tests {
-    //! These need a second node with less free memory than the others together.
-
-    use std::fs;
-
-    use tierfeed_core::id::NumaNode;
-
-    use super::*;
-
-    const FAR: Locality = Locality::Numa(NumaNode(2));
-
-    fn request(len: Bytes) -> Request<'static> {
-        Request { len, locality: FAR, name: "far", pages: Pages::Small }
-    }
-
-    fn free() -> u64 {
-        capacity::free_bytes(Path::new("/"), Some(NumaNode(2))).unwrap().0
-    }
-
-    /// One body, because both halves need the node for themselves.
-    #[test]
-    fn a_node_is_filled_to_its_reserve_and_never_beyond() {
-        let mut regions = Vec::new();
-        let refusal = loop {
-            match Region::allocate(&request(Bytes::mib(16))) {
-                Ok(region) => regions.push(region),
-                Err(refusal) => break refusal,
-            }
-        };
-        assert!(matches!(refusal, AllocateError::NoRoom { .. }), "{refusal}");
-        assert!(regions.len() > 16, "only {} regions fit", regions.len());
-        for region in &regions {
-            assert!(matches!(region.placement(), Placement::Verified { .. }));
-        }
-        let left = free();
-        assert!((16 << 20..96 << 20).contains(&left), "{left} bytes are left");
-        drop(regions);
-
-        // A tree that promises room which is not there, as when someone else takes it meanwhile.
-        let root = tempfile::tempdir().unwrap();
-        let node = root.path().join("sys/devices/system/node/node2");
-        fs::create_dir_all(&node).unwrap();
-        let meminfo = "Node 2 MemTotal: 99999999 kB\nNode 2 MemFree: 99999999 kB\n";
-        fs::write(node.join("meminfo"), meminfo).unwrap();
-        let before = free();
-        let spilled = Region::allocate_within(root.path(), &request(Bytes(before + (64 << 20))));
-        let error = spilled.unwrap_err();
-        assert!(matches!(error, AllocateError::Misplaced { .. }), "{error}");
-        assert!(free() + (8 << 20) > before, "the memory was given back");
-    }
 }

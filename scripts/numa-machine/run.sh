@@ -2,11 +2,12 @@
 # Runs a program in a machine with several NUMA nodes and passes its output and exit code through.
 #
 # usage: run.sh [--topology hmat|cxl|cxl-generic-port] [--node-mib N] [--timeout SECONDS] [--console]
-#               -- PROGRAM [ARGUMENTS...]
+#               [--root DIR] -- PROGRAM [ARGUMENTS...]
 #
 # PROGRAM may be a directory: it becomes the working directory, and the first argument the command.
-# --console prints the guest's kernel messages to stderr. Exit codes of its own: 2 wrong usage,
-# 124 the time was up, 125 the machine did not come up.
+# What lies below DIR lies below / in the machine. --console prints the guest's kernel messages to
+# stderr. Exit codes of its own: 2 wrong usage, 124 the time was up, 125 the machine did not come up.
+# However this script ends, the machine ends with it.
 # shellcheck disable=SC2054  # The commas are QEMU's.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -14,7 +15,7 @@ readonly here
 readonly home="${NUMA_MACHINE_DIR:-$here/../../target/numa-machine}"
 readonly usage_lines=9
 
-topology=hmat node_mib=512 timeout=120 console=
+topology=hmat node_mib=512 timeout=120 console='' root=''
 
 usage() {
   sed -n "2,${usage_lines}s/^# \{0,1\}//p" "${BASH_SOURCE[0]}" >&2
@@ -26,6 +27,7 @@ while [ $# -gt 0 ]; do
     --topology) topology="${2:?}" && shift 2 ;;
     --node-mib) node_mib="${2:?}" && shift 2 ;;
     --timeout) timeout="${2:?}" && shift 2 ;;
+    --root) root="${2:?}" && shift 2 ;;
     --console) console=1 && shift ;;
     --) shift && break ;;
     -*) usage ;;
@@ -33,37 +35,51 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ $# -gt 0 ] || usage
-[ -e "$home/ready" ] || "$here/setup.sh"
+case "$topology" in hmat | cxl | cxl-generic-port) ;; *) usage ;; esac
+"$here/setup.sh"
 
 work="$(mktemp -d)"
 readonly work
-trap 'rm -rf "$work"' EXIT
+machine=''
+# shellcheck disable=SC2317  # The trap calls it.
+stop() {
+  [ -z "$machine" ] || { kill "$machine" && wait "$machine"; } 2>/dev/null || true
+  rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # The program, the command line and the topology: a second archive after the first.
 pack_payload() {
-  local program="$1"
+  local program="$1" files="$work/files"
   shift
-  mkdir -p "$work/files/payload"
+  mkdir -p "$files"/{payload,numa-machine}
+  [ -z "$root" ] || cp -a "$root/." "$files/"
   if [ -d "$program" ]; then
-    cp -a "$program/." "$work/files/payload/"
+    cp -a "$program/." "$files/payload/"
     [ $# -gt 0 ] || usage
   else
-    cp -L "$program" "$work/files/payload/"
+    cp -L "$program" "$files/payload/"
     set -- "./$(basename "$program")" "$@"
   fi
-  printf '%q ' "$@" >"$work/files/command"
-  echo "$topology" >"$work/files/topology"
-  (cd "$work/files" && find . | cpio -o -H newc --quiet) >"$work/payload"
+  find "$files" -type f -perm -u+x -exec "$here/libraries.sh" "$files" {} +
+  printf '%q ' "$@" >"$files/numa-machine/command"
+  echo "$topology" >"$files/numa-machine/topology"
+  install -m 755 "$here/guest/init" "$files/init"
+  install -m 755 "$here/guest/cxl.sh" "$files/numa-machine/cxl.sh"
+  (cd "$files" && find . | cpio -o -H newc --quiet --owner=+0:+0) >"$work/payload"
   cat "$home/initramfs" "$work/payload" >"$work/initramfs"
+  rm -rf "$files" "$work/payload"
 }
 
+boot="console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable rdinit=/init"
 arguments=(
   -accel tcg,thread=multi -smp 2,sockets=2,cores=1,threads=1
   -nodefaults -no-user-config -display none -no-reboot
   -L "$home/qemu/usr/share/seabios" -L "$home/qemu/usr/share/qemu"
   -kernel "$home/vmlinux" -initrd "$work/initramfs"
   -serial "file:$work/console" -serial "file:$work/output"
-  -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable rdinit=/init"
   -object "memory-backend-ram,id=memory0,size=${node_mib}M"
   -object "memory-backend-ram,id=memory1,size=${node_mib}M"
   -numa node,nodeid=0,memdev=memory0 -numa node,nodeid=1,memdev=memory1
@@ -78,6 +94,7 @@ link() {
     -numa "hmat-lb,$way,data-type=access-bandwidth,bandwidth=$4")
 }
 
+# QEMU traps every access to it, so filling it takes its time.
 cxl_device() {
   arguments+=(
     -object memory-backend-ram,id=device0,share=on,size=512M
@@ -94,15 +111,17 @@ case "$topology" in
       -numa node,nodeid=2,memdev=memory2,initiator=0
       -numa dist,src=0,dst=2,val=30 -numa dist,src=1,dst=2,val=40) ;;
   cxl | cxl-generic-port)
-    # The driver believes that a hypervisor cannot flush caches, and refuses the device.
-    arguments+=(-machine q35,hmat=on,cxl=on -cpu max,-hypervisor
+    # The driver believes that a hypervisor cannot flush caches, and refuses the device. Without fast
+    # string instructions the kernel clears pages by words, not bytes: five times fewer traps.
+    arguments+=(-machine q35,hmat=on,cxl=on -cpu max,-hypervisor,-erms,-fsrm
       -m "$((2 * node_mib)),maxmem=8G,slots=4") ;;
-  *) usage ;;
 esac
 link 0 0 100 80G && link 0 1 150 40G && link 1 0 150 40G && link 1 1 100 80G
 case "$topology" in
   hmat) link 0 2 300 20G && link 1 2 400 15G ;;
-  cxl) cxl_device ;;
+  cxl)
+    cxl_device
+    boot+=" memhp_default_state=online_movable" ;;
   cxl-generic-port)
     cxl_device
     arguments+=(-numa node,nodeid=2 -numa dist,src=0,dst=2,val=25 -numa dist,src=1,dst=2,val=28
@@ -110,13 +129,23 @@ case "$topology" in
     link 0 2 200 30G && link 1 2 260 25G ;;
 esac
 
+arguments+=(-append "$boot")
+
 pack_payload "$@"
+: >"$work/output"
+# Even if this script is killed: then the first setpriv ends timeout, the second QEMU.
+setpriv --pdeathsig TERM timeout --kill-after=5 "$timeout" \
+  setpriv --pdeathsig KILL "$home/qemu/usr/bin/qemu-system-x86_64" "${arguments[@]}" \
+  2>"$work/errors" &
+machine=$!
+tail --quiet --lines=+1 --follow --sleep-interval=0.1 --pid="$machine" "$work/output" &
+shown=$!
 ended=0
-timeout "$timeout" "$home/qemu/usr/bin/qemu-system-x86_64" "${arguments[@]}" 2>"$work/errors" ||
-  ended=$?
+wait "$machine" || ended=$?
+machine=''
+wait "$shown" || true
 [ -z "$console" ] || cat "$work/console" "$work/errors" >&2
-cat "$work/output" 2>/dev/null || true
-[ "$ended" -ne 124 ] || exit 124
+[ "$ended" -ne 124 ] || { echo "numa-machine: not done within $timeout s" >&2 && exit 124; }
 code="$(sed -n 's/.*NUMA-MACHINE-EXIT \([0-9]*\).*/\1/p' "$work/console" 2>/dev/null || true)"
 [ -z "$code" ] || exit "$code"
 tail -n 20 "$work/console" "$work/errors" >&2 || true

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Turns the emulated CXL device into a NUMA node: memory region, DAX device, hot-plugged memory.
+# Fails if that did not come about.
 #
 # By hand through sysfs, because the cxl tool of Debian 12 knows no regions of RAM.
 for module in cxl_acpi cxl_pci cxl_port cxl_mem dax_cxl device_dax; do modprobe "$module"; done
@@ -29,7 +30,5 @@ for device in /sys/bus/dax/devices/dax*; do
     echo "$name" >/sys/bus/dax/drivers/kmem/new_id
   fi
 done
-# Movable, as distributions bring such memory up.
-for state in /sys/devices/system/memory/memory*/state; do
-  [ "$(cat "$state")" = offline ] && echo online_movable >"$state"
-done
+# The kernel has it online by now; of its default zone see run.sh.
+[ "$(cat /sys/devices/system/node/has_memory)" != "$(cat /sys/devices/system/node/has_cpu)" ]

@@ -1,0 +1,1 @@
+//! The whole way on a machine with a CXL node.

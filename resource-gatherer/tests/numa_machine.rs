@@ -1,0 +1,194 @@
+//! What is found and measured on machines with memory-only nodes and CXL devices, of which the kernel
+//! and the firmware are real and the memory is emulated: nothing here looks at how fast it is.
+//!
+//! `make test-numa` runs this in each of the machines of `scripts/numa-machine`, one test at a time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
+
+#[path = "../../scripts/numa-machine/machine.rs"]
+mod machine;
+
+use tierfeed_core::{
+    id::NumaNode,
+    tier::{Kind, Locality},
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_resource_gatherer::{
+    Budget, Hog, Inventory, ProbeSettings, Report, Sysroot, Watch,
+    hog::HogError,
+    inventory::node::{MemoryKind, Node},
+    probe::{self, Limits, Pairs},
+};
+
+use machine::{Group, Setting, Topology, kills_for_memory};
+
+fn inventory() -> Inventory {
+    Inventory::read(Sysroot::live()).unwrap()
+}
+
+fn node(inventory: &Inventory, id: u32) -> &Node {
+    inventory.nodes.iter().find(|node| node.id == id).unwrap()
+}
+
+#[test]
+fn every_node_is_found_with_its_number_and_kind() {
+    let topology = Topology::here();
+    let inventory = inventory();
+    let ids: Vec<_> = inventory.nodes.iter().map(|node| node.id).collect();
+    assert_eq!(ids, topology.nodes());
+    for near in [0, 1] {
+        let node = node(&inventory, near);
+        assert_eq!((node.kind, &node.cpus[..]), (MemoryKind::Dram, &[near][..]));
+    }
+    let far = node(&inventory, topology.far());
+    let kind = if topology.has_cxl() { MemoryKind::Cxl } else { MemoryKind::CpuLess };
+    assert_eq!((far.kind, far.kind.tier_kind()), (kind, Kind::CxlMemory));
+    assert!(far.cpus.is_empty());
+    if topology.has_cxl() {
+        assert_eq!(far.memory_total_bytes, 512 << 20, "the whole device");
+    }
+    assert!(inventory.hwloc, "hwloc reads this machine too");
+}
+
+#[test]
+fn what_the_firmware_says_of_the_way_is_read_and_nothing_is_made_up() {
+    let topology = Topology::here();
+    let inventory = inventory();
+    let rated = |id| node(&inventory, id).rated.clone();
+    for near in [0, 1] {
+        let rated = rated(near).unwrap();
+        assert_eq!((rated.initiators, rated.read_latency_ns), (vec![near], Some(100)));
+        assert_eq!(rated.read_bytes_per_s, Some(80 << 30));
+    }
+    match (topology, rated(topology.far())) {
+        (Topology::Hmat, Some(rated)) => {
+            assert_eq!(rated.initiators, [0], "node 1 is further away");
+            assert_eq!((rated.read_latency_ns, rated.write_latency_ns), (Some(300), Some(300)));
+            assert_eq!(rated.read_bytes_per_s, Some(20 << 30));
+        }
+        (Topology::Cxl, None) => {}
+        (Topology::CxlGenericPort, Some(rated)) => {
+            assert!(rated.initiators.is_empty(), "the kernel links none: {:?}", rated.initiators);
+            assert!(rated.read_latency_ns > Some(200), "port and device: {rated:?}");
+            assert!(rated.read_bytes_per_s.is_some() && rated.write_bytes_per_s.is_some());
+        }
+        (_, rated) => panic!("{topology:?}: {rated:?}"),
+    }
+}
+
+#[test]
+fn distances_are_those_of_the_firmware() {
+    let topology = Topology::here();
+    let inventory = inventory();
+    let far = topology.far();
+    let row = |id| topology.nodes().map(|to| node(&inventory, id).distance_to(to).unwrap());
+    let expected = match topology {
+        Topology::Hmat => [[10, 20, 30], [20, 10, 40], [30, 40, 10]],
+        // The kernel gives a node that came later the distance of any other node.
+        Topology::Cxl | Topology::CxlGenericPort => [[10, 20, 20], [20, 10, 20], [20, 20, 10]],
+    };
+    assert_eq!([row(0), row(1), row(far)], expected);
+    let best = inventory.best_initiator(node(&inventory, far)).unwrap();
+    assert_eq!(best.id, 0);
+}
+
+#[test]
+fn the_kernel_puts_the_far_node_into_a_slower_tier() {
+    let topology = Topology::here();
+    let tiers = inventory().kernel_tiers;
+    let [near, far] = &tiers[..] else { panic!("{tiers:?}") };
+    assert_eq!((&near.nodes[..], &far.nodes[..]), (&[0, 1][..], &[topology.far()][..]));
+    assert!(near.number < far.number);
+}
+
+/// So little that even a device of which every access is trapped is measured in seconds.
+fn probe_briefly() -> Report {
+    let settings = ProbeSettings {
+        sysroot: "/".into(),
+        scratch: None,
+        storage: None,
+        budget: Budget::Custom(Limits {
+            cell: Nanoseconds(50_000_000),
+            memory: Nanoseconds(3_000_000_000),
+            sample: Nanoseconds(1_000_000),
+            buffer_min: Bytes::mib(1),
+            buffer_max: Bytes::mib(1),
+            file: Bytes::mib(1),
+            pairs: Pairs::BestInitiator,
+        }),
+        emulated: Vec::new(),
+    };
+    probe::probe(&settings, &mut |_| ()).unwrap()
+}
+
+#[test]
+fn the_report_names_the_far_node_and_its_tier() {
+    let topology = Topology::here();
+    let report = probe_briefly();
+    let document: serde_json::Value = serde_json::to_value(&report).unwrap();
+    let far = topology.far();
+    let tiers = document["tiers"].as_array().unwrap();
+    let cxl: Vec<_> = tiers.iter().filter(|tier| tier["kind"] == "cxl-memory").collect();
+    let [cxl] = &cxl[..] else { panic!("{tiers:#?}") };
+    eprintln!("{}", serde_json::to_string(cxl).unwrap());
+    assert_eq!(cxl["name"], "cxl-memory");
+    assert_eq!((&cxl["numa_node"], &cxl["numa_nodes"]), (&far.into(), &vec![far].into()));
+    assert_eq!(cxl["emulated"], false);
+    for figure in ["read_bytes_per_s", "copy_bytes_per_s", "idle_latency_ns"] {
+        assert!(cxl[figure].as_f64().unwrap() > 0.0, "{figure}: {cxl:#}");
+    }
+    // Which of the near nodes is faster, and whether they differ, is up to the emulation.
+    let mut near: Vec<_> = report.tiers.iter().filter(|it| it.kind == Kind::MainMemory).collect();
+    near.sort_by_key(|tier| tier.numa_nodes.clone());
+    let nodes: Vec<_> = near.iter().flat_map(|tier| tier.numa_nodes.clone()).collect();
+    assert_eq!(nodes, [0, 1]);
+    if topology.has_cxl() {
+        // A trap costs a thousand times what a load costs.
+        assert_eq!(report.tiers.last().unwrap().kind, Kind::CxlMemory);
+    }
+    assert_eq!(report.numa.nodes, topology.nodes());
+}
+
+#[test]
+fn a_hog_fills_a_node_to_what_it_shall_leave_and_nobody_dies() {
+    let kills = kills_for_memory();
+    let locality = Locality::Numa(NumaNode(1));
+    let watch = Watch::new(Sysroot::live()).unwrap();
+    let free = || watch.read().unwrap().bytes_on(NumaNode(1));
+    let others = || watch.read().unwrap().bytes_on(NumaNode(0));
+    let (before, others_before) = (free(), others());
+    let mut hog = Hog::new(locality);
+    hog.leave(Bytes::mib(64)).unwrap();
+    assert!(hog.held() > Bytes::mib(64), "{} held", hog.held());
+    assert!(before.0.saturating_sub(free().0) > hog.held().0 / 10 * 9, "{} of {before} are free", free());
+    assert!(others_before.0.saturating_sub(others().0) < 32 << 20, "another node stays as it was");
+    let refused = hog.take(Bytes::mib(512)).unwrap_err();
+    assert!(matches!(refused, HogError::Allocate { .. }), "{refused}");
+    hog.release();
+    assert!(free().0 + (48 << 20) > before.0, "{} of {before} are free", free());
+    assert_eq!(kills_for_memory(), kills);
+}
+
+#[test]
+fn a_hog_in_a_limited_control_group_stops_at_the_limit_and_nobody_dies() {
+    let kills = kills_for_memory();
+    let _group = Group::enter("128M");
+    let watch = Watch::new(Sysroot::live()).unwrap();
+    let available = watch.read().unwrap();
+    assert!(available.bytes() <= Bytes::mib(128), "{}", available.bytes());
+    let mut hog = Hog::new(Locality::Anywhere);
+    hog.leave(Bytes::mib(32)).unwrap();
+    assert!(hog.held() > Bytes::mib(16) && hog.held() <= Bytes::mib(96), "{}", hog.held());
+    let refused = hog.take(Bytes::mib(96)).unwrap_err();
+    assert!(matches!(refused, HogError::Allocate { .. }), "{refused}");
+    assert_eq!(kills_for_memory(), kills);
+}
+
+#[test]
+fn measuring_leaves_the_kernels_own_tiering_as_it_was() {
+    let read = || std::fs::read_to_string(Setting::DEMOTION).unwrap();
+    let _demotion = Setting::change(Setting::DEMOTION, "1");
+    let changed = read();
+    probe_briefly();
+    assert_eq!((changed.trim(), read().trim()), ("true", "true"));
+}

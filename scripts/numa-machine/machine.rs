@@ -1,0 +1,141 @@
+//! What the machine that `run.sh` starts looks like, and how its kernel is asked and set: for the
+//! tests that run in it. Each crate with such tests includes this file.
+//!
+//! A test that is started anywhere else fails here. It never passes without having looked.
+
+#![allow(dead_code, reason = "each crate uses its part")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+/// What `run.sh --topology` was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// A memory-only node that the firmware describes.
+    Hmat,
+    /// A CXL device of which the firmware says nothing; its memory is movable.
+    Cxl,
+    /// A CXL device whose way the firmware describes; node numbers with a hole, ordinary memory.
+    CxlGenericPort,
+}
+
+impl Topology {
+    /// That of the machine that the test runs in.
+    pub(crate) fn here() -> Self {
+        let path = "/numa-machine/topology";
+        let text = fs::read_to_string(path).unwrap_or_else(|error| {
+            panic!("{path}: {error}; this test needs a machine of its own: `make test-numa`")
+        });
+        match text.trim() {
+            "hmat" => Self::Hmat,
+            "cxl" => Self::Cxl,
+            "cxl-generic-port" => Self::CxlGenericPort,
+            other => panic!("{path}: {other:?} is no topology that these tests know"),
+        }
+    }
+
+    /// The node that has memory and no CPU. The nodes 0 and 1 have both.
+    pub(crate) fn far(self) -> u32 {
+        match self {
+            Self::Hmat | Self::Cxl => 2,
+            Self::CxlGenericPort => 3,
+        }
+    }
+
+    pub(crate) fn nodes(self) -> [u32; 3] {
+        [0, 1, self.far()]
+    }
+
+    pub(crate) fn has_cxl(self) -> bool {
+        self != Self::Hmat
+    }
+}
+
+/// Pages by node of each mapping whose line names `name`, as `/proc/<pid>/numa_maps` tells.
+pub(crate) fn pages_by_node(numa_maps: &str, name: &str) -> Vec<BTreeMap<u32, u64>> {
+    let node_and_pages = |word: &str| -> Option<(u32, u64)> {
+        let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
+        Some((node.parse().ok()?, pages.parse().ok()?))
+    };
+    let lines = numa_maps.lines().filter(|line| line.contains(name));
+    lines.map(|line| line.split(' ').filter_map(node_and_pages).collect()).collect()
+}
+
+/// How many processes the kernel killed for memory since it booted.
+pub(crate) fn kills_for_memory() -> u64 {
+    let statistics = fs::read_to_string("/proc/vmstat").expect("the kernel keeps statistics");
+    let line = statistics.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    line.and_then(|count| count.parse().ok()).expect("the kernel counts them")
+}
+
+/// A setting of the kernel that goes back to what it was.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    path: PathBuf,
+    before: String,
+}
+
+impl Setting {
+    pub(crate) const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
+
+    pub(crate) fn change(path: &str, value: &str) -> Self {
+        let before = fs::read_to_string(path).expect("the machine has this setting");
+        fs::write(path, value).expect("the tests run as root");
+        Self { path: path.into(), before }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        fs::write(&self.path, &self.before).expect("it was written before");
+    }
+}
+
+/// A control group of version 2 that this process is in until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Group {
+    outer: PathBuf,
+}
+
+impl Group {
+    const ROOT: &str = "/sys/fs/cgroup";
+
+    /// Enters a group without limits inside a group with `memory_max`, which may be `max`.
+    pub(crate) fn enter(memory_max: &str) -> Self {
+        let group = Self { outer: Path::new(Self::ROOT).join("limited") };
+        write(Path::new(Self::ROOT), "cgroup.subtree_control", "+memory");
+        fs::create_dir_all(&group.outer).expect("the tests run as root");
+        write(&group.outer, "cgroup.subtree_control", "+memory");
+        write(&group.outer, "memory.max", memory_max);
+        fs::create_dir_all(group.inner()).expect("the tests run as root");
+        write(&group.inner(), "cgroup.procs", &process::id().to_string());
+        group
+    }
+
+    fn inner(&self) -> PathBuf {
+        self.outer.join("inner")
+    }
+
+    /// Makes the kernel reclaim memory of the group, where that is possible.
+    pub(crate) fn reclaim(&self, bytes: u64) {
+        // Less than that is an error too, and no harm.
+        let _ = fs::write(self.inner().join("memory.reclaim"), bytes.to_string());
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        write(Path::new(Self::ROOT), "cgroup.procs", &process::id().to_string());
+        fs::remove_dir(self.inner()).expect("nobody is left in it");
+        fs::remove_dir(&self.outer).expect("nobody is left in it");
+    }
+}
+
+fn write(directory: &Path, file: &str, text: &str) {
+    let path = directory.join(file);
+    fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
