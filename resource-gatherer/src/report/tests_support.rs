@@ -255,6 +255,7 @@ fn storage(path: &str, medium: Medium) -> Storage {
         access: Access::Direct,
         file_bytes: 1 << 30,
         written_bytes: 2 << 30,
+        write_budget_bytes: 2 << 30,
         random_reads: vec![random(1, 12_100.0), random(32, 742_000.0)],
         random_writes: Vec::new(),
         sequential_read_bytes_per_s: rate(6.8),
