@@ -150,10 +150,8 @@ fn a_node_is_filled_to_its_reserve_and_nobody_dies() {
     // As when someone else takes the memory between the look and the first touch.
     let meminfo = format!("Node {far} MemTotal: 99999999 kB\nNode {far} MemFree: 99999999 kB\n");
     let of_node = format!("/sys/devices/system/node/node{far}/meminfo");
-    let disguises = [
-        Disguise::put_on(of_node, &meminfo),
-        Disguise::put_on("/proc/zoneinfo".to_owned(), ""),
-    ];
+    let disguises =
+        [Disguise::put_on(of_node, &meminfo), Disguise::put_on("/proc/zoneinfo".to_owned(), "")];
     let error = allocate(Bytes(left.0 + (16 << 20)), far, "spilled").unwrap_err();
     drop(disguises);
     let is_misplaced = matches!(error, AllocateError::Misplaced { node, policy: Policy::Applied, .. }

@@ -82,24 +82,18 @@ impl Place {
         }
     }
 
-    /// A memory node as one thread of its best CPUs found it.
+    /// A memory node as its best CPUs found it, with the `profile` that compares it with the others.
     #[must_use]
     pub fn measured_node(
         node: &Node,
         outcome: Result<memory::Measured, Unmeasured>,
+        profile: Option<Profile>,
         ruling: &Ruling<'_>,
     ) -> Self {
         match outcome {
             Ok(measured) => {
-                let profile = Profile {
-                    latency_ns: measured.figures.idle_latency_ns,
-                    read_bytes_per_s: measured.figures.read_bytes_per_s,
-                    copy_bytes_per_s: measured.figures.copy_bytes_per_s,
-                    ..rated_profile(node, ruling)
-                };
-                let profile = measured.cache_bound.is_none().then_some(profile);
-                let remarks = measured.cache_bound.map(|bound| bound.to_string());
-                Self::node(node, measured.figures, profile, remarks.into_iter().collect(), ruling)
+                let profile = profile.filter(|_| measured.is_usable());
+                Self::node(node, measured.figures, profile, measured.remarks(), ruling)
             }
             Err(reason) => {
                 Self::node(node, Figures::default(), None, vec![reason.to_string()], ruling)
@@ -142,9 +136,6 @@ impl Place {
         let latency = Estimate::stated(to_f64(tier.speed.latency.0));
         let players = || others.iter().filter(|place| place.kind == Kind::MainMemory);
         let player = players().map(|place| &place.profile).next();
-        let slowest = |stated: Option<Estimate>, played: Option<Estimate>| {
-            stated.into_iter().chain(played).min_by(|a, b| a.median.total_cmp(&b.median))
-        };
         let played_latency = player.and_then(|it| it.latency_ns).map_or(0.0, |it| it.median);
         Self {
             kind: tier.kind,
@@ -167,8 +158,8 @@ impl Place {
                 fellowship: Fellowship::Alone,
                 before: None,
                 latency_ns: Some(Estimate::stated(latency.median.max(played_latency))),
-                read_bytes_per_s: slowest(rate, player.and_then(|it| it.read_bytes_per_s)),
-                copy_bytes_per_s: slowest(rate, player.and_then(|it| it.copy_bytes_per_s)),
+                read_bytes_per_s: slower(rate, player.and_then(|it| it.read_bytes_per_s)),
+                copy_bytes_per_s: slower(rate, player.and_then(|it| it.copy_bytes_per_s)),
             },
             class: None,
             basis: Basis::Stated,
@@ -199,6 +190,11 @@ pub fn into_tiers_by_transfer(
             }
         }
     }
+    let player = into_main_memory(transfers, Kind::MainMemory.name());
+    for played in places.iter_mut().filter(|place| place.is_emulated) {
+        let stated = played.profile.copy_bytes_per_s;
+        played.profile.copy_bytes_per_s = slower(stated, player);
+    }
     let after = sort(&places, ruling);
     let renamed = |name: &str| {
         let (_, members) = before.iter().find(|(tier, _)| tier.name == name)?;
@@ -213,6 +209,11 @@ pub fn into_tiers_by_transfer(
 }
 
 /// The best that was measured from tier `from` into main memory.
+/// What an emulated tier does: no more than is stated, nor than the memory does that plays it.
+fn slower(stated: Option<Estimate>, played: Option<Estimate>) -> Option<Estimate> {
+    stated.into_iter().chain(played).min_by(|a, b| a.median.total_cmp(&b.median))
+}
+
 fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
     let main = Kind::MainMemory.name();
     let of_tier = transfers.iter().filter(|it| it.from == from && it.to == main);
@@ -330,9 +331,18 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
+        let profile = Profile {
+            kind: kind.tier_kind(),
+            fellowship: Fellowship::Node(MemoryClass::of(kind)),
+            before: None,
+            latency_ns: figures.idle_latency_ns,
+            read_bytes_per_s: rate,
+            copy_bytes_per_s: rate,
+        };
         Place::measured_node(
             &unmeasured(id, kind),
-            Ok(memory::Measured { figures, cache_bound: None }),
+            Ok(memory::Measured { figures, cache_bound: None, huge_page_share: None }),
+            Some(profile),
             &Ruling::default(),
         )
     }
@@ -395,9 +405,13 @@ mod tests {
     fn figures_from_the_caches_are_shown_but_sort_nothing() {
         let bound = memory::CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
-        let measured = memory::Measured { figures: fast.figures, cache_bound: Some(bound) };
-        let place =
-            Place::measured_node(&unmeasured(0, MemoryKind::Cxl), Ok(measured), &Ruling::default());
+        let measured = memory::Measured {
+            figures: fast.figures,
+            cache_bound: Some(bound),
+            huge_page_share: None,
+        };
+        let node = unmeasured(0, MemoryKind::Cxl);
+        let place = Place::measured_node(&node, Ok(measured), None, &Ruling::default());
         assert_eq!(place.profile.latency_ns, None);
         assert!(place.figures.idle_latency_ns.is_some());
         assert!(place.remarks[0].starts_with("cache bound: buffers of 8 MiB"));

@@ -299,6 +299,7 @@ fn transfers() -> Vec<Transfer> {
         to: to.to_owned(),
         threads,
         non_temporal: true,
+        is_best: threads == 2,
         chunk_bytes: 512 << 20,
         bytes_per_s: estimate(gb_per_s * 1e9 * if threads == 1 { 0.8 } else { 1.0 }),
     };
