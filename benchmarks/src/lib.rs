@@ -5,6 +5,7 @@
 pub mod handoff;
 pub mod policies;
 pub mod reader;
+pub mod tiers_accuracy;
 
 mod files;
 mod statistics;

@@ -60,6 +60,9 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
+    /// Memory bandwidth and latency as the probe measures them, beside a variant of STREAM and another
+    /// pointer chase that are compiled for this run.
+    TiersAccuracy(BenchTiersAccuracy),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
@@ -90,6 +93,35 @@ pub(crate) struct BenchPolicies {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTiersAccuracy {
+    /// Only these comparisons.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<TiersSubject>,
+    /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.
+    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
+    pub(crate) pairs: usize,
+    /// Samples of each kernel in each turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub(crate) samples: usize,
+    /// The size of each array, such as "512 MiB" [default: four times the last-level cache].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) array: Option<Bytes>,
+    /// A C compiler with OpenMP.
+    #[arg(long, value_name = "FILE", default_value = "cc")]
+    pub(crate) compiler: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TiersSubject {
+    /// Copy, scale, add and triad by one thread and by all.
+    Bandwidth,
+    /// A dependent load, TLB-local and anywhere.
+    Latency,
 }
 
 /// Where an experiment makes its files, and how it answers.

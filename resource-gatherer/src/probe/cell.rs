@@ -223,11 +223,7 @@ mod tests {
     };
 
     fn sample(wall: u64, thread_cpu: u64) -> Sample {
-        Sample {
-            wall: Nanoseconds(wall),
-            thread_cpu: Nanoseconds(thread_cpu),
-            ..Sample::default()
-        }
+        Sample { wall: Nanoseconds(wall), thread_cpu: Nanoseconds(thread_cpu), ..Sample::default() }
     }
 
     fn filled(rule: StopRule, mut next: impl FnMut(usize) -> Sample) -> Cell {
@@ -322,7 +318,11 @@ mod tests {
             if i <= 8 { sample(250, 100) } else { sample(100, 100) }
         });
         let estimate = cell.estimate().unwrap();
-        assert!(!estimate.contended && estimate.converged, "{calms} calm samples of {:?}", cell.all);
+        assert!(
+            !estimate.contended && estimate.converged,
+            "{calms} calm samples of {:?}",
+            cell.all
+        );
     }
 
     #[test]
