@@ -22,7 +22,11 @@ impl<'a> Allotment<'a> {
 
     /// What is left; nothing once everything shall stop.
     pub(crate) fn left(&self, now: Nanoseconds) -> Nanoseconds {
-        if self.is_stopped() { Nanoseconds(0) } else { Nanoseconds(self.end.0.saturating_sub(now.0)) }
+        if self.is_stopped() {
+            Nanoseconds(0)
+        } else {
+            Nanoseconds(self.end.0.saturating_sub(now.0))
+        }
     }
 
     /// Whether something is left.
@@ -68,7 +72,8 @@ mod tests {
     #[test]
     fn a_stop_ends_every_part() {
         let stop = AtomicBool::new(false);
-        let part = Allotment::new(Nanoseconds(0), Nanoseconds(9), &stop).share(Nanoseconds(0), 1, 2);
+        let part =
+            Allotment::new(Nanoseconds(0), Nanoseconds(9), &stop).share(Nanoseconds(0), 1, 2);
         assert!(part.goes_on(Nanoseconds(0)));
         stop.store(true, Ordering::Relaxed);
         assert!(!part.goes_on(Nanoseconds(0)));

@@ -11,7 +11,7 @@ use nix::{
 };
 use tierfeed_core::units::Nanoseconds;
 
-pub(crate) use self::steal::Steal;
+pub(crate) use self::steal::{Steal, is_guest, ticks};
 
 /// Tells how much time passed, and how much of it the calling thread ran.
 pub trait Clock {

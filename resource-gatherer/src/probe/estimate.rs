@@ -61,7 +61,23 @@ impl Estimate {
     /// The estimate to one decimal: more would only pretend, and would not survive JSON bit for bit.
     #[must_use]
     pub fn rounded(self) -> Self {
-        self.map(|value| (value * 10.0).round() / 10.0)
+        self.map(to_tenths)
+    }
+
+    /// What lies between this and `other`, on the straight line, at `weight` of the way from 0 to 1.
+    #[must_use]
+    pub fn towards(&self, other: &Self, weight: f64) -> Self {
+        let between = |a: f64, b: f64| a + weight * (b - a);
+        Self {
+            median: between(self.median, other.median),
+            low: between(self.low, other.low),
+            high: between(self.high, other.high),
+            samples: self.samples.min(other.samples),
+            converged: self.converged && other.converged,
+            contended: self.contended || other.contended,
+            drifted: self.drifted || other.drifted,
+            best: between(self.best, other.best),
+        }
     }
 
     /// Whether both may be the same value.
@@ -146,6 +162,11 @@ fn interval_ranks(count: usize) -> Option<(usize, usize)> {
     let low = ((n - spread) / 2.0).floor().clamp(1.0, n);
     let high = (1.0 + f64::midpoint(n, spread)).ceil().clamp(1.0, n);
     Some((low as usize - 1, high as usize - 1))
+}
+
+/// A value to one decimal, which JSON keeps bit for bit.
+pub(crate) fn to_tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a sample of 2^53 ns would take three months")]

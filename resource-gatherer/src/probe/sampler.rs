@@ -30,6 +30,12 @@ pub trait Workload {
     ///
     /// Whatever kept the kernel from ending.
     fn run(&mut self, kernel: Self::Kernel) -> Result<(), Self::Error>;
+
+    /// The sample of the last run, where the workload knows better when that began and ended than the
+    /// thread that started it.
+    fn corrected(&mut self, sample: Sample) -> Sample {
+        sample
+    }
 }
 
 /// Runs workloads by a clock.
@@ -42,6 +48,11 @@ impl<'clock, C: Clock> Sampler<'clock, C> {
     /// A sampler that reads `clock`.
     pub fn new(clock: &'clock mut C) -> Self {
         Self { clock }
+    }
+
+    /// The clock that samples are read by.
+    pub(crate) fn clock(&mut self) -> &mut C {
+        self.clock
     }
 
     /// Fills the cells, one sample each in turn, until none wants more.
@@ -75,7 +86,8 @@ impl<'clock, C: Clock> Sampler<'clock, C> {
                     return Ok(());
                 }
                 workload.prepare(*kernel)?;
-                cell.record(self.time(|| workload.run(*kernel))?);
+                let sample = self.time(|| workload.run(*kernel))?;
+                cell.record(workload.corrected(sample));
                 has_sampled = true;
             }
             if !has_sampled {

@@ -6,16 +6,23 @@ use tierfeed_core::{
 };
 
 use super::*;
-use crate::{fake_sysroot::FakeSysroot, report};
+use crate::{
+    fake_sysroot::FakeSysroot,
+    report::{self, Traffic},
+};
 
 const TINY: Limits = Limits {
-    cell: Nanoseconds(20_000_000),
-    memory: Nanoseconds(100_000_000),
-    sample: Nanoseconds(500_000),
+    total: Nanoseconds(60_000_000_000),
+    cell: Nanoseconds(5_000_000),
+    memory: Nanoseconds(60_000_000_000),
+    sample: Nanoseconds(200_000),
     buffer_min: Bytes::mib(8),
     buffer_max: Bytes::mib(8),
+    random_buffer: Bytes::mib(4),
+    chunk: Bytes::mib(4),
     file: Bytes::mib(8),
     pairs: Pairs::BestInitiator,
+    curves: &[Traffic::Read],
 };
 
 fn settings() -> ProbeSettings {

@@ -11,7 +11,7 @@ use std::sync::{
 };
 
 use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{AllocateError, Anonymous, Pages, Placement, kernels};
+use tierfeed_numa_memory::{Anonymous, Pages, Placement, kernels};
 
 use super::MemoryError;
 
@@ -56,11 +56,6 @@ impl Arrays {
         Ok(Self { to: filled(to, len)?, first: filled(from, len)?, second: None })
     }
 
-    /// How long each is.
-    pub(crate) fn len(&self) -> Bytes {
-        self.to.len()
-    }
-
     /// What of them lies in huge pages, and how much they are; `None` if the kernel does not tell.
     pub(super) fn huge_page_bytes(&self) -> Option<(u64, u64)> {
         let all = [Some(&self.to), Some(&self.first), self.second.as_ref()];
@@ -91,7 +86,7 @@ impl Arrays {
             cursor: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             arrived: AtomicUsize::new(0),
-            progress: (0..threads).map(|_| Progress::default()).collect(),
+            progress: (0..threads).map(|_| Count::default()).collect(),
         }
     }
 }
@@ -103,11 +98,12 @@ fn filled(place: Locality, len: Bytes) -> Result<Anonymous, MemoryError> {
 }
 
 /// Memory that is known to lie where it should.
-pub(super) fn verified(place: Locality, len: Bytes, pages: Pages) -> Result<Anonymous, MemoryError> {
-    let array = Anonymous::allocate(len, place, pages).map_err(|error| match error {
-        AllocateError::NoRoom { available, .. } => MemoryError::NoRoom { wanted: len, available },
-        error => MemoryError::Allocate(error),
-    })?;
+pub(super) fn verified(
+    place: Locality,
+    len: Bytes,
+    pages: Pages,
+) -> Result<Anonymous, MemoryError> {
+    let array = Anonymous::allocate(len, place, pages)?;
     match array.placement() {
         Placement::Unverified { .. } => Err(MemoryError::Unverified),
         _ => Ok(array),
@@ -124,13 +120,13 @@ pub(crate) struct Yard<'a> {
     end: AtomicUsize,
     /// How many threads came to the gate since the start.
     arrived: AtomicUsize,
-    progress: Vec<Progress>,
+    progress: Vec<Count>,
 }
 
 /// How far a thread is, on a cache line (and its neighbour) of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Progress(AtomicUsize);
+struct Count(AtomicUsize);
 
 impl Yard<'_> {
     /// How many blocks there are.

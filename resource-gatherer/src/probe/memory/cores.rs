@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn of_two_threads_of_a_core_one_is_used() {
-        let pairs = |cpu: usize| vec![u32::try_from(cpu % 4).unwrap(), u32::try_from(cpu % 4 + 4).unwrap()];
+        let pairs =
+            |cpu: usize| vec![u32::try_from(cpu % 4).unwrap(), u32::try_from(cpu % 4 + 4).unwrap()];
         assert_eq!(one_of_each_core(&[0, 1, 2, 3, 4, 5, 6, 7], pairs), [0, 1, 2, 3]);
         assert_eq!(one_of_each_core(&[1, 4, 5, 7], pairs), [1, 4, 7], "0 and 3 are not allowed");
         assert_eq!(one_of_each_core(&[2, 9], |_| Vec::new()), [2, 9]);

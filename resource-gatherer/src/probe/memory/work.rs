@@ -158,14 +158,17 @@ mod tests {
     #[test]
     fn every_kind_writes_the_bytes_that_it_counts() {
         let first = vec![1.0_f64.to_bits(); words(BLOCK.0)];
-        for traffic in Traffic::ALL {
+        let changed = |work: &mut dyn FnMut(&mut Block<'_>)| {
             let mut to = vec![7_u64; words(BLOCK.0)];
+            work(&mut Block { to: &mut to, first: &first, second: &first });
+            to.iter().filter(|word| **word != 7).count()
+        };
+        for traffic in Traffic::ALL {
+            let by_block = changed(&mut |block| on_block(traffic, block));
+            assert_eq!(by_block, moved(traffic, words(BLOCK.0)).written, "{traffic:?}");
             let mut pieces = 0;
-            let mut block = Block { to: &mut to, first: &first, second: &first };
-            on_block(traffic, &mut block);
-            on_pieces(traffic, &mut block, || pieces += 1);
-            let changed = to.iter().filter(|word| **word != 7).count();
-            assert_eq!(changed, moved(traffic, words(BLOCK.0)).written, "{traffic:?}");
+            let by_piece = changed(&mut |block| on_pieces(traffic, block, || pieces += 1));
+            assert_eq!(by_piece, 4 * moved(traffic, words(PIECE.0)).written, "{traffic:?}");
             assert_eq!(pieces, 4);
         }
     }
