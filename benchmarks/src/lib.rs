@@ -6,6 +6,7 @@ pub mod handoff;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;
+pub mod tiers_contended;
 
 mod files;
 mod statistics;

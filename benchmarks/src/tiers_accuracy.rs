@@ -12,6 +12,7 @@ pub(crate) mod machine;
 pub mod paired;
 mod reference;
 mod sample;
+mod storage;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct Settings {
     pub folder: PathBuf,
     /// A C compiler with OpenMP.
     pub compiler: PathBuf,
+    /// The flexible I/O tester.
+    pub fio: PathBuf,
     /// Undisturbed pairs of each comparison, at least six.
     pub pairs: usize,
     /// Samples of each kernel in each turn; one more is taken and dropped.
@@ -51,11 +54,13 @@ pub enum Subject {
     Bandwidth,
     /// Latency beside another chase.
     Latency,
+    /// Random and sequential reads beside fio.
+    Storage,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Bandwidth, Self::Latency];
+    pub const ALL: [Self; 3] = [Self::Bandwidth, Self::Latency, Self::Storage];
 }
 
 /// What was measured.
@@ -101,6 +106,10 @@ fn measure(
         comparisons.extend(match subject {
             Subject::Bandwidth => bandwidths(settings, &machine, folder, progress)?,
             Subject::Latency => latencies(settings, &machine, folder, progress)?,
+            Subject::Storage => {
+                progress("storage");
+                storage::compare(settings, folder)?
+            }
         });
     }
     Ok(Outcome { cache_bytes: machine.cache.0, comparisons })
@@ -122,7 +131,8 @@ fn bandwidths(
         match &stream {
             Ok(stream) => found.extend(bandwidth::compare(settings, machine, stream, threads)?),
             Err(why) => {
-                found.extend(bandwidth::rows(threads).iter().map(|row| row.without_figures(why)))
+                let rows = bandwidth::rows(threads);
+                found.extend(rows.iter().map(|row| row.without_figures(why)));
             }
         }
     }
@@ -142,7 +152,7 @@ fn latencies(
         progress(way.rows()[0].what);
         match &chase {
             Ok(chase) => found.extend(latency::compare(settings, machine, chase, way)?),
-            Err(why) => found.extend(way.rows().iter().map(|row| row.without_figures(why))),
+            Err(why) => found.extend(way.rows().map(|row| row.without_figures(why))),
         }
     }
     Ok(found)

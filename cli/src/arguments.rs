@@ -60,9 +60,11 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
-    /// Memory bandwidth and latency as the probe measures them, beside a variant of STREAM and another
-    /// pointer chase that are compiled for this run.
+    /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
+    /// run) and fio.
     TiersAccuracy(BenchTiersAccuracy),
+    /// What the probe measures in peace and while another program burns every core.
+    TiersContended(BenchTiersContended),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
@@ -112,6 +114,9 @@ pub(crate) struct BenchTiersAccuracy {
     /// A C compiler with OpenMP.
     #[arg(long, value_name = "FILE", default_value = "cc")]
     pub(crate) compiler: PathBuf,
+    /// The flexible I/O tester.
+    #[arg(long, value_name = "FILE", default_value = "fio")]
+    pub(crate) fio: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }
@@ -122,6 +127,24 @@ pub(crate) enum TiersSubject {
     Bandwidth,
     /// A dependent load, TLB-local and anywhere.
     Latency,
+    /// Random and sequential reads in the folder.
+    Storage,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTiersContended {
+    /// Pairs of turns, at least 6; pairs that were not quiet are repeated.
+    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
+    pub(crate) pairs: usize,
+    /// The longest that one figure is sampled.
+    #[arg(long, value_name = "TIME", default_value = "600 ms")]
+    pub(crate) time: Nanoseconds,
+    /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffer: Option<Bytes>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Where an experiment makes its files, and how it answers.

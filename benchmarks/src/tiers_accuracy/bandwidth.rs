@@ -111,7 +111,7 @@ fn figure(
         anyhow::bail!("{} has no samples", kernel.name());
     };
     let value = kernel.arrays() * to_f64(array.0) * 1e9 / wall_ns;
-    Ok(Figure { value, cpu_share, page_share })
+    Ok(Figure { value, cpu_share: Some(cpu_share), page_share: Some(page_share) })
 }
 
 /// STREAM's a, b and c.
@@ -173,7 +173,7 @@ impl Arrays {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::tier::Locality;
+    use tierfeed_core::{id::NumaNode, tier::Locality};
     use tierfeed_numa_memory::affinity;
 
     use super::*;
@@ -182,7 +182,12 @@ mod tests {
     #[test]
     fn a_pass_computes_what_stream_computes() {
         let cpus = affinity::allowed_cpus().unwrap();
-        let machine = Machine { cpus: cpus.clone(), locality: Locality::Anywhere, cache: Bytes(0) };
+        let machine = Machine {
+            node: NumaNode(0),
+            cpus: cpus.clone(),
+            locality: Locality::Anywhere,
+            cache: Bytes(0),
+        };
         let mut arrays = Arrays::allocate(&machine, Bytes(80_000)).unwrap();
         let samples = arrays.passes(2, &cpus).unwrap();
         assert!(samples.iter().all(|it| it.len() == 2));
@@ -202,6 +207,6 @@ mod tests {
     fn bytes_are_counted_as_stream_counts_them() {
         let samples = [Sample { wall_ns: 1e9, cpu_share: 1.0 }; 2];
         let rate = |kernel| figure(kernel, Bytes(100), &samples, 1.0).unwrap().value;
-        assert_eq!(Kernel::ALL.map(rate), [200.0, 200.0, 300.0, 300.0]);
+        assert_eq!(Kernel::ALL.map(rate).to_vec(), [200.0, 200.0, 300.0, 300.0].to_vec());
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     };
 
     fn figure(value: f64, cpu_share: f64) -> Figure {
-        Figure { value, cpu_share, page_share: 1.0 }
+        Figure { value, cpu_share: Some(cpu_share), page_share: Some(1.0) }
     }
 
     #[test]

@@ -119,7 +119,8 @@ fn figure(statistic: Statistic, samples: &[Sample], page_share: f64) -> anyhow::
     let Some(Sample { wall_ns, cpu_share }) = statistic.of(samples) else {
         anyhow::bail!("a chase has no samples");
     };
-    Ok(Figure { value: wall_ns / to_f64(HOPS), cpu_share, page_share })
+    let value = wall_ns / to_f64(HOPS);
+    Ok(Figure { value, cpu_share: Some(cpu_share), page_share: Some(page_share) })
 }
 
 #[cfg(test)]
@@ -128,17 +129,19 @@ mod tests {
 
     #[test]
     fn each_way_counts_the_pages_that_it_asked_for() {
-        let share = |way: Way, huge| way.page_share(Bytes(100), huge);
-        assert_eq!(share(Way::TlbLocal, Some(90.0)), 0.9);
-        assert_eq!(share(Way::TlbLocal, Some(300.0)), 1.0);
-        assert_eq!(share(Way::Anywhere, Some(0.0)), 1.0);
-        assert_eq!(share(Way::Anywhere, Some(25.0)), 0.75);
-        assert_eq!(share(Way::Anywhere, None), 0.0, "what nobody tells counts for nothing");
+        let percent = |way: Way, huge| format!("{:.0}", way.page_share(Bytes(100), huge) * 100.0);
+        assert_eq!(percent(Way::TlbLocal, Some(90.0)), "90");
+        assert_eq!(percent(Way::TlbLocal, Some(300.0)), "100");
+        assert_eq!(percent(Way::Anywhere, Some(0.0)), "100");
+        assert_eq!(percent(Way::Anywhere, Some(25.0)), "75");
+        assert_eq!(percent(Way::Anywhere, None), "0", "what nobody tells counts for nothing");
     }
 
     #[test]
     fn latency_is_the_time_of_one_hop() {
         let samples = [Sample { wall_ns: 100.0 * to_f64(HOPS), cpu_share: 1.0 }; 3];
-        assert_eq!(figure(Statistic::Median, &samples, 1.0).unwrap().value, 100.0);
+        let figure = figure(Statistic::Median, &samples, 1.0).unwrap();
+        let expected = Figure { value: 100.0, cpu_share: Some(1.0), page_share: Some(1.0) };
+        assert_eq!(figure, expected);
     }
 }

@@ -29,10 +29,10 @@ const PAGES_MIN: f64 = 0.9;
 pub struct Figure {
     /// In the unit of the comparison.
     pub value: f64,
-    /// The share of a CPU that its threads had, the least of them.
-    pub cpu_share: f64,
-    /// The share of its memory that lay in the pages it asked for.
-    pub page_share: f64,
+    /// The share of a CPU that its threads had, the least of them; `None` for what waits for a device.
+    pub cpu_share: Option<f64>,
+    /// The share of its memory that lay in the pages it asked for; `None` if it asked for none.
+    pub page_share: Option<f64>,
 }
 
 /// One turn of each side, one after the other.
@@ -82,6 +82,11 @@ pub enum Reason {
         /// The least share of a CPU that the reference had.
         reference: f64,
     },
+    /// Fewer pairs than have an interval.
+    Few {
+        /// Pairs that count.
+        pairs: usize,
+    },
     /// The kernel gave a side other pages than it asked for.
     Pages {
         /// The least share of the right pages on tierfeed's side.
@@ -119,6 +124,7 @@ impl fmt::Display for Reason {
                 "only {ours:.2} of the memory here and {reference:.2} in the reference lay in the pages \
                  that were asked for, {PAGES_MIN} is needed"
             ),
+            Self::Few { pairs } => write!(f, "{pairs} pairs count, {PAIRS_MIN} are needed"),
             Self::NoFigures(why) => f.write_str(why),
         }
     }
@@ -126,9 +132,10 @@ impl fmt::Display for Reason {
 
 impl Pair {
     pub(crate) fn is_undisturbed(&self) -> bool {
-        [self.ours, self.reference]
-            .iter()
-            .all(|it| it.cpu_share >= SHARE_MIN && it.page_share >= PAGES_MIN)
+        [self.ours, self.reference].iter().all(|it| {
+            it.cpu_share.is_none_or(|share| share >= SHARE_MIN)
+                && it.page_share.is_none_or(|share| share >= PAGES_MIN)
+        })
     }
 }
 
@@ -141,8 +148,16 @@ pub(crate) fn is_enough(pairs: &[Pair], wanted: usize) -> bool {
 pub(crate) fn judge(pairs: &[Pair], tolerance: f64) -> (Option<Ratio>, Verdict) {
     let ratios: Vec<f64> =
         undisturbed(pairs).iter().map(|pair| pair.ours.value / pair.reference.value).collect();
-    let Some(ratio) = median_interval(&ratios) else {
-        return (None, Verdict::Inconclusive(disturbance(pairs, ratios.len())));
+    match judge_ratios(&ratios, tolerance) {
+        (None, _) => (None, Verdict::Inconclusive(disturbance(pairs, ratios.len()))),
+        judged => judged,
+    }
+}
+
+/// As [`judge`], of the ratios that count.
+pub(crate) fn judge_ratios(ratios: &[f64], tolerance: f64) -> (Option<Ratio>, Verdict) {
+    let Some(ratio) = median_interval(ratios) else {
+        return (None, Verdict::Inconclusive(Reason::Few { pairs: ratios.len() }));
     };
     let (least, most) = (1.0 - tolerance, 1.0 + tolerance);
     let verdict = if least <= ratio.low && ratio.high <= most {
@@ -160,18 +175,18 @@ fn undisturbed(pairs: &[Pair]) -> Vec<&Pair> {
 }
 
 fn disturbance(pairs: &[Pair], undisturbed: usize) -> Reason {
-    let least = |of: fn(&Pair) -> f64| pairs.iter().map(of).fold(1.0, f64::min);
+    let least = |of: fn(&Pair) -> Option<f64>| pairs.iter().filter_map(of).fold(1.0, f64::min);
     let ours = least(|pair| pair.ours.page_share);
     let reference = least(|pair| pair.reference.page_share);
     if ours < PAGES_MIN || reference < PAGES_MIN {
         return Reason::Pages { ours, reference };
     }
-    Reason::Disturbed {
-        undisturbed,
-        pairs: pairs.len(),
-        ours: least(|pair| pair.ours.cpu_share),
-        reference: least(|pair| pair.reference.cpu_share),
+    let ours = least(|pair| pair.ours.cpu_share);
+    let reference = least(|pair| pair.reference.cpu_share);
+    if undisturbed == pairs.len() {
+        return Reason::Few { pairs: undisturbed };
     }
+    Reason::Disturbed { undisturbed, pairs: pairs.len(), ours, reference }
 }
 
 /// Median and exact 95 % interval; `None` of fewer values than have one.
@@ -220,7 +235,7 @@ mod tests {
     use super::*;
 
     fn figure(value: f64) -> Figure {
-        Figure { value, cpu_share: 1.0, page_share: 1.0 }
+        Figure { value, cpu_share: Some(1.0), page_share: Some(1.0) }
     }
 
     fn pairs(ratios: &[f64]) -> Vec<Pair> {
@@ -274,12 +289,12 @@ mod tests {
     #[test]
     fn disturbed_pairs_do_not_count_on_either_side() {
         let mut all = pairs(&[1.0; 8]);
-        all[0].ours.cpu_share = 0.94;
+        all[0].ours.cpu_share = Some(0.94);
         all[0].ours.value *= 2.0;
-        all[1].reference.cpu_share = 0.3;
+        all[1].reference.cpu_share = Some(0.3);
         assert_eq!(judge(&all, 0.05).1, Verdict::Agrees);
         assert!(is_enough(&all, 6) && !is_enough(&all, 7));
-        all[2].reference.cpu_share = 0.5;
+        all[2].reference.cpu_share = Some(0.5);
         let disturbed = Reason::Disturbed { undisturbed: 5, pairs: 8, ours: 0.94, reference: 0.3 };
         assert_eq!(judge(&all, 0.05), (None, Verdict::Inconclusive(disturbed)));
     }
@@ -292,16 +307,26 @@ mod tests {
     #[test]
     fn wrong_pages_are_named_as_the_reason() {
         let mut all = pairs(&[1.0; 6]);
-        all[3].reference.page_share = 0.5;
+        all[3].reference.page_share = Some(0.5);
         let pages = Reason::Pages { ours: 1.0, reference: 0.5 };
         assert_eq!(judge(&all, 0.05).1, Verdict::Inconclusive(pages));
+    }
+
+    #[test]
+    fn what_waits_for_a_device_has_no_share_to_judge() {
+        let mut all = pairs(&[1.0; 6]);
+        for pair in &mut all {
+            pair.ours.cpu_share = None;
+            pair.ours.page_share = None;
+        }
+        assert_eq!(judge(&all, 0.05).1, Verdict::Agrees);
     }
 
     #[test]
     fn too_few_pairs_are_inconclusive_however_close() {
         let (ratio, verdict) = judge(&pairs(&[1.0; 5]), 0.05);
         assert_eq!(ratio, None);
-        assert!(matches!(verdict, Verdict::Inconclusive(Reason::Disturbed { .. })));
+        assert_eq!(verdict, Verdict::Inconclusive(Reason::Few { pairs: 5 }));
     }
 
     proptest! {

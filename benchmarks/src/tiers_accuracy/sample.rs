@@ -20,8 +20,8 @@ pub enum Statistic {
     Best,
     /// The median, as tierfeed reports.
     Median,
-    /// The rate of the whole turn.
-    Rate,
+    /// A percentile of single requests.
+    Rank,
 }
 
 impl Statistic {

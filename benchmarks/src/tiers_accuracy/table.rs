@@ -47,7 +47,7 @@ const fn name(statistic: Statistic) -> &'static str {
     match statistic {
         Statistic::Best => "best",
         Statistic::Median => "median",
-        Statistic::Rate => "rate",
+        Statistic::Rank => "rank",
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_row_shows_both_figures_the_interval_and_the_verdict() {
-        let figure = |value| Figure { value, cpu_share: 1.0, page_share: 1.0 };
+        let figure = |value| Figure { value, cpu_share: Some(1.0), page_share: Some(1.0) };
         let agreeing = Comparison {
             what: "triad",
             reference: "another",
