@@ -1,12 +1,14 @@
-//! Runs each operation on a thread of its own.
+//! Runs operations on as many threads as the queue is deep.
 //!
 //! A queue of depth 1 has no thread: its operation runs in `wait`, because a change of threads costs as
-//! much as a read from a fast disk.
+//! much as a read from a fast disk. Deeper, all threads take from one list, so that a thread that is
+//! awake takes the next operation instead of another being woken for it.
 
 use std::{
-    io,
+    collections::VecDeque,
+    io, mem,
     os::unix::fs::FileExt as _,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle},
 };
 
@@ -20,12 +22,24 @@ pub(crate) enum Threads {
 
 #[derive(Debug)]
 pub(crate) struct Crew {
-    /// One for each thread; empty once the crew shall end.
-    orders: Vec<SyncSender<Operation>>,
-    /// The threads that have nothing to do.
-    idle: Vec<usize>,
-    ended: Receiver<(usize, Completion)>,
+    board: Arc<Board>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// Where the threads find what to do and leave what they did.
+#[derive(Debug, Default)]
+struct Board {
+    lists: Mutex<Lists>,
+    has_orders: Condvar,
+    has_ended: Condvar,
+}
+
+/// Together at most as long as the queue is deep.
+#[derive(Debug, Default)]
+struct Lists {
+    orders: VecDeque<Operation>,
+    ended: VecDeque<Completion>,
+    is_closing: bool,
 }
 
 impl Threads {
@@ -52,47 +66,59 @@ impl Threads {
 
 impl Crew {
     fn start(depth: u32) -> io::Result<Self> {
-        let count = depth as usize;
-        let (end, ended) = sync_channel(count);
-        let mut crew = Self { orders: Vec::new(), idle: Vec::new(), ended, threads: Vec::new() };
-        for index in 0..count {
-            let (order, orders) = sync_channel::<Operation>(1);
-            let end = end.clone();
-            let serve = move || {
-                for operation in orders {
-                    // Nobody listens any more when the crew is dropped with operations in flight.
-                    if end.send((index, run(operation))).is_err() {
-                        return;
-                    }
-                }
-            };
+        let mut crew = Self { board: Arc::default(), threads: Vec::new() };
+        for _ in 0..depth {
+            let board = Arc::clone(&crew.board);
             let builder = Builder::new().name("tierfeed-file".to_owned());
-            crew.threads.push(builder.spawn(serve)?);
-            crew.orders.push(order);
-            crew.idle.push(index);
+            crew.threads.push(builder.spawn(move || board.serve())?);
         }
         Ok(crew)
     }
 
-    fn push(&mut self, operation: Operation) {
-        let index = self.idle.pop().expect("fewer operations are in flight than there are threads");
-        self.orders[index].send(operation).expect("a thread ends after its orders only");
+    fn push(&self, operation: Operation) {
+        self.board.lock().orders.push_back(operation);
+        self.board.has_orders.notify_one();
     }
 
-    fn wait(&mut self) -> Completion {
-        let (index, completion) = self.ended.recv().expect("a thread ends after its orders only");
-        self.idle.push(index);
-        completion
+    fn wait(&self) -> Completion {
+        let lists = self.board.lock();
+        let is_empty = |lists: &mut Lists| lists.ended.is_empty();
+        let lists = self.board.has_ended.wait_while(lists, is_empty);
+        lists.expect(NO_PANIC).ended.pop_front().expect("it was waited for")
     }
 }
 
 impl Drop for Crew {
-    /// Invariant 3 of the queue: the threads are waited for.
+    /// Invariant 3 of the queue: the threads are waited for. What none of them began is dropped.
     fn drop(&mut self) {
-        self.orders.clear();
+        let mut lists = self.board.lock();
+        lists.is_closing = true;
+        let unbegun = mem::take(&mut lists.orders);
+        drop(lists);
+        drop(unbegun);
+        self.board.has_orders.notify_all();
         for thread in self.threads.drain(..) {
             // A thread that panicked has ended too, and said so on stderr.
             let _ = thread.join();
+        }
+    }
+}
+
+const NO_PANIC: &str = "nothing that can panic is done under the lock";
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().expect(NO_PANIC)
+    }
+
+    fn serve(&self) {
+        let has_nothing = |lists: &mut Lists| lists.orders.is_empty() && !lists.is_closing;
+        loop {
+            let lists = self.has_orders.wait_while(self.lock(), has_nothing);
+            let Some(operation) = lists.expect(NO_PANIC).orders.pop_front() else { return };
+            let completion = run(operation);
+            self.lock().ended.push_back(completion);
+            self.has_ended.notify_one();
         }
     }
 }

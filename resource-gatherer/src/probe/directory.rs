@@ -63,6 +63,8 @@ pub struct Request {
     pub random_writes: Bytes,
     /// When to give the directory up; `None` for [`patience`].
     pub patience: Option<Nanoseconds>,
+    /// How to keep operations in flight; `None` for what suits the place.
+    pub engine: Option<Engine>,
     /// Ends the measurement early.
     pub abort: Abort,
 }
@@ -197,9 +199,10 @@ impl Site {
         let len = file_len(room.free, medium, limits)?;
         let file = DirectFile::create_in(&self.path)?;
         let (access, mut remarks) = (file.access(), Vec::new());
-        let engine = engine(medium, access, &mut remarks);
+        let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
         remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
         remarks.extend(remarks::of_access(access, medium));
+        remarks.extend(remarks::of_engine(medium));
         let mut bench = Bench::new(file, engine, limits.cell, request.abort.clone());
         let is_memory = medium == Medium::Memory;
         let budget = len.0 * if is_memory { 2 } else { 1 } + request.random_writes.0;

@@ -42,6 +42,14 @@ pub(super) fn of_access(access: Access, medium: Medium) -> Option<String> {
     })
 }
 
+/// What the engine says.
+pub(super) fn of_engine(medium: Medium) -> Option<String> {
+    (medium == Medium::Memory).then(|| {
+        "at depths above one, requests are handed to threads, which costs more than to copy 4 KiB"
+            .to_owned()
+    })
+}
+
 /// What the length of the file says.
 pub(super) fn of_length(written: Bytes, wanted: Bytes) -> Option<String> {
     (written < wanted).then(|| {
