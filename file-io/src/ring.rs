@@ -44,7 +44,7 @@ pub(crate) fn has_operations() -> io::Result<bool> {
 
 impl Ring {
     pub(crate) fn new(depth: u32) -> io::Result<Self> {
-        let queues = IoUring::builder().dontfork().build(depth)?;
+        let queues = set_up(depth)?;
         let slots: Vec<_> = (0..depth).map(|_| None).collect();
         let free = (0..slots.len()).rev().collect();
         Ok(Self { queues, slots, free })
@@ -114,6 +114,16 @@ impl Drop for Ring {
         if self.drain().is_err() {
             mem::forget(mem::take(&mut self.slots));
         }
+    }
+}
+
+/// Without interrupts of the thread for each completion, which it collects in `wait` anyway; Linux before
+/// 5.19 cannot leave them out.
+fn set_up(depth: u32) -> io::Result<IoUring> {
+    let plain = IoUring::builder().dontfork().clone();
+    match plain.clone().setup_coop_taskrun().build(depth) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => plain.build(depth),
+        outcome => outcome,
     }
 }
 
