@@ -66,7 +66,7 @@ impl Lookout {
             }
         };
         let mounts = mount::read_all(sysroot)?;
-        let limit = cgroup::read(sysroot, &mounts).and_then(|group| group.limit_bytes);
+        let limit = cgroup::read(sysroot, &mounts)?.and_then(|group| group.limit_bytes);
         let total = limit.map_or(place, |limit| place.min(Bytes(limit)));
         let root = sysroot.0.to_owned();
         Ok(Self { root, watch, locality, total, gauge: Gauge::default() })
