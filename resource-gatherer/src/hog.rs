@@ -218,6 +218,9 @@ impl Hog {
     pub fn end(mut self, now: Nanoseconds, ending: Ending) -> Result<Report, ReadError> {
         let held = report::Held::of(&self.holding, Sysroot::live());
         let before = self.lookout.look(now);
+        if let Ok(look) = &before {
+            self.course.note_last_look(now, look, self.held());
+        }
         self.course.note_given_back(now, self.held(), Reason::End);
         self.holding.give_back(Bytes(u64::MAX));
         let (before, after) = (before?, self.lookout.look(now)?);

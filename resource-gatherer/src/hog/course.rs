@@ -103,6 +103,11 @@ impl Course {
         self.record.note_given_back(now, bytes, reason);
     }
 
+    /// Notes what was held when all was over.
+    pub fn note_last_look(&mut self, now: Nanoseconds, look: &Look, held: Bytes) {
+        self.record.note_last_look(now, look, held);
+    }
+
     /// Notes that the kernel refused memory, with what it said; the hog tries again a second later.
     pub fn note_refusal(&mut self, now: Nanoseconds, said: String) {
         self.refused_until = Nanoseconds(now.0 + RETRY_AFTER.0);

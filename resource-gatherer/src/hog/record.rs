@@ -118,11 +118,7 @@ impl Record {
             self.available_while_held = Some((least.min(available), most.max(available)));
         }
         if now >= self.next_point {
-            self.points.push(Point {
-                at_s: seconds(now),
-                held_bytes: held.0,
-                available_bytes: look.available.0,
-            });
+            self.add_point(now, look, held);
             if self.points.len() > POINTS_MAX {
                 let mut index = 0;
                 self.points.retain(|_| {
@@ -133,6 +129,21 @@ impl Record {
             }
             self.next_point = Nanoseconds(now.0 + self.every.0);
         }
+    }
+
+    /// The last look, which is part of the timeline in any case.
+    pub(crate) fn note_last_look(&mut self, now: Nanoseconds, look: &Look, held: Bytes) {
+        self.next_point = Nanoseconds(u64::MAX);
+        self.note_look(now, look, held);
+        self.add_point(now, look, held);
+    }
+
+    fn add_point(&mut self, now: Nanoseconds, look: &Look, held: Bytes) {
+        self.points.push(Point {
+            at_s: seconds(now),
+            held_bytes: held.0,
+            available_bytes: look.available.0,
+        });
     }
 
     pub(crate) fn note_reached(&mut self, step: usize, now: Nanoseconds) {
@@ -183,6 +194,10 @@ mod tests {
         assert!(points.is_sorted_by(|one, next| one.at_s < next.at_s));
         assert!(points[0].at_s < 1e-9 && points[points.len() - 1].at_s > 9_900.0);
         assert_eq!(record.held_max(), Bytes(looks - 1));
+        let end = Nanoseconds(looks * 100_000_000);
+        record.note_last_look(end, &look(7), Bytes(8));
+        let last = Point { at_s: 10_000.0, held_bytes: 8, available_bytes: 7 };
+        assert_eq!(record.timeline().last(), Some(&last));
     }
 
     #[test]
