@@ -160,7 +160,11 @@ fn a_hog_fills_a_node_to_what_it_shall_leave_and_nobody_dies() {
     let mut hog = Hog::new(locality);
     hog.leave(Bytes::mib(64)).unwrap();
     assert!(hog.held() > Bytes::mib(64), "{} held", hog.held());
-    assert!(before.0.saturating_sub(free().0) > hog.held().0 / 10 * 9, "{} of {before} are free", free());
+    assert!(
+        before.0.saturating_sub(free().0) > hog.held().0 / 10 * 9,
+        "{} of {before} are free",
+        free()
+    );
     assert!(others_before.0.saturating_sub(others().0) < 32 << 20, "another node stays as it was");
     let refused = hog.take(Bytes::mib(512)).unwrap_err();
     assert!(matches!(refused, HogError::Allocate { .. }), "{refused}");
