@@ -31,6 +31,9 @@ scripts/numa-machine/setup.sh
 work="$(mktemp -d)"
 readonly work root="$work/root" suites="$work/suites"
 trap 'rm -rf "$work"' EXIT
+# Else the loop below would take an interrupted machine for a failed one, and go on.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # A line for each program that cargo built: test or not, package, target, its folder, its path.
 of_packages() {
@@ -55,7 +58,7 @@ while IFS=$'\t' read -r kind package target folder program; do
     printf 'echo "test-numa: %s: %s"\n' "$package" "$target"
     printf 'cd %q && timeout -s KILL %s %q --test-threads=1' "$folder" "$program_timeout" "$program"
     [ "${#filter[@]}" -eq 0 ] || printf ' %q' "${filter[@]}"
-    printf ' || failed="$failed %s/%s"\n' "$package" "$target"
+    printf ' || failed="%s %s/%s"\n' "\$failed" "$package" "$target"
   } >>"$suites"
 done <<<"$built"
 cat >>"$suites" <<'END'
