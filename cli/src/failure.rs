@@ -9,6 +9,8 @@ pub(crate) enum Failure {
     Input(anyhow::Error),
     /// The work failed.
     Work(anyhow::Error),
+    /// A command that runs in place of this process ended with this code, and said itself why.
+    Passed(u8),
 }
 
 impl Failure {
@@ -25,6 +27,7 @@ impl Failure {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
             Self::Work(error) => (error, 1),
+            Self::Passed(code) => return ExitCode::from(*code),
         };
         eprintln!("error: {}", sentence(error));
         ExitCode::from(code)

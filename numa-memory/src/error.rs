@@ -80,6 +80,8 @@ pub enum Step {
     Populate,
     /// `F_ADD_SEALS`.
     Seal,
+    /// `MADV_DONTNEED`.
+    GiveBack,
 }
 
 impl std::fmt::Display for Step {
@@ -91,6 +93,7 @@ impl std::fmt::Display for Step {
             Self::Reserve => "reserve",
             Self::Populate => "populate",
             Self::Seal => "seal",
+            Self::GiveBack => "give back",
         })
     }
 }

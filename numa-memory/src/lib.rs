@@ -13,6 +13,7 @@
 compile_error!("tierfeed needs 64-bit Linux: memfd, mbind and move_pages have no equal elsewhere");
 
 pub mod affinity;
+pub mod ballast;
 pub mod capacity;
 pub mod kernels;
 pub mod lanes;
@@ -27,6 +28,7 @@ mod region;
 mod view;
 
 pub use anonymous::Anonymous;
+pub use ballast::Ballast;
 pub use error::{AllocateError, Step};
 pub use mapping::{Mapping, PageCache, RangeError};
 pub use placement::{Placement, Policy};

@@ -61,7 +61,7 @@ impl Watch {
     pub fn new(sysroot: Sysroot<'_>) -> Result<Self, ReadError> {
         Ok(Self {
             root: sysroot.0.to_owned(),
-            mounts: mount::read_all(sysroot)?,
+            mounts: mount::lines(sysroot)?,
             node_ids: numbered_entries(&sysroot.join("sys/devices/system/node"), "node"),
         })
     }
@@ -73,7 +73,7 @@ impl Watch {
     /// The kernel's report of its memory cannot be read.
     pub fn read(&self) -> Result<Available, ReadError> {
         let sysroot = Sysroot(&self.root);
-        let cgroup = cgroup::read(sysroot, &self.mounts).and_then(|group| group.headroom_bytes());
+        let cgroup = cgroup::read(sysroot, &self.mounts)?.and_then(|group| group.headroom_bytes());
         let memory = meminfo::read(sysroot)?;
         let free = self.node_ids.iter().map(|&id| Ok((NumaNode(id), node::free(sysroot, id)?)));
         let mut nodes_free: Vec<(NumaNode, Bytes)> = free.collect::<Result<_, ReadError>>()?;

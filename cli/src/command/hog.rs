@@ -1,45 +1,203 @@
-//! `tierfeed hog`.
+//! `tierfeed hog`: holds memory until its time is over, it is stopped, or the command beside it ends.
+//!
+//! Taking memory blocks the one thread that waits here, for a tenth of a second at most; signals and
+//! the end of the command are seen between two steps.
+
+mod beside;
+mod display;
 
 use std::time::Duration;
 
+use anyhow::anyhow;
+use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Nanoseconds};
-use tierfeed_resource_gatherer::Hog as Held;
-use tierfeed_runtime::shutdown;
+use tierfeed_resource_gatherer::hog::{
+    Ending, Goal, Hog as Held, HogError, LookoutError, Pace, Profile, Report, Schedule, Settings,
+    oom_score::OomScore,
+};
+use tokio::time::Instant;
 
-use crate::{arguments::Hog, failure::Failure};
+use self::{
+    beside::{Beside, Signals},
+    display::Display,
+};
+use crate::{arguments::Hog, failure::Failure, output};
 
-/// How often a hog looks at what others left.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a hog that rests looks at what others took.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// The command that ran beside, if it ran.
+    command: Option<CommandEnd>,
+}
+
+#[derive(Serialize)]
+struct CommandEnd {
+    exit_code: u8,
+}
+
+/// What can happen between two steps.
+enum Event {
+    Due,
+    Asked(nix::sys::signal::Signal),
+    CommandEnded(u8),
+}
 
 pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
-    let locality =
-        arguments.numa_node.map_or(Locality::Anywhere, |it| Locality::Numa(NumaNode(it)));
-    let mut hog = Held::new(locality);
-    if let Some(size) = arguments.take {
-        hog.take(size).map_err(Failure::work)?;
+    let hog = Held::new(settings(arguments)).map_err(refused)?;
+    let score = OomScore::raise()
+        .inspect_err(|error| {
+            tracing::warn!(%error, "the kernel may kill others before this hog");
+        })
+        .ok();
+    let (report, command) = super::finish(async {
+        let mut work = Work {
+            arguments,
+            score,
+            display: Display::new(),
+            start: Instant::now(),
+            hog: Some(hog),
+            report: None,
+        };
+        let command = work.follow().await?;
+        let report = work.report.ok_or_else(|| Failure::Work(anyhow!("no report was made")))?;
+        Ok((report, command))
+    })?;
+    display::summarize(&report);
+    if arguments.json {
+        let command = command.map(|exit_code| CommandEnd { exit_code });
+        output::json(&Document { report: &report, command })?;
     }
-    super::runtime()?.block_on(async {
-        let (trigger, mut asked) = shutdown::channel();
-        let signals = tokio::spawn(super::end_on_signal(trigger));
-        let end = arguments.duration.map(|Nanoseconds(time)| Duration::from_nanos(time));
-        let end = tokio::time::sleep(end.unwrap_or(Duration::MAX));
-        tokio::pin!(end);
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        tracing::info!(held = %hog.held(), "memory is held");
-        let outcome = loop {
-            tokio::select! {
-                () = asked.recv() => break Ok(()),
-                () = &mut end => break Ok(()),
-                _ = looks.tick() => {
-                    if let Some(left) = arguments.leave
-                        && let Err(error) = hog.leave(left)
-                    {
-                        break Err(Failure::work(error));
-                    }
+    match (report.ended_by, command) {
+        (_, Some(code)) if code != 0 => Err(Failure::Passed(code)),
+        (Ending::Unreached, _) => Err(Failure::Work(display::unreached(&report))),
+        (Ending::Stopped, None) if !arguments.command.is_empty() => {
+            Err(Failure::Work(anyhow!("stopped before the command could start")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn settings(arguments: &Hog) -> Settings {
+    let goal = &arguments.goal;
+    let constant = goal.take.map(Goal::Take).or(goal.leave.map(Goal::Leave));
+    let profile = constant.map(Profile::constant).or_else(|| goal.profile.clone());
+    let profile = profile.expect("clap requires one of the three");
+    Settings {
+        locality: arguments
+            .numa_node
+            .map_or(Locality::Anywhere, |node| Locality::Numa(NumaNode(node))),
+        schedule: Schedule::new(profile, arguments.duration),
+        wait: arguments.wait,
+    }
+}
+
+fn refused(error: HogError) -> Failure {
+    match error {
+        HogError::TooMuch { .. } | HogError::Lookout(LookoutError::AbsentNode { .. }) => {
+            Failure::input(error)
+        }
+        _ => Failure::work(error),
+    }
+}
+
+/// A hog, and the command beside it.
+struct Work<'a> {
+    arguments: &'a Hog,
+    score: Option<OomScore>,
+    display: Display,
+    start: Instant,
+    /// `None` when all was given back.
+    hog: Option<Held>,
+    report: Option<Report>,
+}
+
+impl Work<'_> {
+    /// Goes on until hog and command have ended; the exit code of the command if it ran.
+    async fn follow(&mut self) -> Result<Option<u8>, Failure> {
+        let mut signals = Signals::new(self.runs_command()).map_err(Failure::work)?;
+        let mut beside: Option<Beside> = None;
+        loop {
+            let pause = self.step()?;
+            if self.runs_command() && beside.is_none() && self.has_started() {
+                beside = Some(self.start_command()?);
+            }
+            if self.hog.is_none() && beside.is_none() {
+                return Ok(None);
+            }
+            let event = tokio::select! {
+                biased;
+                asked = signals.next() => Event::Asked(asked),
+                code = ended(&mut beside) => Event::CommandEnded(code?),
+                () = tokio::time::sleep(pause) => Event::Due,
+            };
+            match event {
+                Event::Due => (),
+                Event::Asked(signal) => match &beside {
+                    Some(beside) => beside.pass_on(signal),
+                    None => self.end(Ending::Stopped)?,
+                },
+                Event::CommandEnded(code) => {
+                    self.end(Ending::Command)?;
+                    return Ok(Some(code));
                 }
             }
-        };
-        signals.abort();
-        outcome
-    })
+        }
+    }
+
+    fn runs_command(&self) -> bool {
+        !self.arguments.command.is_empty()
+    }
+
+    fn has_started(&self) -> bool {
+        self.hog.as_ref().is_some_and(Held::has_started)
+    }
+
+    fn now(&self) -> Nanoseconds {
+        let elapsed = self.start.elapsed().as_nanos();
+        Nanoseconds(u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+
+    /// One step of the hog, if it has not ended; how long to wait before the next.
+    fn step(&mut self) -> Result<Duration, Failure> {
+        let now = self.now();
+        let Some(hog) = &mut self.hog else { return Ok(Duration::MAX) };
+        let pace = hog.step(now).map_err(Failure::work)?;
+        self.display.show(hog, now);
+        match pace {
+            Pace::AtOnce => Ok(Duration::ZERO),
+            Pace::Later => Ok(LOOK_EVERY),
+            Pace::Over(ending) => self.end(ending).map(|()| Duration::MAX),
+        }
+    }
+
+    /// Gives everything back, once.
+    fn end(&mut self, ending: Ending) -> Result<(), Failure> {
+        if let Some(hog) = self.hog.take() {
+            self.display.finish();
+            self.report = Some(hog.end(self.now(), ending).map_err(Failure::work)?);
+        }
+        Ok(())
+    }
+
+    fn start_command(&mut self) -> Result<Beside, Failure> {
+        let start = || Beside::start(&self.arguments.command, self.arguments.json);
+        match &self.score {
+            // A command must not be the first to be killed because a hog stands beside it.
+            Some(score) => score.with_usual(start).map_err(Failure::work)?,
+            None => start(),
+        }
+        .map_err(Failure::Input)
+    }
+}
+
+async fn ended(beside: &mut Option<Beside>) -> Result<u8, Failure> {
+    match beside {
+        Some(beside) => beside.ended().await.map_err(Failure::work),
+        None => std::future::pending().await,
+    }
 }

@@ -1,0 +1,103 @@
+//! A command that runs beside a hog as if it ran alone: it gets the signals, its exit code is passed on.
+
+use std::{
+    io::{self, IsTerminal},
+    os::unix::process::ExitStatusExt,
+};
+
+use anyhow::{Context, anyhow};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{Signal as Stream, SignalKind, signal},
+    sync::mpsc,
+};
+
+/// Signals that end a hog, or that the command beside it shall get.
+const STOPPING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Signals that only the command knows what to do with.
+const FOR_THE_COMMAND: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// Signals to this process that were not looked at yet; the kernel keeps no more than one of each.
+const WAITING_MAX: usize = 8;
+
+/// The signals that this process gets.
+#[derive(Debug)]
+pub(super) struct Signals {
+    received: mpsc::Receiver<Signal>,
+}
+
+/// The command.
+#[derive(Debug)]
+pub(super) struct Beside {
+    child: Child,
+}
+
+impl Signals {
+    /// From now on signals do not end this process.
+    pub(super) fn new(runs_command: bool) -> io::Result<Self> {
+        let (sender, received) = mpsc::channel(WAITING_MAX);
+        let others = if runs_command { &FOR_THE_COMMAND[..] } else { &[] };
+        for of in STOPPING.iter().chain(others) {
+            let stream = signal(SignalKind::from_raw(*of as i32))?;
+            tokio::spawn(forward(stream, *of, sender.clone()));
+        }
+        Ok(Self { received })
+    }
+
+    pub(super) async fn next(&mut self) -> Signal {
+        match self.received.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Ends with the runtime, which waits for no task.
+async fn forward(mut stream: Stream, signal: Signal, to: mpsc::Sender<Signal>) {
+    while stream.recv().await.is_some() {
+        if to.send(signal).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Beside {
+    pub(super) fn start(command: &[String], is_quiet: bool) -> anyhow::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if is_quiet {
+            command.stdout(io::stderr());
+        }
+        let child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+        Ok(Self { child })
+    }
+
+    /// Waits for its end; its exit code, or 128 and the number of the signal that ended it, as shells
+    /// say.
+    pub(super) async fn ended(&mut self) -> io::Result<u8> {
+        let status = self.child.wait().await?;
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+    }
+
+    pub(super) fn pass_on(&self, signal: Signal) {
+        let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()) else { return };
+        if has_told_all(signal) {
+            return;
+        }
+        if let Err(error) = kill(Pid::from_raw(pid), signal) {
+            tracing::debug!(%error, "the command could not be signalled");
+        }
+    }
+}
+
+/// A terminal sends these to every process in front of it, the command included.
+fn has_told_all(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && io::stdin().is_terminal()
+}

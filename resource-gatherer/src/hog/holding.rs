@@ -1,0 +1,192 @@
+//! Holds memory in segments, so that any amount can be taken and given back to within 2 MiB.
+//!
+//! What may be locked is; the rest is touched again and again, because the kernel moves memory that
+//! nobody uses to swap. Nothing here asks whether there is room: that is decided before.
+
+use std::{collections::BTreeMap, io, thread};
+
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
+use tierfeed_numa_memory::{AllocateError, Ballast, Placement, ballast::QUANTUM};
+
+/// One mapping of the kernel; only the last one is partly full.
+const SEGMENT: Bytes = Bytes::mib(512);
+
+/// The first touch waits for the host of a virtual machine more than it computes, so two threads are
+/// nearly twice as fast; more would disturb those whose memory is not taken.
+const THREADS_MAX: usize = 2;
+
+/// Memory that is held until it is given back or this is dropped.
+#[derive(Debug)]
+pub struct Holding {
+    locality: Locality,
+    segments: Vec<Ballast>,
+    threads: usize,
+    lock_refusal: Option<io::Error>,
+    placement: Option<Placement>,
+    /// The segment and the place in it that is touched next.
+    next_touch: (usize, Bytes),
+}
+
+impl Holding {
+    /// Holds nothing yet.
+    #[must_use]
+    pub fn new(locality: Locality) -> Self {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            locality,
+            segments: Vec::new(),
+            threads: cpus.min(THREADS_MAX),
+            lock_refusal: None,
+            placement: None,
+            next_touch: (0, Bytes(0)),
+        }
+    }
+
+    /// What is held, in whole pieces of 2 MiB.
+    #[must_use]
+    pub fn held(&self) -> Bytes {
+        self.sum(Ballast::held)
+    }
+
+    /// What of it the kernel may not move to swap.
+    #[must_use]
+    pub fn locked(&self) -> Bytes {
+        self.sum(Ballast::locked)
+    }
+
+    /// Why some of it is not locked.
+    #[must_use]
+    pub fn lock_refusal(&self) -> Option<&io::Error> {
+        self.lock_refusal.as_ref()
+    }
+
+    /// How the place of what was taken last was read back; `None` before anything was taken.
+    #[must_use]
+    pub fn placement(&self) -> Option<Placement> {
+        self.placement
+    }
+
+    /// How much lies on which node; `None` where the kernel lets nobody look.
+    #[must_use]
+    pub fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
+        self.segments.iter().try_fold(BTreeMap::new(), |mut sum, segment| {
+            for (node, bytes) in segment.nodes()? {
+                sum.entry(node).or_insert(Bytes(0)).0 += bytes.0;
+            }
+            Some(sum)
+        })
+    }
+
+    /// Takes `bytes` more, rounded up to whole pieces.
+    ///
+    /// # Errors
+    ///
+    /// The kernel gives no more, or not on the node asked for. What was taken until then stays held.
+    pub fn take(&mut self, bytes: Bytes) -> Result<(), AllocateError> {
+        let mut left = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0);
+        while left > 0 {
+            if self.segments.last().is_none_or(|last| last.free().0 == 0) {
+                self.segments.push(Ballast::reserve(SEGMENT, self.locality)?);
+            }
+            let Some(segment) = self.segments.last_mut() else { break };
+            let piece = left.min(segment.free().0);
+            let grown = segment.grow(Bytes(piece), self.threads);
+            if self.lock_refusal.is_none() {
+                self.lock_refusal = segment.lock().err();
+            }
+            self.drop_empty();
+            self.placement = Some(grown?);
+            left -= piece;
+        }
+        Ok(())
+    }
+
+    /// Gives `bytes` back, rounded up to whole pieces, at most all.
+    pub fn give_back(&mut self, bytes: Bytes) {
+        let mut left = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0);
+        while let Some(last) = self.segments.last_mut() {
+            let piece = left.min(last.held().0);
+            // A segment that cannot be divided any more goes as a whole.
+            if piece == last.held().0 || last.shrink(Bytes(piece)).is_err() {
+                self.segments.pop();
+            }
+            left -= piece;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Touches about `bytes` of what is not locked, going around.
+    ///
+    /// # Errors
+    ///
+    /// The kernel cannot bring it back from swap.
+    pub fn keep_warm(&mut self, bytes: Bytes) -> io::Result<()> {
+        if self.locked() == self.held() {
+            return Ok(());
+        }
+        let (index, offset) = self.next_touch;
+        let Some(segment) = self.segments.get(index) else {
+            self.next_touch = (0, Bytes(0));
+            return Ok(());
+        };
+        segment.touch(offset, bytes)?;
+        let end = Bytes(offset.0.saturating_add(bytes.0));
+        self.next_touch = if end < segment.held() { (index, end) } else { (index + 1, Bytes(0)) };
+        Ok(())
+    }
+
+    fn drop_empty(&mut self) {
+        self.segments.retain(|segment| segment.held().0 > 0);
+    }
+
+    fn sum(&self, of: impl Fn(&Ballast) -> Bytes) -> Bytes {
+        Bytes(self.segments.iter().map(|segment| of(segment).0).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_is_held_until_it_is_given_back() {
+        let mut holding = Holding::new(Locality::Anywhere);
+        holding.take(Bytes::mib(5)).unwrap();
+        holding.take(Bytes::mib(2)).unwrap();
+        assert_eq!(holding.held(), Bytes::mib(8));
+        holding.give_back(Bytes::mib(3));
+        assert_eq!(holding.held(), Bytes::mib(4));
+        holding.give_back(Bytes(u64::MAX));
+        assert_eq!((holding.held(), holding.segments.len()), (Bytes(0), 0));
+    }
+
+    #[test]
+    fn all_of_it_lies_on_some_node() {
+        let mut holding = Holding::new(Locality::Anywhere);
+        holding.take(Bytes::mib(6)).unwrap();
+        let nodes = holding.nodes().unwrap();
+        assert_eq!(nodes.values().map(|bytes| bytes.0).sum::<u64>(), Bytes::mib(6).0);
+        assert_eq!(holding.placement(), Some(Placement::Anywhere));
+    }
+
+    #[test]
+    fn all_is_locked_or_the_refusal_is_known() {
+        let mut holding = Holding::new(Locality::Anywhere);
+        holding.take(Bytes::mib(4)).unwrap();
+        assert_eq!(holding.lock_refusal().is_none(), holding.locked() == Bytes::mib(4));
+        for _ in 0..5 {
+            holding.keep_warm(Bytes::mib(1)).unwrap();
+        }
+        assert_eq!(holding.held(), Bytes::mib(4));
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_gives_nothing() {
+        let mut holding = Holding::new(Locality::Numa(NumaNode(1023)));
+        let refused = holding.take(Bytes::mib(2));
+        assert!(matches!(refused, Err(AllocateError::AbsentNode { .. })));
+        assert_eq!((holding.held(), holding.placement()), (Bytes(0), None));
+    }
+}
