@@ -15,7 +15,7 @@ export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # The binary that integration tests, Python tests and the demo start.
 export TIERFEED_BIN := $(CARGO_TARGET_DIR)/release/tierfeed
 
-.PHONY: help setup build test lint bench demo demo-short ci
+.PHONY: help setup build test test-numa lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -28,6 +28,9 @@ build: setup ## the tierfeed binary and the Python package, optimised
 
 test: build ## all tests: Rust, documentation examples, Python
 	@scripts/test.sh
+
+test-numa: setup ## tests on NUMA and CXL memory, in machines that QEMU emulates
+	@scripts/test-numa.sh
 
 lint: setup ## formatting, clippy, the fence around core, documentation, Python, shell
 	@scripts/lint.sh
@@ -42,5 +45,5 @@ demo: build ## train on photographs: plain DataLoader, then tierfeed, then a tab
 demo-short: build ## the same on few photographs, as CI runs it
 	@TIERFEED_DEMO_IMAGES=160 TIERFEED_DEMO_EPOCHS=2 scripts/demo.sh
 
-ci: ## what CI runs: test, lint and the short demo
+ci: ## what CI runs: test, lint, test-numa and the short demo
 	@.ci/run

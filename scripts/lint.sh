@@ -35,7 +35,8 @@ core_is_no_std() {
 }
 
 check 'format' cargo fmt --all --check
-check 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
+# With the feature, so that the tests behind it are read too.
+check 'clippy' cargo clippy --quiet --workspace --all-targets --features numa_tests -- -D warnings
 check 'dependencies of core' core_dependencies
 check 'core without std' core_is_no_std
 check 'documentation' env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
@@ -45,9 +46,9 @@ if cargo deny --version >/dev/null 2>&1; then
 else
   skip 'licences and sources' cargo-deny
 fi
-check 'python' .venv/bin/python -m compileall -q demo python/python python/tests
+check 'python' .venv/bin/python -m compileall -q demo python/python python/tests scripts/numa-machine
 if .venv/bin/python -m pyflakes --version >/dev/null 2>&1; then
-  check 'pyflakes' .venv/bin/python -m pyflakes demo python/python python/tests
+  check 'pyflakes' .venv/bin/python -m pyflakes demo python/python python/tests scripts/numa-machine
 else
   skip 'pyflakes' pyflakes
 fi

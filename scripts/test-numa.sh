@@ -9,10 +9,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Of one machine. The longest takes a quarter of it on two idle cores.
-readonly timeout=300
-# What of one program; a hang must not hide the programs after it.
-readonly suite_timeout=150
+# Only against a hang, and many times what an idle host takes: seconds for one machine with all its
+# programs, and for one of these, so that it hides none after it.
+readonly machine_timeout=900 program_timeout=300
 readonly packages=(
   --package tierfeed-numa-memory --package tierfeed-resource-gatherer --package tierfeed
 )
@@ -32,6 +31,9 @@ scripts/numa-machine/setup.sh
 work="$(mktemp -d)"
 readonly work root="$work/root" suites="$work/suites"
 trap 'rm -rf "$work"' EXIT
+# Else the loop below would take an interrupted machine for a failed one, and go on.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # A line for each program that cargo built: test or not, package, target, its folder, its path.
 of_packages() {
@@ -54,9 +56,9 @@ while IFS=$'\t' read -r kind package target folder program; do
   [ "$kind" = test ] || continue
   {
     printf 'echo "test-numa: %s: %s"\n' "$package" "$target"
-    printf 'cd %q && timeout -s KILL %s %q --test-threads=1' "$folder" "$suite_timeout" "$program"
+    printf 'cd %q && timeout -s KILL %s %q --test-threads=1' "$folder" "$program_timeout" "$program"
     [ "${#filter[@]}" -eq 0 ] || printf ' %q' "${filter[@]}"
-    printf ' || failed="$failed %s/%s"\n' "$package" "$target"
+    printf ' || failed="%s %s/%s"\n' "\$failed" "$package" "$target"
   } >>"$suites"
 done <<<"$built"
 cat >>"$suites" <<'END'
@@ -71,7 +73,7 @@ failed=()
 for topology in "${topologies[@]}"; do
   say "machine $topology"
   began=$SECONDS
-  scripts/numa-machine/run.sh --topology "$topology" --timeout "$timeout" --root "$root" \
+  scripts/numa-machine/run.sh --topology "$topology" --timeout "$machine_timeout" --root "$root" \
     -- "$suites" || failed+=("$topology")
   say "machine $topology: $((SECONDS - began)) s"
 done

@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process,
 };
@@ -83,9 +83,13 @@ impl Setting {
     pub(crate) const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 
     pub(crate) fn change(path: &str, value: &str) -> Self {
-        let before = fs::read_to_string(path).expect("the machine has this setting");
-        fs::write(path, value).expect("the tests run as root");
-        Self { path: path.into(), before }
+        Self::try_change(path.as_ref(), value).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    fn try_change(path: &Path, value: &str) -> io::Result<Self> {
+        let before = fs::read_to_string(path)?;
+        fs::write(path, value)?;
+        Ok(Self { path: path.to_owned(), before })
     }
 }
 
@@ -93,6 +97,22 @@ impl Drop for Setting {
     fn drop(&mut self) {
         fs::write(&self.path, &self.before).expect("it was written before");
     }
+}
+
+/// Takes blocks of a hot-plugged node out of use until the settings are dropped, so that one is left,
+/// and those in which the kernel keeps its own: to fill such a node takes long, each store is trapped.
+pub(crate) fn shrink(topology: Topology) -> Vec<Setting> {
+    if !topology.has_cxl() {
+        return Vec::new();
+    }
+    let node = format!("/sys/devices/system/node/node{}", topology.far());
+    let entries = fs::read_dir(node).expect("the node is there").filter_map(Result::ok);
+    let blocks: Vec<_> =
+        entries.map(|it| it.path().join("state")).filter(|it| it.exists()).collect();
+    let taken_out = blocks.iter().filter_map(|it| Setting::try_change(it, "offline").ok());
+    let taken_out: Vec<_> = taken_out.take(blocks.len() - 1).collect();
+    assert!(taken_out.len() > 1, "{} of {} blocks", taken_out.len(), blocks.len());
+    taken_out
 }
 
 /// A control group of version 2 that this process is in until it is dropped.
