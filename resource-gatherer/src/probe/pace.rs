@@ -16,7 +16,7 @@ use super::{
     allotment::Allotment,
     cell::Cell,
     clock::Clock,
-    estimate::to_f64,
+    estimate::{Estimate, to_f64},
     sampler::{Sampler, Workload},
 };
 
@@ -34,6 +34,18 @@ pub(crate) struct Turns<K> {
     pub(crate) cells: Vec<(K, Cell)>,
     /// The core changed its frequency meanwhile, also the second time.
     pub(crate) is_unsteady: bool,
+}
+
+impl<K> Turns<K> {
+    /// What each cell says. No figure converges while the machine changes below it.
+    pub(crate) fn estimates(&self) -> impl Iterator<Item = (&K, Option<Estimate>)> {
+        let judged = |estimate: Estimate| Estimate {
+            drifted: estimate.drifted || self.is_unsteady,
+            converged: estimate.converged && !self.is_unsteady,
+            ..estimate
+        };
+        self.cells.iter().map(move |(kernel, cell)| (kernel, cell.estimate().map(judged)))
+    }
 }
 
 /// Fills the cells that `make` gives, and once more if the core changed its frequency meanwhile.
@@ -164,6 +176,9 @@ mod tests {
             let rule = StopRule { half_width: 1.0, samples_min: 3, samples_max: 3, time: left };
             vec![((), Cell::new(rule, Occupation::Waits))]
         });
+        let ((), estimate) = turns.estimates().next().unwrap();
+        assert_eq!(estimate.unwrap().drifted, turns.is_unsteady);
+        assert_ne!(estimate.unwrap().converged, turns.is_unsteady);
         (workload.0.borrow().samples, turns.is_unsteady)
     }
 

@@ -151,10 +151,8 @@ impl Porter<'_> {
             passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
         });
         let copied = to_f64(yard.block_count() as u64 * BLOCK.0);
-        let rates = turns.cells.iter();
-        rates
-            .filter_map(|(pass, cell)| Some((*pass, cell.estimate()?.per_second(copied))))
-            .collect()
+        let rates = turns.estimates();
+        rates.filter_map(|(pass, time)| Some((*pass, time?.per_second(copied)))).collect()
     }
 }
 

@@ -43,6 +43,9 @@ const BUFFER_UNIT: Bytes = Bytes(2 << 20);
 /// How much of the time the buffers and chains for latency may get, and latency itself.
 const LATENCY_SHARE: (u64, u64) = (1, 4);
 
+/// How much of what is left then finding the caches may take.
+const CACHES_SHARE: (u64, u64) = (1, 5);
+
 /// How much of what is left then the arrays may take to be touched.
 const ARRAYS_SHARE: f64 = 0.25;
 
@@ -138,16 +141,19 @@ impl<'a, C: Clock> Course<'a, C> {
         let kinds = if random.is_some() { &kinds[..] } else { &kinds[..1] };
         let mut walks = Walks::new(chain, random, &mut self.sampler, limits.sample);
         let turns = take_turns(&mut self.sampler, &mut walks, allotment, |left| {
-            // Half of the time is for finding out what the caches hold.
-            let time = left.0 / 2 / kinds.len() as u64;
+            let time = left.0 / kinds.len() as u64;
             latency::cells(kinds, Nanoseconds(limits.cell.0.min(time)))
         });
         self.note_unsteady(turns.is_unsteady, "idle latency");
-        let latency = |walk| walks.latency(walk, &turns.cells).map(Estimate::rounded);
-        self.pair.idle_latency_ns = latency(Walk::Local);
-        self.pair.random_latency_ns = latency(Walk::Random);
+        for (walk, time) in turns.estimates() {
+            let latency = time.map(|time| walks.latency(*walk, time).rounded());
+            match walk {
+                Walk::Local => self.pair.idle_latency_ns = latency,
+                Walk::Random => self.pair.random_latency_ns = latency,
+            }
+        }
         let Some(idle) = self.pair.idle_latency_ns else { return Err(MemoryError::OutOfTime) };
-        self.find_caches(footprint_of(len), idle, allotment)?;
+        self.find_caches(footprint_of(len), idle)?;
         Ok(walks.into_local())
     }
 
@@ -188,15 +194,10 @@ impl<'a, C: Clock> Course<'a, C> {
 
     /// Where nobody looked yet: what the caches of the initiator really hold. Then whether they held too
     /// much of the chain.
-    fn find_caches(
-        &mut self,
-        footprint: Bytes,
-        idle: Estimate,
-        allotment: Allotment<'_>,
-    ) -> Result<(), MemoryError> {
+    fn find_caches(&mut self, footprint: Bytes, idle: Estimate) -> Result<(), MemoryError> {
         if self.knee.is_none() {
             let now = self.now();
-            let part = allotment.share(now, 1, 1);
+            let part = self.task.allotment.share(now, CACHES_SHARE.0, CACHES_SHARE.1);
             let readings = caches::sweep(self.place, footprint, &mut self.sampler, part)?;
             // Cut short, it would show a knee that is the end of the sweep.
             if part.goes_on(self.now()) {
@@ -270,7 +271,9 @@ impl<'a, C: Clock> Course<'a, C> {
     fn batch(&mut self, crew: &mut Crew<'_>, batch: &Batch, allotment: Allotment<'_>) {
         let limits = self.task.limits;
         let left = allotment.left(self.now());
-        if !plan::is_worth_starting(batch.cells.len(), left, limits.sample) {
+        let is_worth = plan::is_worth_starting(batch.cells.len(), left, limits.sample);
+        let starts = is_worth || (batch.is_needed && left.0 > 0);
+        if !starts {
             return self.skip(batch.name, OUT_OF_TIME);
         }
         let pass = |(traffic, threads): &(Traffic, usize)| Pass {
@@ -285,9 +288,8 @@ impl<'a, C: Clock> Course<'a, C> {
             passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
         });
         self.note_unsteady(turns.is_unsteady, batch.name);
-        self.pair.bandwidth.extend(
-            turns.cells.iter().filter_map(|(pass, cell)| Some(bandwidth(*pass, cell.estimate()?))),
-        );
+        let found = turns.estimates().filter_map(|(pass, time)| Some(bandwidth(*pass, time?)));
+        self.pair.bandwidth.extend(found);
     }
 
     fn curves(&mut self, crew: &mut Crew<'_>, chain: &mut Chain, allotment: Allotment<'_>) {
@@ -425,7 +427,79 @@ fn affinity_error(task: &Task<'_>, source: io::Error) -> MemoryError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fake_sysroot::FakeSysroot, sysroot::Sysroot};
+    use crate::{
+        fake_sysroot::FakeSysroot,
+        probe::{
+            clock::SystemClock,
+            memory::{self, cores},
+            settings::{Limits, Pairs},
+        },
+        sysroot::Sysroot,
+    };
+
+    const LIMITS: Limits = Limits {
+        total: Nanoseconds(u64::MAX),
+        cell: Nanoseconds(5_000_000),
+        memory: Nanoseconds(u64::MAX),
+        sample: Nanoseconds(200_000),
+        buffer_min: Bytes::mib(4),
+        buffer_max: Bytes::mib(4),
+        random_buffer: Bytes::mib(2),
+        chunk: Bytes::mib(2),
+        file: Bytes::mib(8),
+        pairs: Pairs::BestInitiator,
+        curves: &[Traffic::Read],
+    };
+
+    /// The real clock, on a machine on which the thread gets a half of each slice of time.
+    struct Halved(SystemClock);
+
+    impl Clock for Halved {
+        fn wall(&mut self) -> Nanoseconds {
+            self.0.wall()
+        }
+        fn thread_cpu(&mut self) -> Nanoseconds {
+            Nanoseconds(self.0.wall().0 / 2)
+        }
+    }
+
+    fn course(time: Nanoseconds) -> Result<Outcome, MemoryError> {
+        let inventory = Inventory::read(Sysroot::live()).unwrap();
+        let pair = memory::pairs(&inventory, Pairs::BestInitiator)[0];
+        let cores = cores::of_node(pair.initiator, Sysroot::live()).unwrap();
+        let stop = AtomicBool::new(false);
+        let allotment = Allotment::new(SystemClock.wall(), time, &stop);
+        let place = memory::locality(&inventory, pair.target);
+        let sysroot = Sysroot::live();
+        let task =
+            Task { inventory: &inventory, sysroot, pair, limits: &LIMITS, allotment, knee: None };
+        let run = || {
+            let mut clock = Halved(SystemClock);
+            Course::new(&task, &cores, place, &mut clock)?.run(&|_| ())
+        };
+        thread::scope(|scope| scope.spawn(run).join().unwrap())
+    }
+
+    #[test]
+    fn a_thread_that_gets_half_of_the_cpu_is_flagged_and_timed_by_what_it_got() {
+        let outcome = course(Nanoseconds(60_000_000_000)).unwrap();
+        let idle = outcome.measured.figures.idle_latency_ns.unwrap();
+        assert!(idle.contended && outcome.measured.figures.quality().contended);
+        let by_one = outcome.pair.bandwidth.iter().filter(|it| it.threads == 1);
+        assert!(by_one.clone().count() >= 9 && by_one.clone().all(|it| it.bytes_per_s.contended));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_and_what_a_tier_needs_comes_first() {
+        let error = course(Nanoseconds(0)).unwrap_err();
+        assert!(matches!(error, MemoryError::OutOfTime), "{error}");
+        let Ok(outcome) = course(Nanoseconds(60_000_000)) else { return };
+        let kinds = |it: &Bandwidth| it.traffic;
+        let measured: Vec<Traffic> = outcome.pair.bandwidth.iter().map(kinds).collect();
+        let is_named = |what: &str| outcome.skipped.iter().any(|it| it.what.starts_with(what));
+        assert!(measured.contains(&Traffic::Add) != is_named("scale, add and mixes by one"));
+        assert!(outcome.skipped.iter().all(|it| it.what.contains("NUMA node")));
+    }
 
     #[test]
     fn caches_are_stated_by_the_last_level() {

@@ -272,7 +272,10 @@ fn merge(laps: &[Lap]) -> Sample {
 
 #[cfg(test)]
 mod tests {
+    use tierfeed_core::{tier::Locality, units::Bytes};
+
     use super::*;
+    use crate::probe::memory::arrays::{Arrays, BLOCK};
 
     fn lap(start: u64, end: u64, thread_cpu: u64) -> Lap {
         Lap {
@@ -280,6 +283,51 @@ mod tests {
             end: Nanoseconds(end),
             thread_cpu: Nanoseconds(thread_cpu),
         }
+    }
+
+    fn with_crew(workers: usize, run: impl FnOnce(&mut Crew<'_>)) {
+        let cpus = affinity::allowed_cpus().unwrap();
+        let cpus: Vec<usize> = cpus.iter().copied().cycle().take(workers).collect();
+        let mut arrays = Arrays::allocate(Locality::Anywhere, Bytes(16 * BLOCK.0)).unwrap();
+        let yard = arrays.yard(workers + 1);
+        let halt = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            run(&mut Crew::start(scope, &yard, &halt, &cpus).unwrap());
+        });
+    }
+
+    #[test]
+    fn a_crew_makes_a_pass_with_as_many_of_its_threads_as_asked() {
+        with_crew(2, |crew| {
+            for threads in [1, 3, 2] {
+                crew.pass(Pass { traffic: Traffic::Copy, threads, blocks: 32 });
+                assert_eq!(crew.last.len(), threads);
+                assert!(merge(&crew.last).wall.0 > 0);
+            }
+        });
+    }
+
+    #[test]
+    fn generators_make_traffic_until_the_measurement_is_done() {
+        with_crew(1, |crew| {
+            let load = Load { traffic: Traffic::Read, generators: 1, delay_rounds: 1 };
+            let begun = crew.pieces();
+            crew.load(load, |crew| while crew.pieces() < begun + 100 {});
+            let ended = crew.pieces();
+            crew.pass(Pass { traffic: Traffic::Read, threads: 2, blocks: 4 });
+            assert_eq!(crew.pieces(), ended, "the generator has stopped");
+        });
+    }
+
+    #[test]
+    fn samples_are_calibrated_to_their_time() {
+        with_crew(0, |crew| {
+            let pass = Pass { traffic: Traffic::Read, threads: 1, blocks: 0 };
+            let short = crew.calibrated(pass, Nanoseconds(1));
+            assert_eq!(short.blocks, 4, "no less than the trial");
+            let long = crew.calibrated(pass, Nanoseconds(u64::MAX));
+            assert_eq!(long.blocks, 16 * 1024, "no more than a thousand rounds");
+        });
     }
 
     #[test]

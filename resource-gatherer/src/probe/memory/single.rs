@@ -162,7 +162,8 @@ fn walk<C: Clock>(
     let mut walks = Walks::new(chain, None, sampler, request.sample);
     let mut cells = latency::cells(&[Walk::Local], request.time);
     let Ok::<(), Infallible>(()) = sampler.fill(&mut walks, &mut cells);
-    walks.latency(Walk::Local, &cells).ok_or(MemoryError::OutOfTime)
+    let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
+    Ok(walks.latency(Walk::Local, time))
 }
 
 fn stream<C: Clock>(
