@@ -86,6 +86,15 @@ where
 {
     let before = pace(sampler.clock());
     let Ok(()) = sampler.fill_while(workload, &mut cells, &|now| allotment.goes_on(now));
+    // What was begun has at least one sample that counts, on however busy a machine.
+    let mut missing: Vec<_> =
+        cells.iter_mut().filter(|(_, cell)| cell.estimate().is_none()).collect();
+    for (kernel, cell) in &mut missing {
+        while cell.estimate().is_none() && !allotment.is_stopped() {
+            let Ok(sample) = sampler.sample(workload, *kernel);
+            cell.record(sample);
+        }
+    }
     let after = pace(sampler.clock());
     Turns { cells, is_unsteady: differs(before, after) }
 }
@@ -201,6 +210,11 @@ mod tests {
     #[test]
     fn without_time_the_first_measurement_stands_and_is_flagged() {
         assert_eq!(taken(&[1000, 1100], 25_000), (4, true));
+    }
+
+    #[test]
+    fn a_cell_that_was_begun_gets_a_sample_whatever_the_time() {
+        assert_eq!(taken(&[1000], 0), (2, false));
     }
 
     #[test]

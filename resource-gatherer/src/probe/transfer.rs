@@ -102,7 +102,7 @@ impl Porter<'_> {
         let affinity_error = |source| MemoryError::Affinity { node, source };
         let cores = cores::of_node(initiator, self.sysroot).map_err(affinity_error)?;
         affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-        let mut clock = GuestClock::new(Steal::from(&cores, self.sysroot));
+        let mut clock = GuestClock::new(Steal::from(&cores[..1], self.sysroot));
         if !allotment.goes_on(clock.wall()) {
             return Err(MemoryError::OutOfTime);
         }

@@ -134,7 +134,7 @@ fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, S
     let affinity_error = |source| MemoryError::Affinity { node, source };
     let cores = cores::of_node(initiator, Sysroot::live()).map_err(affinity_error)?;
     affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-    let mut clock = GuestClock::new(Steal::from(&cores, Sysroot::live()));
+    let mut clock = GuestClock::new(Steal::from(&cores[..1], Sysroot::live()));
     let place = locality(inventory, target);
     let mut sampler = Sampler::new(&mut clock);
     let found = match request.subject {
