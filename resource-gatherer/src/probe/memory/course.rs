@@ -331,7 +331,7 @@ impl<'a, C: Clock> Course<'a, C> {
             let alone =
                 self.pair.bandwidth.iter().find(|it| it.threads == 1 && it.traffic == *traffic);
             let rate = alone.map(|it| it.bytes_per_s.median).or_else(|| self.read_rate());
-            let mut chaser = Chaser { chain, window };
+            let mut chaser = Chaser { chain, window, point: limits.cell };
             let curve = rate.and_then(|rate| {
                 loaded::curve(crew, &mut self.sampler, &mut chaser, *traffic, rate, part)
             });
