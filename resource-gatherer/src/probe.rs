@@ -11,6 +11,7 @@ mod conditions;
 mod direct_file;
 pub mod directory;
 pub mod estimate;
+mod histogram;
 pub mod memory;
 mod pace;
 pub mod place;
@@ -43,7 +44,7 @@ use self::{
     transfer::Porter,
 };
 pub use self::{
-    directory::RANDOM_READ_THREADS,
+    directory::RANDOM_READ_DEPTH,
     settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings},
     usual::{Directories, usual_directories},
 };
@@ -140,7 +141,7 @@ pub fn probe(
 
 /// As [`probe`], unless `stop` says so before; then memory, threads and files are given back.
 ///
-/// `stop` is asked about ten times a second while memory is measured, and before each step.
+/// `stop` is asked about ten times a second.
 ///
 /// # Errors
 ///
@@ -172,8 +173,13 @@ pub fn probe_until(
 
     let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
     places.extend(unreached(&inventory, &pairs));
-    for (kind, path) in directories {
-        let outcome = round.measure_directory(&path)?;
+    let mut storage = Vec::new();
+    let count = directories.len();
+    for (index, (kind, path)) in directories.into_iter().enumerate() {
+        let outcome = round.measure_directory(&path, count - index)?.map(|found| {
+            storage.push(found.storage);
+            found.summary
+        });
         places.push(Place::directory(kind, path, outcome));
     }
     let emulated = settings.emulated.iter().map(|tier| Place::emulated(tier, &places));
@@ -189,7 +195,7 @@ pub fn probe_until(
         tiers,
         numa: matrix,
         pairs: pair_reports,
-        storage: Vec::new(),
+        storage,
         object_stores: Vec::new(),
         transfers,
         views: Vec::new(),
@@ -300,10 +306,15 @@ impl<'a> Round<'a> {
         let task = Task { inventory, sysroot, pair, limits: &limits, allotment, knee };
         let outcome = memory::measure(&task, &mut |news| match news {
             memory::News::Begins(part) => {
-                // What the caller wants is seen below; the flag ends the measurement.
-                let _ = self.announce(Step::Memory { initiator, target, part });
+                if self.announce(Step::Memory { initiator, target, part }).is_err() {
+                    is_stopped.store(true, Ordering::Relaxed);
+                }
             }
-            memory::News::Nothing => is_stopped.store((self.stop)(), Ordering::Relaxed),
+            memory::News::Nothing => {
+                if (self.stop)() {
+                    is_stopped.store(true, Ordering::Relaxed);
+                }
+            }
         })?;
         self.done = behind;
         self.check_stopped()?;
@@ -317,15 +328,40 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
+    /// `count` directories are left, this one included.
     fn measure_directory(
         &mut self,
         path: &Path,
-    ) -> Result<Result<directory::Measured, Unmeasured>, ProbeError> {
+        count: usize,
+    ) -> Result<Result<directory::Findings, Unmeasured>, ProbeError> {
         self.announce(Step::Directory(path.to_owned()))?;
         if !self.sysroot.is_live() {
             return Ok(Err(Unmeasured::OtherMachine));
         }
-        Ok(directory::measure(self.inventory, path, &self.limits))
+        let (limits, patience) = self.directory_limits(count);
+        let request = directory::Request { patience: Some(patience), ..Default::default() };
+        let Self { inventory, is_stopped, .. } = *self;
+        let mut watch = |_| {
+            if (self.stop)() {
+                is_stopped.store(true, Ordering::Relaxed);
+                request.abort.abort();
+            }
+        };
+        let outcome = memory::while_listening(&mut watch, |_| {
+            directory::measure(inventory, path, &limits, &request)
+        })?;
+        self.check_stopped()?;
+        Ok(outcome)
+    }
+
+    /// Three quarters of what is left are for directories, the rest for copies. One that does not answer
+    /// may take all of it, but no more.
+    fn directory_limits(&self, count: usize) -> (Limits, Nanoseconds) {
+        let now = SystemClock.wall();
+        let time = self.allotment.share(now, 3, 4 * count as u64).left(now);
+        let cell = Nanoseconds(self.limits.cell.0.min(time.0 / directory::JOBS_MAX));
+        let patience = directory::patience(&self.limits).min(self.allotment.left(now));
+        (Limits { cell, ..self.limits }, patience)
     }
 
     fn measure_transfers(&mut self, tiers: &[Tier]) -> Result<Vec<Transfer>, ProbeError> {
@@ -341,7 +377,11 @@ impl<'a> Round<'a> {
         for (index, (from, to)) in routes.iter().enumerate() {
             let left = (routes.len() - index) as u64;
             let allotment = self.allotment.share(SystemClock.wall(), 1, left);
-            let mut watch = |_| is_stopped.store((self.stop)(), Ordering::Relaxed);
+            let mut watch = |_| {
+                if (self.stop)() {
+                    is_stopped.store(true, Ordering::Relaxed);
+                }
+            };
             let copied = porter.copy(*from, *to, allotment, &mut watch)?;
             self.check_stopped()?;
             match copied {
@@ -362,9 +402,8 @@ fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeEr
 }
 
 fn existing_directory(path: &Path) -> Result<PathBuf, ProbeError> {
-    let missing = |source| ProbeError::NoDirectory { path: path.to_owned(), source };
-    let path = path.canonicalize().map_err(missing)?;
-    if path.is_dir() { Ok(path) } else { Err(missing(io::ErrorKind::NotADirectory.into())) }
+    directory::existing(path)
+        .map_err(|source| ProbeError::NoDirectory { path: path.to_owned(), source })
 }
 
 /// Memory that no node with CPUs reaches; there is none on a sane machine.
