@@ -15,12 +15,14 @@
 pub(crate) mod arrays;
 mod caches;
 pub(crate) mod cores;
-pub(crate) mod course;
+mod course;
 pub(crate) mod crew;
 mod latency;
 mod loaded;
 mod plan;
+pub(crate) mod rate;
 pub mod single;
+mod sizing;
 pub(crate) mod work;
 
 use std::{

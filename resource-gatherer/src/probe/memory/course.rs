@@ -15,30 +15,26 @@ use tierfeed_numa_memory::{affinity, kernels::Chain};
 
 use super::{
     CacheBound, Measured, MemoryError, Outcome, Part, Task,
-    arrays::{Arrays, BLOCK, Yard},
+    arrays::{Arrays, Yard},
     buffer_max,
     caches::{self, Knee},
     crew::{Crew, Pass},
     latency::{self, Walk, Walks, buffer_of, footprint_of},
     loaded::{self, Chaser},
     plan::{self, Batch},
-    work,
+    rate::{bandwidth, bandwidth_cell},
+    sizing::{self, Caches, bound, to_bytes, whole_units},
 };
 use crate::{
-    inventory::{Inventory, node::Node},
     probe::{
         allotment::Allotment,
-        cell::{Cell, StopRule},
         clock::{Clock, is_guest},
-        estimate::{Estimate, to_f64, to_tenths},
+        estimate::{Estimate, to_f64},
         pace::take_turns,
         sampler::Sampler,
     },
     report::{self, Bandwidth, Figures, Skipped, Traffic},
 };
-
-/// Chains and arrays are multiples of this: whole huge pages, whole groups, whole blocks.
-const BUFFER_UNIT: Bytes = Bytes(2 << 20);
 
 /// How much of the time the buffers and chains for latency may get, and latency itself.
 const LATENCY_SHARE: (u64, u64) = (1, 4);
@@ -48,6 +44,9 @@ const CHAIN_SHARE: f64 = 0.3;
 
 /// Several times what any TLB reaches with small pages.
 const RANDOM_MIN: Bytes = Bytes::mib(64);
+
+/// So often the idle latency is taken on however busy a machine: tiers hang on it.
+const SAMPLES_MIN: usize = 5;
 
 /// What is made to see how fast memory is touched.
 const TRIAL: Bytes = Bytes::mib(32);
@@ -60,15 +59,6 @@ const ARRAYS_SHARE: f64 = 0.25;
 
 /// The time of the curves beside that of the batches.
 const CURVES_WEIGHT: u64 = 4;
-
-/// What the last-level caches hold.
-#[derive(Debug, Clone, Copy)]
-struct Caches {
-    /// One of them, which one core sees.
-    one: Bytes,
-    /// All of the node together, which all cores see.
-    all: Bytes,
-}
 
 /// One pair being measured.
 pub(super) struct Course<'a, C> {
@@ -103,7 +93,7 @@ impl<'a, C: Clock> Course<'a, C> {
             cores,
             place,
             sampler: Sampler::new(clock),
-            caches: stated(task.inventory, initiator),
+            caches: sizing::stated(task.inventory, initiator),
             knee: task.knee,
             bound: None,
             touched_bytes_per_s: 0.0,
@@ -156,7 +146,7 @@ impl<'a, C: Clock> Course<'a, C> {
         let kinds = [Walk::Local, Walk::Random];
         let kinds = if random.is_some() { &kinds[..] } else { &kinds[..1] };
         let mut walks = Walks::new(chain, random, &mut self.sampler, limits.sample);
-        let turns = take_turns(&mut self.sampler, &mut walks, allotment, |left| {
+        let turns = take_turns(&mut self.sampler, &mut walks, allotment, SAMPLES_MIN, |left| {
             let time = left.0 / kinds.len() as u64;
             latency::cells(kinds, Nanoseconds(limits.cell.0.min(time)))
         });
@@ -234,7 +224,7 @@ impl<'a, C: Clock> Course<'a, C> {
         }
         let stated = self.caches;
         if let Some(knee) = self.knee {
-            self.caches = effective(stated, knee, is_guest(self.task.sysroot));
+            self.caches = sizing::effective(stated, knee, is_guest(self.task.sysroot));
             let open = knee.is_open.then_some(CacheBound { buffer: footprint, cache: footprint });
             self.bound = self.bound.or(open);
         }
@@ -310,7 +300,7 @@ impl<'a, C: Clock> Course<'a, C> {
         };
         let passes = batch.cells.iter().map(pass);
         let passes: Vec<Pass> = passes.map(|it| crew.calibrated(it, limits.sample)).collect();
-        let turns = take_turns(&mut self.sampler, crew, allotment, |left| {
+        let turns = take_turns(&mut self.sampler, crew, allotment, 1, |left| {
             let time = limits.cell.0.min(left.0 / passes.len().max(1) as u64);
             passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
         });
@@ -387,177 +377,9 @@ impl<'a, C: Clock> Course<'a, C> {
 
 const OUT_OF_TIME: &str = "out of time";
 
-/// What the interval of a bandwidth is narrowed to.
-pub(super) const BANDWIDTH_HALF_WIDTH: f64 = 0.02;
-
-pub(crate) fn bandwidth_cell(pass: Pass, time: Nanoseconds) -> Cell {
-    let rule =
-        StopRule { half_width: BANDWIDTH_HALF_WIDTH, samples_min: 10, samples_max: 100, time };
-    Cell::new(rule, pass.occupation())
-}
-
-/// The rate of `pass`, which takes `time` nanoseconds.
-pub(super) fn rate(pass: Pass, time: Estimate) -> Estimate {
-    time.per_second(to_f64(work::block_bytes(pass.traffic)) * to_f64(pass.blocks as u64))
-}
-
-fn bandwidth(pass: Pass, time: Estimate) -> Bandwidth {
-    let bytes_per_s = rate(pass, time).rounded();
-    let bus = bytes_per_s.median * work::bus_factor(pass.traffic);
-    Bandwidth {
-        traffic: pass.traffic,
-        threads: u32::try_from(pass.threads).unwrap_or(u32::MAX),
-        bytes_per_s,
-        bus_bytes_per_s: to_tenths(bus),
-    }
-}
-
-/// What the kernel, or the hypervisor below it, says of the last-level caches of `node`.
-fn stated(inventory: &Inventory, node: &Node) -> Caches {
-    let local =
-        || inventory.caches.iter().filter(|it| it.cpus.iter().any(|cpu| node.cpus.contains(cpu)));
-    let level = local().map(|cache| cache.level).max();
-    let last = local().filter(|cache| Some(cache.level) == level);
-    let one = last.map(|cache| cache.size_bytes).max().unwrap_or(0);
-    Caches { one: Bytes(one), all: Bytes(inventory.last_level_cache_bytes(node)) }
-}
-
-/// What the caches hold: a hypervisor's statement counts for nothing beside the knee.
-fn effective(stated: Caches, knee: Knee, is_guest: bool) -> Caches {
-    let one = if is_guest { knee.cache } else { knee.cache.max(stated.one) };
-    let count = stated.all.0.checked_div(stated.one.0).unwrap_or(1).max(1);
-    Caches { one, all: Bytes(one.0 * count) }
-}
-
-fn bound(buffer: Bytes, cache: Bytes) -> Option<CacheBound> {
-    (buffer.0 < 2 * cache.0).then_some(CacheBound { buffer, cache })
-}
-
-fn whole_units(bytes: Bytes) -> Bytes {
-    const { assert!(BUFFER_UNIT.0.is_multiple_of(BLOCK.0)) };
-    Bytes((bytes.0 / BUFFER_UNIT.0).max(1) * BUFFER_UNIT.0)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is positive, and the cast saturates"
-)]
-fn to_bytes(value: f64) -> Bytes {
-    Bytes(value as u64)
-}
-
 fn affinity_error(task: &Task<'_>, source: io::Error) -> MemoryError {
     MemoryError::Affinity { node: NumaNode(task.pair.initiator.id), source }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        fake_sysroot::FakeSysroot,
-        probe::{
-            clock::SystemClock,
-            memory::{self, cores},
-            settings::{Limits, Pairs},
-        },
-        sysroot::Sysroot,
-    };
-
-    const LIMITS: Limits = Limits {
-        total: Nanoseconds(u64::MAX),
-        cell: Nanoseconds(5_000_000),
-        memory: Nanoseconds(u64::MAX),
-        sample: Nanoseconds(200_000),
-        buffer_min: Bytes::mib(4),
-        buffer_max: Bytes::mib(4),
-        random_buffer: Bytes::mib(2),
-        chunk: Bytes::mib(2),
-        file: Bytes::mib(8),
-        pairs: Pairs::BestInitiator,
-        curves: &[Traffic::Read],
-    };
-
-    /// The real clock, on a machine on which the thread gets a half of each slice of time.
-    struct Halved(SystemClock);
-
-    impl Clock for Halved {
-        fn wall(&mut self) -> Nanoseconds {
-            self.0.wall()
-        }
-        fn thread_cpu(&mut self) -> Nanoseconds {
-            Nanoseconds(self.0.wall().0 / 2)
-        }
-    }
-
-    fn course(time: Nanoseconds) -> Result<Outcome, MemoryError> {
-        let inventory = Inventory::read(Sysroot::live()).unwrap();
-        let pair = memory::pairs(&inventory, Pairs::BestInitiator)[0];
-        let cores = cores::of_node(pair.initiator, Sysroot::live()).unwrap();
-        let stop = AtomicBool::new(false);
-        let allotment = Allotment::new(SystemClock.wall(), time, &stop);
-        let place = memory::locality(&inventory, pair.target);
-        let sysroot = Sysroot::live();
-        let task =
-            Task { inventory: &inventory, sysroot, pair, limits: &LIMITS, allotment, knee: None };
-        let run = || {
-            let mut clock = Halved(SystemClock);
-            Course::new(&task, &cores, place, &mut clock)?.run(&|_| ())
-        };
-        thread::scope(|scope| scope.spawn(run).join().unwrap())
-    }
-
-    #[test]
-    fn a_thread_that_gets_half_of_the_cpu_is_flagged_and_timed_by_what_it_got() {
-        let outcome = course(Nanoseconds(60_000_000_000)).unwrap();
-        let idle = outcome.measured.figures.idle_latency_ns.unwrap();
-        assert!(idle.contended && outcome.measured.figures.quality().contended);
-        let by_one = outcome.pair.bandwidth.iter().filter(|it| it.threads == 1);
-        assert!(by_one.clone().count() >= 9 && by_one.clone().all(|it| it.bytes_per_s.contended));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_named_and_what_a_tier_needs_comes_first() {
-        let error = course(Nanoseconds(0)).unwrap_err();
-        assert!(matches!(error, MemoryError::OutOfTime), "{error}");
-        let Ok(outcome) = course(Nanoseconds(60_000_000)) else { return };
-        let kinds = |it: &Bandwidth| it.traffic;
-        let measured: Vec<Traffic> = outcome.pair.bandwidth.iter().map(kinds).collect();
-        let is_named = |what: &str| outcome.skipped.iter().any(|it| it.what.starts_with(what));
-        assert!(measured.contains(&Traffic::Add) != is_named("scale, add and mixes by one"));
-        assert!(outcome.skipped.iter().all(|it| it.what.contains("NUMA node")));
-    }
-
-    #[test]
-    fn caches_are_stated_by_the_last_level() {
-        let machine = FakeSysroot::single_node();
-        let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
-        let caches = stated(&inventory, &inventory.nodes[0]);
-        assert_eq!((caches.one, caches.all), (Bytes::mib(32), Bytes::mib(32)));
-    }
-
-    #[test]
-    fn in_a_guest_the_knee_counts_and_elsewhere_the_larger() {
-        let caches = Caches { one: Bytes::mib(32), all: Bytes::mib(128) };
-        let knee = |mib| Knee { cache: Bytes::mib(mib), is_open: false };
-        let effective = |mib, is_guest| {
-            let found = effective(caches, knee(mib), is_guest);
-            (found.one, found.all)
-        };
-        assert_eq!(effective(4, true), (Bytes::mib(4), Bytes::mib(16)));
-        assert_eq!(effective(4, false), (Bytes::mib(32), Bytes::mib(128)));
-        assert_eq!(effective(64, false), (Bytes::mib(64), Bytes::mib(256)));
-    }
-
-    #[test]
-    fn buffers_must_be_twice_the_caches() {
-        assert_eq!(bound(Bytes::mib(64), Bytes::mib(32)), None);
-        assert!(bound(Bytes::mib(62), Bytes::mib(32)).is_some());
-    }
-
-    #[test]
-    fn lengths_are_whole_huge_pages_and_at_least_one() {
-        assert_eq!(whole_units(Bytes::mib(5)), Bytes::mib(4));
-        assert_eq!(whole_units(Bytes(1)), Bytes::mib(2));
-    }
-}
+mod tests;

@@ -37,10 +37,10 @@ use tierfeed_numa_memory::affinity;
 use super::{
     MemoryError,
     arrays::{Arrays, BLOCK},
-    check_allowed, cores, course,
+    check_allowed, cores,
     crew::{Crew, Pass},
     latency::{self, Walk, Walks},
-    locality,
+    locality, rate,
 };
 use crate::{
     inventory::Inventory,
@@ -186,10 +186,10 @@ fn stream<C: Clock>(
         let crew = Crew::start(scope, &yard, &halt, others);
         let mut crew = crew.map_err(|source| MemoryError::Affinity { node, source })?;
         let pass = crew.calibrated(pass, request.sample);
-        let mut cells = [(pass, course::bandwidth_cell(pass, request.time))];
+        let mut cells = [(pass, rate::bandwidth_cell(pass, request.time))];
         let Ok(()) = sampler.fill(&mut crew, &mut cells);
         let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
-        Ok(course::rate(pass, time))
+        Ok(rate::rate(pass, time))
     })
 }
 
