@@ -16,7 +16,7 @@ use super::{
     allotment::Allotment,
     cell::Cell,
     clock::Clock,
-    estimate::to_f64,
+    estimate::{Estimate, to_f64},
     sampler::{Sampler, Workload},
 };
 
@@ -34,6 +34,18 @@ pub(crate) struct Turns<K> {
     pub(crate) cells: Vec<(K, Cell)>,
     /// The core changed its frequency meanwhile, also the second time.
     pub(crate) is_unsteady: bool,
+}
+
+impl<K> Turns<K> {
+    /// What each cell says. No figure converges while the machine changes below it.
+    pub(crate) fn estimates(&self) -> impl Iterator<Item = (&K, Option<Estimate>)> {
+        let judged = |estimate: Estimate| Estimate {
+            drifted: estimate.drifted || self.is_unsteady,
+            converged: estimate.converged && !self.is_unsteady,
+            ..estimate
+        };
+        self.cells.iter().map(move |(kernel, cell)| (kernel, cell.estimate().map(judged)))
+    }
 }
 
 /// Fills the cells that `make` gives, and once more if the core changed its frequency meanwhile.
@@ -74,6 +86,15 @@ where
 {
     let before = pace(sampler.clock());
     let Ok(()) = sampler.fill_while(workload, &mut cells, &|now| allotment.goes_on(now));
+    // What was begun has at least one sample that counts, on however busy a machine.
+    let mut missing: Vec<_> =
+        cells.iter_mut().filter(|(_, cell)| cell.estimate().is_none()).collect();
+    for (kernel, cell) in &mut missing {
+        while cell.estimate().is_none() && !allotment.is_stopped() {
+            let Ok(sample) = sampler.sample(workload, *kernel);
+            cell.record(sample);
+        }
+    }
     let after = pace(sampler.clock());
     Turns { cells, is_unsteady: differs(before, after) }
 }
@@ -164,6 +185,9 @@ mod tests {
             let rule = StopRule { half_width: 1.0, samples_min: 3, samples_max: 3, time: left };
             vec![((), Cell::new(rule, Occupation::Waits))]
         });
+        let ((), estimate) = turns.estimates().next().unwrap();
+        assert_eq!(estimate.unwrap().drifted, turns.is_unsteady);
+        assert!(!(estimate.unwrap().converged && turns.is_unsteady));
         (workload.0.borrow().samples, turns.is_unsteady)
     }
 
@@ -186,6 +210,11 @@ mod tests {
     #[test]
     fn without_time_the_first_measurement_stands_and_is_flagged() {
         assert_eq!(taken(&[1000, 1100], 25_000), (4, true));
+    }
+
+    #[test]
+    fn a_cell_that_was_begun_gets_a_sample_whatever_the_time() {
+        assert_eq!(taken(&[1000], 0), (2, false));
     }
 
     #[test]

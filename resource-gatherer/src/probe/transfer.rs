@@ -102,7 +102,7 @@ impl Porter<'_> {
         let affinity_error = |source| MemoryError::Affinity { node, source };
         let cores = cores::of_node(initiator, self.sysroot).map_err(affinity_error)?;
         affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-        let mut clock = GuestClock::new(Steal::from(&cores, self.sysroot));
+        let mut clock = GuestClock::new(Steal::from(&cores[..1], self.sysroot));
         if !allotment.goes_on(clock.wall()) {
             return Err(MemoryError::OutOfTime);
         }
@@ -151,10 +151,8 @@ impl Porter<'_> {
             passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
         });
         let copied = to_f64(yard.block_count() as u64 * BLOCK.0);
-        let rates = turns.cells.iter();
-        rates
-            .filter_map(|(pass, cell)| Some((*pass, cell.estimate()?.per_second(copied))))
-            .collect()
+        let rates = turns.estimates();
+        rates.filter_map(|(pass, time)| Some((*pass, time?.per_second(copied)))).collect()
     }
 }
 

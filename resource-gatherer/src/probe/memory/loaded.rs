@@ -40,10 +40,13 @@ struct Asked {
     pause: f64,
 }
 
-/// Who follows which chain, and how long a window is.
+/// Who follows which chain, and for how long.
 pub(super) struct Chaser<'a> {
     pub(super) chain: &'a mut Chain,
+    /// How long a window is.
     pub(super) window: Nanoseconds,
+    /// The longest that one point may take.
+    pub(super) point: Nanoseconds,
 }
 
 /// The curve for `traffic`, of which one generator alone makes `bytes_per_s`; `None` if there was no
@@ -67,6 +70,7 @@ pub(super) fn curve<C: Clock>(
             break;
         }
         let part = allotment.share(now, 1, (asked.len() - index) as u64);
+        let part = part.at_most(now, chaser.point);
         let delay_rounds = rounds(asked_point.pause * piece_ns / round_ns);
         let load = Load { traffic, generators: asked_point.generators, delay_rounds };
         let point = crew.load(load, |crew| point(crew, sampler, chaser.chain, hops, load, part));

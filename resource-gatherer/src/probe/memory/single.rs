@@ -134,7 +134,7 @@ fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, S
     let affinity_error = |source| MemoryError::Affinity { node, source };
     let cores = cores::of_node(initiator, Sysroot::live()).map_err(affinity_error)?;
     affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-    let mut clock = GuestClock::new(Steal::from(&cores, Sysroot::live()));
+    let mut clock = GuestClock::new(Steal::from(&cores[..1], Sysroot::live()));
     let place = locality(inventory, target);
     let mut sampler = Sampler::new(&mut clock);
     let found = match request.subject {
@@ -162,7 +162,8 @@ fn walk<C: Clock>(
     let mut walks = Walks::new(chain, None, sampler, request.sample);
     let mut cells = latency::cells(&[Walk::Local], request.time);
     let Ok::<(), Infallible>(()) = sampler.fill(&mut walks, &mut cells);
-    walks.latency(Walk::Local, &cells).ok_or(MemoryError::OutOfTime)
+    let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
+    Ok(walks.latency(Walk::Local, time))
 }
 
 fn stream<C: Clock>(
