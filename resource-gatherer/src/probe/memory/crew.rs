@@ -137,8 +137,12 @@ impl<'yard> Crew<'yard> {
         Pass { blocks, ..pass }
     }
 
-    /// Runs `while_loaded` while others make traffic.
-    pub(crate) fn load<T>(&mut self, load: Load, while_loaded: impl FnOnce(&Self) -> T) -> T {
+    /// Runs `while_loaded` while others make traffic, and tells what the one that ran least got of the CPU.
+    pub(crate) fn load<T>(
+        &mut self,
+        load: Load,
+        while_loaded: impl FnOnce(&Self) -> T,
+    ) -> (T, Sample) {
         self.halt.store(false, Ordering::Relaxed);
         let generators = load.generators.min(self.begin.len());
         for begin in &self.begin[..generators] {
@@ -146,10 +150,9 @@ impl<'yard> Crew<'yard> {
         }
         let outcome = while_loaded(self);
         self.halt.store(true, Ordering::Relaxed);
-        for _ in 0..generators {
-            self.ended.recv().expect("a worker answers every order");
-        }
-        outcome
+        let lap = |_| self.ended.recv().expect("a worker answers every order");
+        let laps: Vec<Lap> = (0..generators).map(lap).collect();
+        (outcome, merge(&laps))
     }
 
     fn pass(&mut self, pass: Pass) {
@@ -313,7 +316,8 @@ mod tests {
         with_crew(1, |crew| {
             let load = Load { traffic: Traffic::Read, generators: 1, delay_rounds: 1 };
             let begun = crew.pieces();
-            crew.load(load, |crew| while crew.pieces() < begun + 100 {});
+            let ((), generated) = crew.load(load, |crew| while crew.pieces() < begun + 100 {});
+            assert!(generated.wall.0 > 0 && generated.thread_cpu.0 > 0);
             let ended = crew.pieces();
             crew.pass(Pass { traffic: Traffic::Read, threads: 2, blocks: 4 });
             assert_eq!(crew.pieces(), ended, "the generator has stopped");
