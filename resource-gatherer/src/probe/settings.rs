@@ -64,7 +64,7 @@ impl Budget {
             Self::Quick => Limits {
                 total: Nanoseconds(27_000_000_000),
                 cell: Nanoseconds(600_000_000),
-                memory: Nanoseconds(12_000_000_000),
+                memory: Nanoseconds(14_000_000_000),
                 sample: Nanoseconds(10_000_000),
                 buffer_min: Bytes::mib(256),
                 buffer_max: Bytes::mib(1024),

@@ -195,3 +195,65 @@ impl Yard<'_> {
         self.progress.iter().map(|thread| thread.0.load(Ordering::Relaxed)).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrays(blocks: u64) -> Arrays {
+        Arrays::allocate(Locality::Anywhere, Bytes(blocks * BLOCK.0)).unwrap()
+    }
+
+    #[test]
+    fn passes_go_on_where_the_last_one_ended() {
+        let mut arrays = arrays(5);
+        let yard = arrays.yard(1);
+        let starts: Vec<usize> =
+            yard.blocks.iter().map(|block| block.lock().unwrap().first.as_ptr().addr()).collect();
+        let mut seen = Vec::new();
+        for count in [2, 4, 1] {
+            yard.open(count);
+            yard.pass(|block| seen.push(block.first.as_ptr().addr()));
+        }
+        let expected = [0, 1, 2, 3, 4, 0, 1].map(|block| starts[block]);
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn threads_share_a_pass_without_doing_anything_twice() {
+        let mut arrays = arrays(64);
+        let yard = arrays.yard(3);
+        yard.open(64);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    yard.meet(3);
+                    yard.pass(|block| block.to[0] = block.to[0].wrapping_add(1));
+                });
+            }
+        });
+        let touched = |block: &Mutex<Block<'_>>| block.lock().unwrap().to[0];
+        let once = CONTENT.to_bits() + 1;
+        assert!(yard.blocks.iter().all(|block| touched(block) == once));
+        assert_eq!(yard.arrivals(), 3);
+    }
+
+    #[test]
+    fn arrays_hold_no_zeros() {
+        let mut arrays = arrays(1);
+        let yard = arrays.yard(1);
+        let block = yard.blocks[0].lock().unwrap();
+        for array in [&*block.to, block.first, block.second] {
+            assert!(array.iter().all(|word| *word == CONTENT.to_bits()));
+        }
+    }
+
+    #[test]
+    fn a_copy_needs_two_arrays() {
+        let anywhere = Locality::Anywhere;
+        let mut arrays = Arrays::between(anywhere, anywhere, BLOCK).unwrap();
+        let yard = arrays.yard(1);
+        let block = yard.blocks[0].lock().unwrap();
+        assert!(block.second.is_empty() && block.to.len() == block.first.len());
+    }
+}

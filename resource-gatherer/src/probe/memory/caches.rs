@@ -65,8 +65,8 @@ fn read<C: Clock>(
     footprint: Bytes,
     sampler: &mut Sampler<'_, C>,
 ) -> Result<f64, MemoryError> {
-    const RUNS: usize = 4;
-    const HOPS_MAX: u64 = 64 << 10;
+    const RUNS: usize = 3;
+    const HOPS_MAX: u64 = 32 << 10;
     let (mut chain, _) = local_chain(place, buffer_of(footprint))?;
     // Once around, so that what the caches can hold is in them.
     black_box(chain.chase(chain.cycle_hops()));

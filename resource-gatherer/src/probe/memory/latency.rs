@@ -86,14 +86,13 @@ impl Walks {
         Self { local: walked(local), random: random.map(walked) }
     }
 
-    /// The latency that the samples of `walk` give.
-    pub(crate) fn latency(&self, walk: Walk, cells: &[(Walk, Cell)]) -> Option<Estimate> {
-        let (_, cell) = cells.iter().find(|(found, _)| *found == walk)?;
-        let hops = match walk {
-            Walk::Local => self.local.hops,
-            Walk::Random => self.random.as_ref()?.hops,
+    /// The latency of `walk`, of which a sample takes `time`.
+    pub(crate) fn latency(&self, walk: Walk, time: Estimate) -> Estimate {
+        let walked = match (walk, &self.random) {
+            (Walk::Random, Some(random)) => random,
+            _ => &self.local,
         };
-        Some(cell.estimate()?.divided_by(to_f64(hops)))
+        time.divided_by(to_f64(walked.hops))
     }
 
     /// The near chain, for use under load.

@@ -3,7 +3,8 @@
 //! 1. What matters most comes first, so that a short budget cuts off what matters least: the kinds of
 //!    traffic that make a tier's figures by one thread and by all, then the numbers of threads between,
 //!    then the other kinds.
-//! 2. A batch that would not get the time for half of its least samples is left out whole, and named.
+//! 2. A batch that would not get the time for half of its least samples is left out whole, and named,
+//!    except the first, which gets what there is.
 
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_numa_memory::kernels::has_non_temporal_stores;
@@ -19,6 +20,8 @@ pub(super) struct Batch {
     pub(super) cells: Vec<(Traffic, usize)>,
     /// Its share of the time beside the others.
     pub(super) weight: u64,
+    /// Whether a tier has no figures without it.
+    pub(super) is_needed: bool,
 }
 
 /// What the figures of a tier and the choice of stores are made of.
@@ -44,9 +47,11 @@ pub(super) fn batches(cores: usize) -> Vec<Batch> {
         name,
         cells: cross(kinds, counts),
         weight,
+        is_needed: false,
     };
+    let first = batch("bandwidth by one thread and by all", &FIRST, &ends, 8);
     let all = [
-        batch("bandwidth by one thread and by all", &FIRST, &ends, 5),
+        Batch { is_needed: true, ..first },
         batch("bandwidth by the numbers of threads between", &FIRST, &between, 3),
         batch("scale, add and mixes by one thread and by all", &REST, &ends, 3),
         batch("scale, add and mixes by the numbers of threads between", &REST, &between, 2),
