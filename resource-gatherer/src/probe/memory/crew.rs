@@ -129,7 +129,9 @@ impl<'yard> Crew<'yard> {
         const TRIAL_BLOCKS_EACH: usize = 4;
         let trial = Pass { blocks: pass.threads * TRIAL_BLOCKS_EACH, ..pass };
         self.pass(trial);
-        let took = merge(&self.last).wall.0.max(1);
+        // By CPU time, for the reason that `hops_for` gives: what each would have taken alone.
+        let busy: u64 = self.last.iter().map(|lap| lap.thread_cpu.0).sum();
+        let took = (busy / pass.threads as u64).max(1);
         let blocks = u128::from(time.0) * trial.blocks as u128 / u128::from(took);
         // Thousands of rounds over the arrays would be a broken clock.
         let most = trial.blocks.max(self.yard.block_count() * 1024);

@@ -132,7 +132,10 @@ pub(super) fn hops_for<C: Clock>(
         black_box(chain.chase(TRIAL_HOPS));
         Ok::<(), Infallible>(())
     });
-    let hops = u128::from(time.0) * u128::from(TRIAL_HOPS) / u128::from(trial.wall.0.max(1));
+    // By CPU time: a trial that had to wait for the CPU would make samples so short that they fit between
+    // two waits and look undisturbed.
+    let took = trial.thread_cpu.0.max(1);
+    let hops = u128::from(time.0) * u128::from(TRIAL_HOPS) / u128::from(took);
     let hops = u64::try_from(hops).unwrap_or(u64::MAX).clamp(1024, 1 << 24);
     hops.next_multiple_of(HOPS_PER_ROUND)
 }
