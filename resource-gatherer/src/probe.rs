@@ -11,6 +11,8 @@ pub mod directory;
 pub mod estimate;
 mod histogram;
 pub mod memory;
+#[cfg(feature = "object-store")]
+pub mod object_store;
 pub mod place;
 mod random;
 pub mod sampler;
