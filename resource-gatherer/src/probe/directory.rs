@@ -210,11 +210,11 @@ impl Site {
         remarks.extend(remarks::of_length(Bytes(bench.len), limits.file));
         Ok(Findings {
             summary: outcomes.summary(room, access),
-            storage: self.storage(&bench, outcomes, remarks),
+            storage: self.storage(&bench, &outcomes, remarks),
         })
     }
 
-    fn storage(&self, bench: &Bench, outcomes: Outcomes, remarks: Vec<String>) -> Storage {
+    fn storage(&self, bench: &Bench, outcomes: &Outcomes, remarks: Vec<String>) -> Storage {
         Storage {
             path: self.path.clone(),
             medium: self.medium(),

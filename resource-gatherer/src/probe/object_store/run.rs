@@ -70,7 +70,7 @@ impl<'bucket> Run<'bucket> {
     pub(super) async fn latency(&mut self) -> Result<Percentiles, Failure> {
         let mut latencies = Histogram::default();
         let begin = SystemClock.wall();
-        for object in self.objects.iter().cycle().take(1 + LATENCIES_MAX as usize) {
+        for object in self.objects.iter().cycle() {
             let start = SystemClock.wall();
             let store = Arc::clone(&self.bucket.store);
             self.transferred += read(store, object.path.clone(), 0..1).await?;
@@ -79,8 +79,12 @@ impl<'bucket> Run<'bucket> {
                 latencies.record(Nanoseconds(end.0.saturating_sub(start.0)));
             }
             let passed = end.0.saturating_sub(begin.0);
-            let is_enough = passed >= self.time.0 && latencies.samples() >= LATENCIES_MIN;
-            if is_enough || passed >= self.time.0.saturating_mul(STRETCH) {
+            let samples = latencies.samples();
+            let is_enough = passed >= self.time.0 && samples >= LATENCIES_MIN;
+            if is_enough
+                || samples == LATENCIES_MAX
+                || passed >= self.time.0.saturating_mul(STRETCH)
+            {
                 break;
             }
         }
