@@ -13,6 +13,8 @@ pub mod directory;
 pub mod estimate;
 mod histogram;
 pub mod memory;
+#[cfg(feature = "object-store")]
+pub mod object_store;
 mod pace;
 pub mod place;
 pub(crate) mod random;
