@@ -337,4 +337,22 @@ mod tests {
         let refused = Ballast::reserve(QUANTUM, Locality::Numa(NumaNode(1023)));
         assert!(matches!(refused, Err(AllocateError::AbsentNode { node: NumaNode(1023) })));
     }
+
+    #[cfg(feature = "numa_tests")]
+    #[test]
+    fn a_node_is_held_without_being_bound_and_what_spills_is_given_back() {
+        let far = NumaNode(2);
+        let free = || crate::capacity::free_bytes("/".as_ref(), Some(far)).unwrap();
+        let before = free();
+        let room = Bytes(before.0 + (96 << 20));
+        let mut ballast = Ballast::reserve(room, Locality::Numa(far)).unwrap();
+        let placement = ballast.grow(Bytes::mib(64), 2).unwrap();
+        assert!(matches!(placement, Placement::Verified { node, .. } if node == far));
+        assert_eq!(ballast.nodes().unwrap(), BTreeMap::from([(far, Bytes::mib(64))]));
+        let spilled = ballast.grow(ballast.free(), 2).unwrap_err();
+        assert!(matches!(spilled, AllocateError::Misplaced { .. }), "{spilled}");
+        assert_eq!(ballast.held(), Bytes::mib(64), "what was held before stays");
+        drop(ballast);
+        assert!(free().0 + (16 << 20) > before.0, "{} of {before} are free again", free());
+    }
 }

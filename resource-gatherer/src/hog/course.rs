@@ -177,10 +177,12 @@ mod tests {
         while !play.course.has_started() {
             play.step();
         }
-        let looks = 4 * GIB / decision::STEP.0;
-        assert_eq!(play.now, (looks + 1) * SECOND / 10);
-        assert_eq!(play.until(9), Order::Do(Action::Rest));
-        assert_eq!(play.until(11), Order::End(Ending::Time));
+        let held_at = 4 * GIB / decision::STEP.0 * SECOND / 10;
+        assert_eq!(play.now, held_at + SECOND / 10);
+        play.now = held_at + 10 * SECOND - 1;
+        assert_eq!(play.step(), Order::Do(Action::Rest));
+        play.now = held_at + 10 * SECOND;
+        assert_eq!(play.step(), Order::End(Ending::Time));
     }
 
     #[test]
