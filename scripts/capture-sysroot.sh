@@ -3,7 +3,7 @@
 #
 # usage: scripts/capture-sysroot.sh [ROOT] > machine.tree
 #
-# Needs no root and nothing but a shell, cat, sed, dirname, basename and readlink (busybox will do).
+# Needs no root and nothing but a shell, cat, sed, dirname and readlink (busybox will do).
 # Left out: the host's name, addresses, serial numbers and the DMI table, which is full of them.
 # Servers of network file systems are renamed. Mount points and names of control groups stay as they
 # are: read the tree before giving it away. ROOT is for a copy of a machine's /proc and /sys.
@@ -18,7 +18,12 @@ line_end='
 # The path below the root with all links followed, in $real and $name; fails where there is none or
 # where it was printed before.
 find_new() {
-  real="$(readlink -f "$1")" && [ -n "$real" ] || return 1
+  case "$1" in
+    # The links in /proc lead to the process that follows them, and these parts of /sys have none.
+    "$root"/proc/* | "$root"/sys/devices/system/* | "$root"/sys/kernel/*) real="$1" ;;
+    *) real="$(readlink -f "$1")" ;;
+  esac
+  [ -n "$real" ] || return 1
   name="${real#"$root"/}"
   case "$seen" in *" $name "*) return 1 ;; esac
   seen="$seen$name "
@@ -29,10 +34,16 @@ filtered() {
   script="$1"
   shift
   for file in "$@"; do
-    [ -f "$file" ] && [ -r "$file" ] && find_new "$file" || continue
-    # Some attributes can be opened but not read, the speed of a link that is down for instance.
-    text="$(cat "$real" 2>/dev/null)" || continue
-    text="$(printf '%s\n' "$text" | sed "$script")"
+    [ -f "$file" ] || continue
+    [ -r "$file" ] || continue
+    find_new "$file" || continue
+    case "$script:$real" in
+      # One line each, and hundreds of them: not worth a process.
+      :"$root"/sys/devices/system/*) IFS= read -r text <"$real" || continue ;;
+      # Some attributes can be opened but not read, the speed of a link that is down for instance.
+      *) text="$(cat "$real" 2>/dev/null)" || continue ;;
+    esac
+    [ -z "$script" ] || text="$(printf '%s\n' "$text" | sed "$script")"
     case "$text" in
       *"$line_end"*) printf '%s =\n' "$name" && printf '%s\n' "$text" | sed 's/^/| /' ;;
       *) printf '%s = %s\n' "$name" "$text" ;;
@@ -46,8 +57,8 @@ files() { filtered '' "$@"; }
 links() {
   for link in "$@"; do
     [ -L "$link" ] || continue
-    place="$(readlink -f "$(dirname "$link")")"
-    name="${place#"$root"/}/$(basename "$link")"
+    place="$(readlink -f "${link%/*}")"
+    name="${place#"$root"/}/${link##*/}"
     case "$seen" in *" $name "*) continue ;; esac
     seen="$seen$name "
     printf '%s -> %s\n' "$name" "$(readlink "$link")"
@@ -56,11 +67,11 @@ links() {
 
 # The first ancestors of a device that know their NUMA node.
 numa_nodes_above() {
-  for device in "$@"; do
-    place="$(readlink -f "$device")" || continue
-    while [ "${place#"$root"/sys/devices/}" != "$place" ]; do
-      files "$place/numa_node"
-      place="$(dirname "$place")"
+  for start in "$@"; do
+    above="$(readlink -f "$start")" || continue
+    while [ "${above#"$root"/sys/devices/}" != "$above" ]; do
+      files "$above/numa_node"
+      above="${above%/*}"
     done
   done
 }
@@ -68,13 +79,15 @@ numa_nodes_above() {
 host() {
   printf 'proc/sys/kernel/hostname = captured\n'
   filtered '/^Mem\(Total\|Free\|Available\):/!d' "$root/proc/meminfo"
+  # shellcheck disable=SC2016  # The dollar is sed's.
   filtered '/^$/,$d
     /^\(processor\|vendor_id\|model name\|flags\|Features\|CPU implementer\|CPU part\|cpu\|uarch\)[[:space:]]*:/!d' \
     "$root/proc/cpuinfo"
   printf 'proc/self/status =\n'
   sed -n 's/^\(Cpus_allowed_list\|Mems_allowed_list\):/| &/p' "$root/proc/self/status"
   # No server by name, and nothing that a file system on a network was told about it.
-  filtered 's/ - \([^ ]*\) \(\/\/\)[^ /]*\/[^ ]* .*/ - \1 \2server\/share rw/
+  filtered 's/lowerdir=[^,]*,//
+    s/ - \([^ ]*\) \(\/\/\)[^ /]*\/[^ ]* .*/ - \1 \2server\/share rw/
     s/ - \([^ ]*\) [^ :]*:[^ ]* .*/ - \1 server:\/export rw/' "$root/proc/self/mountinfo"
   files "$root/proc/self/cgroup" "$root/proc/sys/kernel/numa_balancing"
   filtered '/^Node\|^ *managed /!d' "$root/proc/zoneinfo"
@@ -88,7 +101,7 @@ processors() {
     "$cpu"/cpu[0-9]*/cache/index[0-9]*/level "$cpu"/cpu[0-9]*/cache/index[0-9]*/type \
     "$cpu"/cpu[0-9]*/cache/index[0-9]*/size "$cpu"/cpu[0-9]*/cache/index[0-9]*/shared_cpu_list
   for limit in cpuinfo_min_freq cpuinfo_max_freq base_frequency; do
-    files "$cpu"/cpu[0-9]*/cpufreq/"$limit"
+    files "$cpu"/cpufreq/policy[0-9]*/"$limit"
   done
 }
 
@@ -131,13 +144,20 @@ cxl_and_dax() {
 
 storage() {
   links "$root"/sys/dev/block/* "$root"/sys/class/block/* "$root"/sys/class/nvme/* "$root"/sys/block/*/device
-  for device in "$root"/sys/class/block/*; do
-    files "$device"/queue/rotational "$device"/queue/logical_block_size \
-      "$device"/queue/physical_block_size "$device"/queue/scheduler "$device"/queue/write_cache \
-      "$device"/queue/nr_requests "$device"/partition "$device"/loop/backing_file \
+  for device in "$root"/sys/class/block/* "$root"/sys/dev/block/*; do
+    # A partition has the queue of its disk.
+    for queue in "$device"/queue "$device"/../queue; do
+      files "$queue"/rotational "$queue"/logical_block_size "$queue"/physical_block_size \
+        "$queue"/scheduler "$queue"/write_cache "$queue"/nr_requests
+    done
+    files "$device"/partition "$device"/loop/backing_file \
       "$device"/device/model
     links "$device"/slaves/* "$device"/device
-    numa_nodes_above "$device"
+    numa_nodes_above "$device" "$device"/slaves/*
+    # Where a disk has several paths, its controllers stand beside it.
+    beside="$(readlink -f "$device"/..)" || continue
+    links "$beside"/nvme[0-9]*
+    numa_nodes_above "$beside"/nvme[0-9]*
   done
   links "$root"/sys/class/nvme/*/device
   numa_nodes_above "$root"/sys/class/nvme/*

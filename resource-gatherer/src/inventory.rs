@@ -34,6 +34,8 @@ mod zones;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use self::number_list::parse as numbers;
 pub use self::{
     allowed::Allowed,
     attributes::Rated,

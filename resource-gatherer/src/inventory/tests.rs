@@ -1,3 +1,5 @@
+mod machines;
+
 use std::path::Path;
 
 use super::{

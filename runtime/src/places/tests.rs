@@ -30,8 +30,14 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
         nodes,
         ..Inventory::default()
     };
-    let available =
-        Available { host: Bytes(20 * GIB), cgroup: None, nodes_free, pressure_percent: None };
+    let available = Available {
+        host: Bytes(20 * GIB),
+        cgroup: None,
+        nodes_free,
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
     let disk = |path: &str, device, is_tmpfs, gib| Disk {
         path: path.into(),
         device,
