@@ -13,6 +13,8 @@
 compile_error!("tierfeed needs 64-bit Linux: memfd, mbind and move_pages have no equal elsewhere");
 
 pub mod affinity;
+#[expect(unsafe_code, reason = "system calls that no crate wraps")]
+pub mod attempts;
 pub mod ballast;
 pub mod capacity;
 pub mod kernels;

@@ -9,7 +9,7 @@ use memmap2::MmapRaw;
 use tierfeed_core::id::NumaNode;
 
 /// `MPOL_PREFERRED_MANY` of `linux/mempolicy.h`, Linux 5.15.
-const MPOL_PREFERRED_MANY: libc::c_int = 5;
+pub(crate) const MPOL_PREFERRED_MANY: libc::c_int = 5;
 
 /// Node numbers that fit in the mask: `CONFIG_NODES_SHIFT` is at most 10.
 pub(crate) const NODES_MAX: u32 = 1024;
@@ -50,7 +50,7 @@ pub(crate) fn is_denied(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
-fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {
+pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {
     let mut mask = [0_u64; (NODES_MAX / WORD_BITS) as usize];
     let word = mask.get_mut((node.0 / WORD_BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
     *word |= 1 << (node.0 % WORD_BITS);

@@ -2,7 +2,7 @@
 //!
 //! [`inventory`] reads what is there, [`mod@probe`] measures how fast it is, [`tiers`] sorts it,
 //! [`report`] keeps the result. [`available`] watches what is left while a job runs, and [`hog`] takes
-//! it away on purpose. Jobs, policies and budgets are unknown here.
+//! it away on purpose; [`doctor`] says what of a node cannot be used, and the fix. Jobs, policies and budgets are unknown here.
 //!
 //! # Example
 //!
@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod available;
+pub mod doctor;
 #[cfg(test)]
 mod fake_sysroot;
 pub mod hog;

@@ -1,0 +1,108 @@
+//! Judges CXL and DAX memory: whether it became nodes, and nodes that can be used.
+
+use tierfeed_core::{tier::Kind, units::Bytes};
+
+use super::{Facts, Finding, Place};
+use crate::inventory::{DaxDevice, Inventory, Node};
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let inventory = &facts.inventory;
+    let mut findings = vec![nodes(inventory)];
+    findings.extend(without_region(inventory));
+    findings.extend(inventory.dax.iter().filter_map(|device| unbound(inventory, device)));
+    findings.extend(inventory.nodes.iter().filter_map(|node| movable(inventory, node)));
+    findings
+}
+
+fn nodes(inventory: &Inventory) -> Finding {
+    const SUBJECT: &str = "CXL memory";
+    let far = inventory
+        .nodes
+        .iter()
+        .filter(|node| node.memory_total_bytes > 0 && node.kind.tier_kind() == Kind::CxlMemory);
+    let words: Vec<_> =
+        far.map(|node| format!("node {} ({})", node.id, Bytes(node.memory_total_bytes))).collect();
+    if words.is_empty() {
+        return Finding::missing(
+            SUBJECT,
+            "no node without CPUs",
+            "there is no CXL tier; a job may play it, and everything then says emulated",
+        )
+        .fix(
+            Place::Job,
+            "tiers: { cxl-memory: { size: 4 GiB, emulate: { latency: 350 ns, bandwidth: 20 GB/s } } }",
+        );
+    }
+    Finding::ok(SUBJECT, words.join(", "))
+}
+
+/// Memory devices that no region uses: nobody made ordinary memory of them.
+fn without_region(inventory: &Inventory) -> Option<Finding> {
+    let cxl = &inventory.cxl;
+    let idle = |memory: &&crate::inventory::cxl::CxlMemory| {
+        cxl.regions_of(&memory.name).next().is_none() && memory.ram_bytes.is_some_and(|ram| ram > 0)
+    };
+    let idle: Vec<_> = cxl.memories.iter().filter(idle).collect();
+    let first = idle.first()?;
+    let names: Vec<_> = idle.iter().map(|memory| memory.name.as_str()).collect();
+    let size = idle.iter().filter_map(|memory| memory.ram_bytes).fold(0, u64::saturating_add);
+    let window = cxl.windows.iter().find(|window| window.takes_ram);
+    let window = window.map_or("decoder0.0", |window| window.name.as_str());
+    let finding = Finding::missing(
+        "CXL devices without a region",
+        format!("{} with {}", names.join(", "), Bytes(size)),
+        "this memory is neither a node nor a tier",
+    );
+    Some(
+        finding.fix(Place::Host, format!("cxl create-region -m -t ram -d {window} {}", first.name)),
+    )
+}
+
+/// A device that programs may map, but that is no ordinary memory.
+fn unbound(inventory: &Inventory, device: &DaxDevice) -> Option<Finding> {
+    const SUBJECT: &str = "DAX devices";
+    let name = &device.name;
+    let size = Bytes(device.size_bytes.unwrap_or(0));
+    if !device.is_system_memory() {
+        let driver = device.driver.as_deref().unwrap_or("no driver");
+        let finding = Finding::missing(
+            SUBJECT,
+            format!("{name} ({size}) is bound to {driver}, not to kmem"),
+            "this memory is neither a node nor a tier",
+        );
+        let fix = format!("daxctl reconfigure-device --mode=system-ram --no-movable {name}");
+        return Some(finding.fix(Place::Host, fix));
+    }
+    let target = device.target_node?;
+    let has_memory = |node: &Node| node.id == target && node.memory_total_bytes > 0;
+    if inventory.nodes.iter().any(has_memory) {
+        return None;
+    }
+    let finding = Finding::missing(
+        SUBJECT,
+        format!("{name} ({size}) belongs to kmem, but node {target} has no memory"),
+        "its blocks are offline, so this memory is neither a node nor a tier",
+    );
+    Some(finding.fix(Place::Host, format!("daxctl online-memory --no-movable {name}")))
+}
+
+fn movable(inventory: &Inventory, node: &Node) -> Option<Finding> {
+    let percent = node.movable_percent.filter(|percent| *percent > 0)?;
+    if !node.cpus.is_empty() || node.memory_total_bytes == 0 {
+        return None;
+    }
+    let finding = Finding::degraded(
+        "movable memory",
+        format!("{percent} % of node {} take movable pages only", node.id),
+        "memory there cannot be registered with a GPU or network card, and the kernel uses it last",
+    );
+    let device = inventory.dax.iter().find(|device| device.target_node == Some(node.id));
+    let fix = match device {
+        Some(DaxDevice { name, .. }) => format!(
+            "daxctl offline-memory {name} && \
+             daxctl reconfigure-device --mode=system-ram --no-movable --force {name}"
+        ),
+        None => "echo online_kernel > /sys/devices/system/memory/auto_online_blocks".to_owned(),
+    };
+    Some(finding.fix(Place::Host, fix).fix(Place::Boot, "memhp_default_state=online_kernel"))
+}

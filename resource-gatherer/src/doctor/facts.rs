@@ -1,0 +1,280 @@
+//! Looks and tries, and keeps what came of it. Judges nothing.
+//!
+//! What stands in files is read below a sysroot; what only trying tells is tried on the machine that
+//! the process runs on, with memory and files of its own that are gone afterwards.
+
+mod attempts;
+mod places;
+
+use std::{collections::BTreeMap, path::Path};
+
+use tierfeed_core::units::Bytes;
+
+pub use self::{
+    attempts::{Attempt, Rings},
+    places::{Directory, SocketFolder},
+};
+use crate::{
+    inventory::{CgroupMemory, Inventory, mount},
+    sysroot::{ReadError, Sysroot, entries, numbered_entries, optional, optional_number},
+};
+pub use tierfeed_numa_memory::attempts::Call;
+
+/// What is known of a node and of what this process may do there.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Facts {
+    /// What the node has.
+    pub inventory: Inventory,
+    /// The version of the kernel, for instance `6.12.0`.
+    pub kernel: String,
+    /// Whether this process runs in a container.
+    pub in_container: bool,
+    /// The bits of `CapEff`; `None` if `/proc` does not say.
+    pub capabilities: Option<u64>,
+    /// Whether a seccomp filter watches this process.
+    pub is_filtered: Option<bool>,
+    /// System calls for memory policies.
+    pub calls: BTreeMap<Call, Attempt>,
+    /// A sealed memfd.
+    pub memfd: Attempt,
+    /// A pidfd of this process.
+    pub pidfd: Attempt,
+    /// The kernel's rings for files.
+    pub rings: Rings,
+    /// How much memory may be locked.
+    pub locked_memory: Limit,
+    /// How many files may be open.
+    pub open_files: Limit,
+    /// The chosen word of `transparent_hugepage/enabled`.
+    pub huge_pages: Option<String>,
+    /// The chosen word of `transparent_hugepage/shmem_enabled`.
+    pub huge_pages_shared: Option<String>,
+    /// Pools of huge pages that were set apart.
+    pub huge_page_pools: Vec<Pool>,
+    /// Swap space.
+    pub swap: Bytes,
+    /// Whether the kernel counts stalled time.
+    pub counts_pressure: bool,
+    /// `vm.overcommit_memory`.
+    pub overcommit: Option<u64>,
+    /// `vm.memfd_noexec`.
+    pub memfd_noexec: Option<u64>,
+    /// The clock that the kernel uses.
+    pub clock: Option<String>,
+    /// The CPUs that are online, how many.
+    pub cpus_online: usize,
+    /// Whether this build can ask hwloc.
+    pub has_hwloc: bool,
+    /// The RAM disk for the scratch tier; `None` if there is no such directory.
+    pub scratch: Option<Directory>,
+    /// The directory for storage tiers and temporary files.
+    pub storage: Option<Directory>,
+    /// Where sockets go whose path would be too long.
+    pub sockets: Option<SocketFolder>,
+}
+
+/// A limit of this process; `None` is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limit {
+    /// What holds now.
+    pub soft: Option<u64>,
+    /// How far the process itself may raise it.
+    pub hard: Option<u64>,
+}
+
+/// Huge pages that only `hugetlbfs` uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// The size of a page.
+    pub page: Bytes,
+    /// How many there are.
+    pub pages: u64,
+}
+
+impl Facts {
+    /// Looks below `sysroot`, and tries where that is this machine.
+    ///
+    /// # Errors
+    ///
+    /// A file that every Linux provides is missing, or a file does not say what the kernel documents.
+    pub fn gather(sysroot: Sysroot<'_>) -> Result<Self, ReadError> {
+        let inventory = Inventory::read(sysroot)?;
+        let status = optional(&sysroot.join("proc/self/status")).unwrap_or_default();
+        let limits = optional(&sysroot.join("proc/self/limits")).unwrap_or_default();
+        let number = |path: &str| optional_number(&sysroot.join(path));
+        let huge = |name: &str| {
+            let path = Path::new("sys/kernel/mm/transparent_hugepage").join(name);
+            chosen(&optional(&sysroot.join(path))?)
+        };
+        let tried = attempts::Tried::on(sysroot, &inventory);
+        Ok(Self {
+            kernel: optional(&sysroot.join("proc/sys/kernel/osrelease")).unwrap_or_default(),
+            in_container: in_container(sysroot),
+            capabilities: status_field(&status, "CapEff:")
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+            is_filtered: status_field(&status, "Seccomp:").map(|mode| mode != "0"),
+            calls: tried.calls,
+            memfd: tried.memfd,
+            pidfd: tried.pidfd,
+            rings: tried.rings,
+            locked_memory: limit(&limits, "Max locked memory"),
+            open_files: limit(&limits, "Max open files"),
+            huge_pages: huge("enabled"),
+            huge_pages_shared: huge("shmem_enabled"),
+            huge_page_pools: pools(sysroot),
+            swap: swap(sysroot),
+            counts_pressure: sysroot.join("proc/pressure/memory").exists(),
+            overcommit: number("proc/sys/vm/overcommit_memory"),
+            memfd_noexec: number("proc/sys/vm/memfd_noexec"),
+            clock: optional(
+                &sysroot.join("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            ),
+            cpus_online: inventory.processor.thread_count(),
+            has_hwloc: cfg!(feature = "hwloc"),
+            scratch: Directory::look(sysroot, &inventory.mounts, Path::new("/dev/shm")),
+            storage: Directory::look(sysroot, &inventory.mounts, storage(sysroot)),
+            sockets: SocketFolder::look(sysroot),
+            inventory,
+        })
+    }
+
+    /// Whether this process has the capability with this number.
+    #[must_use]
+    pub fn has_capability(&self, number: u32) -> bool {
+        self.capabilities.is_some_and(|bits| bits & (1 << number) != 0)
+    }
+
+    /// What came of `call`.
+    #[must_use]
+    pub fn call(&self, call: Call) -> Attempt {
+        self.calls.get(&call).copied().unwrap_or_default()
+    }
+
+    /// What may still be taken, within the control group.
+    #[must_use]
+    pub fn available(&self) -> Bytes {
+        let host = self.inventory.memory.available_bytes;
+        let group = self.inventory.cgroup.as_ref().and_then(CgroupMemory::headroom_bytes);
+        Bytes(group.map_or(host, |group| group.min(host)))
+    }
+}
+
+/// `/var/tmp` is for files that last, and seldom a RAM disk as `/tmp` often is.
+fn storage(sysroot: Sysroot<'_>) -> &'static Path {
+    let found = ["/var/tmp", "/tmp"].into_iter().find(|path| sysroot.join(path).is_dir());
+    Path::new(found.unwrap_or("/tmp"))
+}
+
+/// `always [madvise] never`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_owned())
+}
+
+fn status_field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// A line such as `Max open files            1024                 524288               files`.
+fn limit(limits: &str, name: &str) -> Limit {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let mut values = line.split_whitespace().map(|word| word.parse().ok());
+    Limit { soft: values.next().flatten(), hard: values.next().flatten() }
+}
+
+fn pools(sysroot: Sysroot<'_>) -> Vec<Pool> {
+    let root = sysroot.join("sys/kernel/mm/hugepages");
+    let sizes = entries(&root).into_iter().filter_map(|name| {
+        let kibibytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let pages = optional_number(&root.join(&name).join("nr_hugepages"))?;
+        Some(Pool { page: Bytes(kibibytes << 10), pages })
+    });
+    sizes.filter(|pool| pool.pages > 0).collect()
+}
+
+/// A line such as `/swapfile  file  2097148  0  -2`, in KiB, below a line of titles.
+fn swap(sysroot: Sysroot<'_>) -> Bytes {
+    let text = optional(&sysroot.join("proc/swaps")).unwrap_or_default();
+    let sizes = text.lines().skip(1).filter_map(|line| {
+        let kibibytes: u64 = line.split_whitespace().nth(2)?.parse().ok()?;
+        kibibytes.checked_mul(1024)
+    });
+    Bytes(sizes.fold(0, u64::saturating_add))
+}
+
+/// Engines leave a file or name the group; there is no official sign.
+fn in_container(sysroot: Sysroot<'_>) -> bool {
+    let has_file =
+        [".dockerenv", "run/.containerenv"].iter().any(|file| sysroot.join(file).exists());
+    let names = ["docker", "kubepods", "containerd", "libpod", "lxc"];
+    let groups = optional(&sysroot.join("proc/self/cgroup")).unwrap_or_default();
+    let root_is_overlay = || {
+        let mounts = mount::read_all(sysroot).unwrap_or_default();
+        mount::holding(&mounts, Path::new("/")).is_some_and(|root| root.file_system == "overlay")
+            && numbered_entries(&sysroot.join("proc"), "").contains(&1)
+            && optional(&sysroot.join("proc/1/comm")).is_some_and(|init| init != "systemd")
+    };
+    has_file || names.iter().any(|name| groups.contains(name)) || root_is_overlay()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_sysroot::FakeSysroot;
+
+    #[test]
+    fn files_of_a_machine_become_facts() {
+        let machine = FakeSysroot::single_node();
+        for (path, text) in [
+            ("proc/sys/kernel/osrelease", "6.12.9\n"),
+            ("proc/self/status", "Name:\tx\nCapEff:\t0000000000804000\nSeccomp:\t2\n"),
+            (
+                "proc/self/limits",
+                "Limit  Soft Limit  Hard Limit  Units\n\
+                 Max open files            1024                 524288               files     \n\
+                 Max locked memory         8388608              unlimited            bytes     \n",
+            ),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("sys/kernel/mm/transparent_hugepage/shmem_enabled", "always [never] deny force\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "64\n"),
+            ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n"),
+            ("proc/swaps", "Filename Type Size Used Priority\n/swapfile file 2048 0 -2\n"),
+            ("proc/sys/vm/overcommit_memory", "2\n"),
+            ("proc/sys/vm/memfd_noexec", "1\n"),
+            ("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"),
+            ("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n"),
+            (".dockerenv", ""),
+        ] {
+            machine.write(path, text);
+        }
+        let facts = Facts::gather(Sysroot(machine.path())).unwrap();
+        assert_eq!(facts.kernel, "6.12.9");
+        assert!(facts.in_container && facts.is_filtered == Some(true) && facts.counts_pressure);
+        assert!(facts.has_capability(23) && facts.has_capability(14) && !facts.has_capability(21));
+        assert_eq!(facts.open_files, Limit { soft: Some(1024), hard: Some(524_288) });
+        assert_eq!(facts.locked_memory, Limit { soft: Some(8 << 20), hard: None });
+        assert_eq!(facts.huge_pages.as_deref(), Some("madvise"));
+        assert_eq!(facts.huge_pages_shared.as_deref(), Some("never"));
+        assert_eq!(facts.huge_page_pools, [Pool { page: Bytes::mib(2), pages: 64 }]);
+        assert_eq!(facts.swap, Bytes::mib(2));
+        assert_eq!((facts.overcommit, facts.memfd_noexec), (Some(2), Some(1)));
+        assert_eq!(facts.clock.as_deref(), Some("hpet"));
+        assert_eq!(facts.calls, BTreeMap::new(), "nothing is tried on a machine of files");
+    }
+
+    #[test]
+    fn a_bare_machine_has_facts_too() {
+        let facts = Facts::gather(Sysroot(FakeSysroot::bare().path())).unwrap();
+        assert!(!facts.in_container && !facts.counts_pressure);
+        assert_eq!((facts.capabilities, facts.huge_pages, facts.scratch), (None, None, None));
+    }
+
+    #[test]
+    fn what_this_machine_lets_us_do_was_tried() {
+        let facts = Facts::gather(Sysroot::live()).unwrap();
+        assert_eq!(facts.calls.len(), Call::ALL.len());
+        assert_ne!(facts.memfd, Attempt::Untried);
+        assert_ne!(facts.rings, Rings::Untried);
+        assert!(facts.storage.unwrap().is_writable.is_done());
+    }
+}

@@ -1,0 +1,130 @@
+//! Tries what only trying tells.
+
+use std::{collections::BTreeMap, io};
+
+use nix::{
+    errno::Errno,
+    sys::memfd::{MFdFlags, memfd_create},
+};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use tierfeed_core::id::NumaNode;
+use tierfeed_file_io::{Unavailable, io_uring_available};
+use tierfeed_numa_memory::attempts::{self, Call};
+
+use crate::{inventory::Inventory, sysroot::Sysroot};
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Attempt {
+    /// Nobody tried.
+    #[default]
+    Untried,
+    /// It worked.
+    Done,
+    /// The kernel refused, with this number of an error.
+    Refused(i32),
+}
+
+/// Whether files can be read and written by the kernel's rings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Rings {
+    /// Nobody tried.
+    #[default]
+    Untried,
+    /// They can.
+    Usable,
+    /// Built without them, or before Linux 5.1.
+    NotInKernel,
+    /// Turned off by `kernel.io_uring_disabled`, which has this value.
+    Disabled(u32),
+    /// Refused by a filter.
+    Filtered,
+    /// Too little memory may be locked.
+    LockedMemory,
+    /// They lack operations of Linux 5.6.
+    TooOld,
+    /// Something else, as the kernel says.
+    Failed(String),
+}
+
+/// All attempts.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    pub(super) calls: BTreeMap<Call, Attempt>,
+    pub(super) memfd: Attempt,
+    pub(super) pidfd: Attempt,
+    pub(super) rings: Rings,
+}
+
+impl Attempt {
+    /// Whether it worked.
+    #[must_use]
+    pub fn is_done(self) -> bool {
+        self == Self::Done
+    }
+
+    /// Whether this process may not do it: a filter or a missing capability.
+    #[must_use]
+    pub fn is_denied(self) -> bool {
+        matches!(self, Self::Refused(number)
+            if [Errno::EPERM, Errno::EACCES].contains(&Errno::from_raw(number)))
+    }
+
+    /// What the kernel said.
+    #[must_use]
+    pub fn said(self) -> String {
+        match self {
+            Self::Untried => "not tried".to_owned(),
+            Self::Done => "works".to_owned(),
+            Self::Refused(number) => format!("refused with {:?}", Errno::from_raw(number)),
+        }
+    }
+}
+
+impl<T> From<io::Result<T>> for Attempt {
+    fn from(result: io::Result<T>) -> Self {
+        match result {
+            Ok(_) => Self::Done,
+            Err(error) => Self::Refused(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
+        }
+    }
+}
+
+impl Tried {
+    /// Tries everything if `sysroot` is this machine, else nothing.
+    pub(super) fn on(sysroot: Sysroot<'_>, inventory: &Inventory) -> Self {
+        if !sysroot.is_live() {
+            return Self::default();
+        }
+        let node = NumaNode(inventory.memory_nodes().next().map_or(0, |node| node.id));
+        let attempt = |call| (call, Attempt::from(attempts::attempt(call, node)));
+        let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+        // Linux before 6.3 does not know the second, and `vm.memfd_noexec=2` wants it.
+        let no_exec = MFdFlags::from_bits_retain(MFD_NOEXEC_SEAL);
+        let memfd = memfd_create("doctor", flags | no_exec)
+            .or_else(|_| memfd_create("doctor", flags))
+            .map_err(io::Error::from);
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
+        Self {
+            calls: Call::ALL.into_iter().map(attempt).collect(),
+            memfd: memfd.into(),
+            pidfd: pidfd.into(),
+            rings: rings(io_uring_available()),
+        }
+    }
+}
+
+/// `MFD_NOEXEC_SEAL` of `linux/memfd.h`.
+const MFD_NOEXEC_SEAL: u32 = 8;
+
+fn rings(found: Result<(), Unavailable>) -> Rings {
+    match found {
+        Ok(()) => Rings::Usable,
+        Err(Unavailable::NotInKernel) => Rings::NotInKernel,
+        Err(Unavailable::Disabled { value }) => Rings::Disabled(value),
+        Err(Unavailable::Filtered) => Rings::Filtered,
+        Err(Unavailable::LockedMemory) => Rings::LockedMemory,
+        Err(Unavailable::TooOld) => Rings::TooOld,
+        Err(other) => Rings::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Judges the limits of this process: locked memory, open files, CPUs and nodes that it may use.
+
+use tierfeed_core::units::Bytes;
+
+use super::{Facts, Finding, Place, facts::Limit};
+
+/// `CAP_IPC_LOCK` of `linux/capability.h`: its holder may lock what it likes.
+const IPC_LOCK: u32 = 14;
+
+/// The unit in which tiers take memory: less than this cannot be locked in one piece.
+const CHUNK: Bytes = Bytes::mib(512);
+
+/// Enough for the files of the sources, one socket and one memfd for each of hundreds of trainers.
+const OPEN_FILES: u64 = 4_096;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    vec![locked_memory(facts), open_files(facts), nodes_allowed(facts), cpus_allowed(facts)]
+}
+
+fn locked_memory(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "locked memory";
+    let Limit { soft, hard } = facts.locked_memory;
+    let found = match soft {
+        None => "RLIMIT_MEMLOCK is unlimited".to_owned(),
+        Some(soft) => format!("RLIMIT_MEMLOCK is {}, at most {}", Bytes(soft), of_bytes(hard)),
+    };
+    if facts.has_capability(IPC_LOCK) {
+        return Finding::ok(SUBJECT, format!("{found}; CAP_IPC_LOCK lifts it"));
+    }
+    if soft.is_none_or(|soft| soft >= CHUNK.0) {
+        return Finding::ok(SUBJECT, found);
+    }
+    let finding = Finding::degraded(
+        SUBJECT,
+        found,
+        "what should stay in memory is touched again and again instead of locked, and may be swapped",
+    );
+    let finding = match hard {
+        None => finding.fix(Place::Shell, "ulimit -l unlimited"),
+        Some(_) => finding,
+    };
+    finding
+        .fix(Place::Host, "echo '* - memlock unlimited' > /etc/security/limits.d/tierfeed.conf")
+        .fix(Place::Systemd, "LimitMEMLOCK=infinity")
+        .fix(Place::Container, "--ulimit memlock=-1")
+}
+
+fn open_files(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "open files";
+    let Limit { soft, hard } = facts.open_files;
+    let found = match soft {
+        None => "RLIMIT_NOFILE is unlimited".to_owned(),
+        Some(soft) => {
+            let most = hard.map_or_else(|| "without a bound".to_owned(), |hard| hard.to_string());
+            format!("RLIMIT_NOFILE is {soft}, which the agent raises to {most}")
+        }
+    };
+    // The agent raises the soft limit itself.
+    if soft.is_none() || hard.is_none_or(|hard| hard >= OPEN_FILES) {
+        return Finding::ok(SUBJECT, found);
+    }
+    Finding::degraded(SUBJECT, found, "with many ranks the agent cannot accept all trainers")
+        .fix(Place::Host, "echo '* - nofile 65536' > /etc/security/limits.d/tierfeed.conf")
+        .fix(Place::Systemd, "LimitNOFILE=65536")
+        .fix(Place::Container, "--ulimit nofile=65536")
+}
+
+fn nodes_allowed(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "nodes allowed";
+    let inventory = &facts.inventory;
+    let with_memory = inventory.nodes.iter().filter(|node| node.memory_total_bytes > 0);
+    let (allowed, denied): (Vec<u32>, Vec<u32>) =
+        with_memory.map(|node| node.id).partition(|node| inventory.allowed.has_node(*node));
+    if denied.is_empty() {
+        return Finding::ok(SUBJECT, format!("all nodes with memory: {}", list(&allowed)));
+    }
+    let all = list(&[allowed.as_slice(), denied.as_slice()].concat());
+    Finding::degraded(
+        SUBJECT,
+        format!("the cpuset allows memory of {}, not of {}", list(&allowed), list(&denied)),
+        "the other nodes are listed but neither measured nor used as tiers",
+    )
+    .fix(Place::Container, format!("--cpuset-mems {all}"))
+    .fix(Place::Systemd, format!("AllowedMemoryNodes={all}"))
+    .fix(Place::Slurm, "--exclusive --mem=0")
+}
+
+fn cpus_allowed(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "CPUs allowed";
+    let online = facts.cpus_online;
+    let allowed = facts.inventory.allowed.cpus.as_ref().map_or(online, Vec::len).min(online);
+    let (found, last) = (format!("{allowed} of {online}"), online.saturating_sub(1));
+    if allowed == online {
+        return Finding::ok(SUBJECT, found);
+    }
+    Finding::degraded(
+        SUBJECT,
+        found,
+        "copies are not pinned to the CPUs that are denied, and bandwidth is that of the others",
+    )
+    .fix(Place::Container, format!("--cpuset-cpus 0-{last}"))
+    .fix(Place::Systemd, format!("AllowedCPUs=0-{last}"))
+    .fix(Place::Slurm, "--exclusive")
+}
+
+fn of_bytes(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "unlimited".to_owned(), |bytes| Bytes(bytes).to_string())
+}
+
+/// `0,2,3`.
+fn list(numbers: &[u32]) -> String {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    let words: Vec<_> = numbers.iter().map(u32::to_string).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(",") }
+}

@@ -1,0 +1,235 @@
+//! Judges memory: how much there is, in which pages, who limits it and who moves it.
+
+use tierfeed_core::units::Bytes;
+
+use super::{Facts, Finding, Place};
+use crate::inventory::placement::Balancing;
+
+/// The unit in which tiers take memory.
+const CHUNK: Bytes = Bytes::mib(512);
+
+/// The share of all memory, in per cent, that allocations leave free.
+const RESERVE_PERCENT: u64 = 5;
+
+/// A pool of huge pages that takes more than this share of memory is worth a word.
+const POOL_PERCENT: u64 = 5;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![free(facts), control_group(facts), nodes(facts)];
+    findings.extend([huge_pages(facts), huge_pages_shared(facts), huge_page_pool(facts)]);
+    findings.extend([swap(facts), pressure(facts), overcommit(facts)]);
+    findings.extend([balancing(facts), demotion(facts)]);
+    findings
+}
+
+fn free(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "free memory";
+    let (available, total) = (facts.available(), Bytes(facts.inventory.memory.total_bytes));
+    let usable = available.0.saturating_sub(total.0 / 100 * RESERVE_PERCENT);
+    let chunks = usable / CHUNK.0;
+    let found =
+        format!("{available} of {total}: {chunks} chunks of {CHUNK} above the reserve of 5 %");
+    match chunks {
+        0 => Finding::missing(
+            SUBJECT,
+            found,
+            "no chunk of the default size fits, so nothing is cached",
+        )
+        .fix(Place::Job, "chunk: 16 MiB")
+        .fix(Place::Slurm, "--mem=0"),
+        1..4 => Finding::degraded(
+            SUBJECT,
+            found,
+            "staging takes most of it, and little is left to cache samples",
+        )
+        .fix(Place::Job, "chunk: 64 MiB")
+        .fix(Place::Slurm, "--mem=0"),
+        _ => Finding::ok(SUBJECT, found),
+    }
+}
+
+fn control_group(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "limit of the control group";
+    let total = facts.inventory.memory.total_bytes;
+    let Some(group) = &facts.inventory.cgroup else {
+        return Finding::ok(SUBJECT, "no memory controller");
+    };
+    let Some(limit) = group.limit_bytes.filter(|limit| *limit < total) else {
+        return Finding::ok(SUBJECT, "none");
+    };
+    let found = format!(
+        "{} of {}, {} used ({})",
+        Bytes(limit),
+        Bytes(total),
+        Bytes(group.usage_bytes),
+        group.path.display()
+    );
+    if limit >= total / 2 {
+        return Finding::ok(SUBJECT, found);
+    }
+    Finding::degraded(
+        SUBJECT,
+        found,
+        "tiers in memory and RAM disks share this limit with the trainers and stay smaller",
+    )
+    .fix(Place::Container, format!("--memory {}m", (total / 100 * 90) >> 20))
+    .fix(
+        Place::Kubernetes,
+        format!("resources: {{ limits: {{ memory: {}Mi }} }}", (total / 100 * 90) >> 20),
+    )
+    .fix(Place::Systemd, "MemoryMax=90%")
+    .fix(Place::Slurm, "--mem=0")
+}
+
+fn nodes(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "NUMA nodes with memory";
+    let nodes: Vec<_> =
+        facts.inventory.nodes.iter().filter(|it| it.memory_total_bytes > 0).collect();
+    let words: Vec<_> = nodes
+        .iter()
+        .map(|node| {
+            let cpus = if node.cpus.is_empty() { ", no CPUs" } else { "" };
+            format!("node {} ({}{cpus})", node.id, Bytes(node.memory_total_bytes))
+        })
+        .collect();
+    Finding::ok(SUBJECT, words.join(", "))
+}
+
+fn huge_pages(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "huge pages";
+    let consequence =
+        "main memory is in small pages, and copies lose time to page faults and TLB misses";
+    match facts.huge_pages.as_deref() {
+        Some(word @ ("always" | "madvise")) => {
+            Finding::ok(SUBJECT, format!("transparent_hugepage/enabled is {word}"))
+        }
+        Some(word) => {
+            let found = format!("transparent_hugepage/enabled is {word}");
+            Finding::degraded(SUBJECT, found, consequence)
+                .fix(Place::Host, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+                .fix(Place::Boot, "transparent_hugepage=madvise")
+        }
+        None => Finding::degraded(SUBJECT, "not in this kernel", consequence)
+            .fix(Place::Host, "boot a kernel built with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+    }
+}
+
+fn huge_pages_shared(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "huge pages for memfds";
+    let word = facts.huge_pages_shared.as_deref();
+    let found = word.map_or_else(
+        || "not in this kernel".to_owned(),
+        |word| format!("transparent_hugepage/shmem_enabled is {word}"),
+    );
+    if matches!(word, Some("always" | "within_size" | "advise" | "force")) {
+        return Finding::ok(SUBJECT, found);
+    }
+    Finding::degraded(
+        SUBJECT,
+        found,
+        "staging and memory tiers, which are shared, are in small pages",
+    )
+    .fix(Place::Host, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+}
+
+fn huge_page_pool(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "pools of huge pages";
+    let words: Vec<_> = facts
+        .huge_page_pools
+        .iter()
+        .map(|pool| format!("{} of {}", pool.pages, pool.page))
+        .collect();
+    let sizes = facts.huge_page_pools.iter().map(|pool| pool.pages.saturating_mul(pool.page.0));
+    let held = sizes.fold(0, u64::saturating_add);
+    match held {
+        0 => Finding::ok(SUBJECT, "none"),
+        _ if held <= facts.inventory.memory.total_bytes / 100 * POOL_PERCENT => {
+            Finding::ok(SUBJECT, words.join(", "))
+        }
+        _ => Finding::degraded(
+            SUBJECT,
+            format!("{} set apart: {}", Bytes(held), words.join(", ")),
+            "tierfeed takes transparent huge pages, so this memory is lost to its tiers",
+        )
+        .fix(Place::Host, "sysctl -w vm.nr_hugepages=0"),
+    }
+}
+
+fn swap(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "swap";
+    match facts.swap {
+        Bytes(0) => Finding::ok(SUBJECT, "none"),
+        size => Finding::degraded(
+            SUBJECT,
+            size.to_string(),
+            "cached samples may be moved to disk, and a hit then costs a disk read",
+        )
+        .fix(Place::Host, "swapoff -a")
+        .fix(Place::Systemd, "MemorySwapMax=0"),
+    }
+}
+
+fn pressure(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "memory pressure (PSI)";
+    if facts.counts_pressure {
+        return Finding::ok(SUBJECT, "counted");
+    }
+    Finding::missing(
+        SUBJECT,
+        "/proc/pressure is missing",
+        "tiers shrink by free memory alone, and do not see that others wait for memory",
+    )
+    .fix(Place::Boot, "psi=1")
+}
+
+fn overcommit(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "overcommit";
+    let Some(value) = facts.overcommit else { return Finding::ok(SUBJECT, "unknown") };
+    let found = format!("vm.overcommit_memory is {value}");
+    match value {
+        2 => Finding::degraded(
+            SUBJECT,
+            found,
+            "address space counts as memory, and chunks are refused although memory is free",
+        )
+        .fix(Place::Host, "sysctl -w vm.overcommit_memory=0"),
+        _ => Finding::ok(SUBJECT, found),
+    }
+}
+
+fn balancing(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "NUMA balancing";
+    let mode = match facts.inventory.placement.balancing {
+        None => return Finding::ok(SUBJECT, "not in this kernel"),
+        Some(Balancing::Off) => return Finding::ok(SUBJECT, "off"),
+        Some(Balancing::Nodes) => "between nodes",
+        Some(Balancing::Tiers) => "between tiers",
+        Some(Balancing::NodesAndTiers) => "between nodes and tiers",
+    };
+    if facts.inventory.memory_nodes().count() < 2 {
+        return Finding::ok(SUBJECT, format!("on, {mode}, without effect on one node"));
+    }
+    Finding::degraded(
+        SUBJECT,
+        format!("on, {mode}"),
+        "the kernel moves pages while they are measured and copied, and faults cost time",
+    )
+    .fix(Place::Host, "sysctl -w kernel.numa_balancing=0")
+}
+
+fn demotion(facts: &Facts) -> Finding {
+    const SUBJECT: &str = "demotion by the kernel";
+    match facts.inventory.placement.demotion {
+        None => Finding::ok(SUBJECT, "not in this kernel"),
+        Some(false) => Finding::ok(SUBJECT, "off"),
+        Some(true) if facts.inventory.memory_nodes().count() < 2 => {
+            Finding::ok(SUBJECT, "on, without effect on one node")
+        }
+        Some(true) => Finding::degraded(
+            SUBJECT,
+            "on",
+            "short of memory the kernel moves main memory to slower nodes, tiers included",
+        )
+        .fix(Place::Host, "echo false > /sys/kernel/mm/numa/demotion_enabled"),
+    }
+}
