@@ -109,23 +109,24 @@ pub(crate) fn online(root: &Path) -> Result<Vec<u32>, ReadError> {
     Ok(listed.unwrap_or_else(|| numbered_entries(root, "cpu")))
 }
 
+/// Each CPU belongs to one core, also where the lists of two CPUs contradict each other.
 fn cores(root: &Path) -> Result<Vec<Core>, ReadError> {
-    let mut cores = BTreeSet::new();
-    let online = online(root)?;
-    for &cpu in &online {
+    let mut cores = Vec::new();
+    let mut left: BTreeSet<u32> = online(root)?.into_iter().collect();
+    while let Some(&cpu) = left.first() {
         let topology = root.join(format!("cpu{cpu}/topology"));
         let siblings = topology.join("thread_siblings_list");
         let siblings = parsed(&siblings, "a list of CPUs such as 0,64", number_list::parse)?;
         let mut threads = siblings.unwrap_or_else(|| vec![cpu]);
-        threads.retain(|thread| online.contains(thread));
-        // A CPU that is no sibling of its own would be lost.
+        threads.retain(|thread| left.contains(thread));
         if !threads.contains(&cpu) {
             threads = vec![cpu];
         }
+        left.retain(|other| !threads.contains(other));
         let socket = optional(&topology.join("physical_package_id"));
-        cores.insert(Core { threads, socket: socket.and_then(|number| number.parse().ok()) });
+        cores.push(Core { threads, socket: socket.and_then(|number| number.parse().ok()) });
     }
-    Ok(cores.into_iter().collect())
+    Ok(cores)
 }
 
 /// Lowest, base and highest over all policies: cores of one socket may differ. The kernel counts kHz.

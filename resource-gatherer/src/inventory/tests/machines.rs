@@ -173,6 +173,33 @@ fn a_cxl_device_is_followed_to_its_node() {
 }
 
 #[test]
+fn a_region_that_is_no_memory_yet_has_no_node() {
+    let machine = FakeSysroot::machine("qemu-cxl");
+    let driver =
+        "sys/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0/driver";
+    machine.remove(driver);
+    machine.link(driver, "../../../../../../../../bus/dax/drivers/device_dax");
+    let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+    assert!(!inventory.dax[0].is_system_memory());
+    assert_eq!((inventory.cxl.regions[0].numa_node, inventory.dax[0].target_node), (None, Some(2)));
+}
+
+#[test]
+fn a_core_has_only_the_threads_that_are_online() {
+    let machine = FakeSysroot::machine("epyc-9224-cxl");
+    machine.write("sys/devices/system/cpu/online", "0-47,49-95\n");
+    machine.write("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "7\n");
+    let processor = Inventory::read(Sysroot(machine.path())).unwrap().processor;
+    assert_eq!(processor.cores[0].threads, [0], "48 is offline");
+    assert_eq!(
+        processor.cores[1].threads,
+        [1],
+        "a CPU is its own sibling, whatever the firmware says"
+    );
+    assert_eq!(processor.thread_count(), 95);
+}
+
+#[test]
 fn a_rating_may_name_no_initiator_and_numbers_of_nodes_may_have_holes() {
     let inventory = machine("qemu-cxl-generic-port");
     let ids: Vec<u32> = inventory.nodes.iter().map(|node| node.id).collect();
@@ -226,6 +253,18 @@ fn the_tightest_group_counts_in_both_versions() {
     let v1 = found("container");
     assert_eq!((v1.version, v1.headroom_bytes()), (Version::V1, Some(12 << 30)));
     assert_eq!(found("node-that-hides-memory").limit_bytes, None);
+}
+
+#[test]
+fn a_group_outside_of_the_mount_leaves_the_mount() {
+    let machine = FakeSysroot::machine("asymmetric");
+    machine.write("sys/fs/other/memory.max", "1\n");
+    machine.write("sys/fs/other/memory.current", "0\n");
+    machine.write("sys/fs/cgroup/memory.max", "4096\n");
+    machine.write("sys/fs/cgroup/memory.current", "96\n");
+    machine.write("proc/self/cgroup", "0::/../other\n");
+    let group = Inventory::read(Sysroot(machine.path())).unwrap().cgroup.unwrap();
+    assert_eq!(group.headroom_bytes(), Some(4000));
 }
 
 #[test]
