@@ -345,6 +345,9 @@ pub(crate) struct HogGoal {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// Ends with code 1 if anything is missing.
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Prints the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,100 +1,136 @@
 //! `tierfeed doctor`: what of this host is usable, what not, and the fix.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal},
+};
 
+use anyhow::anyhow;
 use serde::Serialize;
-use tierfeed_core::{tier::Kind, units::Bytes};
-use tierfeed_resource_gatherer::{Inventory, Sysroot};
+use tierfeed_resource_gatherer::{
+    Sysroot,
+    doctor::{self, Facts, Finding, State},
+};
 
 use crate::{arguments::Doctor, failure::Failure, output};
 
+/// What `--json` prints.
 #[derive(Serialize)]
-struct Finding {
-    subject: &'static str,
-    usable: bool,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<&'static str>,
+struct Document<'a> {
+    host: &'a str,
+    kernel: &'a str,
+    in_container: bool,
+    count: Count,
+    findings: &'a [Finding],
+}
+
+/// How many findings are in which state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Count {
+    ok: usize,
+    degraded: usize,
+    missing: usize,
+}
+
+/// Whether states are shown in colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Colour {
+    On,
+    Off,
 }
 
 pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
-    let inventory = Inventory::read(Sysroot(Path::new("/"))).map_err(Failure::work)?;
-    let findings = findings(&inventory);
+    let facts = Facts::gather(Sysroot::live()).map_err(Failure::work)?;
+    let findings = doctor::diagnose(&facts);
+    let count = Count::of(&findings);
     if arguments.json {
-        return output::json(&findings);
+        output::json(&Document {
+            host: &facts.inventory.host,
+            kernel: &facts.kernel,
+            in_container: facts.in_container,
+            count,
+            findings: &findings,
+        })?;
+    } else {
+        let colour = if io::stdout().is_terminal() { Colour::On } else { Colour::Off };
+        output::lines(&table(&findings, count, colour))?;
     }
+    match count.missing {
+        missing if arguments.strict && missing > 0 => {
+            Err(Failure::Work(anyhow!("{missing} of {} subjects are missing", findings.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Count {
+    fn of(findings: &[Finding]) -> Self {
+        let of = |state| findings.iter().filter(|finding| finding.state == state).count();
+        Self { ok: of(State::Ok), degraded: of(State::Degraded), missing: of(State::Missing) }
+    }
+}
+
+fn table(findings: &[Finding], count: Count, colour: Colour) -> String {
+    let width = findings.iter().map(|finding| finding.subject.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for finding in &findings {
-        let mark = if finding.usable { "yes" } else { "no " };
-        writeln!(text, "{mark} {:<22}{}", finding.subject, finding.found)
-            .expect("writing to a string cannot fail");
-        if let Some(fix) = finding.fix {
-            writeln!(text, "{:<26}{fix}", "").expect("writing to a string cannot fail");
+    let mut line = |line: String| {
+        writeln!(text, "{}", line.trim_end()).expect("writing to a string cannot fail");
+    };
+    for finding in findings {
+        let state = state(finding.state, colour);
+        line(format!("{state}  {:<width$}  {}", finding.subject, finding.found));
+        let indented = |line: &str| format!("{:STATE_WIDTH$}  {:width$}  {line}", "", "");
+        if let Some(consequence) = finding.consequence {
+            line(indented(&format!("so {consequence}")));
+        }
+        for fix in &finding.fixes {
+            line(indented(&format!("fix ({}): {}", fix.place.name(), fix.setting)));
         }
     }
-    output::lines(&text)
+    let Count { ok, degraded, missing } = count;
+    line(format!("{ok} ok, {degraded} degraded, {missing} missing"));
+    text
 }
 
-fn findings(inventory: &Inventory) -> Vec<Finding> {
-    let nodes: Vec<_> = inventory.memory_nodes().collect();
-    let cxl = nodes.iter().filter(|node| node.kind.tier_kind() == Kind::CxlMemory).count();
-    let has_cxl = cxl > 0;
-    vec![
-        Finding {
-            subject: "memory",
-            usable: true,
-            found: format!(
-                "{} of {} available",
-                Bytes(inventory.memory.available_bytes),
-                Bytes(inventory.memory.total_bytes)
-            ),
-            fix: None,
-        },
-        Finding {
-            subject: "NUMA nodes with memory",
-            usable: true,
-            found: nodes.len().to_string(),
-            fix: None,
-        },
-        Finding {
-            subject: "CXL memory",
-            usable: has_cxl,
-            found: format!("{cxl} nodes"),
-            fix: (!has_cxl).then_some(
-                "a job may play it: tiers.cxl-memory with emulate: { latency, bandwidth }",
-            ),
-        },
-        Finding {
-            subject: "topology by hwloc",
-            usable: inventory.hwloc,
-            found: if inventory.hwloc { "yes" } else { "sysfs only" }.to_owned(),
-            fix: (!inventory.hwloc).then_some("build with the feature hwloc (libhwloc-dev)"),
-        },
-        huge_pages(),
-        pressure(),
-    ]
-}
+const STATE_WIDTH: usize = "degraded".len();
 
-fn huge_pages() -> Finding {
-    let path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    let chosen = chosen.map_or("unknown", |(chosen, _)| chosen);
-    let usable = matches!(chosen, "always" | "within_size" | "advise" | "force");
-    Finding {
-        subject: "huge pages for memfds",
-        usable,
-        found: chosen.to_owned(),
-        fix: (!usable).then_some("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+fn state(state: State, colour: Colour) -> String {
+    let (word, code) = match state {
+        State::Ok => ("ok", 32),
+        State::Degraded => ("degraded", 33),
+        State::Missing => ("missing", 31),
+    };
+    match colour {
+        Colour::On => format!("\u{1b}[{code}m{word:<STATE_WIDTH$}\u{1b}[0m"),
+        Colour::Off => format!("{word:<STATE_WIDTH$}"),
     }
 }
 
-fn pressure() -> Finding {
-    let usable = Path::new("/proc/pressure/memory").exists();
-    Finding {
-        subject: "memory pressure (PSI)",
-        usable,
-        found: if usable { "yes" } else { "not in this kernel" }.to_owned(),
-        fix: (!usable).then_some("boot with psi=1"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings() -> Vec<Finding> {
+        doctor::diagnose(&Facts::default())
+    }
+
+    #[test]
+    fn a_table_has_no_colour_unless_it_is_asked_for() {
+        let findings = findings();
+        let count = Count::of(&findings);
+        assert!(!table(&findings, count, Colour::Off).contains('\u{1b}'));
+        let coloured = table(&findings, count, Colour::On);
+        assert_eq!(coloured.matches("\u{1b}[31m").count(), count.missing);
+        assert_eq!(count.ok + count.degraded + count.missing, findings.len());
+    }
+
+    #[test]
+    fn every_fix_stands_below_its_finding() {
+        let findings = findings();
+        let text = table(&findings, Count::of(&findings), Colour::Off);
+        let fixes: usize = findings.iter().map(|finding| finding.fixes.len()).sum();
+        assert!(fixes > 0);
+        assert_eq!(text.matches("fix (").count(), fixes);
+        assert!(text.lines().all(|line| line == line.trim_end()));
     }
 }
