@@ -19,9 +19,11 @@ pub mod ballast;
 pub mod capacity;
 pub mod kernels;
 pub mod lanes;
+pub mod team;
 
 mod anonymous;
 mod error;
+mod lock;
 mod mapping;
 mod placement;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
@@ -32,6 +34,7 @@ mod view;
 pub use anonymous::Anonymous;
 pub use ballast::Ballast;
 pub use error::{AllocateError, Step};
+pub use lock::LockRefusal;
 pub use mapping::{Mapping, PageCache, RangeError};
 pub use placement::{Placement, Policy};
 pub use region::{Pages, Region, Request};

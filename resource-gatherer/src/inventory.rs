@@ -23,7 +23,7 @@ pub mod memory_module;
 pub mod mount;
 pub mod network;
 pub mod node;
-mod number_list;
+pub(crate) mod number_list;
 pub mod pci;
 pub mod placement;
 pub mod processor;

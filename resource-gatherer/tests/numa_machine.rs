@@ -16,7 +16,7 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::{
     Budget, Inventory, ProbeSettings, Report, Sysroot, Watch,
     inventory::node::{MemoryKind, Node},
-    probe::{self, Limits, Pairs},
+    probe::{self, Limits},
 };
 
 use machine::{Group, Setting, Topology};
@@ -155,12 +155,13 @@ fn probe_briefly() -> Report {
         storage: None,
         budget: Budget::Custom(Limits {
             cell: Nanoseconds(50_000_000),
-            memory: Nanoseconds(3_000_000_000),
+            memory: Nanoseconds(6_000_000_000),
             sample: Nanoseconds(1_000_000),
             buffer_min: Bytes::mib(1),
             buffer_max: Bytes::mib(1),
-            file: Bytes::mib(1),
-            pairs: Pairs::BestInitiator,
+            random_buffer: Bytes::mib(1),
+            chunk: Bytes::mib(1),
+            ..Budget::Quick.limits()
         }),
         emulated: Vec::new(),
     };

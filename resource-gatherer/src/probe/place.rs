@@ -52,9 +52,9 @@ impl Place {
         let mut remarks = Vec::new();
         let (figures, profile) = match outcome {
             Ok(measured) => {
-                remarks.extend(measured.cache_bound.map(|bound| bound.to_string()));
-                let is_usable = measured.cache_bound.is_none();
+                remarks.extend(measured.remarks());
                 let profile = profile(kind, &measured.figures);
+                let is_usable = measured.is_usable();
                 (measured.figures, if is_usable { profile } else { rated_profile(node) })
             }
             Err(reason) => {
@@ -233,7 +233,10 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
-        Place::node(&unmeasured(id, kind), Ok(memory::Measured { figures, cache_bound: None }))
+        Place::node(
+            &unmeasured(id, kind),
+            Ok(memory::Measured { figures, cache_bound: None, huge_page_share: None }),
+        )
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Place]) -> Place {
@@ -293,7 +296,11 @@ mod tests {
     fn figures_from_the_caches_are_shown_but_sort_nothing() {
         let bound = memory::CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
-        let measured = memory::Measured { figures: fast.figures, cache_bound: Some(bound) };
+        let measured = memory::Measured {
+            figures: fast.figures,
+            cache_bound: Some(bound),
+            huge_page_share: None,
+        };
         let place = Place::node(&unmeasured(0, MemoryKind::Cxl), Ok(measured));
         assert_eq!(place.profile.latency_ns, None);
         assert!(place.figures.idle_latency_ns.is_some());
