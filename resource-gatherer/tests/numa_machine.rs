@@ -10,17 +10,16 @@ mod machine;
 
 use tierfeed_core::{
     id::NumaNode,
-    tier::{Kind, Locality},
+    tier::Kind,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::{
-    Budget, Hog, Inventory, ProbeSettings, Report, Sysroot, Watch,
-    hog::HogError,
+    Budget, Inventory, ProbeSettings, Report, Sysroot, Watch,
     inventory::node::{MemoryKind, Node},
-    probe::{self, Limits, Pairs},
+    probe::{self, Limits},
 };
 
-use machine::{Group, Setting, Topology, kills_for_memory};
+use machine::{Group, Setting, Topology};
 
 fn inventory() -> Inventory {
     Inventory::read(Sysroot::live()).unwrap()
@@ -101,6 +100,53 @@ fn the_kernel_puts_the_far_node_into_a_slower_tier() {
     assert!(near.number < far.number);
 }
 
+#[test]
+fn the_cxl_device_is_found_with_its_region_its_dax_device_and_its_node() {
+    let topology = Topology::here();
+    let Inventory { cxl, dax, .. } = inventory();
+    if !topology.has_cxl() {
+        assert!(cxl.memories.is_empty() && cxl.regions.is_empty() && dax.is_empty());
+        return;
+    }
+    let ([memory], [region], [dax]) = (&cxl.memories[..], &cxl.regions[..], &dax[..]) else {
+        panic!("one device makes one region: {cxl:?} {dax:?}")
+    };
+    assert_eq!((memory.name.as_str(), memory.ram_bytes), ("mem0", Some(512 << 20)));
+    assert_eq!((&region.memories[..], region.committed), (&["mem0".to_owned()][..], Some(true)));
+    assert_eq!((region.size_bytes, region.interleave_ways), (Some(512 << 20), Some(1)));
+    assert_eq!(region.numa_node, Some(topology.far()));
+    assert_eq!(dax.region.as_deref(), Some(region.name.as_str()));
+    assert!(dax.is_system_memory() && dax.kind == MemoryKind::Cxl);
+    assert_eq!(dax.target_node, Some(topology.far()));
+}
+
+#[test]
+fn whether_memory_is_movable_is_read() {
+    let topology = Topology::here();
+    let inventory = inventory();
+    let movable = topology.nodes().map(|id| node(&inventory, id).movable_percent.unwrap());
+    let of_far = if topology == Topology::Cxl { 100 } else { 0 };
+    assert_eq!(movable, [0, 0, of_far]);
+}
+
+#[test]
+fn the_kernels_own_placement_is_read_as_it_is_set() {
+    for (value, demotion) in [("1", true), ("0", false)] {
+        let _setting = Setting::change(Setting::DEMOTION, value);
+        assert_eq!(inventory().placement.demotion, Some(demotion));
+    }
+    assert_eq!(inventory().placement.demotion, Some(false), "as a kernel boots");
+}
+
+#[test]
+fn the_limit_of_a_control_group_is_seen_from_a_group_within() {
+    let _group = Group::enter("128M");
+    assert_eq!(inventory().cgroup.unwrap().limit_bytes, Some(128 << 20));
+    let available = Watch::new(Sysroot::live()).unwrap().read().unwrap();
+    assert!(available.bytes() <= Bytes::mib(128), "{}", available.bytes());
+    assert!(available.bytes_on(NumaNode(Topology::here().far())) <= Bytes::mib(128));
+}
+
 /// So little that even a device of which every access is trapped is measured in seconds.
 fn probe_briefly() -> Report {
     let settings = ProbeSettings {
@@ -109,12 +155,13 @@ fn probe_briefly() -> Report {
         storage: None,
         budget: Budget::Custom(Limits {
             cell: Nanoseconds(50_000_000),
-            memory: Nanoseconds(3_000_000_000),
+            memory: Nanoseconds(6_000_000_000),
             sample: Nanoseconds(1_000_000),
             buffer_min: Bytes::mib(1),
             buffer_max: Bytes::mib(1),
-            file: Bytes::mib(1),
-            pairs: Pairs::BestInitiator,
+            random_buffer: Bytes::mib(1),
+            chunk: Bytes::mib(1),
+            ..Budget::Quick.limits()
         }),
         emulated: Vec::new(),
     };
@@ -130,7 +177,6 @@ fn the_report_names_the_far_node_and_its_tier() {
     let tiers = document["tiers"].as_array().unwrap();
     let cxl: Vec<_> = tiers.iter().filter(|tier| tier["kind"] == "cxl-memory").collect();
     let [cxl] = &cxl[..] else { panic!("{tiers:#?}") };
-    eprintln!("{}", serde_json::to_string(cxl).unwrap());
     assert_eq!(cxl["name"], "cxl-memory");
     assert_eq!((&cxl["numa_node"], &cxl["numa_nodes"]), (&far.into(), &vec![far].into()));
     assert_eq!(cxl["emulated"], false);
@@ -147,45 +193,6 @@ fn the_report_names_the_far_node_and_its_tier() {
         assert_eq!(report.tiers.last().unwrap().kind, Kind::CxlMemory);
     }
     assert_eq!(report.numa.nodes, topology.nodes());
-}
-
-#[test]
-fn a_hog_fills_a_node_to_what_it_shall_leave_and_nobody_dies() {
-    let kills = kills_for_memory();
-    let locality = Locality::Numa(NumaNode(1));
-    let watch = Watch::new(Sysroot::live()).unwrap();
-    let free = || watch.read().unwrap().bytes_on(NumaNode(1));
-    let others = || watch.read().unwrap().bytes_on(NumaNode(0));
-    let (before, others_before) = (free(), others());
-    let mut hog = Hog::new(locality);
-    hog.leave(Bytes::mib(64)).unwrap();
-    assert!(hog.held() > Bytes::mib(64), "{} held", hog.held());
-    assert!(
-        before.0.saturating_sub(free().0) > hog.held().0 / 10 * 9,
-        "{} of {before} are free",
-        free()
-    );
-    assert!(others_before.0.saturating_sub(others().0) < 32 << 20, "another node stays as it was");
-    let refused = hog.take(Bytes::mib(512)).unwrap_err();
-    assert!(matches!(refused, HogError::Allocate { .. }), "{refused}");
-    hog.release();
-    assert!(free().0 + (48 << 20) > before.0, "{} of {before} are free", free());
-    assert_eq!(kills_for_memory(), kills);
-}
-
-#[test]
-fn a_hog_in_a_limited_control_group_stops_at_the_limit_and_nobody_dies() {
-    let kills = kills_for_memory();
-    let _group = Group::enter("128M");
-    let watch = Watch::new(Sysroot::live()).unwrap();
-    let available = watch.read().unwrap();
-    assert!(available.bytes() <= Bytes::mib(128), "{}", available.bytes());
-    let mut hog = Hog::new(Locality::Anywhere);
-    hog.leave(Bytes::mib(32)).unwrap();
-    assert!(hog.held() > Bytes::mib(16) && hog.held() <= Bytes::mib(96), "{}", hog.held());
-    let refused = hog.take(Bytes::mib(96)).unwrap_err();
-    assert!(matches!(refused, HogError::Allocate { .. }), "{refused}");
-    assert_eq!(kills_for_memory(), kills);
 }
 
 #[test]

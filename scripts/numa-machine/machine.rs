@@ -109,7 +109,15 @@ pub(crate) fn shrink(topology: Topology) -> Vec<Setting> {
     let entries = fs::read_dir(node).expect("the node is there").filter_map(Result::ok);
     let blocks: Vec<_> =
         entries.map(|it| it.path().join("state")).filter(|it| it.exists()).collect();
-    let taken_out = blocks.iter().filter_map(|it| Setting::try_change(it, "offline").ok());
+    let taken_out = blocks.iter().filter_map(|block| {
+        let zones = fs::read_to_string(block.with_file_name("valid_zones")).ok()?;
+        let mut state = Setting::try_change(block, "offline").ok()?;
+        // `online` alone would bring movable memory back as ordinary memory.
+        if zones.trim() == "Movable" {
+            state.before = String::from("online_movable");
+        }
+        Some(state)
+    });
     let taken_out: Vec<_> = taken_out.take(blocks.len() - 1).collect();
     assert!(taken_out.len() > 1, "{} of {} blocks", taken_out.len(), blocks.len());
     taken_out
