@@ -29,7 +29,8 @@ const PAGES_MIN: f64 = 0.9;
 pub struct Figure {
     /// In the unit of the comparison.
     pub value: f64,
-    /// The share of a CPU that its threads had, the least of them; `None` for what waits for a device.
+    /// The share of a CPU that its threads had, the least of them. Of what waits for a device, the share of
+    /// the turn in which nobody on the host waited for a CPU; `None` where the kernel does not tell.
     pub cpu_share: Option<f64>,
     /// The share of its memory that lay in the pages it asked for; `None` if it asked for none.
     pub page_share: Option<f64>,
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_device_has_no_share_to_judge() {
+    fn what_has_no_share_is_not_judged_by_it() {
         let mut all = pairs(&[1.0; 6]);
         for pair in &mut all {
             pair.ours.cpu_share = None;

@@ -3,6 +3,9 @@
 //! Both sides read a file of the same length in the same directory past the page cache, with the same
 //! engine, sizes of requests and numbers in flight. Rates are medians over windows of the same length,
 //! latencies are from request to completion; the first window of each is dropped.
+//!
+//! A thread that waits for a device has no share of a CPU to judge, yet a busy host delays its requests.
+//! So a turn is disturbed if somebody on the host waited for a CPU for more than 5 % of it.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,7 +14,11 @@ use serde::Deserialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_resource_gatherer::{
     Inventory, Sysroot,
-    probe::{Budget, Limits, directory},
+    probe::{
+        Budget, Limits,
+        clock::{Clock as _, SystemClock},
+        directory,
+    },
     report::{Access, Engine, Storage},
 };
 
@@ -19,7 +26,7 @@ use super::{
     Settings,
     comparison::{Comparison, Quantity, Row, Turn, alternate},
     paired::{Figure, median_of_sorted},
-    sample::Statistic,
+    sample::{Statistic, to_f64},
 };
 use crate::files;
 
@@ -93,7 +100,33 @@ pub(super) fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<
     files::write_noise(&file, 1, first.file_bytes)?;
     fs::File::open(&file)?.sync_all()?;
     let fio = Fio { settings, folder, file: &file, len: first.file_bytes };
-    alternate(&rows(), settings.pairs, || ours(&probe()?), || fio.turn())
+    let ours = || watched(|| ours(&probe()?));
+    alternate(&rows(), settings.pairs, ours, || watched(|| fio.turn()))
+}
+
+/// Notes in all figures of a turn how much of it nobody waited for a CPU.
+fn watched(turn: impl FnOnce() -> anyhow::Result<Turn>) -> anyhow::Result<Turn> {
+    let clock = || SystemClock.wall().0 / 1000;
+    let (waited_us, started_us) = (waited_us(), clock());
+    let mut figures = turn()?;
+    let took_us = clock().saturating_sub(started_us);
+    let waited_us = waited_us.zip(self::waited_us()).map(|(from, to)| to.saturating_sub(from));
+    let cpu_share = waited_us.map(|waited| 1.0 - to_f64(waited) / to_f64(took_us.max(1)));
+    for figure in &mut figures {
+        figure.cpu_share = cpu_share;
+    }
+    Ok(figures)
+}
+
+/// For how long some thread of the host has waited for a CPU, since it was started.
+fn waited_us() -> Option<u64> {
+    parse_pressure(&fs::read_to_string("/proc/pressure/cpu").ok()?)
+}
+
+/// Reads `some avg10=1.53 avg60=1.20 avg300=0.90 total=17637`.
+fn parse_pressure(text: &str) -> Option<u64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }
 
 fn ours(storage: &Storage) -> anyhow::Result<Turn> {
@@ -130,12 +163,10 @@ impl Fio<'_> {
             let windows = fs::read_to_string(self.folder.join(format!("{}_bw.1.log", job.name)))
                 .context("fio left no log of its windows")?;
             let bytes_per_s = window_median(&windows).context("fio logged too few windows")?;
-            #[expect(clippy::cast_precision_loss, reason = "a block has at most 2^20 bytes")]
-            let block = job.block as f64;
             if job.pattern == "read" {
                 turn.push(figure(bytes_per_s));
             } else {
-                turn.push(figure(bytes_per_s / block));
+                turn.push(figure(bytes_per_s / to_f64(job.block)));
                 turn.extend([read.lat_ns.percentile.p50, read.lat_ns.percentile.p99].map(figure));
             }
         }
@@ -229,6 +260,13 @@ mod tests {
             "50, 9, 0, 4096, 0\n100, 30, 0, 4096, 0\n150, 10, 0, 4096, 0\n200, 20, 0, 4096, 0\n";
         assert_eq!(window_median(log), Some(20.0 * 1024.0));
         assert_eq!(window_median("50, 9, 0, 4096, 0\n"), None);
+    }
+
+    #[test]
+    fn the_time_that_somebody_waited_is_the_total_of_the_first_line() {
+        let text = "some avg10=1.53 avg60=1.20 avg300=0.90 total=17637\nfull avg10=0.00 total=9\n";
+        assert_eq!(parse_pressure(text), Some(17_637));
+        assert_eq!(parse_pressure("full avg10=0.00 total=9\n"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The comparisons as a table for people.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{Comparison, Figures, Outcome, Statistic, paired::Pair};
 
@@ -16,13 +16,25 @@ pub fn table(outcome: &Outcome) -> String {
     for comparison in &outcome.comparisons {
         _ = writeln!(text, "{}", line(comparison));
     }
-    for comparison in &outcome.comparisons {
-        if let Some(reason) = &comparison.reason {
-            let Comparison { what, parallel, .. } = comparison;
-            _ = writeln!(text, "{what} ({parallel}, {}): {reason}", name(comparison.statistic));
-        }
+    for (reason, of) in reasons(&outcome.comparisons) {
+        _ = writeln!(text, "{}: {reason}", of.join("; "));
     }
     text
+}
+
+/// Each reason with the comparisons that it is the reason of.
+fn reasons(comparisons: &[Comparison]) -> BTreeMap<&str, Vec<String>> {
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for comparison in comparisons {
+        let Comparison { what, parallel, statistic, reason, .. } = comparison;
+        if let Some(reason) = reason {
+            found
+                .entry(reason)
+                .or_default()
+                .push(format!("{what} ({parallel}, {})", name(*statistic)));
+        }
+    }
+    found
 }
 
 fn line(comparison: &Comparison) -> String {
@@ -100,7 +112,8 @@ mod tests {
             pairs: Vec::new(),
             ..agreeing.clone()
         };
-        let outcome = Outcome { cache_bytes: 1, comparisons: vec![agreeing, missing] };
+        let also = Comparison { what: "random latency", ..missing.clone() };
+        let outcome = Outcome { cache_bytes: 1, comparisons: vec![agreeing, missing, also] };
         let text = table(&outcome);
         let lines: Vec<&str> = text.lines().collect();
         for part in
@@ -108,6 +121,8 @@ mod tests {
         {
             assert!(lines[1].contains(part), "{part} in {}", lines[1]);
         }
-        assert!(lines[2].contains("inconclusive") && lines[3].contains("no reference"), "{text}");
+        assert!(lines[2].contains("inconclusive"), "{text}");
+        let once = "idle latency (2, best); random latency (2, best): no reference";
+        assert_eq!(lines[4..], [once]);
     }
 }
