@@ -2,12 +2,36 @@
 //! business of whoever measures.
 //!
 //! A kernel runs on the calling thread over memory it is given and reads no clock. Those over slices
-//! are split between threads by splitting the slices; a new kernel is a new function.
+//! are split between threads by splitting the slices ([`parts`], [`parts_mut`]) and started together
+//! by [`crate::team`]; a new kernel is a new function.
+//!
+//! 1. A kernel reads each word of its sources once and writes each word of its targets once, so that
+//!    the bytes it moves are the lengths of its slices.
+//! 2. Ordinary kernels store through the caches, whatever the length: none of them becomes a call of
+//!    the C library, which picks other stores for long copies. Those named `non_temporal` store past
+//!    the caches where [`has_non_temporal_stores`] says so, and their stores have left the processor's
+//!    buffers when they return.
 
 #[expect(unsafe_code, reason = "dependent loads that the compiler must not touch")]
 mod chase;
 #[expect(unsafe_code, reason = "calls of functions compiled for AVX2, after asking the processor")]
+mod mix;
+#[expect(unsafe_code, reason = "stores that Rust has no word for")]
+mod non_temporal;
+mod parts;
+#[expect(unsafe_code, reason = "calls of functions compiled for AVX2, after asking the processor")]
 mod stream;
 
-pub use chase::{Chain, ChainError, ChainShape, HOPS_PER_ROUND};
-pub use stream::{copy, fill, read_sum, triad};
+pub use chase::{Abreast, Chain, ChainError, ChainShape, HOPS_PER_ROUND};
+pub use mix::{Mix, mix};
+pub use non_temporal::{copy_non_temporal, fill_non_temporal, has_non_temporal_stores};
+pub use parts::{parts, parts_mut};
+pub use stream::{add, copy, copy_by_library, fill, read_sum, scale, triad};
+
+pub(crate) use non_temporal::copy_bytes_non_temporal;
+
+/// What caches and buses move at once, on every processor that tierfeed knows.
+pub const LINE_BYTES: usize = 64;
+
+/// A line as words.
+const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();

@@ -16,9 +16,11 @@ pub mod affinity;
 pub mod capacity;
 pub mod kernels;
 pub mod lanes;
+pub mod team;
 
 mod anonymous;
 mod error;
+mod lock;
 mod mapping;
 mod placement;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
@@ -28,6 +30,7 @@ mod view;
 
 pub use anonymous::Anonymous;
 pub use error::{AllocateError, Step};
+pub use lock::LockRefusal;
 pub use mapping::{Mapping, PageCache, RangeError};
 pub use placement::{Placement, Policy};
 pub use region::{Pages, Region, Request};

@@ -24,6 +24,7 @@ use memmap2::MmapRaw;
 use tierfeed_core::units::Bytes;
 
 pub use self::file::PageCache;
+use crate::kernels;
 
 /// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.
 const PIECE_BYTES: usize = 16 << 10;
@@ -102,6 +103,33 @@ impl Mapping {
         // - Bytes need no alignment, and every bit pattern is a byte.
         // - `copy` allows overlap, as two mappings may show one file.
         unsafe { std::ptr::copy(from, to, count) };
+        Ok(())
+    }
+
+    /// As [`Self::copy_from`], past the caches of the target where the processor can
+    /// ([`crate::kernels::has_non_temporal_stores`]); by ordinary stores if the ranges overlap.
+    ///
+    /// # Errors
+    ///
+    /// If either range leaves its mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies between mappings")]
+    pub fn copy_from_non_temporal(
+        &self,
+        offset: Bytes,
+        source: &Self,
+        source_offset: Bytes,
+        len: Bytes,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, len)?;
+        let (from, _) = source.range(source_offset, len)?;
+        if to.addr().abs_diff(from.addr()) < count {
+            return self.copy_from(offset, source, source_offset, len);
+        }
+        // SAFETY:
+        // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
+        //   the mappings live as long as `source` and `self`.
+        // - Their addresses do not overlap, as was just checked.
+        unsafe { kernels::copy_bytes_non_temporal(to, from, count) };
         Ok(())
     }
 
@@ -232,7 +260,12 @@ impl Mapping {
     /// How much of the memory lies in huge pages that are mapped as such, if the kernel says.
     #[must_use]
     pub fn huge_page_bytes(&self) -> Option<Bytes> {
-        huge_pages::mapped_in(self.raw.as_ptr().addr(), self.raw.len())
+        self.huge_page_bytes_within(self.len())
+    }
+
+    /// As [`Self::huge_page_bytes`], of the first `len` bytes, if the kernel shows just these together.
+    pub(crate) fn huge_page_bytes_within(&self, len: Bytes) -> Option<Bytes> {
+        huge_pages::mapped_in(self.raw.as_ptr().addr(), to_usize(len))
     }
 
     pub(crate) fn raw(&self) -> &MmapRaw {

@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{PageCache, Pages, RangeError, Region, Request};
+use tierfeed_numa_memory::{PageCache, Pages, RangeError, Region, Request, affinity, team};
 
 const LEN: usize = 100_000;
 
@@ -68,6 +68,32 @@ proptest! {
             prop_assert!(outcome.is_err());
         }
         prop_assert_eq!(bytes_of(&target), expected);
+    }
+
+    #[test]
+    fn a_copy_past_the_caches_moves_the_range_and_nothing_else(to in 0..LEN + 10, from in any_range()) {
+        let (source, target) = (patterned(), region());
+        let (from, len) = from;
+        let outcome = target.copy_from_non_temporal(bytes(to), &source, bytes(from), bytes(len));
+        let mut expected = vec![0; LEN];
+        if is_inside((to, len)) && is_inside((from, len)) {
+            prop_assert_eq!(outcome, Ok(()));
+            expected[to..to + len].copy_from_slice(&PATTERN[from..from + len]);
+        } else {
+            prop_assert!(outcome.is_err());
+        }
+        prop_assert_eq!(bytes_of(&target), expected);
+    }
+
+    #[test]
+    fn a_copy_past_the_caches_within_one_mapping_may_overlap(
+        to in 0..LEN / 2, from in 0..LEN / 2, len in 0..LEN / 2,
+    ) {
+        let region = patterned();
+        region.copy_from_non_temporal(bytes(to), &region, bytes(from), bytes(len)).unwrap();
+        let mut expected = PATTERN.clone();
+        expected.copy_within(from..from + len, to);
+        prop_assert_eq!(bytes_of(&region), expected);
     }
 
     #[test]
@@ -209,4 +235,17 @@ fn errors_of_the_file_come_through() {
     assert_eq!(written.unwrap_err().raw_os_error(), Some(9), "EBADF");
     let far = region().read_from_file(Bytes(0), Bytes(1), read_only.as_fd(), Bytes(u64::MAX));
     assert_eq!(far.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+/// As a chunk is copied: each thread a part.
+#[test]
+fn several_threads_copy_one_region() {
+    let (source, target) = (patterned(), region());
+    let cpu = affinity::allowed_cpus().unwrap()[0];
+    let (count, part) = (4, LEN / 4);
+    let parts = (0..count).map(|index| (cpu, bytes(index * part)));
+    let copy = |start| target.copy_from_non_temporal(start, &source, start, bytes(part));
+    let turns = team::run(parts, copy).unwrap();
+    assert!(turns.as_slice().iter().all(|turn| turn.output == Ok(())));
+    assert_eq!(bytes_of(&target), *PATTERN);
 }

@@ -17,7 +17,7 @@ pub mod kernel_tiers;
 pub mod meminfo;
 pub mod mount;
 pub mod node;
-mod number_list;
+pub(crate) mod number_list;
 #[cfg(test)]
 mod tests;
 

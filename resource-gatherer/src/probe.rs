@@ -4,41 +4,54 @@
 //! measure it cell by cell, [`crate::tiers`] sorts it. What cannot be measured is reported without
 //! figures and with the reason; only wrong input ends the probe.
 
+pub(crate) mod allotment;
 pub mod cell;
 pub mod clock;
+mod conditions;
 mod direct_file;
 pub mod directory;
 pub mod estimate;
 pub mod memory;
+mod pace;
 pub mod place;
 pub(crate) mod random;
 pub mod sampler;
 pub mod settings;
 #[cfg(test)]
 mod tests;
+mod transfer;
 pub mod usual;
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use tierfeed_core::{id::NumaNode, tier::Kind};
+use tierfeed_core::{
+    id::NumaNode,
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
 
+use self::{
+    allotment::Allotment,
+    clock::{Clock, SystemClock},
+    memory::{Pair, Part, Task},
+    place::{Place, Unmeasured},
+    transfer::Porter,
+};
 pub use self::{
     directory::RANDOM_READ_THREADS,
     settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings},
     usual::{Directories, usual_directories},
 };
-use self::{
-    memory::Pair,
-    place::{Place, Unmeasured},
-};
 use crate::{
     inventory::{Inventory, node::Node},
-    report::{Conditions, FORMAT, Matrix, Report, tenths, whole},
+    report::{self, FORMAT, Matrix, Report, Skipped, Tier, Transfer, tenths, whole},
     sysroot::{ReadError, Sysroot},
-    tiers::Ruling,
+    tiers::{self, Ruling},
 };
 
 /// Why there is no report.
@@ -60,6 +73,9 @@ pub enum ProbeError {
     /// No thread could be started to measure on.
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
+    /// The caller wanted it to stop.
+    #[error("interrupted before the report was complete")]
+    Interrupted,
 }
 
 /// How far the probe is; told before each step and once at the end.
@@ -71,6 +87,8 @@ pub struct Progress {
     pub done: usize,
     /// How many there are.
     pub total: usize,
+    /// It takes at most about this much longer.
+    pub left: Nanoseconds,
 }
 
 /// A step of the probe.
@@ -82,9 +100,13 @@ pub enum Step {
         initiator: NumaNode,
         /// Where the memory lies.
         target: NumaNode,
+        /// Which part of the work on them.
+        part: Part,
     },
     /// A directory.
     Directory(PathBuf),
+    /// Copies of chunks from tier to tier.
+    Transfers,
     /// Everything is measured.
     Classification,
 }
@@ -92,10 +114,11 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { initiator, target } => {
-                write!(f, "memory of NUMA node {} from node {}", target.0, initiator.0)
+            Self::Memory { initiator, target, part } => {
+                write!(f, "memory of NUMA node {} from node {}: {part}", target.0, initiator.0)
             }
             Self::Directory(path) => write!(f, "directory {}", path.display()),
+            Self::Transfers => f.write_str("copies from tier to tier"),
             Self::Classification => f.write_str("classification"),
         }
     }
@@ -103,8 +126,8 @@ impl fmt::Display for Step {
 
 /// Measures what `settings` name and sorts it into tiers.
 ///
-/// Takes up to [`Limits::time`] and a little for setting up. Nothing is measured below a root that is
-/// not this machine's: its figures would be another machine's.
+/// Takes at most about [`Limits::total`]. Nothing is measured below a root that is not this machine's:
+/// its figures would be another machine's.
 ///
 /// # Errors
 ///
@@ -113,87 +136,230 @@ pub fn probe(
     settings: &ProbeSettings,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, ProbeError> {
+    probe_until(settings, &mut || false, progress)
+}
+
+/// As [`probe`], unless `stop` says so before; then memory, threads and files are given back.
+///
+/// `stop` is asked about ten times a second while memory is measured, and before each step.
+///
+/// # Errors
+///
+/// As [`probe`], and [`ProbeError::Interrupted`].
+pub fn probe_until(
+    settings: &ProbeSettings,
+    stop: &mut dyn FnMut() -> bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, ProbeError> {
     let directories = directories(settings)?;
     let sysroot = Sysroot(&settings.sysroot);
+    let conditions = conditions::begin(sysroot);
     let inventory = Inventory::read(sysroot)?;
+    let limits = settings.budget.limits();
     let ruling =
         Ruling { assignments: &settings.assignments, previous: settings.previous.as_deref() }
             .on(&inventory.host);
-    let limits = settings.budget.limits();
     let pairs = memory::pairs(&inventory, limits.pairs);
-    let total = pairs.len() + directories.len();
-    let mut round = Round { inventory: &inventory, limits, sysroot, progress, done: 0, total };
+    let is_stopped = AtomicBool::new(false);
+    let mut round = Round {
+        inventory: &inventory,
+        ruling,
+        limits,
+        sysroot,
+        allotment: Allotment::new(SystemClock.wall(), limits.total, &is_stopped),
+        is_stopped: &is_stopped,
+        stop,
+        progress,
+        done: 0,
+        total: pairs.len() * Part::ALL.len() + directories.len() + 1,
+        skipped: skipped_by(settings.budget, &inventory),
+    };
 
-    let mut matrix = empty_matrix(&inventory);
-    let mut places = Vec::new();
-    for pair in &pairs {
-        let outcome = round.measure_pair(pair, pairs.len())?;
-        enter(&mut matrix, pair, &outcome);
-        if pair.is_best {
-            places.push(Place::measured_node(pair.target, outcome, &ruling));
-        }
-    }
+    let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
     places.extend(unreached(&inventory, &pairs, &ruling));
     for (kind, path) in directories {
-        let outcome = round.measure_directory(&path);
+        let outcome = round.measure_directory(&path)?;
         places.push(Place::directory(kind, path, outcome));
     }
-    round.announce(Step::Classification);
     let emulated = settings.emulated.iter().map(|tier| Place::emulated(tier, &places));
     let emulated: Vec<Place> = emulated.collect();
     places.extend(emulated);
+    let mut transfers = round.measure_transfers(&place::into_tiers(&places, &ruling))?;
+    round.announce(Step::Classification)?;
+    let tiers = place::into_tiers_by_transfer(&places, &ruling, &mut transfers);
+    let skipped = round.skipped;
     Ok(Report {
         format: FORMAT,
         host: inventory.host.clone(),
-        tiers: place::into_tiers(&places, &ruling),
+        tiers,
         numa: matrix,
-        pairs: Vec::new(),
+        views: tiers::views(&inventory, &pair_reports, &ruling),
+        comparisons: tiers::comparisons(&inventory, &pair_reports),
+        pairs: pair_reports,
         storage: Vec::new(),
         object_stores: Vec::new(),
-        transfers: Vec::new(),
-        views: Vec::new(),
-        comparisons: Vec::new(),
-        skipped: Vec::new(),
-        conditions: Conditions::default(),
+        transfers,
+        skipped,
+        conditions: conditions.end(sysroot),
         inventory,
     })
+}
+
+/// What a budget leaves out whatever the machine.
+fn skipped_by(budget: Budget, inventory: &Inventory) -> Vec<Skipped> {
+    if budget != Budget::Quick {
+        return Vec::new();
+    }
+    let others = memory::pairs(inventory, Pairs::All).into_iter().filter(|pair| !pair.is_best);
+    let mut skipped: Vec<Skipped> = others
+        .map(|pair| Skipped {
+            what: format!("memory of NUMA node {} from node {}", pair.target.id, pair.initiator.id),
+            why: "quick: each node is measured from the CPUs that reach it best".to_owned(),
+        })
+        .collect();
+    let chunk = budget.limits().chunk;
+    for (what, why) in [
+        ("latency under mixed traffic".to_owned(), "quick: reads only".to_owned()),
+        (format!("copies of {}", Bytes::mib(512)), format!("quick: {chunk} are copied instead")),
+    ] {
+        skipped.push(Skipped { what, why });
+    }
+    skipped
 }
 
 /// One round of measurements, step by step.
 struct Round<'a> {
     inventory: &'a Inventory,
+    ruling: Ruling<'a>,
     limits: Limits,
     sysroot: Sysroot<'a>,
+    allotment: Allotment<'a>,
+    is_stopped: &'a AtomicBool,
+    stop: &'a mut dyn FnMut() -> bool,
     progress: &'a mut dyn FnMut(Progress),
     done: usize,
     total: usize,
+    skipped: Vec<Skipped>,
 }
 
-impl Round<'_> {
-    fn announce(&mut self, step: Step) {
-        (self.progress)(Progress { step, done: self.done, total: self.total });
+type MeasuredPairs = (Matrix, Vec<Place>, Vec<report::Pair>);
+
+impl<'a> Round<'a> {
+    fn announce(&mut self, step: Step) -> Result<(), ProbeError> {
+        if (self.stop)() {
+            return Err(ProbeError::Interrupted);
+        }
+        let left = self.allotment.left(SystemClock.wall());
+        (self.progress)(Progress { step, done: self.done, total: self.total, left });
         self.done += 1;
+        Ok(())
+    }
+
+    fn measure_pairs(&mut self, pairs: &[Pair<'a>]) -> Result<MeasuredPairs, ProbeError> {
+        let mut matrix = empty_matrix(self.inventory);
+        let (mut best, mut reports, mut knees) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let weight = |pair: &Pair<'_>| if pair.is_best { 2 } else { 1 };
+        let mut weights: u64 = pairs.iter().map(weight).sum();
+        let memory = self.allotment.at_most(SystemClock.wall(), self.limits.memory);
+        for pair in pairs {
+            let allotment = memory.share(SystemClock.wall(), weight(pair), weights);
+            weights -= weight(pair);
+            let knee = knees.get(&pair.initiator.id).copied();
+            let outcome = self.measure_pair(*pair, allotment, knee)?;
+            let outcome = outcome.map(|outcome| {
+                knees.extend(outcome.knee.map(|knee| (pair.initiator.id, knee)));
+                reports.push(outcome.pair);
+                self.skipped.extend(outcome.skipped);
+                outcome.measured
+            });
+            enter(&mut matrix, pair, &outcome);
+            match (outcome, pair.is_best) {
+                (outcome, true) => best.push((pair.target, outcome)),
+                (Err(error), false) => self.skip_pair(pair, &error),
+                (Ok(_), false) => (),
+            }
+        }
+        let profiles = tiers::host_profiles(self.inventory, &reports, &self.ruling);
+        let places = best.into_iter().map(|(node, outcome)| {
+            Place::measured_node(node, outcome, profiles.get(&node.id).copied(), &self.ruling)
+        });
+        Ok((matrix, places.collect(), reports))
+    }
+
+    fn skip_pair(&mut self, pair: &Pair<'_>, error: &Unmeasured) {
+        let what =
+            format!("memory of NUMA node {} from node {}", pair.target.id, pair.initiator.id);
+        self.skipped.push(Skipped { what, why: error.to_string() });
     }
 
     fn measure_pair(
         &mut self,
-        pair: &Pair<'_>,
-        pair_count: usize,
-    ) -> Result<Result<memory::Measured, Unmeasured>, ProbeError> {
+        pair: Pair<'a>,
+        allotment: Allotment<'a>,
+        knee: Option<memory::Knee>,
+    ) -> Result<Result<memory::Outcome, Unmeasured>, ProbeError> {
         let (initiator, target) = (NumaNode(pair.initiator.id), NumaNode(pair.target.id));
-        self.announce(Step::Memory { initiator, target });
+        let behind = self.done + Part::ALL.len();
+        if !self.sysroot.is_live() {
+            self.announce(Step::Memory { initiator, target, part: Part::Latency })?;
+            self.done = behind;
+            return Ok(Err(Unmeasured::OtherMachine));
+        }
+        let limits = self.limits;
+        let Self { inventory, sysroot, is_stopped, .. } = *self;
+        let task = Task { inventory, sysroot, pair, limits: &limits, allotment, knee };
+        let outcome = memory::measure(&task, &mut |news| match news {
+            memory::News::Begins(part) => {
+                // What the caller wants is seen below; the flag ends the measurement.
+                let _ = self.announce(Step::Memory { initiator, target, part });
+            }
+            memory::News::Nothing => is_stopped.store((self.stop)(), Ordering::Relaxed),
+        })?;
+        self.done = behind;
+        self.check_stopped()?;
+        Ok(outcome)
+    }
+
+    fn check_stopped(&mut self) -> Result<(), ProbeError> {
+        if self.is_stopped.load(Ordering::Relaxed) || (self.stop)() {
+            return Err(ProbeError::Interrupted);
+        }
+        Ok(())
+    }
+
+    fn measure_directory(
+        &mut self,
+        path: &Path,
+    ) -> Result<Result<directory::Measured, Unmeasured>, ProbeError> {
+        self.announce(Step::Directory(path.to_owned()))?;
         if !self.sysroot.is_live() {
             return Ok(Err(Unmeasured::OtherMachine));
         }
-        memory::measure(self.inventory, pair, &self.limits, pair_count)
+        Ok(directory::measure(self.inventory, path, &self.limits))
     }
 
-    fn measure_directory(&mut self, path: &Path) -> Result<directory::Measured, Unmeasured> {
-        self.announce(Step::Directory(path.to_owned()));
+    fn measure_transfers(&mut self, tiers: &[Tier]) -> Result<Vec<Transfer>, ProbeError> {
+        self.announce(Step::Transfers)?;
         if !self.sysroot.is_live() {
-            return Err(Unmeasured::OtherMachine);
+            return Ok(Vec::new());
         }
-        directory::measure(self.inventory, path, &self.limits)
+        let limits = self.limits;
+        let Self { inventory, sysroot, is_stopped, .. } = *self;
+        let porter = Porter { inventory, sysroot, limits: &limits };
+        let routes = transfer::routes(inventory, tiers);
+        let mut transfers = Vec::new();
+        for (index, (from, to)) in routes.iter().enumerate() {
+            let left = (routes.len() - index) as u64;
+            let allotment = self.allotment.share(SystemClock.wall(), 1, left);
+            let mut watch = |_| is_stopped.store((self.stop)(), Ordering::Relaxed);
+            let copied = porter.copy(*from, *to, allotment, &mut watch)?;
+            self.check_stopped()?;
+            match copied {
+                Ok(copied) => transfers.extend(copied),
+                Err(skipped) => self.skipped.push(skipped),
+            }
+        }
+        Ok(transfers)
     }
 }
 
@@ -220,7 +386,7 @@ fn unreached<'a>(
 ) -> impl Iterator<Item = Place> + 'a {
     let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
-    unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), ruling))
+    unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), None, ruling))
 }
 
 fn empty_matrix(inventory: &Inventory) -> Matrix {

@@ -88,17 +88,17 @@ pub struct Tier {
     pub capacity_bytes: Option<u64>,
     /// What of it was free at the time of the report; `None` for an emulated tier or where not known.
     pub free_bytes: Option<u64>,
-    /// Sequential reads by one thread.
+    /// Sequential reads; of memory, by the number of threads that reads fastest.
     pub read_bytes_per_s: Option<u64>,
-    /// Sequential writes by one thread; for a directory, to blocks not written before.
+    /// Sequential writes, as reads; for a directory, to blocks not written before.
     pub write_bytes_per_s: Option<u64>,
-    /// Copy by one thread within the node: bytes copied, not bytes moved on the bus.
+    /// Copy within the node, by the number of threads that copies fastest: bytes copied, not bytes moved.
     pub copy_bytes_per_s: Option<u64>,
-    /// STREAM's triad by one thread, 24 bytes counted per element.
+    /// STREAM's triad by the number of threads that is fastest at it, 24 bytes counted per element.
     pub triad_bytes_per_s: Option<u64>,
     /// A dependent load; for a directory, a random read of 4 KiB at depth 1.
     pub idle_latency_ns: Option<f64>,
-    /// The same while other threads load the node.
+    /// The same while other cores read the node at half of the rate at which they do at most.
     pub loaded_latency_ns: Option<f64>,
     /// Random reads of 4 KiB by [`crate::probe::RANDOM_READ_THREADS`] threads.
     pub random_read_iops: Option<u64>,
@@ -225,7 +225,7 @@ pub struct Matrix {
     pub nodes: Vec<u32>,
     /// Idle latency, `None` where not measured.
     pub latency_ns: Vec<Vec<Option<f64>>>,
-    /// Read bandwidth of one thread, `None` where not measured.
+    /// Read bandwidth by the number of threads that reads fastest, `None` where not measured.
     pub read_bytes_per_s: Vec<Vec<Option<u64>>>,
 }
 

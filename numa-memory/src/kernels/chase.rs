@@ -12,12 +12,15 @@
 
 use tierfeed_core::units::Bytes;
 
+use super::LINE_BYTES;
 use crate::anonymous::Anonymous;
 
 /// Hops are made in rounds of this many, without a branch between them.
 pub const HOPS_PER_ROUND: u64 = 64;
 
-const LINE_BYTES: u64 = 64;
+/// Its stride in both usual shapes.
+const STRIDE: Bytes = Bytes(256);
+const LINE: u64 = LINE_BYTES as u64;
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
 
 /// A cycle of pointers through a buffer.
@@ -39,6 +42,21 @@ pub struct ChainShape {
     pub group: Bytes,
     /// Draws the order.
     pub seed: u64,
+}
+
+impl ChainShape {
+    /// Groups of 256 KiB, whose pages any TLB holds: what a load costs, and nothing for finding it.
+    #[must_use]
+    pub const fn tlb_local(seed: u64) -> Self {
+        Self { stride: STRIDE, group: Bytes(256 << 10), seed }
+    }
+
+    /// One group over a whole buffer of `len`: on small pages nearly every hop also misses the TLB, and
+    /// often the caches that hold the page tables.
+    #[must_use]
+    pub const fn worst_case(len: Bytes, seed: u64) -> Self {
+        Self { stride: STRIDE, group: Bytes(len.0 - len.0 % STRIDE.0), seed }
+    }
 }
 
 /// Why a chain cannot have a shape.
@@ -63,6 +81,17 @@ pub enum ChainError {
         /// As it is.
         buffer: Bytes,
     },
+    /// Several positions on one chain must be apart.
+    #[error(
+        "a chain of {elements} elements is too short for {lanes} lanes, which need {} each",
+        HOPS_PER_ROUND
+    )]
+    Short {
+        /// In the chain.
+        elements: u64,
+        /// Asked for; 0 is never right.
+        lanes: usize,
+    },
 }
 
 impl Chain {
@@ -73,16 +102,20 @@ impl Chain {
     /// If the shape does not fit the buffer.
     pub fn build(mut buffer: Anonymous, shape: ChainShape) -> Result<Self, ChainError> {
         let ChainShape { stride, group, .. } = shape;
-        if stride.0 == 0 || !stride.0.is_multiple_of(LINE_BYTES) {
+        if stride.0 == 0 || !stride.0.is_multiple_of(LINE) {
             return Err(ChainError::Stride { stride });
         }
+        let unfit = ChainError::Group { group, stride, buffer: buffer.len() };
         if group.0 == 0 || !group.0.is_multiple_of(stride.0) || group > buffer.len() {
-            return Err(ChainError::Group { group, stride, buffer: buffer.len() });
+            return Err(unfit);
         }
-        let groups = buffer.len().0 / group.0;
-        let position = link(buffer.words_mut(), visit_order(groups, shape));
-        let elements = groups * (group.0 / stride.0);
-        Ok(Self { buffer, elements, position })
+        // Half the memory for the order; a terabyte in one group is no shape for a benchmark.
+        let groups = u32::try_from(buffer.len().0 / group.0).map_err(|_| unfit)?;
+        let group_elements = u32::try_from(group.0 / stride.0).map_err(|_| unfit)?;
+        let mut ring = Ring::new(buffer.words_mut());
+        visit_in_order(groups, group_elements, shape, |offset| ring.append(offset));
+        let position = ring.close();
+        Ok(Self { buffer, elements: u64::from(groups) * u64::from(group_elements), position })
     }
 
     /// How many hops lead back to the start.
@@ -95,9 +128,29 @@ impl Chain {
     pub fn chase(&mut self, hops: u64) -> u64 {
         let rounds = hops.div_ceil(HOPS_PER_ROUND);
         for _ in 0..rounds {
-            self.position = round(self.position);
+            self.position = follow::<HOPS_PER_ROUND>(self.position);
         }
         rounds * HOPS_PER_ROUND
+    }
+
+    /// Puts `LANES` positions on the chain, equally far apart.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::Short`] if two of them would be less than 64 hops apart, or for no lanes; the memory
+    /// of the chain is given back then.
+    pub fn abreast<const LANES: usize>(mut self) -> Result<Abreast<LANES>, ChainError> {
+        let distance = self.elements.checked_div(LANES as u64).unwrap_or(0);
+        // Whole rounds, so that `chase` can walk them.
+        let distance = distance - distance % HOPS_PER_ROUND;
+        if distance == 0 {
+            return Err(ChainError::Short { elements: self.elements, lanes: LANES });
+        }
+        let positions = std::array::from_fn(|_| {
+            self.chase(distance);
+            self.position
+        });
+        Ok(Abreast { chain: self, positions })
     }
 
     /// The buffer, for another use.
@@ -107,36 +160,89 @@ impl Chain {
     }
 }
 
-/// The offsets of all pointers, in the order of the chain.
-fn visit_order(groups: u64, shape: ChainShape) -> impl Iterator<Item = u64> {
-    let ChainShape { stride, group, seed } = shape;
-    let mut random = SplitMix64(seed);
-    let mut group_order: Vec<u64> = (0..groups).collect();
-    random.shuffle(&mut group_order);
-    let mut inside: Vec<u64> = (0..group.0 / stride.0).collect();
-    group_order.into_iter().flat_map(move |index| {
-        random.shuffle(&mut inside);
-        let start = index * group.0;
-        let lines = inside.iter().map(|element| {
-            let line = random.below(stride.0 / LINE_BYTES);
-            start + element * stride.0 + line * LINE_BYTES
-        });
-        lines.collect::<Vec<_>>()
-    })
+/// Several chases at once on one chain: how many loads a core keeps on their way.
+///
+/// 4. Invariant 3 holds for every position: each was reached by hops along the chain.
+#[derive(Debug)]
+pub struct Abreast<const LANES: usize> {
+    chain: Chain,
+    /// The address of the pointer that the next hop of each lane reads.
+    positions: [usize; LANES],
 }
 
-/// Makes the pointers at `offsets` one cycle, and returns the address of the first.
-fn link(words: &mut [u64], offsets: impl Iterator<Item = u64>) -> usize {
-    let base = words.as_mut_ptr().expose_provenance();
-    let mut cells = offsets.map(|offset| index_of(offset / WORD_BYTES));
-    let first = cells.next().expect("a group has at least one element");
-    let mut previous = first;
-    for cell in cells {
-        words[previous] = address_of(base, cell) as u64;
-        previous = cell;
+impl<const LANES: usize> Abreast<LANES> {
+    /// Makes at least `hops` hops in each lane, in whole rounds, and returns how many in each.
+    ///
+    /// The hops of different lanes do not wait for each other; those of one lane do.
+    pub fn chase(&mut self, hops_each: u64) -> u64 {
+        let rounds = hops_each.div_ceil(HOPS_PER_ROUND);
+        // A copy, which the compiler keeps in registers.
+        let mut positions = self.positions;
+        for _ in 0..rounds * HOPS_PER_ROUND {
+            for position in &mut positions {
+                *position = follow::<1>(*position);
+            }
+        }
+        self.positions = positions;
+        rounds * HOPS_PER_ROUND
     }
-    words[previous] = address_of(base, first) as u64;
-    address_of(base, first)
+
+    /// The chain, for one chase at a time.
+    #[must_use]
+    pub fn into_chain(self) -> Chain {
+        self.chain
+    }
+}
+
+/// Shows `see` the offsets of all pointers, in the order of the chain.
+fn visit_in_order(groups: u32, elements: u32, shape: ChainShape, mut see: impl FnMut(u64)) {
+    let ChainShape { stride, group, seed } = shape;
+    let mut random = SplitMix64(seed);
+    let mut group_order: Vec<u32> = (0..groups).collect();
+    random.shuffle(&mut group_order);
+    let mut inside: Vec<u32> = (0..elements).collect();
+    for index in group_order {
+        random.shuffle(&mut inside);
+        let start = u64::from(index) * group.0;
+        for element in &inside {
+            let line = random.below(stride.0 / LINE);
+            see(start + u64::from(*element) * stride.0 + line * LINE);
+        }
+    }
+}
+
+/// A cycle of pointers that is being written.
+struct Ring<'buffer> {
+    words: &'buffer mut [u64],
+    base: usize,
+    /// The words of the first and of the last pointer so far.
+    ends: Option<(usize, usize)>,
+}
+
+impl<'buffer> Ring<'buffer> {
+    fn new(words: &'buffer mut [u64]) -> Self {
+        let base = words.as_mut_ptr().expose_provenance();
+        Self { words, base, ends: None }
+    }
+
+    fn append(&mut self, offset: u64) {
+        let word = index_of(offset / WORD_BYTES);
+        self.ends = match self.ends {
+            None => Some((word, word)),
+            Some((first, last)) => {
+                self.words[last] = address_of(self.base, word) as u64;
+                Some((first, word))
+            }
+        };
+    }
+
+    /// Leads the last pointer to the first, and returns the address of the first.
+    fn close(self) -> usize {
+        let (first, last) = self.ends.expect("a group has at least one element");
+        let start = address_of(self.base, first);
+        self.words[last] = start as u64;
+        start
+    }
 }
 
 fn address_of(base: usize, word: usize) -> usize {
@@ -147,10 +253,11 @@ fn index_of(word: u64) -> usize {
     usize::try_from(word).expect("a mapped length fits in the address space")
 }
 
-/// Makes [`HOPS_PER_ROUND`] hops.
+/// Makes `COUNT` hops without a branch between them.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn round(mut position: usize) -> usize {
-    macro_rules! hops {
+#[inline]
+fn follow<const COUNT: u64>(mut position: usize) -> usize {
+    macro_rules! load {
         ($instruction:literal) => {
             // SAFETY:
             // - By invariants 1 and 3 `position`, and every word that the chain leads to, is the address
@@ -161,7 +268,7 @@ fn round(mut position: usize) -> usize {
                     ".rept {hops}",
                     $instruction,
                     ".endr",
-                    hops = const HOPS_PER_ROUND,
+                    hops = const COUNT,
                     position = inout(reg) position,
                     options(nostack, readonly, preserves_flags),
                 );
@@ -169,16 +276,17 @@ fn round(mut position: usize) -> usize {
         };
     }
     #[cfg(target_arch = "x86_64")]
-    hops!("mov {position}, qword ptr [{position}]");
+    load!("mov {position}, qword ptr [{position}]");
     #[cfg(target_arch = "aarch64")]
-    hops!("ldr {position}, [{position}]");
+    load!("ldr {position}, [{position}]");
     position
 }
 
-/// Makes [`HOPS_PER_ROUND`] hops.
+/// Makes `COUNT` hops.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn round(mut position: usize) -> usize {
-    for _ in 0..HOPS_PER_ROUND {
+#[inline]
+fn follow<const COUNT: u64>(mut position: usize) -> usize {
+    for _ in 0..COUNT {
         let pointer = std::ptr::with_exposed_provenance::<usize>(position);
         // SAFETY:
         // - By invariants 1 and 3 `position` is the address of an aligned, initialised word of the live
@@ -209,7 +317,7 @@ impl SplitMix64 {
     }
 
     /// Fisher and Yates.
-    fn shuffle(&mut self, items: &mut [u64]) {
+    fn shuffle(&mut self, items: &mut [u32]) {
         for last in (1..items.len()).rev() {
             items.swap(last, index_of(self.below(last as u64 + 1)));
         }
@@ -311,6 +419,51 @@ mod tests {
         assert_eq!(chain.position, base + way[128] * 8);
         chain.chase(chain.cycle_hops());
         assert_eq!(chain.position, base + way[128] * 8, "a cycle leads back");
+    }
+
+    #[test]
+    fn lanes_stay_equally_far_apart_on_one_cycle() {
+        let chain = Chain::build(buffer(64 << 10), shape(64, 4096)).unwrap();
+        let (way, base) = (walk(&chain, 1 << 20), chain.buffer.words().as_ptr().addr());
+        let place = |address: usize| {
+            let word = (address - base) / size_of::<u64>();
+            way.iter().position(|it| *it == word).unwrap()
+        };
+        let mut abreast = chain.abreast::<3>().unwrap();
+        let before = abreast.positions.map(place);
+        // A third of 1024 hops in whole rounds of 64.
+        assert_eq!(before, [320, 640, 960]);
+        assert_eq!(abreast.chase(100), 128, "hops come in rounds of 64");
+        assert_eq!(abreast.positions.map(place), before.map(|it| (it + 128) % 1024));
+        assert_eq!(abreast.into_chain().cycle_hops(), 1024);
+    }
+
+    #[test]
+    fn a_chain_too_short_for_its_lanes_is_refused() {
+        let chain = || Chain::build(buffer(8192), shape(64, 4096)).unwrap();
+        assert!(chain().abreast::<2>().is_ok(), "128 hops are two rounds");
+        let short = chain().abreast::<3>().unwrap_err();
+        assert_eq!(short, ChainError::Short { elements: 128, lanes: 3 });
+        assert!(chain().abreast::<0>().is_err());
+    }
+
+    /// Hops inside a huge page would find it in the TLB.
+    #[test]
+    fn the_worst_case_goes_anywhere_from_anywhere() {
+        let len = Bytes((8 << 20) + 192);
+        let chain = Chain::build(buffer(len.0), ChainShape::worst_case(len, 1)).unwrap();
+        assert_eq!(chain.cycle_hops(), (8 << 20) / 256);
+        let pages: Vec<_> = walk(&chain, 1 << 20).iter().map(|word| word * 8 / 4096).collect();
+        let on_one_page = pages.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        assert!(on_one_page < pages.len() / 500, "{on_one_page} of {}", pages.len());
+    }
+
+    #[test]
+    fn the_usual_chain_leaves_a_group_of_256_kib_when_it_was_visited_whole() {
+        let chain = Chain::build(buffer(1 << 20), ChainShape::tlb_local(1)).unwrap();
+        let groups: Vec<_> =
+            walk(&chain, 1 << 20).iter().map(|word| word * 8 / (256 << 10)).collect();
+        assert_eq!(groups.chunk_by(|a, b| a == b).count(), 4, "{groups:?}");
     }
 
     #[test]

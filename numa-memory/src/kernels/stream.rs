@@ -3,18 +3,20 @@
 //! The loops are plain. What makes them wide is that each is compiled twice, for the baseline of the
 //! target and for AVX2, and the processor at hand decides which runs.
 
-use std::hint::black_box;
+use std::{hint::black_box, sync::atomic};
+
+use super::LINE_WORDS;
 
 /// Independent sums, so that loads do not wait for additions: four vectors of four words.
 const SUMS: usize = 16;
 
 /// Calls a function as compiled for AVX2 where the processor has it, else as it stands.
 macro_rules! widest {
-    ($function:ident($($argument:ident: $type:ty),*) -> $output:ty) => {{
+    ($function:ident$(::<$constant:literal>)?($($argument:ident: $type:ty),*) -> $output:ty) => {{
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2")]
         fn wide($($argument: $type),*) -> $output {
-            $function($($argument),*)
+            $function$(::<$constant>)?($($argument),*)
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
@@ -22,9 +24,10 @@ macro_rules! widest {
             // - The processor has AVX2, the only feature that `wide` is compiled for.
             return unsafe { wide($($argument),*) };
         }
-        $function($($argument),*)
+        $function$(::<$constant>)?($($argument),*)
     }};
 }
+pub(super) use widest;
 
 /// The wrapping sum of all words. Reads each once.
 #[must_use]
@@ -34,18 +37,54 @@ pub fn read_sum(words: &[u64]) -> u64 {
 
 /// Sets all words. Writes each once.
 pub fn fill(words: &mut [u64], value: u64) {
-    words.fill(value);
+    fill_with(words, value);
     // The stores must happen even if nobody reads the words again.
     black_box(words);
 }
 
-/// Copies `from` to `to` with the C library's `memcpy`. Reads and writes each word once.
+/// STREAM's copy, `to = from`. Reads and writes each word once.
 ///
 /// # Panics
 ///
 /// If the lengths differ.
 pub fn copy(to: &mut [u64], from: &[u64]) {
+    assert!(to.len() == from.len(), "a copy needs equal lengths");
+    copy_into(to, from);
+    black_box(to);
+}
+
+/// Copies `from` to `to` with the C library's `memcpy`, as most programs copy. It stores past the
+/// caches if it takes the copy for a long one.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn copy_by_library(to: &mut [u64], from: &[u64]) {
     to.copy_from_slice(from);
+    black_box(to);
+}
+
+/// STREAM's scale, `to = factor x from`, over words that are the bits of `f64`. One read and one write
+/// each.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn scale(to: &mut [u64], from: &[u64], factor: f64) {
+    assert!(to.len() == from.len(), "a scale needs equal lengths");
+    scale_into(to, from, factor);
+    black_box(to);
+}
+
+/// STREAM's add, `to = first + second`, over words that are the bits of `f64`. Two reads and one write
+/// each.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn add(to: &mut [u64], first: &[u64], second: &[u64]) {
+    assert!(to.len() == first.len() && to.len() == second.len(), "an add needs equal lengths");
+    add_into(to, first, second);
     black_box(to);
 }
 
@@ -59,6 +98,22 @@ pub fn triad(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
     assert!(to.len() == first.len() && to.len() == second.len(), "a triad needs equal lengths");
     triad_into(to, first, second, factor);
     black_box(to);
+}
+
+fn fill_with(words: &mut [u64], value: u64) {
+    widest!(filled(words: &mut [u64], value: u64) -> ());
+}
+
+fn copy_into(to: &mut [u64], from: &[u64]) {
+    widest!(copied(to: &mut [u64], from: &[u64]) -> ());
+}
+
+fn scale_into(to: &mut [u64], from: &[u64], factor: f64) {
+    widest!(scaled(to: &mut [u64], from: &[u64], factor: f64) -> ());
+}
+
+fn add_into(to: &mut [u64], first: &[u64], second: &[u64]) {
+    widest!(sums(to: &mut [u64], first: &[u64], second: &[u64]) -> ());
 }
 
 fn triad_into(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
@@ -80,6 +135,52 @@ fn sum_of(words: &[u64]) -> u64 {
 
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
+fn filled(words: &mut [u64], value: u64) {
+    let (lines, rest) = words.as_chunks_mut::<LINE_WORDS>();
+    for line in lines {
+        *line = [value; LINE_WORDS];
+        keep_the_loop();
+    }
+    rest.fill(value);
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
+fn copied(to: &mut [u64], from: &[u64]) {
+    let (to_lines, to_rest) = to.as_chunks_mut::<LINE_WORDS>();
+    let (from_lines, from_rest) = from.as_chunks::<LINE_WORDS>();
+    for (to, from) in to_lines.iter_mut().zip(from_lines) {
+        *to = *from;
+        keep_the_loop();
+    }
+    to_rest.copy_from_slice(from_rest);
+}
+
+/// Keeps the compiler from calling `memcpy` or `memset` for the loop around it; it is no instruction.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
+fn keep_the_loop() {
+    atomic::compiler_fence(atomic::Ordering::SeqCst);
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
+fn scaled(to: &mut [u64], from: &[u64], factor: f64) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = (factor * f64::from_bits(*from)).to_bits();
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
+fn sums(to: &mut [u64], first: &[u64], second: &[u64]) {
+    for ((to, first), second) in to.iter_mut().zip(first).zip(second) {
+        *to = (f64::from_bits(*first) + f64::from_bits(*second)).to_bits();
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
 fn scaled_sums(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
     for ((to, first), second) in to.iter_mut().zip(first).zip(second) {
         *to = (f64::from_bits(*first) + factor * f64::from_bits(*second)).to_bits();
@@ -90,6 +191,13 @@ fn scaled_sums(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
 mod tests {
     use super::*;
 
+    /// Around whole lines and whole vectors.
+    const LENS: [usize; 9] = [0, 1, 7, 8, 9, 63, 64, 777, 1001];
+
+    fn floats(len: usize, factor: u32) -> Vec<u64> {
+        (0..u32::try_from(len).unwrap()).map(|it| f64::from(factor * it).to_bits()).collect()
+    }
+
     #[test]
     fn the_sum_counts_every_word_once() {
         for len in [0, 1, 15, 16, 17, 1000] {
@@ -99,21 +207,52 @@ mod tests {
     }
 
     #[test]
-    fn a_triad_scales_and_adds() {
-        let first: Vec<u64> = (0..1001).map(|it| f64::from(it).to_bits()).collect();
-        let second: Vec<u64> = (0..1001).map(|it| f64::from(2 * it).to_bits()).collect();
-        let mut to = vec![0; 1001];
-        triad(&mut to, &first, &second, 3.0);
-        let expected: Vec<u64> = (0..1001).map(|it| f64::from(7 * it).to_bits()).collect();
-        assert_eq!(to, expected);
+    fn stream_kernels_compute_what_they_are_named_after() {
+        for len in LENS {
+            let (first, second) = (floats(len, 1), floats(len, 2));
+            let mut to = vec![7; len];
+            scale(&mut to, &second, 3.0);
+            assert_eq!(to, floats(len, 6), "scale of {len}");
+            add(&mut to, &first, &second);
+            assert_eq!(to, floats(len, 3), "add of {len}");
+            triad(&mut to, &first, &second, 3.0);
+            assert_eq!(to, floats(len, 7), "triad of {len}");
+        }
     }
 
     #[test]
-    fn fill_and_copy_reach_the_last_word() {
-        let mut from = vec![0; 777];
-        fill(&mut from, 5);
-        let mut to = vec![0; 777];
-        copy(&mut to, &from);
-        assert_eq!(to, vec![5; 777]);
+    fn fills_and_copies_reach_every_word() {
+        for len in LENS {
+            let from: Vec<u64> = (1..=len as u64).collect();
+            for copy in [copy, copy_by_library] {
+                let mut to = vec![0; len];
+                copy(&mut to, &from);
+                assert_eq!(to, from);
+                fill(&mut to, 5);
+                assert_eq!(to, vec![5; len]);
+            }
+        }
+    }
+
+    type Run = fn(&mut [u64], &[u64], &[u64]);
+
+    #[test]
+    fn unequal_lengths_are_refused() {
+        let (short, long) = ([0_u64; 8], [0_u64; 9]);
+        let runs: [Run; 5] = [
+            |to, a, _| copy(to, a),
+            |to, a, _| copy_by_library(to, a),
+            |to, a, _| scale(to, a, 1.0),
+            add,
+            |to, a, b| triad(to, a, b, 1.0),
+        ];
+        for (index, run) in runs.iter().enumerate() {
+            let run = || run(&mut [0; 8], &long, &short);
+            assert!(std::panic::catch_unwind(run).is_err(), "kernel {index}");
+        }
+        for run in &runs[3..] {
+            let run = || run(&mut [0; 8], &short, &long);
+            assert!(std::panic::catch_unwind(run).is_err());
+        }
     }
 }

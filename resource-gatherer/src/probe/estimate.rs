@@ -21,8 +21,12 @@ pub struct Estimate {
     pub samples: usize,
     /// Whether the interval got as narrow as asked before the budget ended.
     pub converged: bool,
-    /// Whether other programs took the CPU in most samples, so that CPU time had to stand in.
+    /// Whether other programs took the CPU in most samples, so that CPU time had to stand in where it can.
     pub contended: bool,
+    /// Whether the samples went on moving in one direction, even when they were taken again.
+    pub drifted: bool,
+    /// The best sample, for comparison with programs that report their best; never used to decide.
+    pub best: f64,
 }
 
 impl Estimate {
@@ -36,6 +40,8 @@ impl Estimate {
             samples: 0,
             converged: false,
             contended: false,
+            drifted: false,
+            best: value,
         }
     }
 
@@ -55,7 +61,23 @@ impl Estimate {
     /// The estimate to one decimal: more would only pretend, and would not survive JSON bit for bit.
     #[must_use]
     pub fn rounded(self) -> Self {
-        self.map(|value| (value * 10.0).round() / 10.0)
+        self.map(to_tenths)
+    }
+
+    /// What lies between this and `other`, on the straight line, at `weight` of the way from 0 to 1.
+    #[must_use]
+    pub fn towards(&self, other: &Self, weight: f64) -> Self {
+        let between = |a: f64, b: f64| a + weight * (b - a);
+        Self {
+            median: between(self.median, other.median),
+            low: between(self.low, other.low),
+            high: between(self.high, other.high),
+            samples: self.samples.min(other.samples),
+            converged: self.converged && other.converged,
+            contended: self.contended || other.contended,
+            drifted: self.drifted || other.drifted,
+            best: between(self.best, other.best),
+        }
     }
 
     /// Whether both may be the same value.
@@ -65,30 +87,55 @@ impl Estimate {
     }
 
     fn map(self, convert: impl Fn(f64) -> f64) -> Self {
-        let (median, low, high) = (convert(self.median), convert(self.low), convert(self.high));
-        Self { median, low, high, ..self }
+        Self {
+            median: convert(self.median),
+            low: convert(self.low),
+            high: convert(self.high),
+            best: convert(self.best),
+            ..self
+        }
     }
 }
 
-/// Median and interval of `values`, or `None` if there are none.
+/// Median and interval of `values`, of which the least is the best, or `None` if there are none.
 pub(crate) fn of_values(values: &[u64]) -> Option<Estimate> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     let (first, last) = interval_ranks(sorted.len())?;
-    let middle = sorted.len() / 2;
-    let median = if sorted.len() % 2 == 1 {
-        to_f64(sorted[middle])
-    } else {
-        f64::midpoint(to_f64(sorted[middle - 1]), to_f64(sorted[middle]))
-    };
     Some(Estimate {
-        median,
+        median: median_of_sorted(&sorted),
         low: to_f64(sorted[first]),
         high: to_f64(sorted[last]),
         samples: sorted.len(),
         converged: false,
         contended: false,
+        drifted: false,
+        best: to_f64(sorted[0]),
     })
+}
+
+/// The median of `values`, or `None` if there are none.
+pub(crate) fn median(values: &[u64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
+}
+
+/// The least of `values` that `percent` of them do not exceed (nearest rank), or `None` if there are none.
+pub(crate) fn percentile(values: &[u64], percent: usize) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().map(to_f64)
+}
+
+fn median_of_sorted(sorted: &[u64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        to_f64(sorted[middle])
+    } else {
+        f64::midpoint(to_f64(sorted[middle - 1]), to_f64(sorted[middle]))
+    }
 }
 
 /// Half the width of the interval, as a share of the median.
@@ -117,6 +164,11 @@ fn interval_ranks(count: usize) -> Option<(usize, usize)> {
     Some((low as usize - 1, high as usize - 1))
 }
 
+/// A value to one decimal, which JSON keeps bit for bit.
+pub(crate) fn to_tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a sample of 2^53 ns would take three months")]
 pub(crate) fn to_f64(value: u64) -> f64 {
     value as f64
@@ -142,13 +194,49 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_swaps_the_ends_of_the_interval() {
-        let time = Estimate { median: 2.0, low: 1.0, high: 4.0, ..Estimate::stated(0.0) };
+    fn a_rate_swaps_the_ends_of_the_interval_and_keeps_the_best() {
+        let time = of_values(&[1, 2, 4]).unwrap();
         let rate = time.per_second(4.0);
-        assert_eq!((rate.median, rate.low, rate.high), (2e9, 1e9, 4e9));
+        assert_eq!((rate.median, rate.low, rate.high, rate.best), (2e9, 1e9, 4e9, 4e9));
+    }
+
+    #[test]
+    fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {
+        let values: Vec<u64> = (1..=20).rev().collect();
+        assert_eq!(percentile(&values, 95), Some(19.0));
+        assert_eq!(percentile(&values, 100), Some(20.0));
+        assert_eq!(percentile(&[7], 95), Some(7.0));
+        assert_eq!(percentile(&[], 95), None);
     }
 
     proptest::proptest! {
+        /// The order statistics are chosen so that the median of the population lies between them in at
+        /// least 95 % of the cases; here it is known, and the binomial distribution is summed.
+        #[test]
+        fn the_interval_covers_the_median_in_95_percent_of_the_cases(count in 6_usize..=100) {
+            let (low, high) = interval_ranks(count).unwrap();
+            let mut probability = 0.5_f64.powi(i32::try_from(count).unwrap());
+            let mut covered = 0.0;
+            for below in 0..=count {
+                // With `below` values under the median it lies between ranks `below` and `below + 1`.
+                if below > low && below <= high {
+                    covered += probability;
+                }
+                let (left, next) = (to_f64((count - below) as u64), to_f64(below as u64 + 1));
+                probability *= left / next;
+            }
+            proptest::prop_assert!(covered >= 0.95, "{covered} of {count}");
+        }
+
+        #[test]
+        fn the_best_is_the_least_and_bounds_the_interval(values in proptest::collection::vec(1_u64..1_000_000, 1..300)) {
+            let estimate = of_values(&values).unwrap();
+            proptest::prop_assert!(values.iter().all(|value| estimate.best <= to_f64(*value)));
+            proptest::prop_assert!(estimate.best <= estimate.low);
+            let rate = estimate.per_second(1.0);
+            proptest::prop_assert!(rate.low <= rate.median && rate.median <= rate.high && rate.high <= rate.best);
+        }
+
         #[test]
         fn the_median_lies_in_its_interval(values in proptest::collection::vec(1_u64..1_000_000, 1..300)) {
             let estimate = of_values(&values).unwrap();

@@ -1,41 +1,54 @@
-//! Measures one memory node from the CPUs of another: idle latency, read, write, copy and triad.
+//! Measures the memory of one NUMA node from the CPUs of another: latency idle, random and under load,
+//! and the bandwidth of every kind of traffic by every number of threads.
 //!
-//! 1. The buffers are larger than the caches (4 x the last level), and smaller than what would hurt:
-//!    together a quarter of what may be taken on the node.
+//! 1. The buffers are larger than the caches, as those are found to be, and smaller than what would
+//!    hurt: together a quarter of what may be taken on the node, control groups and cpusets included.
 //! 2. They are bound before they are touched, and their placement is read back; where the kernel put
-//!    them elsewhere, or lets nobody look on a host with several nodes, there are no figures.
-//! 3. The thread runs on the CPUs of the initiator only, one thread for all kernels.
+//!    them elsewhere, or lets nobody look on a host with several nodes, there are no figures. Huge pages
+//!    are read back too; figures from small pages are shown, but sort nothing.
+//! 3. Threads run on the cores of the initiator only, one on each.
 //! 4. The chain is TLB-local (groups of 256 KiB) and has a stride of 256 B, which prefetchers that
 //!    fetch the next or the neighbouring line do not follow.
-//! 5. A bandwidth kernel works on an eighth of its buffers at a time and never twice in a row on the
-//!    same eighth, so that samples are short and yet find nothing in the caches.
-//!
-//! Left for the full methodology: several threads, non-temporal stores, mixes, loaded latency, a
-//! frequency guard, the knee of the caches instead of the size that the hypervisor states.
+//! 5. Everything counts against one allotment: touching the buffers, making the chains, sampling. What
+//!    does not fit is left out whole, and named.
 
-mod bench;
+pub(crate) mod arrays;
+mod caches;
+pub(crate) mod cores;
+pub(crate) mod course;
+pub(crate) mod crew;
+mod latency;
+mod loaded;
+mod plan;
+pub mod single;
+pub(crate) mod work;
 
-use std::{fmt, io, panic::resume_unwind, path::Path, thread};
-
-use tierfeed_core::{
-    id::NumaNode,
-    tier::Locality,
-    units::{Bytes, Nanoseconds},
+use std::{
+    fmt, io,
+    panic::resume_unwind,
+    path::Path,
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::Duration,
 };
-use tierfeed_numa_memory::{AllocateError, affinity, capacity, kernels::ChainError};
 
-use self::bench::{BUFFER_COUNT, BUFFER_UNIT, Bench, Kernel};
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
+use tierfeed_numa_memory::{AllocateError, capacity, kernels::ChainError};
+
+pub(crate) use self::caches::Knee;
+use self::course::Course;
+pub use self::single::{Request, Subject};
 use super::{
     ProbeError,
-    cell::{Cell, Occupation},
-    clock::{Clock, SystemClock},
+    allotment::Allotment,
+    clock::{GuestClock, Steal},
     place::Unmeasured,
-    sampler::Sampler,
     settings::{Limits, Pairs},
 };
 use crate::{
-    inventory::{Inventory, node::Node},
-    report::Figures,
+    inventory::{Inventory, node::Node, number_list},
+    report::{self, Figures, Skipped},
+    sysroot::{Sysroot, optional},
 };
 
 /// A reader and the memory that it reads.
@@ -45,23 +58,67 @@ pub struct Pair<'inventory> {
     pub initiator: &'inventory Node,
     /// The node whose memory is read.
     pub target: &'inventory Node,
-    /// Whether these CPUs reach the memory best. Then all kernels run, else only latency and read.
+    /// Whether no other CPUs reach the memory better.
     pub is_best: bool,
 }
 
-/// The figures of a pair.
+/// The figures of a pair that make a tier.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
     /// What was measured.
+    ///
+    /// Rates are those of the best number of threads, latency under load is that at half of the highest
+    /// read traffic.
     pub figures: Figures,
     /// Set if the caches held too much of the buffers; then the figures sort nothing.
     pub cache_bound: Option<CacheBound>,
+    /// The share of the buffers in huge pages, if the kernel tells.
+    pub huge_page_share: Option<f64>,
+}
+
+impl Measured {
+    /// Whether a tier may be made of the figures.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.cache_bound.is_none() && !self.lacks_huge_pages()
+    }
+
+    /// Why not.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let bound = self.cache_bound.map(|bound| bound.to_string());
+        let percent = self.huge_page_share.unwrap_or_default() * 100.0;
+        let pages = self.lacks_huge_pages().then(|| {
+            format!(
+                "{percent:.0} % of the buffers lie in huge pages, 90 % are needed: latency holds misses \
+                 of the TLB; see /sys/kernel/mm/transparent_hugepage/enabled"
+            )
+        });
+        bound.into_iter().chain(pages).collect()
+    }
+
+    fn lacks_huge_pages(&self) -> bool {
+        self.huge_page_share.is_some_and(|share| share < HUGE_PAGES_MIN)
+    }
+}
+
+/// The share of the buffers that must lie in huge pages.
+pub(crate) const HUGE_PAGES_MIN: f64 = 0.9;
+
+/// Everything about a pair.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    pub(crate) measured: Measured,
+    pub(crate) pair: report::Pair,
+    pub(crate) skipped: Vec<Skipped>,
+    /// What the caches of the initiator were found to hold.
+    pub(crate) knee: Option<Knee>,
 }
 
 /// The buffers were too small for the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheBound {
-    /// The length of each buffer.
+    /// What of the buffer a kernel touches.
     pub buffer: Bytes,
     /// What the last-level caches hold.
     pub cache: Bytes,
@@ -71,6 +128,37 @@ impl fmt::Display for CacheBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { buffer, cache } = self;
         write!(f, "cache bound: buffers of {buffer} are less than twice the caches of {cache}")
+    }
+}
+
+/// A part of the work on a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Latency without load, and what the caches hold.
+    Latency,
+    /// Bandwidth by one thread and by all.
+    Bandwidth,
+    /// Latency under load.
+    LoadedLatency,
+    /// The other numbers of threads and kinds of traffic.
+    MoreBandwidth,
+}
+
+impl Part {
+    /// All parts, in order.
+    pub const ALL: [Self; 4] =
+        [Self::Latency, Self::Bandwidth, Self::LoadedLatency, Self::MoreBandwidth];
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::LoadedLatency => "latency under load",
+            Self::MoreBandwidth => "more bandwidth",
+        })
     }
 }
 
@@ -86,6 +174,15 @@ pub enum MemoryError {
         /// What may be taken there.
         available: Bytes,
     },
+    /// The cpuset of this process leaves the memory of the node out.
+    #[error("the cpuset of this process does not allow memory of NUMA node {}", node.0)]
+    Forbidden {
+        /// The node.
+        node: NumaNode,
+    },
+    /// There was no time for even one sample.
+    #[error("out of time")]
+    OutOfTime,
     /// How much is free on the node cannot be read.
     #[error("cannot read how much memory is free: {0}")]
     FreeMemory(#[source] io::Error),
@@ -106,12 +203,23 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
+    /// More threads were asked for than the node has cores for.
+    #[error("asked for {threads} threads, but {cores} cores can be used; ask for 1 to {cores}")]
+    TooManyThreads {
+        /// As asked for.
+        threads: usize,
+        /// As there are.
+        cores: usize,
+    },
     /// The chain does not fit its buffer.
     #[error(transparent)]
     Chain(#[from] ChainError),
 }
 
 const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
+
+/// How many buffers of equal length may be there at once.
+const BUFFER_COUNT: u64 = 4;
 
 /// The pairs to measure, the best initiator of each target first.
 #[must_use]
@@ -129,82 +237,144 @@ pub fn pairs(inventory: &Inventory, pairs: Pairs) -> Vec<Pair<'_>> {
     found
 }
 
-/// Measures one of `pair_count` pairs on a thread of its own, whose affinity ends with it.
+/// What [`measure`] is told.
+pub(crate) struct Task<'a> {
+    pub(crate) inventory: &'a Inventory,
+    pub(crate) sysroot: Sysroot<'a>,
+    pub(crate) pair: Pair<'a>,
+    pub(crate) limits: &'a Limits,
+    pub(crate) allotment: Allotment<'a>,
+    /// What the caches of the initiator hold, if that was found before.
+    pub(crate) knee: Option<Knee>,
+}
+
+/// What a measurement tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A part of it begins.
+    Begins(Part),
+    /// Nothing, for a tenth of a second.
+    Nothing,
+}
+
+/// Measures a pair on a thread of its own, whose affinity ends with it.
 ///
 /// # Errors
 ///
 /// Only a thread that cannot be started; whatever else fails is an answer.
-pub fn measure(
-    inventory: &Inventory,
-    pair: &Pair<'_>,
-    limits: &Limits,
-    pair_count: usize,
-) -> Result<Result<Measured, Unmeasured>, ProbeError> {
-    let body = || measure_here(inventory, pair, limits, pair_count, &mut SystemClock);
+pub(crate) fn measure(
+    task: &Task<'_>,
+    listener: &mut dyn FnMut(News),
+) -> Result<Result<Outcome, Unmeasured>, ProbeError> {
+    let outcome = while_listening(listener, |begin| measure_here(task, begin))?;
+    Ok(outcome.map_err(Unmeasured::Memory))
+}
+
+/// Runs `body` on a thread of its own and passes on what it tells.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub(crate) fn while_listening<T: Send>(
+    listener: &mut dyn FnMut(News),
+    body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
+) -> Result<T, ProbeError> {
+    let (tell, told) = channel();
+    let body = move || {
+        // The listener listens until this thread has ended.
+        body(&|part| _ = tell.send(part))
+    };
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
         let thread = thread.spawn_scoped(scope, body).map_err(ProbeError::Thread)?;
-        let outcome = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-        Ok(outcome.map_err(Unmeasured::Memory))
+        listen(&told, listener);
+        Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }
 
-fn measure_here<C: Clock>(
-    inventory: &Inventory,
-    pair: &Pair<'_>,
-    limits: &Limits,
-    pair_count: usize,
-    clock: &mut C,
-) -> Result<Measured, MemoryError> {
-    pin_to(pair.initiator)?;
-    let cache = Bytes(inventory.last_level_cache_bytes(pair.initiator));
-    let locality = match inventory.memory_nodes().count() {
-        // The only node needs no binding, which a container may forbid, and no proof.
-        1 => Locality::Anywhere,
-        _ => Locality::Numa(NumaNode(pair.target.id)),
-    };
-    let buffer = buffer_len(pair.target, locality, cache, limits)?;
-    let mut bench = Bench::allocate(locality, buffer)?;
-    let mut sampler = Sampler::new(clock);
-    bench.calibrate(&mut sampler, limits.sample);
-
-    let kernels: &[Kernel] = if pair.is_best { &Kernel::ALL } else { &Kernel::ALL[..2] };
-    let cell_count = u64::try_from(pair_count * kernels.len()).unwrap_or(u64::MAX).max(1);
-    let time = Nanoseconds(limits.cell.0.min(limits.memory.0 / cell_count));
-    let mut cells: Vec<(Kernel, Cell)> = kernels
-        .iter()
-        .map(|kernel| (*kernel, Cell::new(kernel.rule(time), Occupation::Computes)))
-        .collect();
-    let Ok(()) = sampler.fill(&mut bench, &mut cells);
-
-    let is_bound = buffer.0 < 2 * cache.0;
-    Ok(Measured {
-        figures: bench.figures(&cells),
-        cache_bound: is_bound.then_some(CacheBound { buffer, cache }),
-    })
-}
-
-fn pin_to(node: &Node) -> Result<(), MemoryError> {
-    let failed = |source| MemoryError::Affinity { node: NumaNode(node.id), source };
-    let allowed = affinity::allowed_cpus().map_err(failed)?;
-    let is_here = |cpu: &usize| u32::try_from(*cpu).is_ok_and(|cpu| node.cpus.contains(&cpu));
-    let cpus: Vec<usize> = allowed.into_iter().filter(is_here).collect();
-    affinity::pin_current_thread(&cpus).map_err(failed)
-}
-
-/// The length of each buffer: invariant 1.
-fn buffer_len(
-    target: &Node,
-    locality: Locality,
-    cache: Bytes,
-    limits: &Limits,
-) -> Result<Bytes, MemoryError> {
-    let available =
-        capacity::allocatable_bytes(Path::new("/"), locality).map_err(MemoryError::FreeMemory)?;
-    if available < ALLOCATABLE_MIN {
-        return Err(MemoryError::TooFull { node: NumaNode(target.id), available });
+fn listen(told: &Receiver<Part>, listener: &mut dyn FnMut(News)) {
+    const QUIET: Duration = Duration::from_millis(100);
+    loop {
+        match told.recv_timeout(QUIET) {
+            Ok(part) => listener(News::Begins(part)),
+            Err(RecvTimeoutError::Timeout) => listener(News::Nothing),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
-    let wanted = limits.buffer_min.0.max(4 * cache.0).max(2 * target.memory_side_cache_bytes);
-    let allowed = (available.0 / 4 / BUFFER_COUNT).min(limits.buffer_max.0);
-    Ok(Bytes((wanted.min(allowed) / BUFFER_UNIT.0).max(1) * BUFFER_UNIT.0))
+}
+
+fn measure_here(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
+    let Pair { initiator, target, .. } = task.pair;
+    let node = NumaNode(initiator.id);
+    let cores = cores::of_node(initiator, task.sysroot);
+    let cores = cores.map_err(|source| MemoryError::Affinity { node, source })?;
+    let mut clock = GuestClock::new(Steal::from(&cores, task.sysroot));
+    let place = locality(task.inventory, target);
+    check_allowed(task.sysroot, target)?;
+    Course::new(task, &cores, place, &mut clock)?.run(begin)
+}
+
+/// Where memory of `node` is asked for. The only node needs no binding, which a container may forbid,
+/// and no proof.
+pub(crate) fn locality(inventory: &Inventory, node: &Node) -> Locality {
+    match inventory.memory_nodes().count() {
+        1 => Locality::Anywhere,
+        _ => Locality::Numa(NumaNode(node.id)),
+    }
+}
+
+/// Whether the cpuset of this process has memory of `node`. Binding to another is reduced silently.
+pub(crate) fn check_allowed(sysroot: Sysroot<'_>, node: &Node) -> Result<(), MemoryError> {
+    let status = optional(&sysroot.join("proc/self/status")).unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
+    let allowed = allowed.and_then(number_list::parse);
+    match allowed {
+        Some(allowed) if !allowed.contains(&node.id) => {
+            Err(MemoryError::Forbidden { node: NumaNode(node.id) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a buffer on `node` may take: invariant 1.
+pub(crate) fn buffer_max(node: &Node, place: Locality) -> Result<Bytes, MemoryError> {
+    let available =
+        capacity::allocatable_bytes(Path::new("/"), place).map_err(MemoryError::FreeMemory)?;
+    if available < ALLOCATABLE_MIN {
+        return Err(MemoryError::TooFull { node: NumaNode(node.id), available });
+    }
+    Ok(Bytes(available.0 / 4 / BUFFER_COUNT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_sysroot::FakeSysroot;
+
+    fn measured(huge_page_share: Option<f64>, cache_bound: Option<CacheBound>) -> Measured {
+        Measured { figures: Figures::default(), cache_bound, huge_page_share }
+    }
+
+    #[test]
+    fn figures_from_small_pages_or_caches_make_no_tier() {
+        assert!(measured(None, None).is_usable());
+        assert!(measured(Some(0.9), None).is_usable());
+        let small = measured(Some(0.89), None);
+        assert!(!small.is_usable());
+        assert!(small.remarks()[0].starts_with("89 % of the buffers"), "{:?}", small.remarks());
+        let bound = CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
+        let bound = measured(Some(1.0), Some(bound));
+        assert!(!bound.is_usable() && bound.remarks().len() == 1);
+    }
+
+    #[test]
+    fn memory_outside_the_cpuset_is_not_touched() {
+        let machine = FakeSysroot::cxl_node();
+        let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+        let check = |node: usize| check_allowed(Sysroot(machine.path()), &inventory.nodes[node]);
+        assert!(check(2).is_ok(), "a kernel without cpusets allows all");
+        machine.write("proc/self/status", "Name:\tx\nMems_allowed_list:\t0-1\n");
+        assert!(check(1).is_ok());
+        assert!(matches!(check(2), Err(MemoryError::Forbidden { node: NumaNode(2) })));
+    }
 }

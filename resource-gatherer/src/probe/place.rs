@@ -82,24 +82,20 @@ impl Place {
         }
     }
 
-    /// A memory node as one thread of its best CPUs found it.
+    /// A memory node as its best CPUs found it. `profile` is not looked at if the outcome says that its
+    /// figures are not of the memory.
     #[must_use]
     pub fn measured_node(
         node: &Node,
         outcome: Result<memory::Measured, Unmeasured>,
+        profile: Option<Profile>,
         ruling: &Ruling<'_>,
     ) -> Self {
         match outcome {
             Ok(measured) => {
-                let profile = Profile {
-                    latency_ns: measured.figures.idle_latency_ns,
-                    read_bytes_per_s: measured.figures.read_bytes_per_s,
-                    copy_bytes_per_s: measured.figures.copy_bytes_per_s,
-                    ..rated_profile(node, ruling)
-                };
-                let profile = measured.cache_bound.is_none().then_some(profile);
-                let remarks = measured.cache_bound.map(|bound| bound.to_string());
-                Self::node(node, measured.figures, profile, remarks.into_iter().collect(), ruling)
+                let profile = profile.filter(|_| measured.is_usable());
+                let remarks = measured.remarks().into_iter().collect();
+                Self::node(node, measured.figures, profile, remarks, ruling)
             }
             Err(reason) => {
                 Self::node(node, Figures::default(), None, vec![reason.to_string()], ruling)
@@ -331,6 +327,15 @@ mod tests {
         }
     }
 
+    fn node_profile(node: &Node, figures: &Figures) -> Profile {
+        Profile {
+            latency_ns: figures.idle_latency_ns,
+            read_bytes_per_s: figures.read_bytes_per_s,
+            copy_bytes_per_s: figures.copy_bytes_per_s,
+            ..rated_profile(node, &Ruling::default())
+        }
+    }
+
     fn node(id: u32, kind: MemoryKind, latency_ns: f64, bytes_per_s: f64) -> Place {
         let rate = Some(Estimate { samples: 10, ..Estimate::stated(bytes_per_s) });
         let figures = Figures {
@@ -339,11 +344,10 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
-        Place::measured_node(
-            &unmeasured(id, kind),
-            Ok(memory::Measured { figures, cache_bound: None }),
-            &Ruling::default(),
-        )
+        let measured = memory::Measured { figures, cache_bound: None, huge_page_share: None };
+        let node = unmeasured(id, kind);
+        let profile = Some(node_profile(&node, &figures));
+        Place::measured_node(&node, Ok(measured), profile, &Ruling::default())
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Place]) -> Place {
@@ -404,9 +408,17 @@ mod tests {
     fn figures_from_the_caches_are_shown_but_sort_nothing() {
         let bound = memory::CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
-        let measured = memory::Measured { figures: fast.figures, cache_bound: Some(bound) };
-        let place =
-            Place::measured_node(&unmeasured(0, MemoryKind::Cxl), Ok(measured), &Ruling::default());
+        let measured = memory::Measured {
+            figures: fast.figures,
+            cache_bound: Some(bound),
+            huge_page_share: None,
+        };
+        let place = Place::measured_node(
+            &unmeasured(0, MemoryKind::Cxl),
+            Ok(measured),
+            Some(fast.profile),
+            &Ruling::default(),
+        );
         assert_eq!(place.profile.latency_ns, None);
         assert!(place.figures.idle_latency_ns.is_some());
         assert!(place.remarks[0].starts_with("cache bound: buffers of 8 MiB"));

@@ -30,6 +30,12 @@ pub trait Workload {
     ///
     /// Whatever kept the kernel from ending.
     fn run(&mut self, kernel: Self::Kernel) -> Result<(), Self::Error>;
+
+    /// The sample of the last run, where the workload knows better when that began and ended than the
+    /// thread that started it.
+    fn corrected(&mut self, sample: Sample) -> Sample {
+        sample
+    }
 }
 
 /// Runs workloads by a clock.
@@ -44,6 +50,11 @@ impl<'clock, C: Clock> Sampler<'clock, C> {
         Self { clock }
     }
 
+    /// The clock that samples are read by.
+    pub(crate) fn clock(&mut self) -> &mut C {
+        self.clock
+    }
+
     /// Fills the cells, one sample each in turn, until none wants more.
     ///
     /// # Errors
@@ -54,11 +65,29 @@ impl<'clock, C: Clock> Sampler<'clock, C> {
         workload: &mut W,
         cells: &mut [(W::Kernel, Cell)],
     ) -> Result<(), W::Error> {
+        self.fill_while(workload, cells, &|_| true)
+    }
+
+    /// As [`Self::fill`], as long as `goes_on` says so of the time before each sample.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the workload; the samples so far stay in the cells.
+    pub fn fill_while<W: Workload>(
+        &mut self,
+        workload: &mut W,
+        cells: &mut [(W::Kernel, Cell)],
+        goes_on: &dyn Fn(Nanoseconds) -> bool,
+    ) -> Result<(), W::Error> {
         loop {
             let mut has_sampled = false;
             for (kernel, cell) in cells.iter_mut().filter(|(_, cell)| cell.wants_more()) {
+                if !goes_on(self.clock.wall()) {
+                    return Ok(());
+                }
                 workload.prepare(*kernel)?;
-                cell.record(self.time(|| workload.run(*kernel))?);
+                let sample = self.time(|| workload.run(*kernel))?;
+                cell.record(workload.corrected(sample));
                 has_sampled = true;
             }
             if !has_sampled {
@@ -70,21 +99,26 @@ impl<'clock, C: Clock> Sampler<'clock, C> {
     /// How long `run` takes.
     ///
     /// The wall clock is read inside the CPU clock, because the latter is a system call that would
-    /// otherwise count in samples of a microsecond.
+    /// otherwise count in samples of a microsecond; what disturbs is read outside both.
     ///
     /// # Errors
     ///
     /// The error of `run`.
     pub fn time<E>(&mut self, run: impl FnOnce() -> Result<(), E>) -> Result<Sample, E> {
+        let (stolen, preemptions) = (self.clock.stolen(), self.clock.preemptions());
         let cpu_start = self.clock.thread_cpu();
         let start = self.clock.wall();
         let outcome = run();
         let end = self.clock.wall();
         let cpu_end = self.clock.thread_cpu();
+        let preemptions = self.clock.preemptions().saturating_sub(preemptions);
+        let stolen = self.clock.stolen().0.saturating_sub(stolen.0);
         outcome?;
         Ok(Sample {
             wall: Nanoseconds(end.0.saturating_sub(start.0)),
             thread_cpu: Nanoseconds(cpu_end.0.saturating_sub(cpu_start.0)),
+            preemptions,
+            stolen: Nanoseconds(stolen),
         })
     }
 }
@@ -162,10 +196,20 @@ mod tests {
         let (mut clock, mut workload) = scripted(usize::MAX);
         let mut cells = cells();
         Sampler::new(&mut clock).fill(&mut workload, &mut cells).unwrap();
-        assert_eq!(workload.ran.iter().collect::<String>(), "ababababb");
+        assert_eq!(workload.ran.iter().collect::<String>(), "ababababbbbbbb");
         let [a, b] = cells.map(|(_, cell)| cell.estimate().unwrap());
         assert_eq!((a.median, a.contended), (100.0, false));
         assert_eq!((b.median, b.contended), (200.0, true));
+    }
+
+    #[test]
+    fn no_sample_begins_after_the_deadline() {
+        let (mut clock, mut workload) = scripted(usize::MAX);
+        let mut cells = cells();
+        let goes_on = |now: Nanoseconds| now.0 < 3_000_000;
+        Sampler::new(&mut clock).fill_while(&mut workload, &mut cells, &goes_on).unwrap();
+        assert_eq!(workload.ran.iter().collect::<String>(), "aba");
+        assert!(cells[0].1.estimate().is_some() && cells[1].1.estimate().is_none());
     }
 
     #[test]

@@ -7,7 +7,10 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use crate::{report::Report, tiers::Assignment};
+use crate::{
+    report::{Report, Traffic},
+    tiers::Assignment,
+};
 
 /// What the caller wants measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,22 +62,30 @@ impl Budget {
     pub fn limits(self) -> Limits {
         match self {
             Self::Quick => Limits {
+                total: Nanoseconds(27_000_000_000),
                 cell: Nanoseconds(600_000_000),
-                memory: Nanoseconds(12_000_000_000),
+                memory: Nanoseconds(14_000_000_000),
                 sample: Nanoseconds(10_000_000),
                 buffer_min: Bytes::mib(256),
-                buffer_max: Bytes::mib(512),
+                buffer_max: Bytes::mib(1024),
+                random_buffer: Bytes::mib(256),
+                chunk: Bytes::mib(128),
                 file: Bytes::mib(256),
                 pairs: Pairs::BestInitiator,
+                curves: &[Traffic::Read],
             },
             Self::Full => Limits {
+                total: Nanoseconds(570_000_000_000),
                 cell: Nanoseconds(30_000_000_000),
-                memory: Nanoseconds(600_000_000_000),
+                memory: Nanoseconds(330_000_000_000),
                 sample: Nanoseconds(20_000_000),
                 buffer_min: Bytes::mib(256),
-                buffer_max: Bytes::mib(8192),
+                buffer_max: Bytes::mib(4096),
+                random_buffer: Bytes::mib(1024),
+                chunk: Bytes::mib(512),
                 file: Bytes::mib(2048),
                 pairs: Pairs::All,
+                curves: &[Traffic::Read, Traffic::Mix2To1, Traffic::Mix1To1],
             },
             Self::Custom(limits) => limits,
         }
@@ -84,9 +95,12 @@ impl Budget {
 /// What a probe may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
+    /// The time of the whole probe, from the first step to the report. What does not fit is left out and
+    /// named.
+    pub total: Nanoseconds,
     /// The time in samples of one cell: one kernel on one place.
     pub cell: Nanoseconds,
-    /// The time in samples of all cells of memory together.
+    /// The time for all pairs of memory nodes together, with everything: buffers, chains, samples.
     pub memory: Nanoseconds,
     /// How long one sample of memory shall take: long against the clock, short against a time slice.
     pub sample: Nanoseconds,
@@ -94,21 +108,16 @@ pub struct Limits {
     pub buffer_min: Bytes,
     /// Their greatest length.
     pub buffer_max: Bytes,
+    /// The greatest length of the buffer of the random latency, whose small pages take long to touch.
+    pub random_buffer: Bytes,
+    /// What is copied from tier to tier, if the room allows.
+    pub chunk: Bytes,
     /// How much is written to a directory, once.
     pub file: Bytes,
     /// From where each memory node is measured.
     pub pairs: Pairs,
-}
-
-impl Limits {
-    /// The longest that the samples on `nodes` pairs of nodes and `directories` may take together.
-    #[must_use]
-    pub fn time(&self, nodes: usize, directories: usize) -> Nanoseconds {
-        let cells = |count: usize, of: u64| {
-            self.cell.0.saturating_mul(u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(of))
-        };
-        Nanoseconds(self.memory.0.min(cells(nodes, 5)).saturating_add(cells(directories, 4)))
-    }
+    /// Under which traffic latency is measured.
+    pub curves: &'static [Traffic],
 }
 
 /// From where a memory node is measured.

@@ -5,17 +5,24 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-use super::*;
-use crate::{fake_sysroot::FakeSysroot, report};
+use super::{estimate::Estimate, *};
+use crate::{
+    fake_sysroot::FakeSysroot,
+    report::{self, Traffic},
+};
 
 const TINY: Limits = Limits {
-    cell: Nanoseconds(20_000_000),
-    memory: Nanoseconds(100_000_000),
-    sample: Nanoseconds(500_000),
+    total: Nanoseconds(60_000_000_000),
+    cell: Nanoseconds(5_000_000),
+    memory: Nanoseconds(60_000_000_000),
+    sample: Nanoseconds(200_000),
     buffer_min: Bytes::mib(8),
     buffer_max: Bytes::mib(8),
+    random_buffer: Bytes::mib(4),
+    chunk: Bytes::mib(4),
     file: Bytes::mib(8),
     pairs: Pairs::BestInitiator,
+    curves: &[Traffic::Read],
 };
 
 fn settings() -> ProbeSettings {
@@ -78,6 +85,95 @@ fn this_machine_yields_positive_figures_and_leaves_no_file() {
     assert_eq!(steps.last().unwrap().step, Step::Classification);
     assert!(steps.iter().all(|it| it.total == steps.len() - 1));
     assert!(steps.iter().enumerate().all(|(index, it)| it.done == index));
+}
+
+/// Every estimate of the memory of a report.
+fn estimates(report: &Report) -> Vec<Estimate> {
+    let pairs = report.pairs.iter().flat_map(|pair| {
+        let latencies = [pair.idle_latency_ns, pair.random_latency_ns].into_iter().flatten();
+        let rates = pair.bandwidth.iter().map(|it| it.bytes_per_s);
+        let points = pair.loaded_latency.iter().flat_map(|curve| &curve.points);
+        latencies.chain(rates).chain(points.map(|point| point.latency_ns)).collect::<Vec<_>>()
+    });
+    pairs.chain(report.transfers.iter().map(|it| it.bytes_per_s)).collect()
+}
+
+#[test]
+fn every_figure_of_memory_has_samples_and_lies_in_its_interval() {
+    let report = probe(&settings(), &mut |_| ()).unwrap();
+    let found = estimates(&report);
+    assert!(found.len() > 15, "{found:?}");
+    for estimate in found {
+        let Estimate { low, median, high, best, samples, .. } = estimate;
+        assert!(0.0 < low && low <= median && median <= high && high.is_finite(), "{estimate:?}");
+        assert!(best.is_finite() && best > 0.0 && (1..=100).contains(&samples), "{estimate:?}");
+        assert!(!(estimate.drifted && estimate.converged));
+    }
+}
+
+#[test]
+fn a_pair_has_every_traffic_by_every_number_of_threads_and_a_sorted_curve() {
+    let report = probe(&settings(), &mut |_| ()).unwrap();
+    let pair = &report.pairs[0];
+    let cores = memory::cores::of_node(&report.inventory.nodes[0], Sysroot::live()).unwrap().len();
+    for traffic in Traffic::ALL {
+        let same = pair.bandwidth.iter().filter(|it| it.traffic == traffic);
+        let threads: Vec<u32> = same.clone().map(|it| it.threads).collect();
+        assert!(threads.contains(&1) && threads.contains(&u32::try_from(cores).unwrap()));
+        assert!(same.clone().all(|it| it.bus_bytes_per_s >= it.bytes_per_s.median - 0.1));
+    }
+    assert!(pair.is_best && pair.buffer_bytes == 8 << 20 && pair.cache_bytes > 0);
+    let best = report.tiers[0].read_bytes_per_s.unwrap();
+    assert_eq!(best, whole(pair.best(Traffic::Read).unwrap().bytes_per_s));
+    let Some(curve) = pair.loaded_latency.first() else {
+        assert!(cores == 1 && report.skipped[0].why.starts_with("one core"));
+        return;
+    };
+    assert!(curve.points.is_sorted_by_key(|point| point.bytes_per_s));
+    assert!(curve.points.len() >= 8 && curve.points[0].generators == 0);
+    assert!(curve.points.iter().all(|it| it.latency_p95_ns >= it.latency_ns.median));
+}
+
+#[test]
+fn chunks_are_copied_within_the_only_tier_of_memory_and_one_way_is_best() {
+    let report = probe(&settings(), &mut |_| ()).unwrap();
+    assert!(report.transfers.iter().all(|it| it.from == "main-memory" && it.to == "main-memory"));
+    assert!(report.transfers.iter().all(|it| it.chunk_bytes == 4 << 20));
+    assert_eq!(report.transfers.iter().filter(|it| it.is_best).count(), 1);
+    assert!(report.skipped.iter().all(|it| !it.what.starts_with("copies")));
+}
+
+#[test]
+fn a_probe_ends_when_it_is_told_to() {
+    for calls_max in [0, 1, 5] {
+        let mut calls = 0;
+        let mut stop = || {
+            calls += 1;
+            calls > calls_max
+        };
+        let outcome = probe_until(&settings(), &mut stop, &mut |_| ());
+        assert!(matches!(outcome, Err(ProbeError::Interrupted)), "after {calls_max}");
+    }
+}
+
+#[test]
+fn without_time_there_are_no_figures_and_everything_is_named() {
+    let limits = Limits { total: Nanoseconds(0), ..TINY };
+    let settings = ProbeSettings { budget: Budget::Custom(limits), ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    assert_eq!((report.tiers[0].read_bytes_per_s, report.pairs.len()), (None, 0));
+    assert!(report.tiers[0].remarks[0].ends_with("out of time"));
+    assert_eq!(report.skipped[0].what, "copies from main-memory to main-memory");
+}
+
+#[test]
+fn a_quick_probe_says_what_it_leaves_out() {
+    let machine = FakeSysroot::cxl_node();
+    let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+    let skipped = skipped_by(Budget::Quick, &inventory);
+    assert_eq!(skipped.iter().filter(|it| it.what.starts_with("memory of")).count(), 3);
+    assert!(skipped.iter().all(|it| it.why.starts_with("quick: ")));
+    assert!(skipped_by(Budget::Full, &inventory).is_empty());
 }
 
 #[test]

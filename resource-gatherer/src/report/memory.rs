@@ -13,9 +13,10 @@ pub struct Pair {
     pub target: u32,
     /// Whether no other CPUs reach this memory better.
     pub is_best: bool,
-    /// The length of each buffer.
+    /// The length of each array of the bandwidth.
     pub buffer_bytes: u64,
-    /// What the last-level caches in front of it hold, as stated or as the latencies show.
+    /// What the last-level caches of the initiator hold together, as the latencies show in a guest, else
+    /// as the latencies show or the kernel states, whichever is more.
     pub cache_bytes: u64,
     /// Whether the caches held so much of the buffers that the figures sort nothing.
     pub cache_bound: bool,
@@ -31,6 +32,15 @@ pub struct Pair {
     pub loaded_latency: Vec<LoadedLatency>,
     /// What a reader of the figures should know.
     pub remarks: Vec<String>,
+}
+
+impl Pair {
+    /// The bandwidth of `traffic` by the number of threads that makes it highest.
+    #[must_use]
+    pub fn best(&self, traffic: Traffic) -> Option<&Bandwidth> {
+        let same = self.bandwidth.iter().filter(|it| it.traffic == traffic);
+        same.max_by(|a, b| a.bytes_per_s.median.total_cmp(&b.bytes_per_s.median))
+    }
 }
 
 /// What a kernel does to memory.
@@ -104,7 +114,7 @@ pub struct LoadedLatency {
     pub traffic: Traffic,
     /// In ascending order of traffic; the first is without any.
     pub points: Vec<LoadedPoint>,
-    /// Latency at half of the highest traffic.
+    /// Latency at half of the highest traffic; the figure of a tier, under reads.
     pub at_50_percent_ns: Option<f64>,
     /// Latency at 80 % of the highest traffic.
     pub at_80_percent_ns: Option<f64>,

@@ -5,12 +5,17 @@ use serde::{Deserialize, Serialize};
 use crate::probe::estimate::Estimate;
 
 /// The copy of one chunk from a tier to a tier: the figure that planning uses.
+///
+/// Between tiers of memory it is a copy by cores of the node that is written, or of the one that is read,
+/// if it has none, or else of the one that reaches the memory written best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
     /// The name of the tier that is read.
     pub from: String,
     /// The name of the tier that is written.
     pub to: String,
+    /// Whether no other combination of threads and stores is faster from this tier to that.
+    pub is_best: bool,
     /// By how many threads.
     pub threads: u32,
     /// Whether the stores went past the caches.

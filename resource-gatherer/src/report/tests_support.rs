@@ -296,6 +296,7 @@ fn transfers() -> Vec<Transfer> {
     let transfer = |(from, to, gb_per_s): (&str, &str, f64), threads: u32| Transfer {
         from: from.to_owned(),
         to: to.to_owned(),
+        is_best: threads == 2,
         threads,
         non_temporal: true,
         chunk_bytes: 512 << 20,

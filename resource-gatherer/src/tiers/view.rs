@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Profile, Ruling, classify};
 use crate::{
     inventory::{Inventory, node::Node},
-    probe::estimate::Estimate,
+    probe::{estimate::Estimate, memory::HUGE_PAGES_MIN},
     report::{Pair, Traffic, View},
 };
 
@@ -95,7 +95,8 @@ pub(super) fn common_threads(pairs: &[&Pair]) -> BTreeSet<u32> {
     pairs.iter().map(of).reduce(|a, b| &a & &b).unwrap_or_default()
 }
 
-/// Figures from the caches sort nothing.
+/// Figures from the caches, or with misses of the TLB in them, sort nothing.
 pub(super) fn is_usable(pair: &Pair) -> bool {
-    !pair.cache_bound && pair.idle_latency_ns.is_some()
+    let has_huge_pages = pair.huge_page_share.is_none_or(|share| share >= HUGE_PAGES_MIN);
+    !pair.cache_bound && has_huge_pages && pair.idle_latency_ns.is_some()
 }
