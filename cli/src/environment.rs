@@ -83,6 +83,26 @@ pub(crate) fn tiers_report(given: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(folder.join("tierfeed/tiers.json"))
 }
 
+/// What the user says of the terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// What it is, such as "xterm" or "dumb".
+    pub(crate) kind: Option<String>,
+    /// Whether the user wants no colour anywhere.
+    pub(crate) is_colourless: bool,
+    /// The locale of characters, such as "en_US.UTF-8".
+    pub(crate) locale: Option<String>,
+}
+
+/// What the user says of the terminal.
+pub(crate) fn terminal() -> Terminal {
+    Terminal {
+        kind: variable("TERM"),
+        is_colourless: variable("NO_COLOR").is_some(),
+        locale: ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable),
+    }
+}
+
 /// The log filter that the user wants.
 pub(crate) fn log_filter() -> Option<String> {
     variable("TIERFEED_LOG")

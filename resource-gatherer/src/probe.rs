@@ -11,6 +11,7 @@ mod conditions;
 mod direct_file;
 pub mod directory;
 pub mod estimate;
+mod histogram;
 pub mod memory;
 mod pace;
 pub mod place;
@@ -43,7 +44,7 @@ use self::{
     transfer::Porter,
 };
 pub use self::{
-    directory::RANDOM_READ_THREADS,
+    directory::RANDOM_READ_DEPTH,
     settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings},
     usual::{Directories, usual_directories},
 };
@@ -177,8 +178,12 @@ pub fn probe_until(
 
     let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
     places.extend(unreached(&inventory, &pairs, &ruling));
+    let mut storage = Vec::new();
     for (kind, path) in directories {
-        let outcome = round.measure_directory(&path)?;
+        let outcome = round.measure_directory(&path)?.map(|found| {
+            storage.push(found.storage);
+            found.summary
+        });
         places.push(Place::directory(kind, path, outcome));
     }
     let emulated = settings.emulated.iter().map(|tier| Place::emulated(tier, &places));
@@ -196,7 +201,7 @@ pub fn probe_until(
         views: tiers::views(&inventory, &pair_reports, &ruling),
         comparisons: tiers::comparisons(&inventory, &pair_reports),
         pairs: pair_reports,
-        storage: Vec::new(),
+        storage,
         object_stores: Vec::new(),
         transfers,
         skipped,
@@ -330,12 +335,13 @@ impl<'a> Round<'a> {
     fn measure_directory(
         &mut self,
         path: &Path,
-    ) -> Result<Result<directory::Measured, Unmeasured>, ProbeError> {
+    ) -> Result<Result<directory::Findings, Unmeasured>, ProbeError> {
         self.announce(Step::Directory(path.to_owned()))?;
         if !self.sysroot.is_live() {
             return Ok(Err(Unmeasured::OtherMachine));
         }
-        Ok(directory::measure(self.inventory, path, &self.limits))
+        let request = directory::Request::default();
+        Ok(directory::measure(self.inventory, path, &self.limits, &request))
     }
 
     fn measure_transfers(&mut self, tiers: &[Tier]) -> Result<Vec<Transfer>, ProbeError> {
@@ -373,9 +379,8 @@ fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeEr
 }
 
 fn existing_directory(path: &Path) -> Result<PathBuf, ProbeError> {
-    let missing = |source| ProbeError::NoDirectory { path: path.to_owned(), source };
-    let path = path.canonicalize().map_err(missing)?;
-    if path.is_dir() { Ok(path) } else { Err(missing(io::ErrorKind::NotADirectory.into())) }
+    directory::existing(path)
+        .map_err(|source| ProbeError::NoDirectory { path: path.to_owned(), source })
 }
 
 /// Memory that no node with CPUs reaches; there is none on a sane machine.

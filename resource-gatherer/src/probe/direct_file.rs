@@ -1,23 +1,21 @@
 //! A file to measure a directory with: never visible, gone with the process, past the page cache where
 //! the file system can.
 
-use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
 
-use nix::{
-    errno::Errno,
-    fcntl::{FcntlArg, OFlag, PosixFadviseAdvice, fcntl, posix_fadvise},
-};
 use tierfeed_core::units::Bytes;
+use tierfeed_file_io::{
+    AlignedBuffer,
+    buffer::ALIGNMENT,
+    direct::{self, Caching},
+};
 
 use crate::report::Access;
-
-/// What offset, length and memory of direct I/O are multiples of: no device asks for more.
-pub(super) const ALIGNMENT: usize = 4096;
 
 /// A file without a name in the directory that is measured.
 #[derive(Debug)]
 pub(super) struct DirectFile {
-    file: File,
+    file: Arc<File>,
     access: Access,
 }
 
@@ -25,34 +23,30 @@ impl DirectFile {
     /// Creates the file. It is unlinked from the start, so even a killed probe leaves nothing behind.
     ///
     /// Some file systems take the flag for direct I/O and refuse the first access, so one block is
-    /// written to find out.
+    /// written to find out. One that asks for more than 4 KiB is read through the page cache, because
+    /// blocks of 4 KiB are what is measured.
     pub(super) fn create_in(directory: &Path) -> io::Result<Self> {
         let file = tempfile::tempfile_in(directory)?;
-        let block = AlignedBuffer::new(ALIGNMENT);
-        let is_direct = set_flags(&file, OFlag::O_DIRECT).is_ok()
+        let is_aligned = direct::alignment(&file)?
+            .is_some_and(|it| it.memory.0.max(it.offset.0) <= ALIGNMENT as u64);
+        let block = AlignedBuffer::zeroed(ALIGNMENT);
+        let is_direct = is_aligned
+            && direct::set_caching(&file, Caching::Bypassed).is_ok()
             && file.write_all_at(block.as_slice(), 0).is_ok();
         if !is_direct {
-            set_flags(&file, OFlag::empty())?;
+            direct::set_caching(&file, Caching::Used)?;
         }
-        Ok(Self { file, access: if is_direct { Access::Direct } else { Access::Buffered } })
+        let access = if is_direct { Access::Direct } else { Access::Buffered };
+        Ok(Self { file: Arc::new(file), access })
     }
 
     pub(super) fn access(&self) -> Access {
         self.access
     }
 
-    /// Writes all of `block`, and through to the device where the page cache lies between.
-    pub(super) fn write(&self, block: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(block, offset)?;
-        match self.access {
-            Access::Direct => Ok(()),
-            Access::Buffered => self.file.sync_data(),
-        }
-    }
-
-    /// Reads all of `block`.
-    pub(super) fn read(&self, block: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(block, offset)
+    /// To be read and written by operations in a queue.
+    pub(super) fn shared(&self) -> Arc<File> {
+        Arc::clone(&self.file)
     }
 
     /// Waits until everything is on the device.
@@ -60,47 +54,25 @@ impl DirectFile {
         self.file.sync_all()
     }
 
+    /// Waits until what the page cache took is on the device, where it lies between.
+    pub(super) fn write_through(&self) -> io::Result<()> {
+        match self.access {
+            Access::Direct => Ok(()),
+            Access::Buffered => self.file.sync_data(),
+        }
+    }
+
     /// Drops the page cache of the file, where reads would otherwise find it.
     pub(super) fn forget_cache(&self) -> io::Result<()> {
         match self.access {
             Access::Direct => Ok(()),
-            Access::Buffered => {
-                let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
-                Ok(posix_fadvise(&self.file, 0, 0, advice)?)
-            }
+            Access::Buffered => direct::drop_cached(&self.file),
         }
     }
 }
 
-fn set_flags(file: &File, flags: OFlag) -> Result<(), Errno> {
-    fcntl(file, FcntlArg::F_SETFL(flags)).map(drop)
-}
-
-/// Memory that starts on a multiple of [`ALIGNMENT`].
-#[derive(Debug)]
-pub(super) struct AlignedBuffer {
-    bytes: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl AlignedBuffer {
-    pub(super) fn new(len: usize) -> Self {
-        let bytes = vec![0; len + ALIGNMENT];
-        let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Self { bytes, start, len }
-    }
-
-    pub(super) fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.len]
-    }
-
-    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.len]
-    }
-}
-
 /// The room of a file system.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     /// All its blocks.
     pub(super) total: Bytes,
@@ -123,23 +95,15 @@ mod tests {
     fn what_is_written_is_read_and_no_name_appears() {
         let directory = tempfile::tempdir().unwrap();
         let file = DirectFile::create_in(directory.path()).unwrap();
-        let mut block = AlignedBuffer::new(2 * ALIGNMENT);
+        let mut block = AlignedBuffer::zeroed(2 * ALIGNMENT);
         block.as_mut_slice().fill(7);
-        file.write(block.as_slice(), 8192).unwrap();
+        file.shared().write_all_at(block.as_slice(), 8192).unwrap();
+        file.write_through().unwrap();
         file.sync().unwrap();
         file.forget_cache().unwrap();
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);
         block.as_mut_slice().fill(0);
-        file.read(block.as_mut_slice(), 8192).unwrap();
+        file.shared().read_exact_at(block.as_mut_slice(), 8192).unwrap();
         assert!(block.as_slice().iter().all(|byte| *byte == 7));
-    }
-
-    #[test]
-    fn buffers_are_aligned() {
-        for len in [1, ALIGNMENT, 1 << 20] {
-            let buffer = AlignedBuffer::new(len);
-            assert_eq!(buffer.as_slice().as_ptr().align_offset(ALIGNMENT), 0);
-            assert_eq!(buffer.as_slice().len(), len);
-        }
     }
 }

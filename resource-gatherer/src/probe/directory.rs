@@ -1,48 +1,82 @@
-//! Measures a directory: sequential write and read in blocks of 1 MiB, random reads of 4 KiB.
+//! Measures a directory: random access of 4 KiB, sequential access of 1 MiB, reads of whole chunks.
 //!
 //! 1. At most [`Limits::file`] is written, each block once, into a file without a name; at most a
-//!    quarter of what is free there, and of the memory where the directory lies in memory.
+//!    quarter of what is free there, and of the memory where the directory lies in memory. A RAM disk is
+//!    written a second time, because its first write pays for pages. Random writes happen only if asked
+//!    for, within a budget of their own.
 //! 2. The blocks hold random bytes with a stamp in each 4 KiB, so that a device that compresses or
 //!    deduplicates gains nothing, and everything read was written: unwritten extents read as zeros
 //!    without I/O.
 //! 3. Reads go past the page cache, or drop it first and say so.
-//! 4. Sequential reads land in turn all over a buffer that no cache holds, as a chunk's would.
-//! 5. What waits for a device is timed by the wall clock; a directory in memory keeps the CPU busy and
-//!    is treated like memory, except where several threads read.
+//! 4. Sequential reads land in turn all over buffers that no cache holds; a chunk has memory of its own
+//!    that was touched before.
+//! 5. Everything is timed by the wall clock: what is measured waits for a device or for threads. Each job
+//!    ends with [`Limits::cell`], at most one lap, chunk or window later.
+//! 6. A file system that does not answer is given up ([`DirectoryError::NoAnswer`]).
 //!
-//! Left for the full methodology: depths above one for sequential reads, `io_uring`, random writes,
-//! steady state, percentiles of the latency.
+//! Operations are kept in flight by the kernel's rings where they work. A RAM disk and files behind the
+//! page cache are read by threads: there the work is copying, which one ring does on one CPU.
 
-mod crew;
+mod bench;
+mod remarks;
+mod steady;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
-use std::{io, path::Path, thread};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_file_io::{Engine, Kind, QueueError, io_uring_available};
 use tierfeed_numa_memory::capacity;
 
-use self::crew::{Crew, RANDOM_BLOCK};
+pub use self::stream::Abort;
+use self::{bench::Bench, steady::Settled, watchdog::Failure};
 use super::{
-    cell::{Cell, Occupation, StopRule},
-    clock::{Clock, SystemClock},
-    direct_file::{ALIGNMENT, AlignedBuffer, DirectFile, room},
-    estimate::{Estimate, to_f64},
+    direct_file::{DirectFile, Room, room},
     place::Unmeasured,
-    random::SplitMix64,
-    sampler::{Sampler, Workload},
     settings::Limits,
 };
 use crate::{
-    inventory::{Inventory, mount, mount::Medium},
-    report::{Access, Figures, whole},
+    inventory::{
+        Inventory, mount,
+        mount::{Medium, Mount},
+    },
+    report::{self, Access, Figures, RandomAccess, Storage},
 };
 
-/// How many threads read for [`crate::report::Tier::random_read_iops`].
-pub const RANDOM_READ_THREADS: u32 = 8;
+/// How many reads are in flight for [`crate::report::Tier::random_read_iops`].
+pub const RANDOM_READ_DEPTH: u32 = 32;
+
+/// What is wanted beyond the limits of the probe.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// How much may be written by random writes of 4 KiB; none happen within zero. They wear flash out,
+    /// and disturb whoever shares the device.
+    pub random_writes: Bytes,
+    /// When to give the directory up; `None` for [`patience`].
+    pub patience: Option<Nanoseconds>,
+    /// How to keep operations in flight; `None` for what suits the place.
+    pub engine: Option<Engine>,
+    /// Ends the measurement early.
+    pub abort: Abort,
+}
+
+/// What was found in a directory.
+#[derive(Debug, Clone)]
+pub struct Findings {
+    /// What tiers are made of.
+    pub summary: Measured,
+    /// Everything.
+    pub storage: Storage,
+}
 
 /// The figures of a directory.
 #[derive(Debug, Clone, Copy)]
@@ -70,77 +104,197 @@ pub enum DirectoryError {
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// There is nothing to keep operations in flight with.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The file system did not answer in time.
+    #[error(
+        "no answer within {patience}; is its server gone? A thread of this process waits on, and may \
+         keep it from ending"
+    )]
+    NoAnswer {
+        /// How long it was waited for.
+        patience: Nanoseconds,
+    },
+    /// There is no thread to measure on.
+    #[error("cannot measure on a thread of its own: {0}")]
+    Thread(#[source] io::Error),
+    /// The caller wanted no more.
+    #[error("ended early, as was asked")]
+    Aborted,
 }
 
 const BLOCK: usize = 1 << 20;
-const BLOCKS_PER_SAMPLE: usize = 4;
-const SAMPLE: u64 = (BLOCK * BLOCKS_PER_SAMPLE) as u64;
-/// Two samples, of which the first is dropped.
-const FILE_MIN: Bytes = Bytes(2 * SAMPLE);
-/// More than a last-level cache holds on most machines; a multiple of a sample.
-const BUFFER: usize = 64 << 20;
+const FILE_MIN: Bytes = Bytes::mib(8);
+const CHUNK: Bytes = Bytes::mib(512);
+const JOBS_MAX: u64 = 8;
+
+/// How long a directory may take before it counts as one that does not answer: all jobs, and 15 s for
+/// what they do not time (filling buffers, waiting for the device to be done).
+#[must_use]
+pub fn patience(limits: &Limits) -> Nanoseconds {
+    Nanoseconds(limits.cell.0.saturating_mul(JOBS_MAX).saturating_add(15_000_000_000))
+}
 
 /// Measures `path`.
 ///
 /// # Errors
 ///
-/// The file system is too full, or reading or writing failed.
+/// The file system is too full or does not answer, or reading or writing failed.
 pub fn measure(
     inventory: &Inventory,
     path: &Path,
     limits: &Limits,
-) -> Result<Measured, Unmeasured> {
-    let medium = mount::holding(&inventory.mounts, path).map_or(Medium::Other, |it| it.medium);
-    Ok(measure_by(path, medium, limits, &mut SystemClock)?)
+    request: &Request,
+) -> Result<Findings, Unmeasured> {
+    let site =
+        Site { path: path.to_owned(), mount: mount::holding(&inventory.mounts, path).cloned() };
+    let (limits, request) = (*limits, request.clone());
+    let patience = request.patience.unwrap_or_else(|| patience(&limits));
+    let abort = request.abort.clone();
+    let outcome = watchdog::within(patience, move || site.measure(&limits, &request));
+    match outcome {
+        Ok(findings) => Ok(findings?),
+        Err(Failure::Expired) => {
+            // If it is only slow, it shall not disturb what is measured next.
+            abort.abort();
+            Err(DirectoryError::NoAnswer { patience }.into())
+        }
+        Err(Failure::Thread(source)) => Err(DirectoryError::Thread(source).into()),
+    }
 }
 
-fn measure_by<C: Clock>(
-    path: &Path,
-    medium: Medium,
-    limits: &Limits,
-    clock: &mut C,
-) -> Result<Measured, DirectoryError> {
-    let room = room(path)?;
-    let len = file_len(room.free, medium, limits)?;
-    let mut bench = Bench::new(DirectFile::create_in(path)?);
-    let mut sampler = Sampler::new(clock);
-    let occupation =
-        if medium == Medium::Memory { Occupation::Computes } else { Occupation::Waits };
-    let cell = |half_width, samples_max| {
-        let rule = StopRule { half_width, samples_min: 10, samples_max, time: limits.cell };
-        Cell::new(rule, occupation)
+/// The directory `path` without links, if it is one and answers within 10 s.
+///
+/// # Errors
+///
+/// It is not there, is no directory, or its file system does not answer.
+pub fn existing(path: &Path) -> io::Result<PathBuf> {
+    let wanted = path.to_owned();
+    let look = move || {
+        let path = wanted.canonicalize()?;
+        if path.is_dir() { Ok(path) } else { Err(io::ErrorKind::NotADirectory.into()) }
     };
+    match watchdog::within(Nanoseconds(10_000_000_000), look) {
+        Ok(found) => found,
+        Err(Failure::Expired) => Err(io::ErrorKind::TimedOut.into()),
+        Err(Failure::Thread(source)) => Err(source),
+    }
+}
 
-    let write = bench.fill_file(&mut sampler, cell(0.02, usize::MAX), len)?;
-    let mut cells =
-        [(Kernel::Read, cell(0.02, 100)), (Kernel::RandomRead, cell(0.03, SAMPLES_MAX))];
-    sampler.fill(&mut bench, &mut cells)?;
-    let [read, random_read] = cells.map(|(_, cell)| cell.estimate());
-    let reads = random_read.map_or(1, |latency| reads_per_thread(latency, limits.sample));
-    let rule = StopRule { half_width: 0.03, samples_min: 10, samples_max: 100, time: limits.cell };
-    let mut iops = [((), Cell::new(rule, Occupation::Waits))];
-    thread::scope(|scope| {
-        let mut crew = Crew::start(scope, &bench.file, Bytes(bench.len), reads)?;
-        sampler.fill(&mut crew, &mut iops)
-    })?;
-    let reads_per_sample = f64::from(reads * RANDOM_READ_THREADS);
-    let [((), iops)] = iops;
-    Ok(Measured {
+/// A directory and what it lies on.
+struct Site {
+    path: PathBuf,
+    mount: Option<Mount>,
+}
+
+impl Site {
+    fn medium(&self) -> Medium {
+        self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium)
+    }
+
+    fn measure(&self, limits: &Limits, request: &Request) -> Result<Findings, DirectoryError> {
+        let medium = self.medium();
+        let room = room(&self.path)?;
+        let len = file_len(room.free, medium, limits)?;
+        let file = DirectFile::create_in(&self.path)?;
+        let (access, mut remarks) = (file.access(), Vec::new());
+        let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
+        remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
+        remarks.extend(remarks::of_access(access, medium));
+        remarks.extend(remarks::of_engine(medium));
+        let mut bench = Bench::new(file, engine, limits.cell, request.abort.clone());
+        let is_memory = medium == Medium::Memory;
+        let budget = len.0 * if is_memory { 2 } else { 1 } + request.random_writes.0;
+
+        let sequential_write = bench.fill_file(len)?;
+        remarks.extend(remarks::of_length(Bytes(bench.len), limits.file));
+        let rewrite = if is_memory { bench.rewrite()? } else { None };
+        let sequential_read = bench.read_in_order()?;
+        let chunk = chunk_len(Bytes(bench.len))?;
+        let chunk_read = bench.read_chunks(chunk)?;
+        let reads = random(&mut bench, Kind::Read, Bytes(u64::MAX))?;
+        let writes = random(&mut bench, Kind::Write, request.random_writes)?;
+
+        let storage = Storage {
+            path: self.path.clone(),
+            medium,
+            engine: match engine {
+                Engine::IoUring => report::Engine::IoUring,
+                Engine::Threads => report::Engine::Threads,
+            },
+            access,
+            file_bytes: bench.len,
+            written_bytes: bench.written,
+            write_budget_bytes: budget,
+            random_reads: reads.iter().map(random_access).collect(),
+            random_writes: writes.iter().map(random_access).collect(),
+            sequential_read_bytes_per_s: sequential_read,
+            sequential_write_bytes_per_s: sequential_write,
+            rewrite_bytes_per_s: rewrite,
+            chunk_read_bytes_per_s: chunk_read,
+            chunk_bytes: chunk.0,
+            remarks,
+        };
+        Ok(Findings { summary: summary(&storage, &reads, room), storage })
+    }
+}
+
+fn summary(storage: &Storage, reads: &[(u32, Settled)], room: Room) -> Measured {
+    let at = |depth| reads.iter().find(|it| it.0 == depth).map(|it| it.1);
+    Measured {
         figures: Figures {
-            read_bytes_per_s: read.map(|time| time.per_second(to_f64(SAMPLE))),
-            write_bytes_per_s: write.map(|time| time.per_second(to_f64(SAMPLE))),
-            idle_latency_ns: random_read,
-            random_read_iops: iops.estimate().map(|time| time.per_second(reads_per_sample)),
+            read_bytes_per_s: storage.sequential_read_bytes_per_s,
+            write_bytes_per_s: storage.sequential_write_bytes_per_s,
+            copy_bytes_per_s: storage.chunk_read_bytes_per_s,
+            idle_latency_ns: at(1).map(|it| it.median_latency),
+            random_read_iops: at(RANDOM_READ_DEPTH).map(|it| it.rate),
             ..Figures::default()
         },
         capacity_bytes: room.total.0,
         free_bytes: room.free.0,
-        access: bench.file.access(),
-    })
+        access: storage.access,
+    }
 }
 
-/// Enough single reads for a median with a narrow interval on a device with long tails.
-const SAMPLES_MAX: usize = 4096;
+fn engine(medium: Medium, access: Access, remarks: &mut Vec<String>) -> Engine {
+    if medium == Medium::Memory || access == Access::Buffered {
+        return Engine::Threads;
+    }
+    match io_uring_available() {
+        Ok(()) => Engine::IoUring,
+        Err(reason) => {
+            remarks.push(format!("one thread for each request, because {reason}"));
+            Engine::Threads
+        }
+    }
+}
+
+/// At depth 1 and [`RANDOM_READ_DEPTH`], which share the bytes.
+fn random(
+    bench: &mut Bench,
+    kind: Kind,
+    bytes_max: Bytes,
+) -> Result<Vec<(u32, Settled)>, DirectoryError> {
+    let mut settled = Vec::new();
+    let share = Bytes(bytes_max.0 / 2);
+    if share == Bytes(0) {
+        return Ok(settled);
+    }
+    for depth in [1, RANDOM_READ_DEPTH] {
+        settled.extend(bench.access_randomly(kind, depth, share)?.map(|it| (depth, it)));
+    }
+    Ok(settled)
+}
+
+fn random_access((depth, settled): &(u32, Settled)) -> RandomAccess {
+    RandomAccess {
+        depth: *depth,
+        iops: settled.rate,
+        latency: settled.latency,
+        is_steady: settled.is_steady,
+    }
+}
 
 /// Invariant 1.
 fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, DirectoryError> {
@@ -154,106 +308,14 @@ fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, Direc
     if allowed < FILE_MIN {
         return Err(DirectoryError::TooFull { free });
     }
-    Ok(Bytes(limits.file.0.clamp(FILE_MIN.0, allowed.0) / SAMPLE * SAMPLE))
+    let block = BLOCK as u64;
+    Ok(Bytes(limits.file.0.clamp(FILE_MIN.0, allowed.0) / block * block))
 }
 
-/// What is run on a directory by one thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kernel {
-    Write,
-    Read,
-    RandomRead,
-}
-
-struct Bench {
-    file: DirectFile,
-    /// What of the file is written.
-    len: u64,
-    buffer: AlignedBuffer,
-    /// Where in the buffer the next sample is.
-    buffer_offset: usize,
-    /// Where in the file the next sequential sample is.
-    file_offset: u64,
-    random: SplitMix64,
-}
-
-impl Bench {
-    fn new(file: DirectFile) -> Self {
-        let mut buffer = AlignedBuffer::new(BUFFER);
-        let mut random = SplitMix64(1);
-        for word in buffer.as_mut_slice().chunks_exact_mut(size_of::<u64>()) {
-            word.copy_from_slice(&random.next().to_ne_bytes());
-        }
-        Self { file, len: 0, buffer, buffer_offset: 0, file_offset: 0, random }
-    }
-
-    /// Writes the file once, sample by sample, until it has `len` or the time of the cell is over.
-    fn fill_file<C: Clock>(
-        &mut self,
-        sampler: &mut Sampler<'_, C>,
-        mut cell: Cell,
-        len: Bytes,
-    ) -> Result<Option<Estimate>, DirectoryError> {
-        while self.len < len.0 && (self.len < FILE_MIN.0 || !cell.is_out_of_time()) {
-            self.prepare(Kernel::Write)?;
-            cell.record(sampler.time(|| self.run(Kernel::Write))?);
-            self.len += SAMPLE;
-            self.advance();
-        }
-        self.file.sync()?;
-        self.file_offset = 0;
-        Ok(cell.estimate())
-    }
-
-    fn advance(&mut self) {
-        self.buffer_offset = (self.buffer_offset + BLOCK * BLOCKS_PER_SAMPLE) % BUFFER;
-        self.file_offset += SAMPLE;
-    }
-
-    fn stamp(&mut self) {
-        let range = self.buffer_offset..self.buffer_offset + BLOCK * BLOCKS_PER_SAMPLE;
-        for page in self.buffer.as_mut_slice()[range].chunks_exact_mut(ALIGNMENT) {
-            page[..size_of::<u64>()].copy_from_slice(&self.random.next().to_ne_bytes());
-        }
-    }
-}
-
-impl Workload for Bench {
-    type Kernel = Kernel;
-    type Error = io::Error;
-
-    fn prepare(&mut self, kernel: Kernel) -> io::Result<()> {
-        match kernel {
-            Kernel::Write => self.stamp(),
-            Kernel::Read => {
-                self.advance();
-                self.file_offset %= self.len;
-                self.file.forget_cache()?;
-            }
-            Kernel::RandomRead => self.file.forget_cache()?,
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, kernel: Kernel) -> io::Result<()> {
-        if kernel == Kernel::RandomRead {
-            let offset = crew::random_offset(&mut self.random, Bytes(self.len));
-            return self.file.read(&mut self.buffer.as_mut_slice()[..RANDOM_BLOCK], offset);
-        }
-        let range = self.buffer_offset..self.buffer_offset + BLOCK * BLOCKS_PER_SAMPLE;
-        let blocks = self.buffer.as_mut_slice()[range].chunks_exact_mut(BLOCK);
-        for (block, offset) in blocks.zip((self.file_offset..).step_by(BLOCK)) {
-            match kernel {
-                Kernel::Write => self.file.write(block, offset)?,
-                Kernel::Read | Kernel::RandomRead => self.file.read(block, offset)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How many reads each thread makes in one sample.
-fn reads_per_thread(latency: Estimate, sample: Nanoseconds) -> u32 {
-    let reads = sample.0 / whole(latency).max(1);
-    u32::try_from(reads.clamp(1, 4096)).expect("it is at most 4096")
+/// A chunk as the prefetcher has it, or what of it fits into the file and a quarter of the memory.
+fn chunk_len(file: Bytes) -> io::Result<Bytes> {
+    let memory = capacity::allocatable_bytes(Path::new("/"), Locality::Anywhere)?;
+    let len = CHUNK.min(file).min(Bytes(memory.0 / 4)).0;
+    let block = BLOCK as u64;
+    Ok(Bytes((len / block * block).max(block)))
 }

@@ -153,7 +153,7 @@ pub(crate) fn relative_half_width(estimate: &Estimate) -> f64 {
     clippy::cast_sign_loss,
     reason = "counts of samples are far below 2^52 and both results are clamped to 1..=n"
 )]
-fn interval_ranks(count: usize) -> Option<(usize, usize)> {
+pub(crate) fn interval_ranks(count: usize) -> Option<(usize, usize)> {
     if count == 0 {
         return None;
     }

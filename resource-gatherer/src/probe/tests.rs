@@ -77,11 +77,12 @@ fn this_machine_yields_positive_figures_and_leaves_no_file() {
         let tier = report.tiers.iter().find(|tier| tier.kind == kind).unwrap();
         assert!(tier.read_bytes_per_s.unwrap() > 0 && tier.write_bytes_per_s.unwrap() > 0);
         assert!(tier.random_read_iops.unwrap() > 0 && tier.idle_latency_ns.unwrap() > 0.0);
-        assert!(tier.access.is_some() && tier.copy_bytes_per_s.is_none());
+        assert!(tier.access.is_some() && tier.copy_bytes_per_s.unwrap() > 0);
     }
     for directory in &directories {
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     }
+    report::tests_support::assert_valid(&report);
     assert_eq!(steps.last().unwrap().step, Step::Classification);
     assert!(steps.iter().all(|it| it.total == steps.len() - 1));
     assert!(steps.iter().enumerate().all(|(index, it)| it.done == index));
@@ -246,6 +247,7 @@ fn another_machines_memory_is_placed_by_its_ratings_and_has_no_figures() {
     assert!(cxl.remarks[0].contains("another machine"));
     assert_eq!(report.numa.nodes, [0, 1, 2]);
     assert_eq!(report.numa.latency_ns, vec![vec![None; 3]; 3]);
+    report::tests_support::assert_valid(&report);
 }
 
 #[test]

@@ -6,7 +6,6 @@ pub const SCHEMA: &str = include_str!("../../schema/tiers.schema.json");
 
 #[cfg(test)]
 mod tests {
-    use jsonschema::Validator;
     use serde_json::{Value, json};
 
     use super::*;
@@ -14,27 +13,11 @@ mod tests {
         fake_sysroot::FakeSysroot,
         inventory::Inventory,
         report::{
-            Report,
-            tests_support::{full, minimal},
+            tests_support::{assert_valid, full, minimal, validator},
         },
         sysroot::Sysroot,
     };
 
-    fn validator() -> Validator {
-        let schema = serde_json::from_str(SCHEMA).unwrap();
-        jsonschema::draft202012::meta::validate(&schema).unwrap();
-        jsonschema::draft202012::new(&schema).unwrap()
-    }
-
-    fn check(report: &Report) {
-        let document = serde_json::to_value(report).unwrap();
-        let validator = validator();
-        let errors: Vec<String> = validator
-            .iter_errors(&document)
-            .map(|error| format!("{}: {error}", error.instance_path()))
-            .collect();
-        assert!(errors.is_empty(), "{errors:#?}");
-    }
 
     /// Changes the value at `pointer` of a whole report, and expects the schema to notice.
     fn refuses(pointer: &str, value: Value) {
@@ -46,9 +29,9 @@ mod tests {
 
     #[test]
     fn a_full_and_an_empty_report_are_valid() {
-        check(&full());
+        assert_valid(&full());
         for machine in [FakeSysroot::bare(), FakeSysroot::cxl_node()] {
-            check(&minimal(&Inventory::read(Sysroot(machine.path())).unwrap()));
+            assert_valid(&minimal(&Inventory::read(Sysroot(machine.path())).unwrap()));
         }
     }
 

@@ -22,6 +22,8 @@ pub struct Storage {
     pub file_bytes: u64,
     /// What was written to the device altogether; never more than the budget.
     pub written_bytes: u64,
+    /// How much might have been written.
+    pub write_budget_bytes: u64,
     /// Reads of 4 KiB at random places, one entry for each depth.
     pub random_reads: Vec<RandomAccess>,
     /// Writes of 4 KiB at random places; empty unless asked for.

@@ -15,6 +15,23 @@ use crate::{
     tiers::MemoryClass,
 };
 
+/// The schema, itself checked.
+pub(crate) fn validator() -> jsonschema::Validator {
+    let schema = serde_json::from_str(super::SCHEMA).unwrap();
+    jsonschema::draft202012::meta::validate(&schema).unwrap();
+    jsonschema::draft202012::new(&schema).unwrap()
+}
+
+/// Fails unless the schema allows what `report` is written as.
+pub(crate) fn assert_valid(report: &Report) {
+    let document = serde_json::to_value(report).unwrap();
+    let validator = validator();
+    let errors = validator.iter_errors(&document);
+    let errors: Vec<String> =
+        errors.map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
 /// A report without any figure.
 pub(crate) fn minimal(inventory: &Inventory) -> Report {
     Report {
@@ -255,6 +272,7 @@ fn storage(path: &str, medium: Medium) -> Storage {
         access: Access::Direct,
         file_bytes: 1 << 30,
         written_bytes: 2 << 30,
+        write_budget_bytes: 4 << 30,
         random_reads: vec![random(1, 12_100.0), random(32, 742_000.0)],
         random_writes: Vec::new(),
         sequential_read_bytes_per_s: rate(6.8),

@@ -1,0 +1,116 @@
+//! Decides how operations are kept in flight: rings where they work, threads elsewhere.
+//!
+//! Rings are forbidden more often than they are missing: container runtimes filter the system call
+//! (containerd since 1.7, Docker since 25), and administrators turn them off by `sysctl`.
+
+use std::{fs, io};
+
+use rustix::io::Errno;
+
+use crate::ring;
+
+/// How operations are kept in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// The kernel's rings.
+    IoUring,
+    /// One thread for each operation, and `pread`/`pwrite`.
+    Threads,
+}
+
+impl Engine {
+    /// Rings if this process may use them, else threads.
+    #[must_use]
+    pub fn best() -> Self {
+        io_uring_available().map_or(Self::Threads, |()| Self::IoUring)
+    }
+}
+
+/// Why this process has no `io_uring`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The kernel was built without it, is older than Linux 5.1, or a filter plays such a kernel.
+    #[error("the kernel has no io_uring; use Linux 5.6 or later, built with CONFIG_IO_URING")]
+    NotInKernel,
+    /// The administrator turned it off.
+    #[error(
+        "kernel.io_uring_disabled is {value}; `sysctl kernel.io_uring_disabled=0` allows it, \
+         or 1 and membership in kernel.io_uring_group"
+    )]
+    Disabled {
+        /// What `/proc/sys/kernel/io_uring_disabled` holds: 1 or 2.
+        value: u32,
+    },
+    /// A filter of the container refuses the system call.
+    #[error(
+        "io_uring_setup is refused, most likely by the container's seccomp profile; \
+         allow io_uring_setup, io_uring_enter and io_uring_register in it"
+    )]
+    Filtered,
+    /// Before Linux 5.12 rings count as locked memory.
+    #[error("a ring does not fit into the locked memory of this process; raise `ulimit -l`")]
+    LockedMemory,
+    /// The kernel has rings, but they can neither read nor write at an offset.
+    #[error("the rings of this kernel lack the operations of Linux 5.6")]
+    TooOld,
+    /// Something else.
+    #[error("cannot set up a ring: {0}")]
+    Setup(#[source] io::Error),
+}
+
+/// Sets up a small ring and asks it what it can do.
+///
+/// # Errors
+///
+/// What keeps this process from using rings, with the fix.
+pub fn io_uring_available() -> Result<(), Unavailable> {
+    match ring::has_operations() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Unavailable::TooOld),
+        Err(error) => Err(reason(error, disabled_value())),
+    }
+}
+
+/// `None` before Linux 6.6, which has no such setting, and where `/proc` is hidden.
+fn disabled_value() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
+}
+
+fn reason(error: io::Error, disabled: Option<u32>) -> Unavailable {
+    match (Errno::from_io_error(&error), disabled) {
+        (Some(Errno::NOSYS), _) => Unavailable::NotInKernel,
+        (Some(Errno::PERM | Errno::ACCESS), Some(value)) if value > 0 => {
+            Unavailable::Disabled { value }
+        }
+        (Some(Errno::PERM | Errno::ACCESS), _) => Unavailable::Filtered,
+        (Some(Errno::NOMEM), _) => Unavailable::LockedMemory,
+        _ => Unavailable::Setup(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(errno: Errno, disabled: Option<u32>, expected: &str) {
+        let message = reason(errno.into(), disabled).to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn each_refusal_of_the_kernel_names_its_fix() {
+        check(Errno::NOSYS, None, "CONFIG_IO_URING");
+        check(Errno::PERM, Some(2), "kernel.io_uring_disabled is 2");
+        check(Errno::PERM, Some(1), "kernel.io_uring_group");
+        check(Errno::PERM, Some(0), "seccomp");
+        check(Errno::PERM, None, "seccomp");
+        check(Errno::NOMEM, Some(0), "ulimit -l");
+        check(Errno::MFILE, Some(0), "Too many open files");
+    }
+
+    #[test]
+    fn the_best_engine_is_the_ring_where_there_is_one() {
+        assert_eq!(Engine::best() == Engine::IoUring, io_uring_available().is_ok());
+    }
+}

@@ -1,0 +1,139 @@
+//! Runs operations on as many threads as the queue is deep.
+//!
+//! A queue of depth 1 has no thread: its operation runs in `wait`, because a change of threads costs as
+//! much as a read from a fast disk. Deeper, all threads take from one list, so that a thread that is
+//! awake takes the next operation instead of another being woken for it.
+
+use std::{
+    collections::VecDeque,
+    io, mem,
+    os::unix::fs::FileExt as _,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    thread::{Builder, JoinHandle},
+};
+
+use crate::operation::{Completion, Kind, Operation};
+
+#[derive(Debug)]
+pub(crate) enum Threads {
+    Inline(Option<Operation>),
+    Crew(Crew),
+}
+
+#[derive(Debug)]
+pub(crate) struct Crew {
+    board: Arc<Board>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Where the threads find what to do and leave what they did.
+#[derive(Debug, Default)]
+struct Board {
+    lists: Mutex<Lists>,
+    has_orders: Condvar,
+    has_ended: Condvar,
+}
+
+/// Together at most as long as the queue is deep.
+#[derive(Debug, Default)]
+struct Lists {
+    orders: VecDeque<Operation>,
+    ended: VecDeque<Completion>,
+    is_closing: bool,
+}
+
+impl Threads {
+    pub(crate) fn start(depth: u32) -> io::Result<Self> {
+        if depth == 1 { Ok(Self::Inline(None)) } else { Crew::start(depth).map(Self::Crew) }
+    }
+
+    /// The caller keeps fewer operations in flight than the depth.
+    pub(crate) fn push(&mut self, operation: Operation) {
+        match self {
+            Self::Inline(pending) => *pending = Some(operation),
+            Self::Crew(crew) => crew.push(operation),
+        }
+    }
+
+    /// The caller knows that an operation is in flight.
+    pub(crate) fn wait(&mut self) -> Completion {
+        match self {
+            Self::Inline(pending) => run(pending.take().expect("an operation is in flight")),
+            Self::Crew(crew) => crew.wait(),
+        }
+    }
+}
+
+impl Crew {
+    fn start(depth: u32) -> io::Result<Self> {
+        let mut crew = Self { board: Arc::default(), threads: Vec::new() };
+        for _ in 0..depth {
+            let board = Arc::clone(&crew.board);
+            let builder = Builder::new().name("tierfeed-file".to_owned());
+            crew.threads.push(builder.spawn(move || board.serve())?);
+        }
+        Ok(crew)
+    }
+
+    fn push(&self, operation: Operation) {
+        self.board.lock().orders.push_back(operation);
+        self.board.has_orders.notify_one();
+    }
+
+    fn wait(&self) -> Completion {
+        let lists = self.board.lock();
+        let is_empty = |lists: &mut Lists| lists.ended.is_empty();
+        let lists = self.board.has_ended.wait_while(lists, is_empty);
+        lists.expect(NO_PANIC).ended.pop_front().expect("it was waited for")
+    }
+}
+
+impl Drop for Crew {
+    /// Invariant 3 of the queue: the threads are waited for. What none of them began is dropped.
+    fn drop(&mut self) {
+        let mut lists = self.board.lock();
+        lists.is_closing = true;
+        let unbegun = mem::take(&mut lists.orders);
+        drop(lists);
+        drop(unbegun);
+        self.board.has_orders.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has ended too, and said so on stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+const NO_PANIC: &str = "nothing that can panic is done under the lock";
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().expect(NO_PANIC)
+    }
+
+    fn serve(&self) {
+        let has_nothing = |lists: &mut Lists| lists.orders.is_empty() && !lists.is_closing;
+        loop {
+            let lists = self.has_orders.wait_while(self.lock(), has_nothing);
+            let Some(operation) = lists.expect(NO_PANIC).orders.pop_front() else { return };
+            let completion = run(operation);
+            self.lock().ended.push_back(completion);
+            self.has_ended.notify_one();
+        }
+    }
+}
+
+fn run(operation: Operation) -> Completion {
+    let Operation { file, kind, offset, mut buffer, token } = operation;
+    let outcome = loop {
+        let outcome = match kind {
+            Kind::Read => file.read_at(buffer.as_mut_slice(), offset),
+            Kind::Write => file.write_at(buffer.as_slice(), offset),
+        };
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            outcome => break outcome,
+        }
+    };
+    Completion { token, buffer, outcome }
+}
