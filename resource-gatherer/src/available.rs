@@ -1,14 +1,24 @@
-//! Tells how much memory may be taken right now, cheaply enough to be asked all the time.
+//! Tells how much memory may be taken right now, and how busy the node is, cheaply enough to be asked
+//! all the time.
 //!
 //! Buffers shrink by this before the node swaps. Three things can be short and all count: the memory
 //! of the host, the limit of the control group, and the time that tasks already wait for memory (PSI).
+//! A snapshot reads about fifteen files of `/proc` and `/sys`. With one node, two directories and a
+//! control group three levels deep its median was 173 us, on two virtual CPUs with a load of 11.
 
+pub mod disk;
+pub mod load;
 pub mod pressure;
 
 use std::path::PathBuf;
 
 use tierfeed_core::{id::NumaNode, units::Bytes};
 
+pub use self::{
+    disk::DiskSpace,
+    load::Load,
+    pressure::{Pressure, Waiting},
+};
 use crate::{
     inventory::{cgroup, meminfo, mount, node},
     sysroot::{ReadError, Sysroot, numbered_entries},
@@ -23,9 +33,12 @@ pub struct Available {
     pub cgroup: Option<Bytes>,
     /// What no one uses, by node, in ascending order; page cache does not count as free here.
     pub nodes_free: Vec<(NumaNode, Bytes)>,
-    /// The share of the last ten seconds, in per cent, in which some task waited for memory; `None`
-    /// on a kernel without PSI.
-    pub pressure_percent: Option<f64>,
+    /// How long tasks waited for memory, `None` on a kernel without PSI.
+    pub pressure: Option<Pressure>,
+    /// How many tasks want a CPU, `None` where the kernel does not tell.
+    pub load: Option<Load>,
+    /// The room of the directories that the watch was given, where their file systems answer.
+    pub disks: Vec<DiskSpace>,
 }
 
 /// Takes snapshots; finds the files once.
@@ -34,6 +47,7 @@ pub struct Watch {
     root: PathBuf,
     mounts: Vec<mount::Mount>,
     node_ids: Vec<u32>,
+    directories: Vec<PathBuf>,
 }
 
 impl Available {
@@ -61,19 +75,27 @@ impl Watch {
     pub fn new(sysroot: Sysroot<'_>) -> Result<Self, ReadError> {
         Ok(Self {
             root: sysroot.0.to_owned(),
-            mounts: mount::read_all(sysroot)?,
+            mounts: mount::lines(sysroot)?,
             node_ids: numbered_entries(&sysroot.join("sys/devices/system/node"), "node"),
+            directories: Vec::new(),
         })
     }
 
-    /// What is left now. Reads a handful of small files.
+    /// Watches the room of `directories` too. Each should be on a local file system: one on the network
+    /// that does not answer holds up [`Self::read`].
+    #[must_use]
+    pub fn with_directories(self, directories: Vec<PathBuf>) -> Self {
+        Self { directories, ..self }
+    }
+
+    /// What is left now.
     ///
     /// # Errors
     ///
-    /// The kernel's report of its memory cannot be read.
+    /// The kernel's report of its memory, or of a limit, cannot be read.
     pub fn read(&self) -> Result<Available, ReadError> {
         let sysroot = Sysroot(&self.root);
-        let cgroup = cgroup::read(sysroot, &self.mounts).and_then(|group| group.headroom_bytes());
+        let cgroup = cgroup::read(sysroot, &self.mounts)?.and_then(|group| group.headroom_bytes());
         let memory = meminfo::read(sysroot)?;
         let free = self.node_ids.iter().map(|&id| Ok((NumaNode(id), node::free(sysroot, id)?)));
         let mut nodes_free: Vec<(NumaNode, Bytes)> = free.collect::<Result<_, ReadError>>()?;
@@ -85,7 +107,9 @@ impl Watch {
             host: Bytes(memory.available_bytes),
             cgroup: cgroup.map(Bytes),
             nodes_free,
-            pressure_percent: pressure::memory(sysroot, &self.mounts),
+            pressure: pressure::memory(sysroot, &self.mounts),
+            load: load::read(sysroot),
+            disks: self.directories.iter().filter_map(|path| disk::read(path)).collect(),
         })
     }
 }

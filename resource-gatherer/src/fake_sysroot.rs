@@ -1,5 +1,7 @@
 //! Trees of machines that nobody here owns, for tests.
 
+pub(crate) mod tree;
+
 use std::{
     fs,
     os::unix::fs::symlink,
@@ -14,6 +16,32 @@ pub(crate) struct FakeSysroot {
 }
 
 impl FakeSysroot {
+    /// The machine called `name` in `fixtures/`.
+    pub(crate) fn machine(name: &str) -> Self {
+        Self::of(&tree::parse(&tree::text(name)))
+    }
+
+    /// A machine with these files and links.
+    pub(crate) fn of(entries: &[(String, tree::Entry)]) -> Self {
+        let fake = Self { root: tempfile::tempdir().unwrap() };
+        entries.iter().for_each(|(path, entry)| fake.put(path, entry));
+        fake
+    }
+
+    pub(crate) fn put(&self, path: &str, entry: &tree::Entry) {
+        match entry {
+            tree::Entry::File(content) => self.write_bytes(path, content),
+            tree::Entry::Link(target) => self.link(path, target),
+        }
+    }
+
+    /// Removes a file or a link if it is there.
+    pub(crate) fn remove(&self, path: &str) {
+        if let Err(error) = fs::remove_file(self.at(path)) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{path}");
+        }
+    }
+
     /// A tree with what every Linux has, and no NUMA.
     pub(crate) fn bare() -> Self {
         let fake = Self { root: tempfile::tempdir().unwrap() };
@@ -56,9 +84,13 @@ impl FakeSysroot {
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
+        self.write_bytes(path, text.as_bytes());
+    }
+
+    pub(crate) fn write_bytes(&self, path: &str, bytes: &[u8]) {
         let path = self.at(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        fs::write(path, bytes).unwrap();
     }
 
     pub(crate) fn link(&self, path: &str, target: &str) {

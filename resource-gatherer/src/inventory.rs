@@ -7,30 +7,57 @@
 //! The only node of a host has all its memory, whatever its own `meminfo` says: guests whose memory
 //! grows with its use were seen to account for 25 GB on the host and 9 GB on the node.
 
+pub mod allowed;
 pub mod attributes;
+pub mod block;
 pub mod cache;
 pub mod cgroup;
-mod dax;
+pub mod cxl;
+pub mod dax;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 pub mod kernel_tiers;
 pub mod meminfo;
+pub mod memory_disk;
+pub mod memory_module;
 pub mod mount;
+pub mod network;
 pub mod node;
 pub(crate) mod number_list;
+pub mod pci;
+pub mod placement;
+pub mod processor;
+mod smbios;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use self::number_list::parse as numbers;
 pub use self::{
-    attributes::Rated, cache::Cache, cgroup::CgroupMemory, kernel_tiers::KernelTier,
-    meminfo::Memory, mount::Mount, node::Node,
+    allowed::Allowed,
+    attributes::Rated,
+    block::BlockDevice,
+    cache::Cache,
+    cgroup::CgroupMemory,
+    cxl::Cxl,
+    dax::DaxDevice,
+    kernel_tiers::KernelTier,
+    meminfo::Memory,
+    memory_module::MemoryHardware,
+    mount::Mount,
+    network::{InfinibandPort, NetworkInterface},
+    node::Node,
+    pci::PciDevice,
+    placement::Placement,
+    processor::Processor,
 };
 use crate::sysroot::{ReadError, Sysroot, optional};
 
 /// Everything that is known about a node without measuring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Inventory {
     /// The name of the host.
     pub host: String,
@@ -38,12 +65,30 @@ pub struct Inventory {
     pub memory: Memory,
     /// Its NUMA nodes in ascending order; at least one.
     pub nodes: Vec<Node>,
+    /// Its processors.
+    pub processor: Processor,
     /// Its data caches.
     pub caches: Vec<Cache>,
+    /// Its memory modules, where somebody tells.
+    pub memory_hardware: Option<MemoryHardware>,
+    /// Its CXL devices.
+    pub cxl: Cxl,
+    /// Its DAX devices.
+    pub dax: Vec<DaxDevice>,
     /// The tiers that the kernel made.
     pub kernel_tiers: Vec<KernelTier>,
+    /// How the kernel places and moves pages.
+    pub placement: Placement,
     /// What is mounted.
     pub mounts: Vec<Mount>,
+    /// Its network interfaces.
+    pub network: Vec<NetworkInterface>,
+    /// The ports of its InfiniBand and RoCE devices.
+    pub infiniband: Vec<InfinibandPort>,
+    /// GPUs, other accelerators, and CXL memory as the bus lists it.
+    pub pci: Vec<PciDevice>,
+    /// What this process may use.
+    pub allowed: Allowed,
     /// The memory limit of this process's control group.
     pub cgroup: Option<CgroupMemory>,
     /// Whether hwloc was asked too.
@@ -59,9 +104,10 @@ impl Inventory {
     /// What a kernel may lack is `None` or empty instead.
     pub fn read(sysroot: Sysroot<'_>) -> Result<Self, ReadError> {
         let memory = meminfo::read(sysroot)?;
-        let mut nodes = node::read_all(sysroot)?;
+        let dax = dax::read_all(sysroot)?;
+        let mut nodes = node::read_all(sysroot, &dax)?;
         if nodes.is_empty() {
-            nodes.push(whole_host(sysroot, memory));
+            nodes.push(whole_host(sysroot, memory)?);
         }
         if let [only] = &mut nodes[..] {
             only.memory_total_bytes = only.memory_total_bytes.max(memory.total_bytes);
@@ -72,9 +118,18 @@ impl Inventory {
             host: optional(&sysroot.join("proc/sys/kernel/hostname")).unwrap_or_default(),
             memory,
             nodes,
+            processor: processor::read(sysroot)?,
             caches: cache::read_all(sysroot),
-            kernel_tiers: kernel_tiers::read_all(sysroot),
-            cgroup: cgroup::read(sysroot, &mounts),
+            memory_hardware: memory_module::read(sysroot),
+            cxl: cxl::read(sysroot, &dax)?,
+            dax,
+            kernel_tiers: kernel_tiers::read_all(sysroot)?,
+            placement: placement::read(sysroot)?,
+            network: network::interfaces(sysroot),
+            infiniband: network::infiniband(sysroot),
+            pci: pci::read_all(sysroot),
+            allowed: allowed::read(sysroot, &mounts)?,
+            cgroup: cgroup::read(sysroot, &mounts)?,
             mounts,
             hwloc: false,
         };
@@ -83,9 +138,10 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// The nodes that have memory.
+    /// The nodes that this process may take memory from.
     pub fn memory_nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().filter(|node| node.memory_total_bytes > 0)
+        let allowed = |node: &&Node| self.allowed.has_node(node.id);
+        self.nodes.iter().filter(|node| node.memory_total_bytes > 0).filter(allowed)
     }
 
     /// The node with CPUs from which `target` is reached best: itself, else what the firmware names,
@@ -107,21 +163,16 @@ impl Inventory {
         let local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
         let level = self.caches.iter().filter(local).map(|cache| cache.level).max();
         let last = self.caches.iter().filter(local).filter(|cache| Some(cache.level) == level);
-        last.map(|cache| cache.size_bytes).sum()
+        last.map(|cache| cache.size_bytes).fold(0, u64::saturating_add)
     }
 }
 
 /// A kernel without NUMA: one node that has everything.
-fn whole_host(sysroot: Sysroot<'_>, memory: Memory) -> Node {
-    let online = optional(&sysroot.join("sys/devices/system/cpu/online")).unwrap_or_default();
-    Node {
-        id: 0,
-        kind: node::MemoryKind::Dram,
-        cpus: number_list::parse(&online).unwrap_or_default(),
+fn whole_host(sysroot: Sysroot<'_>, memory: Memory) -> Result<Node, ReadError> {
+    Ok(Node {
+        cpus: processor::online(&sysroot.join("sys/devices/system/cpu"))?,
         memory_total_bytes: memory.total_bytes,
         memory_free_bytes: memory.free_bytes,
-        memory_side_cache_bytes: 0,
-        distances: Vec::new(),
-        rated: None,
-    }
+        ..Node::default()
+    })
 }

@@ -57,6 +57,22 @@ impl Sysroot<'_> {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// Where `path` of this tree leads with all its links followed; `None` if it leads nowhere, or out
+    /// of the tree.
+    pub(crate) fn resolve(self, path: &Path) -> Option<PathBuf> {
+        let root = self.0.canonicalize().ok()?;
+        path.canonicalize().ok().filter(|place| place.starts_with(root))
+    }
+
+    /// The NUMA node of a device: what the device says, else what the ones above it say (a disk leaves
+    /// it to its controller, a controller to its bus).
+    pub(crate) fn nearest_node(self, device: &Path) -> Option<u32> {
+        let devices = self.0.canonicalize().ok()?.join("sys/devices");
+        let place = self.resolve(device)?;
+        let mut above = place.ancestors().take_while(|level| level.starts_with(&devices));
+        above.find_map(|level| optional_node(&level.join("numa_node")))
+    }
+
     /// The text of a file that must be there.
     pub(crate) fn require(self, path: &str) -> Result<String, ReadError> {
         let path = self.join(path);
@@ -75,6 +91,52 @@ pub(crate) fn optional(path: &Path) -> Option<String> {
 /// The number in a file, or `None` where there is none.
 pub(crate) fn optional_number(path: &Path) -> Option<u64> {
     optional(path)?.parse().ok()
+}
+
+/// What `parse` makes of a file, or `None` where the kernel does not provide it.
+///
+/// # Errors
+///
+/// The file is there, but `parse` makes nothing of it.
+pub(crate) fn parsed<T>(
+    path: &Path,
+    expected: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, ReadError> {
+    let Some(text) = optional(path) else { return Ok(None) };
+    parse(&text).map(Some).ok_or_else(|| malformed(path.to_owned(), &text, expected))
+}
+
+/// A number that is decimal or, with `0x` before it, hexadecimal.
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// [`whole_number`] of a file that says nothing else.
+pub(crate) fn strict_number(path: &Path) -> Result<Option<u64>, ReadError> {
+    parsed(path, "a whole number", whole_number)
+}
+
+/// The number of a NUMA node in a file; -1 stands for none.
+pub(crate) fn optional_node(path: &Path) -> Option<u32> {
+    optional(path)?.parse().ok()
+}
+
+/// The name of what a link leads to.
+pub(crate) fn link_name(link: &Path) -> Option<String> {
+    Some(fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// The names in a directory in ascending order; none where there is no directory.
+pub(crate) fn entries(directory: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+    let mut names: Vec<String> = entries.filter_map(name).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The names in a directory that are `prefix` and a number, as numbers in ascending order.

@@ -224,10 +224,13 @@ impl Agent {
 
     fn apply_tick(&mut self) {
         self.footprint.note(&self.plane.usage(), self.loans.granted());
-        self.adapt();
+        let available = self.look_around();
+        if let Some(available) = &available {
+            self.adapt(available);
+        }
         let progress = outcome::summary(self.session.progress(), &self.layout);
         // A line that is busy gets the next report instead.
-        let _ = self.link.try_send(ToManager::Report(progress));
+        let _ = self.link.try_send(ToManager::Report(progress, available.map(Box::new)));
     }
 
     fn resize(&mut self, resize: Option<Resize>) {

@@ -10,6 +10,7 @@ use tierfeed_core::{
     fleet::{Assignment, Direction, Progress, Registration},
     id::NodeId,
 };
+use tierfeed_resource_gatherer::Available;
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -121,7 +122,7 @@ impl Client {
         Ok(reply.into_inner().try_into()?)
     }
 
-    /// Tells how far this node is.
+    /// Tells how far this node is, and what it has left.
     ///
     /// # Errors
     ///
@@ -131,8 +132,16 @@ impl Client {
         node: NodeId,
         incarnation: u64,
         progress: &Progress,
+        available: Option<&Available>,
     ) -> Result<Direction, CallError> {
-        self.send_report(node, incarnation, progress, false).await
+        let request = pb::ReportRequest {
+            node: node.0,
+            incarnation,
+            progress: Some(progress.into()),
+            drained: false,
+            available: available.map(Into::into),
+        };
+        self.send_report(request).await
     }
 
     /// Tells that this node ends.
@@ -146,7 +155,14 @@ impl Client {
         incarnation: u64,
         progress: &Progress,
     ) -> Result<(), CallError> {
-        self.send_report(node, incarnation, progress, true).await.map(drop)
+        let request = pb::ReportRequest {
+            node: node.0,
+            incarnation,
+            progress: Some(progress.into()),
+            drained: true,
+            available: None,
+        };
+        self.send_report(request).await.map(drop)
     }
 
     /// Borrows CXL memory for a workload of this node, or gives it back.
@@ -189,15 +205,7 @@ impl Client {
         Ok(self.inner.status(pb::StatusRequest {}).await?.into_inner().try_into()?)
     }
 
-    async fn send_report(
-        &mut self,
-        node: NodeId,
-        incarnation: u64,
-        progress: &Progress,
-        drained: bool,
-    ) -> Result<Direction, CallError> {
-        let progress = Some(progress.into());
-        let request = pb::ReportRequest { node: node.0, incarnation, progress, drained };
+    async fn send_report(&mut self, request: pb::ReportRequest) -> Result<Direction, CallError> {
         let reply = self.inner.report(request).await?;
         Ok(wire::to_direction(reply.into_inner())?)
     }

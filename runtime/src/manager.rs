@@ -5,15 +5,19 @@
 
 mod door;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub use door::Door;
 
-use std::{fs, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Fleet, Notice},
+    fleet::{self, Direction, Fleet, Notice},
+    id::NodeId,
     units::Nanoseconds,
 };
+use tierfeed_resource_gatherer::Available;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -88,6 +92,7 @@ enum Event {
 pub struct Manager {
     job: String,
     fleet: Fleet,
+    available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
     clock: Clock,
     requests: mpsc::Receiver<Request>,
     shutdown: Shutdown,
@@ -110,6 +115,7 @@ impl Manager {
         Self {
             job: settings.job.name,
             fleet: Fleet::new(settings.fleet),
+            available: BTreeMap::new(),
             clock: Clock::start(),
             requests,
             shutdown,
@@ -176,18 +182,23 @@ impl Manager {
                 let assigned = self.fleet.handle_registration(registration, now);
                 match &assigned {
                     Ok(it) => {
+                        self.available.remove(&it.node);
                         tracing::info!(node = it.node.0, generation = it.generation, "node joined");
                     }
                     Err(refusal) => tracing::warn!(%refusal, "node refused"),
                 }
                 answer(reply, assigned);
             }
-            Request::Report { node, incarnation, progress, reply } => {
+            Request::Report { node, incarnation, progress, available, reply } => {
                 let direction = self.fleet.handle_progress(node, incarnation, progress, now);
+                if let (Direction::Continue | Direction::Drain, Some(it)) = (direction, available) {
+                    self.available.insert(node, (it, now));
+                }
                 answer(reply, direction);
             }
             Request::Drained { node, incarnation, progress, reply } => {
                 self.fleet.handle_drained(node, incarnation, progress);
+                self.forget_ended(node);
                 answer(reply, fleet::Direction::Drain);
             }
             Request::AskMemory { node, incarnation, chunks, reply } => {
@@ -201,8 +212,20 @@ impl Manager {
                 answer(reply, ());
             }
             Request::Status(reply) => {
-                answer(reply, wire::status_reply(&self.job, &self.fleet));
+                let told = |node| {
+                    let (available, at) = self.available.get(&node)?;
+                    Some((available.as_ref(), Nanoseconds(now.0.saturating_sub(at.0))))
+                };
+                answer(reply, wire::status_reply(&self.job, &self.fleet, told));
             }
+        }
+    }
+
+    /// What an ended node had left says nothing. A message of a process that was replaced ends none.
+    fn forget_ended(&mut self, node: NodeId) {
+        let state = self.fleet.nodes().find(|(id, _)| *id == node).map(|(_, node)| node.state);
+        if state == Some(fleet::State::Drained) {
+            self.available.remove(&node);
         }
     }
 

@@ -3,9 +3,11 @@
 //! Whatever comes from the network is checked here: names, numbers that must fit, fields that must be
 //! there. The core gets its own types or nothing.
 
+mod available;
 mod messages;
 mod status;
 
+pub use available::{AvailableStatus, DirectoryStatus, LoadStatus, NumaStatus, PressureStatus};
 pub use status::{JobStatus, NodeStatus, TierStatus};
 
 /// The generated messages, client and server of `proto/manager.proto`.

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_runtime::{
     client::{Address, CallError, Client},
-    wire::{JobStatus, Remedy},
+    wire::{AvailableStatus, JobStatus, Remedy},
 };
 
 use crate::{
@@ -82,6 +82,77 @@ fn table(status: &JobStatus) -> String {
             let (budget, read) = (Bytes(tier.budget_bytes), Bytes(tier.read_bytes));
             line(format!("  {:<14}budget {budget}, read {read}{mark}", tier.name));
         }
+        if let Some(available) = &node.available {
+            line(format!("  left: {}", left(available)));
+            for room in &available.directories {
+                let (free, total) = (Bytes(room.free_bytes), Bytes(room.total_bytes));
+                line(format!("  {}: {free} of {total} free", room.path));
+            }
+        }
     }
     text
+}
+
+/// One line; it says how old it is once it is older than a few reports.
+fn left(available: &AvailableStatus) -> String {
+    const OLD: Nanoseconds = Nanoseconds(5_000_000_000);
+    let mut parts = vec![format!("host {}", Bytes(available.host_bytes))];
+    parts.extend(available.cgroup_bytes.map(|bytes| format!("control group {}", Bytes(bytes))));
+    for node in &available.numa_nodes {
+        parts.push(format!("NUMA node {} {}", node.numa_node, Bytes(node.free_bytes)));
+    }
+    parts.extend(
+        available
+            .load
+            .map(|load| format!("load {:.2}, {} runnable", load.one_minute, load.runnable_tasks)),
+    );
+    parts.extend(available.pressure.map(|pressure| {
+        let (some, full) = (pressure.some_percent, pressure.full_percent);
+        format!("waiting for memory {some:.2} % some, {full:.2} % all")
+    }));
+    let age = Nanoseconds(available.age_ns);
+    parts.extend((age > OLD).then(|| format!("{age} ago")));
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_runtime::wire::{LoadStatus, NumaStatus, PressureStatus};
+
+    use super::*;
+
+    fn available() -> AvailableStatus {
+        AvailableStatus {
+            age_ns: 400_000_000,
+            host_bytes: 20 << 30,
+            cgroup_bytes: None,
+            numa_nodes: vec![NumaStatus { numa_node: 3, free_bytes: 512 << 20 }],
+            pressure: None,
+            load: None,
+            directories: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_shown() {
+        assert_eq!(left(&available()), "host 20 GiB, NUMA node 3 512 MiB");
+    }
+
+    #[test]
+    fn what_is_known_has_its_unit_and_old_news_its_age() {
+        let (some_percent, full_percent) = (2.5, 0.0);
+        let pressure = PressureStatus { some_percent, some_ns: 1, full_percent, full_ns: 0 };
+        let all = AvailableStatus {
+            age_ns: 12_000_000_000,
+            cgroup_bytes: Some(3 << 30),
+            pressure: Some(pressure),
+            load: Some(LoadStatus { one_minute: 1.5, runnable_tasks: 3 }),
+            ..available()
+        };
+        assert_eq!(
+            left(&all),
+            "host 20 GiB, control group 3 GiB, NUMA node 3 512 MiB, load 1.50, 3 runnable, \
+             waiting for memory 2.50 % some, 0.00 % all, 12 s ago"
+        );
+    }
 }

@@ -71,6 +71,12 @@ fn the_same_parts_apart_do_the_same() {
     let status = cluster.status();
     assert_eq!((&status["job"], &status["batches"]), (&"small".into(), &42.into()));
     assert_eq!(status["joined"][0]["state"], "alive");
+    let left = &status["joined"][0]["available"];
+    assert!(left["host_bytes"].as_u64().unwrap() > 0, "{left}");
+    assert!(left["age_ns"].as_u64().unwrap() < 60_000_000_000, "{left}");
+    assert!(!left["numa_nodes"].as_array().unwrap().is_empty(), "{left}");
+    let scratch = &left["directories"][0];
+    assert!(scratch["free_bytes"].as_u64() <= scratch["total_bytes"].as_u64(), "{left}");
     let drain = cluster.fixture.tierfeed(&["drain", "--run-dir", "manager"]).output().unwrap();
     assert_ended(&drain, 0);
     agent.ends_with(0);

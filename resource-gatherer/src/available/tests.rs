@@ -1,4 +1,8 @@
-use super::{pressure::parse_some_avg10, *};
+use std::path::Path;
+
+use tierfeed_core::units::Nanoseconds;
+
+use super::*;
 use crate::fake_sysroot::FakeSysroot;
 
 const PRESSURE: &str = "some avg10=2.50 avg60=1.00 avg300=0.00 total=123\n\
@@ -12,7 +16,7 @@ fn read(machine: &FakeSysroot) -> Available {
 fn a_snapshot_has_host_and_nodes() {
     let available = read(&FakeSysroot::cxl_node());
     assert_eq!(available.host, Bytes(2048 << 10));
-    assert_eq!((available.cgroup, available.pressure_percent), (None, None));
+    assert_eq!((available.cgroup, available.pressure, available.load), (None, None, None));
     let half = Bytes(2048 << 10);
     assert_eq!(available.nodes_free, [0, 1, 2].map(|id| (NumaNode(id), half)));
     assert_eq!(available.bytes_on(NumaNode(2)), half);
@@ -39,18 +43,75 @@ fn the_limit_of_the_group_counts_where_it_is_tighter() {
     let available = read(&machine);
     assert_eq!(available.bytes(), Bytes(600_000));
     assert_eq!(available.bytes_on(NumaNode(0)), Bytes(600_000));
-    assert_eq!(available.pressure_percent, Some(2.5), "the group has no pressure file");
-    machine.write("sys/fs/cgroup/job/memory.pressure", "some avg10=7.00 avg60=0.00 total=1\n");
-    assert_eq!(read(&machine).pressure_percent, Some(7.0));
+    let some = |available: Available| available.pressure.unwrap().some.percent;
+    assert!((some(available) - 2.5).abs() < 1e-9, "the group has no pressure file");
+    let group = PRESSURE.replace("2.50", "7.00");
+    machine.write("sys/fs/cgroup/job/memory.pressure", &group);
+    assert!((some(read(&machine)) - 7.0).abs() < 1e-9);
 }
 
 #[test]
-fn pressure_is_the_line_some_and_the_field_avg10() {
-    assert_eq!(parse_some_avg10(PRESSURE), Some(2.5));
-    for text in ["", "full avg10=1.00\n", "some avg60=1.00\n", "some avg10=x\n", "some avg10=200\n"]
-    {
-        assert_eq!(parse_some_avg10(text), None, "{text:?}");
+fn a_limit_that_is_no_number_is_an_error_and_not_no_limit() {
+    let machine = FakeSysroot::machine("container");
+    let watch = Watch::new(Sysroot(machine.path())).unwrap();
+    assert_eq!(watch.read().unwrap().cgroup, Some(Bytes(12 << 30)));
+    machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "many\n");
+    let error = watch.read().unwrap_err().to_string();
+    assert!(error.contains("limit_in_bytes") && error.contains("many"), "{error}");
+}
+
+#[test]
+fn the_only_node_has_what_the_host_has() {
+    let available = read(&FakeSysroot::machine("node-that-hides-memory"));
+    assert_eq!(available.nodes_free, [(NumaNode(0), Bytes(21_761_236 << 10))]);
+}
+
+#[test]
+fn a_machine_of_another_kernel_tells_load_and_pressure() {
+    let available = read(&FakeSysroot::machine("qemu-cxl-generic-port"));
+    assert_eq!(available.load, Some(Load { one_minute: 0.0, runnable: 1 }));
+    let calm = Waiting { percent: 0.0, total: Nanoseconds(0) };
+    assert_eq!(available.pressure, Some(Pressure { some: calm, full: calm }));
+    let nodes: Vec<u32> = available.nodes_free.iter().map(|(node, _)| node.0).collect();
+    assert_eq!(nodes, [0, 1, 3]);
+}
+
+#[test]
+fn pressure_is_told_for_some_and_for_all_tasks() {
+    let found = pressure::parse(PRESSURE).unwrap();
+    assert_eq!(found.some, Waiting { percent: 2.5, total: Nanoseconds(123_000) });
+    assert_eq!(found.full, Waiting { percent: 9.0, total: Nanoseconds(45_000) });
+    let full = "full avg10=1.00 total=1\n";
+    for some in ["", "some avg60=1.00 total=1\n", "some avg10=x total=1\n", "some avg10=1\n"] {
+        assert_eq!(pressure::parse(&format!("{some}{full}")), None, "{some:?}");
     }
+    for percent in ["200", "-1", "NaN"] {
+        let some = format!("some avg10={percent} total=1\n{full}");
+        assert_eq!(pressure::parse(&some), None, "{percent}");
+    }
+}
+
+#[test]
+fn load_is_the_first_average_and_the_runnable_tasks() {
+    let found = load::parse("1.50 0.75 0.83 3/113 12818").unwrap();
+    assert_eq!(found, Load { one_minute: 1.5, runnable: 3 });
+    for text in ["", "1.5", "1.5 1 1 x/3 1", "inf 1 1 3/113 1", "x 1 1 3/113 1"] {
+        assert_eq!(load::parse(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn directories_are_measured_also_before_they_are_made() {
+    let there = tempfile::tempdir().unwrap();
+    let later = there.path().join("a/b");
+    let watch = Watch::new(Sysroot::live()).unwrap();
+    let directories = vec![there.path().to_owned(), later.clone(), "not-there".into()];
+    let disks = watch.with_directories(directories).read().unwrap().disks;
+    assert_eq!(disks.len(), 3);
+    assert_eq!(disks[1].path, later);
+    assert_eq!(disks[0].total, disks[1].total);
+    assert!(disks.iter().all(|disk| disk.total > Bytes(0) && disk.free <= disk.total));
+    assert_eq!(disks[2].path, Path::new("not-there"));
 }
 
 #[test]

@@ -5,12 +5,12 @@
 //! are reported beside the usage. Both versions of the interface are read; on hybrid systems the
 //! memory controller is in version 1.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::mount::Mount;
-use crate::sysroot::{Sysroot, optional, optional_number};
+use crate::sysroot::{ReadError, Sysroot, optional, parsed, strict_number};
 
 /// The generation of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct CgroupMemory {
     pub version: Version,
     /// The directory of the level.
     pub path: PathBuf,
-    /// The limit, `None` if no level has one.
+    /// The limit, `None` if no level has one. In version 2 the lower of `memory.max` and `memory.high`.
     pub limit_bytes: Option<u64>,
     /// What is used at that level, page cache included.
     pub usage_bytes: u64,
@@ -47,7 +47,28 @@ impl CgroupMemory {
 }
 
 /// The group of this process, or `None` where no memory controller is mounted.
-pub(crate) fn read(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<CgroupMemory> {
+///
+/// # Errors
+///
+/// A limit or a usage is no number: to take it for "no limit" would get the process killed.
+pub(crate) fn read(
+    sysroot: Sysroot<'_>,
+    mounts: &[Mount],
+) -> Result<Option<CgroupMemory>, ReadError> {
+    let mut tightest: Option<CgroupMemory> = None;
+    let Some((version, levels)) = memory_levels(sysroot, mounts) else { return Ok(None) };
+    for level in levels {
+        let Some(level) = read_level(version, level)? else { continue };
+        let headroom = |it: &CgroupMemory| it.headroom_bytes().unwrap_or(u64::MAX);
+        if tightest.as_ref().is_none_or(|least| headroom(&level) < headroom(least)) {
+            tightest = Some(level);
+        }
+    }
+    Ok(tightest)
+}
+
+/// The directories of the memory controller, from the process's own group upwards.
+fn memory_levels(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<(Version, Vec<PathBuf>)> {
     let membership = optional(&sysroot.join("proc/self/cgroup"))?;
     let (version, group) = membership.lines().find_map(v1_group).map_or_else(
         || Some((Version::V2, membership.lines().find_map(|line| line.strip_prefix("0::"))?)),
@@ -57,10 +78,7 @@ pub(crate) fn read(sysroot: Sysroot<'_>, mounts: &[Mount]) -> Option<CgroupMemor
         Version::V1 => mount.file_system == "cgroup" && has_option(mount, "memory"),
         Version::V2 => mount.file_system == "cgroup2",
     })?;
-    levels(sysroot, mount, group)
-        .into_iter()
-        .filter_map(|level| read_level(version, level))
-        .min_by_key(|level| level.headroom_bytes().unwrap_or(u64::MAX))
+    Some((version, levels(sysroot, mount, group)))
 }
 
 /// The directory of the process's own group, for the files that only make sense there.
@@ -87,23 +105,42 @@ fn has_option(mount: &Mount, option: &str) -> bool {
 fn levels(sysroot: Sysroot<'_>, mount: &Mount, group: &str) -> Vec<PathBuf> {
     let top = sysroot.join(&mount.path);
     let inside = Path::new(group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
-    let own = if inside.as_os_str().is_empty() { top.clone() } else { top.join(inside) };
+    let leaves = inside.components().any(|part| !matches!(part, Component::Normal(_)));
+    let own = if inside.as_os_str().is_empty() || leaves { top.clone() } else { top.join(inside) };
     let own = if own.is_dir() { own } else { top.clone() };
     own.ancestors().take_while(|level| level.starts_with(&top)).map(Path::to_owned).collect()
 }
 
-fn read_level(version: Version, path: PathBuf) -> Option<CgroupMemory> {
-    let (limit, usage, inactive) = match version {
-        Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        Version::V2 => ("memory.max", "memory.current", "inactive_file"),
+fn read_level(version: Version, path: PathBuf) -> Result<Option<CgroupMemory>, ReadError> {
+    let (limits, usage, inactive) = match version {
+        Version::V1 => {
+            (&["memory.limit_in_bytes"][..], "memory.usage_in_bytes", "total_inactive_file")
+        }
+        // Above `memory.high` the kernel slows the group down until it gave pages back.
+        Version::V2 => (&["memory.max", "memory.high"][..], "memory.current", "inactive_file"),
     };
-    Some(CgroupMemory {
+    let mut limit_bytes = None;
+    for name in limits {
+        let limit = parsed(&path.join(name), "a number of bytes, or max", limit)?.flatten();
+        limit_bytes = [limit_bytes, limit].into_iter().flatten().min();
+    }
+    let Some(usage_bytes) = strict_number(&path.join(usage))? else { return Ok(None) };
+    Ok(Some(CgroupMemory {
         version,
-        limit_bytes: optional_number(&path.join(limit)).filter(|limit| *limit < UNLIMITED),
-        usage_bytes: optional_number(&path.join(usage))?,
+        limit_bytes,
+        usage_bytes,
         reclaimable_bytes: statistic(&path.join("memory.stat"), inactive),
         path,
-    })
+    }))
+}
+
+/// `None` inside for no limit.
+#[expect(clippy::option_option, reason = "no limit and no number are two things")]
+fn limit(text: &str) -> Option<Option<u64>> {
+    match text {
+        "max" => Some(None),
+        number => number.parse().ok().map(|limit| Some(limit).filter(|limit| *limit < UNLIMITED)),
+    }
 }
 
 /// Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.

@@ -1,26 +1,75 @@
-//! Finds out what stands behind a memory node that came from a DAX device.
+//! Reads the DAX devices: memory that is not ordinary memory, or not yet.
 //!
 //! The path of the device in sysfs tells the kind; its `target_node` is the node that it became (or
 //! will become) when the `kmem` driver takes it as ordinary memory.
 //!
 //! Source: `annotate_dax_parent` in hwloc's `topology-linux.c`.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde::{Deserialize, Serialize};
 
 use super::node::MemoryKind;
-use crate::sysroot::{Sysroot, optional_number};
+use crate::sysroot::{ReadError, Sysroot, entries, link_name, optional_node, strict_number};
+
+/// A DAX device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaxDevice {
+    /// Its name, for instance `dax0.0`.
+    pub name: String,
+    /// What stands behind it; [`MemoryKind::CpuLess`] where its path does not tell.
+    pub kind: MemoryKind,
+    /// Its capacity.
+    pub size_bytes: Option<u64>,
+    /// What mappings of it must be aligned to.
+    pub align_bytes: Option<u64>,
+    /// The node that it makes as ordinary memory.
+    pub target_node: Option<u32>,
+    /// The node with CPUs that it hangs at.
+    pub near_node: Option<u32>,
+    /// The driver, for instance `kmem` or `device_dax`.
+    pub driver: Option<String>,
+    /// The CXL region that it is made of.
+    pub region: Option<String>,
+}
+
+impl DaxDevice {
+    /// Whether the kernel took it as ordinary memory. Otherwise programs may map it, and
+    /// `daxctl reconfigure-device --mode=system-ram` makes a node of it.
+    #[must_use]
+    pub fn is_system_memory(&self) -> bool {
+        self.driver.as_deref() == Some("kmem")
+    }
+}
+
+/// All DAX devices by name.
+pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<DaxDevice>, ReadError> {
+    let root = sysroot.join("sys/bus/dax/devices");
+    entries(&root).into_iter().map(|name| read_one(&root.join(&name), name)).collect()
+}
 
 /// The kind of memory by the node that it is bound to.
-pub(crate) fn kinds(sysroot: Sysroot<'_>) -> BTreeMap<u32, MemoryKind> {
-    let mut kinds = BTreeMap::new();
-    let Ok(devices) = fs::read_dir(sysroot.join("sys/bus/dax/devices")) else { return kinds };
-    for device in devices.filter_map(Result::ok) {
-        let target = optional_number(&device.path().join("target_node"));
-        let Some(target) = target.and_then(|node| u32::try_from(node).ok()) else { continue };
-        let Ok(place) = fs::read_link(device.path()) else { continue };
-        kinds.insert(target, kind_of_place(&place.to_string_lossy()));
-    }
-    kinds
+pub(crate) fn kinds(devices: &[DaxDevice]) -> BTreeMap<u32, MemoryKind> {
+    devices.iter().filter_map(|device| Some((device.target_node?, device.kind))).collect()
+}
+
+fn read_one(device: &Path, name: String) -> Result<DaxDevice, ReadError> {
+    let place = fs::read_link(device).unwrap_or_default();
+    let region = |part: std::path::Component<'_>| {
+        let name = part.as_os_str().to_str()?;
+        let number = name.strip_prefix("region")?;
+        number.parse::<u32>().is_ok().then(|| name.to_owned())
+    };
+    Ok(DaxDevice {
+        name,
+        kind: kind_of_place(&place.to_string_lossy()),
+        size_bytes: strict_number(&device.join("size"))?,
+        align_bytes: strict_number(&device.join("align"))?,
+        target_node: optional_node(&device.join("target_node")),
+        near_node: optional_node(&device.join("numa_node")),
+        driver: link_name(&device.join("driver")),
+        region: place.components().rev().find_map(region),
+    })
 }
 
 /// Persistent CXL memory hangs below an `nvdimm-bridge`, so that is asked before `ndbus`.

@@ -13,23 +13,54 @@ use hwlocality::{
     },
 };
 
-use super::{Inventory, attributes::Rated, cache::Cache};
+use super::{Inventory, Node, attributes::Rated, cache::Cache, node::MemoryKind};
 
-/// `inventory` with caches and rated values that it had none of. Without a topology it stays as it is.
-pub(crate) fn complete(mut inventory: Inventory) -> Inventory {
-    let Ok(topology) = Topology::new() else { return inventory };
+/// `inventory` with what hwloc knows of this machine. Without a topology it stays as it is.
+pub(crate) fn complete(inventory: Inventory) -> Inventory {
+    match Topology::new() {
+        Ok(topology) => complete_from(inventory, &topology),
+        Err(_) => inventory,
+    }
+}
+
+/// `inventory` with caches, rated values, kinds of memory and a name of the processor where it had none.
+fn complete_from(mut inventory: Inventory, topology: &Topology) -> Inventory {
     inventory.hwloc = true;
     if inventory.caches.is_empty() {
-        inventory.caches = caches(&topology);
+        inventory.caches = caches(topology);
+    }
+    let processor = &mut inventory.processor;
+    for package in topology.objects_with_type(ObjectType::Package) {
+        processor.make = processor.make.take().or_else(|| info(package, "CPUVendor"));
+        processor.model = processor.model.take().or_else(|| info(package, "CPUModel"));
     }
     for object in topology.objects_with_type(ObjectType::NUMANode) {
-        let node =
-            inventory.nodes.iter_mut().find(|node| object.os_index() == Some(node.id as usize));
-        if let Some(node) = node.filter(|node| node.rated.is_none()) {
-            node.rated = Some(rated(&topology, object)).filter(|rated| !rated.is_empty());
+        let is_object = |node: &&mut Node| object.os_index() == Some(node.id as usize);
+        let Some(node) = inventory.nodes.iter_mut().find(is_object) else { continue };
+        if node.rated.is_none() {
+            node.rated = Some(rated(topology, object)).filter(|rated| !rated.is_empty());
+        }
+        if node.kind == MemoryKind::CpuLess {
+            node.kind = kind(object).unwrap_or(node.kind);
         }
     }
     inventory
+}
+
+fn info(object: &TopologyObject, key: &str) -> Option<String> {
+    Some(object.info(key)?.to_str().ok()?.to_owned())
+}
+
+/// hwloc's names for what stands behind a DAX device.
+fn kind(node: &TopologyObject) -> Option<MemoryKind> {
+    if node.info("CXLDevice").is_some() {
+        return Some(MemoryKind::Cxl);
+    }
+    match info(node, "DAXType")?.as_str() {
+        "NVM" => Some(MemoryKind::Persistent),
+        "SPM" => Some(MemoryKind::SpecificPurpose),
+        _ => None,
+    }
 }
 
 fn caches(topology: &Topology) -> Vec<Cache> {
@@ -70,4 +101,66 @@ fn rated(topology: &Topology, node: &TopologyObject) -> Rated {
 fn known(attribute: &MemoryAttribute<'_>, node: &TopologyObject) -> Vec<u64> {
     let values = attribute.initiators(node).map(|(_, values)| values).unwrap_or_default();
     values.into_iter().filter(|value| *value > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::cache::Cache;
+
+    /// Two nodes without CPUs that DAX devices made, under a processor with a name.
+    const XML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+ <object type="Machine" os_index="0" cpuset="0x1" complete_cpuset="0x1" allowed_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" allowed_nodeset="0x7" gp_index="1">
+  <object type="NUMANode" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1" gp_index="2" local_memory="4096"/>
+  <object type="NUMANode" os_index="1" cpuset="0x0" complete_cpuset="0x0" nodeset="0x2" complete_nodeset="0x2" gp_index="3" local_memory="4096"><info name="DAXType" value="NVM"/></object>
+  <object type="NUMANode" os_index="2" cpuset="0x0" complete_cpuset="0x0" nodeset="0x4" complete_nodeset="0x4" gp_index="4" local_memory="4096"><info name="CXLDevice" value="0000:01:00.0"/></object>
+  <object type="Package" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="5"><info name="CPUModel" value="A Model"/>
+   <object type="L3Cache" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="6" cache_size="1048576" depth="3" cache_linesize="64" cache_associativity="16" cache_type="0">
+    <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="7"/>
+   </object>
+  </object>
+ </object>
+</topology>
+"#;
+
+    fn topology() -> Topology {
+        hwlocality::topology::builder::TopologyBuilder::new()
+            .from_xml(XML)
+            .unwrap()
+            .build()
+            .unwrap()
+    }
+
+    fn nodes() -> Vec<Node> {
+        let node = |(id, kind)| Node { id, kind, ..Node::default() };
+        let kinds = [MemoryKind::Dram, MemoryKind::CpuLess, MemoryKind::CpuLess];
+        (0..).zip(kinds).map(node).collect()
+    }
+
+    #[test]
+    fn hwloc_tells_what_sysfs_left_open() {
+        let inventory = Inventory { nodes: nodes(), ..Inventory::default() };
+        let complete = complete_from(inventory, &topology());
+        let kinds = complete.nodes.iter().map(|node| node.kind).collect::<Vec<_>>();
+        assert_eq!(kinds, [MemoryKind::Dram, MemoryKind::Persistent, MemoryKind::Cxl]);
+        assert_eq!(complete.processor.model.as_deref(), Some("A Model"));
+        assert_eq!(complete.caches, [Cache { level: 3, size_bytes: 1 << 20, cpus: vec![0] }]);
+        assert!(complete.hwloc);
+    }
+
+    #[test]
+    fn hwloc_overrules_nothing() {
+        let mut inventory = Inventory { nodes: nodes(), ..Inventory::default() };
+        inventory.nodes[1].kind = MemoryKind::SpecificPurpose;
+        inventory.nodes[2].rated = Some(Rated { read_latency_ns: Some(1), ..Rated::default() });
+        inventory.processor.model = Some("Another".to_owned());
+        inventory.caches = vec![Cache { level: 2, size_bytes: 1, cpus: vec![0] }];
+        let complete = complete_from(inventory.clone(), &topology());
+        assert_eq!(complete.nodes[1], inventory.nodes[1]);
+        assert_eq!(complete.nodes[2].rated, inventory.nodes[2].rated);
+        assert_eq!(complete.processor, inventory.processor);
+        assert_eq!(complete.caches, inventory.caches);
+    }
 }

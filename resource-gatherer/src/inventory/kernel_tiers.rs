@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::number_list;
-use crate::sysroot::{Sysroot, numbered_entries, optional};
+use crate::sysroot::{ReadError, Sysroot, numbered_entries, parsed};
 
 /// One tier as the kernel sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,15 +18,17 @@ pub struct KernelTier {
 }
 
 /// All tiers of the kernel, fastest first; none on kernels before 6.1.
-pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Vec<KernelTier> {
+pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<KernelTier>, ReadError> {
+    const EXPECTED: &str = "a list of nodes such as 0-1,3";
     let root = sysroot.join("sys/devices/virtual/memory_tiering");
-    numbered_entries(&root, "memory_tier")
-        .into_iter()
-        .filter_map(|number| {
-            let tier = root.join(format!("memory_tier{number}"));
-            let nodes =
-                optional(&tier.join("nodelist")).or_else(|| optional(&tier.join("nodes")))?;
-            Some(KernelTier { number, nodes: number_list::parse(&nodes)? })
-        })
-        .collect()
+    let mut tiers = Vec::new();
+    for number in numbered_entries(&root, "memory_tier") {
+        let tier = root.join(format!("memory_tier{number}"));
+        let nodes = match parsed(&tier.join("nodelist"), EXPECTED, number_list::parse)? {
+            None => parsed(&tier.join("nodes"), EXPECTED, number_list::parse)?,
+            found => found,
+        };
+        tiers.extend(nodes.map(|nodes| KernelTier { number, nodes }));
+    }
+    Ok(tiers)
 }

@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sysroot::{ReadError, Sysroot, malformed, optional_number};
+use super::{
+    block::{self, BlockDevice, BlockKind},
+    memory_disk::{self, MemoryDisk},
+};
+use crate::sysroot::{ReadError, Sysroot, malformed};
 
 /// What a device does on random access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
-    /// Pages of memory: `tmpfs`, `ramfs`, `hugetlbfs`.
+    /// Pages of memory: `tmpfs`, `ramfs`, `hugetlbfs`, a disk in memory.
     Memory,
     /// A block device without moving parts, or one that says so.
     SolidState,
@@ -39,21 +43,39 @@ pub struct Mount {
     pub medium: Medium,
     /// The options of the file system, for instance `rw,memory`.
     pub options: String,
+    /// The block device that it lies on, if any.
+    pub block: Option<BlockDevice>,
+    /// The limits of a RAM disk.
+    pub memory_disk: Option<MemoryDisk>,
+    /// The directory that an overlay writes to; in a container often one of the host's, and then not
+    /// to be found here.
+    pub overlay_upper: Option<PathBuf>,
 }
 
 /// All mounts in the order of mounting.
 pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
+    let mut mounts = lines(sysroot)?;
+    for mount in &mut mounts {
+        mount.block = block::read(sysroot, &mount.device, &mount.source);
+        mount.medium = own_medium(mount);
+    }
+    for at in 0..mounts.len() {
+        if let Some(below) = medium_below(&mounts, &mounts[at]) {
+            mounts[at].medium = below;
+        }
+    }
+    Ok(mounts)
+}
+
+/// All mounts as they are listed, with nothing that would have to be looked up.
+pub(crate) fn lines(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
+    const EXPECTED: &str = "id, parent, device, root, path, options, -, type, source";
     let text = sysroot.require("proc/self/mountinfo")?;
-    text.lines()
-        .map(|line| {
-            let mut mount = parse_line(line).ok_or_else(|| {
-                let path = sysroot.join("proc/self/mountinfo");
-                malformed(path, line, "id, parent, device, root, path, options, -, type, source")
-            })?;
-            mount.medium = medium(sysroot, &mount);
-            Ok(mount)
-        })
-        .collect()
+    let parse = |line| {
+        parse_line(line)
+            .ok_or_else(|| malformed(sysroot.join("proc/self/mountinfo"), line, EXPECTED))
+    };
+    text.lines().map(parse).collect()
 }
 
 /// The mount that `path` lies on. Later mounts hide earlier ones.
@@ -66,15 +88,21 @@ pub fn holding<'mounts>(mounts: &'mounts [Mount], path: &Path) -> Option<&'mount
 fn parse_line(line: &str) -> Option<Mount> {
     let (mounted, file_system) = line.split_once(" - ")?;
     let mut mounted = mounted.split(' ').skip(2);
-    let mut file_system = file_system.split(' ');
+    let mut fields = file_system.split(' ');
+    let (file_system, source) = (fields.next()?, fields.next()?);
+    let options = fields.next().unwrap_or_default();
+    let upper = || options.split(',').find_map(|option| option.strip_prefix("upperdir="));
     Some(Mount {
         device: mounted.next()?.to_owned(),
         root: unescape(mounted.next()?).into(),
         path: unescape(mounted.next()?).into(),
-        file_system: file_system.next()?.to_owned(),
-        source: unescape(file_system.next()?),
+        file_system: file_system.to_owned(),
+        source: unescape(source),
         medium: Medium::Other,
-        options: file_system.next().unwrap_or_default().to_owned(),
+        options: options.to_owned(),
+        block: None,
+        memory_disk: (file_system == "tmpfs").then(|| memory_disk::parse(options)),
+        overlay_upper: upper().map(|path| unescape(path).into()),
     })
 }
 
@@ -94,31 +122,27 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-fn medium(sysroot: Sysroot<'_>, mount: &Mount) -> Medium {
+fn own_medium(mount: &Mount) -> Medium {
     match mount.file_system.as_str() {
         "tmpfs" | "ramfs" | "hugetlbfs" => Medium::Memory,
         "nfs" | "nfs4" | "cifs" | "smb3" | "lustre" | "ceph" | "9p" | "beegfs" | "gpfs" => {
             Medium::Network
         }
-        _ => match rotational(sysroot, mount) {
-            Some(0) => Medium::SolidState,
-            Some(_) => Medium::Rotating,
-            None => Medium::Other,
+        _ => match &mount.block {
+            Some(block) if block.kind == BlockKind::Memory => Medium::Memory,
+            Some(BlockDevice { rotational: Some(false), .. }) => Medium::SolidState,
+            Some(BlockDevice { rotational: Some(true), .. }) => Medium::Rotating,
+            _ => Medium::Other,
         },
     }
 }
 
-/// A partition has no queue of its own; its parent directory is the disk. File systems over several
-/// devices (btrfs) have numbers of their own, so the name of the source is asked too.
-fn rotational(sysroot: Sysroot<'_>, mount: &Mount) -> Option<u64> {
-    let by_number = sysroot.join("sys/dev/block").join(&mount.device);
-    let by_name =
-        mount.source.strip_prefix("/dev/").map(|n| sysroot.join("sys/class/block").join(n));
-    [Some(by_number), by_name].into_iter().flatten().find_map(|device| {
-        ["queue/rotational", "../queue/rotational"]
-            .into_iter()
-            .find_map(|queue| optional_number(&device.join(queue)))
-    })
+/// The medium of the file system that an overlay or a loop device keeps its bytes on. One step only: the
+/// path may be another host's view, and lead back to the mount itself.
+fn medium_below(mounts: &[Mount], mount: &Mount) -> Option<Medium> {
+    let file = mount.block.as_ref().and_then(|block| block.backing_file.as_ref());
+    let below = holding(mounts, mount.overlay_upper.as_ref().or(file)?)?;
+    (below.path != mount.path).then_some(below.medium)
 }
 
 #[cfg(test)]

@@ -8,14 +8,22 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{tier::Kind, units::Bytes};
 
-use super::{attributes, attributes::Rated, dax, meminfo, number_list};
-use crate::sysroot::{ReadError, Sysroot, malformed, numbered_entries, optional, optional_number};
+use super::{
+    attributes::{self, Rated},
+    dax::{self, DaxDevice},
+    meminfo, number_list, zones,
+};
+use crate::sysroot::{
+    ReadError, Sysroot, entries, malformed, numbered_entries, optional, optional_number, parsed,
+    strict_number,
+};
 
 /// What the memory of a node is made of, as far as the kernel tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
     /// The node has CPUs: ordinary main memory.
+    #[default]
     Dram,
     /// A CXL device that the kernel took as memory.
     Cxl,
@@ -47,8 +55,19 @@ pub struct Distance {
     pub relative: Option<u8>,
 }
 
+/// The pages of one size that are set apart on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugePages {
+    /// The size of one.
+    pub page_bytes: u64,
+    /// All of them together.
+    pub total_bytes: u64,
+    /// What of that no one uses.
+    pub free_bytes: u64,
+}
+
 /// A NUMA node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Node {
     /// Its number, as in `/sys/devices/system/node/node<N>`.
     pub id: u32,
@@ -60,6 +79,11 @@ pub struct Node {
     pub memory_total_bytes: u64,
     /// What of it no one uses, page cache not counted as free.
     pub memory_free_bytes: u64,
+    /// The share of its memory that takes movable pages only: no kernel data and nothing that stays
+    /// pinned. `None` where the kernel does not tell.
+    pub movable_percent: Option<u8>,
+    /// Pages that are set apart, by size; sizes without pages are left out.
+    pub huge_pages: Vec<HugePages>,
     /// The DRAM that the hardware uses as a cache in front of this node, if any.
     pub memory_side_cache_bytes: u64,
     /// Distances from this node to the others.
@@ -77,21 +101,22 @@ impl Node {
 }
 
 /// All online nodes in ascending order.
-pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<Node>, ReadError> {
+pub(crate) fn read_all(
+    sysroot: Sysroot<'_>,
+    devices: &[DaxDevice],
+) -> Result<Vec<Node>, ReadError> {
     let root = sysroot.join("sys/devices/system/node");
-    let ids = match optional(&root.join("online")) {
-        Some(text) => number_list::parse(&text).ok_or_else(|| {
-            malformed(root.join("online"), &text, "a list of nodes such as 0-1,3")
-        })?,
-        None => numbered_entries(&root, "node"),
-    };
-    let kinds = dax::kinds(sysroot);
+    let online = parsed(&root.join("online"), "a list of nodes such as 0-1,3", number_list::parse)?;
+    let ids = online.unwrap_or_else(|| numbered_entries(&root, "node"));
+    let kinds = dax::kinds(devices);
+    let movable = zones::movable_percent(sysroot);
     ids.iter()
         .map(|&id| {
             let mut node = read_one(&root.join(format!("node{id}")), id, &ids)?;
             if node.cpus.is_empty() {
                 node.kind = kinds.get(&id).copied().unwrap_or(MemoryKind::CpuLess);
             }
+            node.movable_percent = movable.get(&id).copied();
             Ok(node)
         })
         .collect()
@@ -104,17 +129,17 @@ pub(crate) fn free(sysroot: Sysroot<'_>, id: u32) -> Result<Bytes, ReadError> {
 }
 
 fn read_one(directory: &Path, id: u32, online: &[u32]) -> Result<Node, ReadError> {
-    let cpulist = directory.join("cpulist");
-    let text = optional(&cpulist).unwrap_or_default();
-    let cpus = number_list::parse(&text)
-        .ok_or_else(|| malformed(cpulist, &text, "a list of CPUs such as 0-3,8"))?;
+    let cpus =
+        parsed(&directory.join("cpulist"), "a list of CPUs such as 0-3,8", number_list::parse)?;
     let memory = meminfo::read_node(&directory.join("meminfo"))?;
     Ok(Node {
         id,
         kind: MemoryKind::Dram,
-        cpus,
+        cpus: cpus.unwrap_or_default(),
         memory_total_bytes: memory.total_bytes,
         memory_free_bytes: memory.free_bytes,
+        movable_percent: None,
+        huge_pages: huge_pages(&directory.join("hugepages"))?,
         memory_side_cache_bytes: memory_side_cache(&directory.join("memory_side_cache")),
         distances: distances(&directory.join("distance"), online)?,
         rated: attributes::read(directory),
@@ -142,5 +167,25 @@ fn memory_side_cache(directory: &Path) -> u64 {
     numbered_entries(directory, "index")
         .into_iter()
         .filter_map(|index| optional_number(&directory.join(format!("index{index}/size"))))
-        .sum()
+        .fold(0, u64::saturating_add)
+}
+
+/// The directories are called `hugepages-2048kB`, and count pages.
+fn huge_pages(directory: &Path) -> Result<Vec<HugePages>, ReadError> {
+    let mut sizes = Vec::new();
+    for name in entries(directory) {
+        let size = name.strip_prefix("hugepages-").and_then(|name| name.strip_suffix("kB"));
+        let size = size.and_then(|size| size.parse::<u64>().ok()?.checked_mul(1024));
+        let Some(page_bytes) = size else { continue };
+        let bytes = |file: &str| {
+            let pages = strict_number(&directory.join(&name).join(file))?.unwrap_or(0);
+            Ok(pages.saturating_mul(page_bytes))
+        };
+        let (total_bytes, free_bytes) = (bytes("nr_hugepages")?, bytes("free_hugepages")?);
+        if total_bytes > 0 {
+            sizes.push(HugePages { page_bytes, total_bytes, free_bytes });
+        }
+    }
+    sizes.sort_unstable_by_key(|pages| pages.page_bytes);
+    Ok(sizes)
 }

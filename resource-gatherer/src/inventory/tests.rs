@@ -1,3 +1,5 @@
+mod machines;
+
 use std::path::Path;
 
 use super::{
@@ -164,6 +166,9 @@ fn memory_side_caches_are_counted() {
     let machine = FakeSysroot::single_node();
     machine.write("sys/devices/system/node/node0/memory_side_cache/index1/size", "1048576\n");
     assert_eq!(node(&read(&machine), 0).memory_side_cache_bytes, 1 << 20);
+    let absurd = u64::MAX.to_string();
+    machine.write("sys/devices/system/node/node0/memory_side_cache/index2/size", &absurd);
+    assert_eq!(node(&read(&machine), 0).memory_side_cache_bytes, u64::MAX);
 }
 
 #[test]

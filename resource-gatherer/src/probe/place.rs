@@ -315,16 +315,7 @@ mod tests {
     }
 
     fn unmeasured(id: u32, kind: MemoryKind) -> Node {
-        Node {
-            id,
-            kind,
-            cpus: Vec::new(),
-            memory_total_bytes: 100,
-            memory_free_bytes: 60,
-            memory_side_cache_bytes: 0,
-            distances: Vec::new(),
-            rated: None,
-        }
+        Node { id, kind, memory_total_bytes: 100, memory_free_bytes: 60, ..Node::default() }
     }
 
     fn node_profile(node: &Node, figures: &Figures) -> Profile {

@@ -11,6 +11,7 @@ use tierfeed_core::{
     id::NodeId,
     units::Nanoseconds,
 };
+use tierfeed_resource_gatherer::Available;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
@@ -30,7 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum ToManager {
-    Report(Progress),
+    Report(Progress, Option<Box<Available>>),
     Ask(u32),
     Return(u32),
 }
@@ -114,7 +115,9 @@ impl Line {
     ) -> Self {
         while let Some(message) = inbox.recv().await {
             let answer = match message {
-                ToManager::Report(progress) => self.report(&progress).await,
+                ToManager::Report(progress, available) => {
+                    self.report(&progress, available.as_deref()).await
+                }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
                 ToManager::Return(chunks) => {
                     self.give_back(chunks).await;
@@ -130,12 +133,16 @@ impl Line {
         self
     }
 
-    async fn report(&mut self, progress: &Progress) -> Option<FromManager> {
+    async fn report(
+        &mut self,
+        progress: &Progress,
+        available: Option<&Available>,
+    ) -> Option<FromManager> {
         if self.is_resting() {
             return None;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        let answer = self.client.report(node, incarnation, progress).await;
+        let answer = self.client.report(node, incarnation, progress, available).await;
         match self.heard(answer)? {
             Ok(Direction::Unknown) => self.register_again().await,
             Ok(direction) => Some(FromManager::Direction(direction)),

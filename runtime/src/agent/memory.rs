@@ -7,6 +7,7 @@ use tierfeed_prefetcher::{
     handoff::{Delivery, GrantId},
     tier::Backing,
 };
+use tierfeed_resource_gatherer::Available;
 
 use super::{
     Agent,
@@ -89,18 +90,21 @@ impl Agent {
         self.carry_out();
     }
 
+    /// What this node has left now.
+    pub(super) fn look_around(&self) -> Option<Available> {
+        self.watch
+            .read()
+            .inspect_err(|error| {
+                tracing::warn!(%error, "free memory cannot be read; tiers stay as they are");
+            })
+            .ok()
+    }
+
     /// Fits tiers that take a share of what is free to what is free now.
-    pub(super) fn adapt(&mut self) {
+    pub(super) fn adapt(&mut self, available: &Available) {
         if self.layout.places.iter().all(|place| place.share.is_none()) {
             return;
         }
-        let available = match self.watch.read() {
-            Ok(available) => available,
-            Err(error) => {
-                tracing::warn!(%error, "free memory cannot be read; tiers stay as they are");
-                return;
-            }
-        };
         let usage = self.plane.usage();
         let held: Vec<Bytes> = usage.tiers.iter().map(|tier| tier.bytes).collect();
         let node = &self.node;
@@ -116,7 +120,7 @@ impl Agent {
             };
             Some(Free { bytes, kept })
         };
-        let waiting = available.pressure_percent.unwrap_or(0.0);
+        let waiting = available.pressure.map_or(0.0, |pressure| pressure.some.percent);
         let pressure = if waiting > PRESSURE_MAX { Pressure::High } else { Pressure::Low };
         for resize in self.limits.adapt(&held, pressure, free_for) {
             tracing::debug!(tier = resize.tier.0, chunks = resize.chunks_max, "tier resized");

@@ -1,6 +1,6 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::Path, sync::Arc};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
@@ -14,6 +14,7 @@ use tierfeed_prefetcher::{
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, READ_THREADS, Settings as PlaneSettings, StartError, Verify},
     source::{FileSource, Source, ThrottledSource},
+    tier::Backing,
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::{Job, job};
@@ -140,7 +141,7 @@ pub(super) fn agent(
         loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: Limits::of(&layout),
-        watch: Watch::new(Sysroot(Path::new("/")))?,
+        watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
         holders: std::collections::BTreeMap::new(),
         training: None,
@@ -165,6 +166,16 @@ pub(super) fn agent(
         ticks,
         shutdown,
     })
+}
+
+/// Where the tiers lie that are directories.
+fn directories(layout: &Layout) -> Vec<PathBuf> {
+    let backings = layout.places.iter().map(|place| &place.settings.backing);
+    let directory = |backing: &Backing| match backing {
+        Backing::Directory(path) => Some(path.clone()),
+        Backing::Memory(_) => None,
+    };
+    backings.filter_map(directory).collect()
 }
 
 /// Every chunk, open file and connection is a descriptor, and the usual soft limit is 1024.

@@ -5,6 +5,7 @@ use tierfeed_core::{
     fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration},
     id::NodeId,
 };
+use tierfeed_resource_gatherer::Available;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{
     Response, Status,
@@ -29,6 +30,7 @@ pub(super) enum Request {
         node: NodeId,
         incarnation: u64,
         progress: Progress,
+        available: Option<Box<Available>>,
         reply: oneshot::Sender<Direction>,
     },
     Drained {
@@ -108,15 +110,17 @@ impl manager_server::Manager for Service {
         &self,
         request: tonic::Request<pb::ReportRequest>,
     ) -> Result<Response<pb::ReportReply>, Status> {
-        let pb::ReportRequest { node, incarnation, progress, drained } = request.into_inner();
+        let pb::ReportRequest { node, incarnation, progress, drained, available } =
+            request.into_inner();
         let progress = progress.ok_or(WireError::Missing { field: "progress" })?.try_into()?;
+        let available = available.map(Available::try_from).transpose()?.map(Box::new);
         let node = NodeId(node);
         let direction = self
             .ask(|reply| {
                 if drained {
                     Request::Drained { node, incarnation, progress, reply }
                 } else {
-                    Request::Report { node, incarnation, progress, reply }
+                    Request::Report { node, incarnation, progress, available, reply }
                 }
             })
             .await?;

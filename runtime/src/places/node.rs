@@ -77,7 +77,8 @@ impl Disk {
 /// A host as a job sees it.
 #[derive(Debug, Clone)]
 pub struct Node {
-    inventory: Inventory,
+    // In a box, because every state of the agent's future holds a node.
+    inventory: Box<Inventory>,
     disks: Vec<Disk>,
     pools: BTreeMap<Pool, Free>,
 }
@@ -107,7 +108,7 @@ impl Node {
             let pool = pool_of_numa(NumaNode(node.id));
             pools.insert(pool, memory_free(free, node.memory_total_bytes));
         }
-        let mut host = Self { inventory, disks, pools };
+        let mut host = Self { inventory: Box::new(inventory), disks, pools };
         for disk in host.disks.clone() {
             if !disk.is_tmpfs {
                 let free = Free { bytes: disk.free, kept: Bytes(0) };

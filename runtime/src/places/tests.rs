@@ -17,9 +17,7 @@ fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {
         cpus,
         memory_total_bytes: 16 * GIB,
         memory_free_bytes: 10 * GIB,
-        memory_side_cache_bytes: 0,
-        distances: Vec::new(),
-        rated: None,
+        ..NumaInventory::default()
     }
 }
 
@@ -30,14 +28,16 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
         host: "host".into(),
         memory: Memory { total_bytes: 32 * GIB, free_bytes: 10 * GIB, available_bytes: 20 * GIB },
         nodes,
-        caches: Vec::new(),
-        kernel_tiers: Vec::new(),
-        mounts: Vec::new(),
-        cgroup: None,
-        hwloc: false,
+        ..Inventory::default()
     };
-    let available =
-        Available { host: Bytes(20 * GIB), cgroup: None, nodes_free, pressure_percent: None };
+    let available = Available {
+        host: Bytes(20 * GIB),
+        cgroup: None,
+        nodes_free,
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
     let disk = |path: &str, device, is_tmpfs, gib| Disk {
         path: path.into(),
         device,

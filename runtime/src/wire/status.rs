@@ -4,12 +4,14 @@ use serde::Serialize;
 use tierfeed_core::{
     fleet::{self, Fleet, Origin},
     id::NodeId,
+    units::Nanoseconds,
 };
+use tierfeed_resource_gatherer::Available;
 
-use super::{WireError, messages, pb};
+use super::{AvailableStatus, WireError, messages, pb};
 
 /// Where a job stands, as `tierfeed status --json` prints it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobStatus {
     /// The name of the job.
     pub job: String,
@@ -24,7 +26,7 @@ pub struct JobStatus {
 }
 
 /// Where one node stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeStatus {
     /// Its number.
     pub node: u32,
@@ -48,6 +50,8 @@ pub struct NodeStatus {
     pub faults: u64,
     /// Chunks of CXL memory that its workloads hold.
     pub lent_chunks: u32,
+    /// What it had left when it told last; `None` if it told nothing yet, or ended.
+    pub available: Option<AvailableStatus>,
 }
 
 /// One tier of a node.
@@ -63,19 +67,26 @@ pub struct TierStatus {
     pub read_bytes: u64,
 }
 
-pub(crate) fn status_reply(job: &str, fleet: &Fleet) -> pb::StatusReply {
+/// What a node had left, and how long ago.
+pub(crate) type Told<'told> = Option<(&'told Available, Nanoseconds)>;
+
+pub(crate) fn status_reply<'told>(
+    job: &str,
+    fleet: &Fleet,
+    told: impl Fn(NodeId) -> Told<'told>,
+) -> pb::StatusReply {
     let order = fleet.settings().order;
     let per_rank = u64::from(order.steps_per_epoch()) * u64::from(order.epochs);
     pb::StatusReply {
         job: job.to_owned(),
         nodes: order.world.nodes,
         draining: fleet.is_draining(),
-        joined: fleet.nodes().map(|(id, node)| node_status(id, node)).collect(),
+        joined: fleet.nodes().map(|(id, node)| node_status(id, node, told(id))).collect(),
         batches: per_rank * u64::from(order.world.ranks()),
     }
 }
 
-fn node_status(id: NodeId, node: &fleet::Node) -> pb::NodeStatus {
+fn node_status(id: NodeId, node: &fleet::Node, told: Told<'_>) -> pb::NodeStatus {
     let state = match node.state {
         fleet::State::Alive => pb::State::Alive,
         fleet::State::Lost => pb::State::Lost,
@@ -88,6 +99,8 @@ fn node_status(id: NodeId, node: &fleet::Node) -> pb::NodeStatus {
         tiers: node.tiers.iter().map(Into::into).collect(),
         progress: Some((&node.progress).into()),
         lent_chunks: node.lent.lent(),
+        available: told.map(|(available, _)| available.into()),
+        available_age_ns: told.map_or(0, |(_, age)| age.0),
     }
 }
 
@@ -117,6 +130,8 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
                 return Err(WireError::Unknown { field: "state", value: status.state.to_string() });
             }
         };
+        let available = status.available.map(Available::try_from).transpose()?;
+        let age = Nanoseconds(status.available_age_ns);
         let progress = status.progress.ok_or(WireError::Missing { field: "progress" })?;
         let progress = fleet::Progress::try_from(progress)?;
         let tiers = messages::tiers(status.tiers)?;
@@ -141,6 +156,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             stall_ns: progress.stall.0,
             faults: progress.faults,
             lent_chunks: status.lent_chunks,
+            available: available.map(|available| AvailableStatus::of(&available, age)),
         })
     }
 }

@@ -2,12 +2,13 @@ use proptest::prelude::*;
 use prost::Message;
 use tierfeed_core::{
     fleet::{Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Tier},
-    id::NodeId,
+    id::{NodeId, NumaNode},
     order::{Shuffle, Spec, World},
     policy,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_resource_gatherer::available::{Available, DiskSpace, Load, Pressure, Waiting};
 
 use super::*;
 
@@ -72,6 +73,39 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn any_pressure()(
+        percent in (0.0..=100.0_f64, 0.0..=100.0_f64),
+        total in any::<(u64, u64)>(),
+    ) -> Pressure {
+        let waiting = |percent, total| Waiting { percent, total: Nanoseconds(total) };
+        Pressure { some: waiting(percent.0, total.0), full: waiting(percent.1, total.1) }
+    }
+}
+
+prop_compose! {
+    fn any_available()(
+        host in any::<u64>(),
+        cgroup in prop::option::of(any::<u64>()),
+        nodes in prop::collection::vec(any::<(u32, u64)>(), 0..5),
+        pressure in prop::option::of(any_pressure()),
+        load in prop::option::of((0.0..1e6_f64, any::<u32>())),
+        disks in prop::collection::vec(("/[a-z/ ]{0,20}", any::<(u64, u64)>()), 0..4),
+    ) -> Available {
+        let disk = |(path, (free, total)): (String, (u64, u64))| {
+            DiskSpace { path: path.into(), free: Bytes(free), total: Bytes(total) }
+        };
+        Available {
+            host: Bytes(host),
+            cgroup: cgroup.map(Bytes),
+            nodes_free: nodes.into_iter().map(|(id, free)| (NumaNode(id), Bytes(free))).collect(),
+            pressure,
+            load: load.map(|(one_minute, runnable)| Load { one_minute, runnable }),
+            disks: disks.into_iter().map(disk).collect(),
+        }
+    }
+}
+
 fn through_bytes<M: Message + Default>(message: &M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
 }
@@ -96,10 +130,17 @@ proptest! {
     }
 
     #[test]
+    fn what_a_node_has_left_survives_the_wire(it in any_available()) {
+        let sent = through_bytes(&pb::Available::from(&it));
+        prop_assert_eq!(Available::try_from(sent), Ok(it));
+    }
+
+    #[test]
     fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = pb::RegisterRequest::decode(bytes.as_slice()).map(Registration::try_from);
         let _ = pb::RegisterReply::decode(bytes.as_slice()).map(Assignment::try_from);
         let _ = pb::StatusReply::decode(bytes.as_slice()).map(JobStatus::try_from);
+        let _ = pb::Available::decode(bytes.as_slice()).map(Available::try_from);
     }
 }
 
@@ -122,6 +163,22 @@ fn names_of_another_version_are_refused_by_name() {
     assert_eq!(error.to_string(), message);
     let error = Assignment::try_from(pb::RegisterReply::default()).unwrap_err();
     assert_eq!(error, WireError::Missing { field: "order" });
+}
+
+#[test]
+fn shares_and_loads_that_cannot_be_are_refused_by_name() {
+    for percent in [f64::NAN, f64::INFINITY, -1.0, 100.5] {
+        let pressure = pb::Pressure { full_percent: percent, ..pb::Pressure::default() };
+        let sent = pb::Available { pressure: Some(pressure), ..pb::Available::default() };
+        let error = Available::try_from(sent).unwrap_err();
+        assert!(matches!(error, WireError::Unknown { field: "pressure", .. }), "{percent}");
+    }
+    for one_minute in [f64::NAN, f64::INFINITY, -0.5] {
+        let load = pb::Load { one_minute, runnable_tasks: 1 };
+        let sent = pb::Available { load: Some(load), ..pb::Available::default() };
+        let error = Available::try_from(sent).unwrap_err();
+        assert!(matches!(error, WireError::Unknown { field: "load", .. }), "{one_minute}");
+    }
 }
 
 #[test]
@@ -173,10 +230,40 @@ fn status_shows_what_nodes_told() {
     let tier_read = vec![(Kind::CxlMemory, Bytes(77))];
     let progress = Progress { batches: 4, tier_read, ..Progress::default() };
     fleet.handle_progress(NodeId(0), 2, progress, Nanoseconds(0));
-    let sent = through_bytes(&status::status_reply("job", &fleet));
+    let left = available();
+    let told = |node| (node == NodeId(0)).then_some((&left, Nanoseconds(7)));
+    let sent = through_bytes(&status::status_reply("job", &fleet, told));
     let status = JobStatus::try_from(sent).unwrap();
     assert_eq!((status.job.as_str(), status.batches, status.nodes), ("job", 30, 1));
     let node = &status.joined[0];
     assert_eq!((node.state, node.batches, node.lent_chunks), ("alive", 4, 3));
     assert_eq!((node.tiers[0].read_bytes, node.tiers[0].emulated), (77, true));
+    let shown = serde_json::to_value(node.available.as_ref().unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "age_ns": 7,
+        "host_bytes": 5,
+        "cgroup_bytes": null,
+        "numa_nodes": [{ "numa_node": 3, "free_bytes": 4 }],
+        "pressure": {
+            "some_percent": 2.5, "some_ns": 9000, "full_percent": 0.0, "full_ns": 0
+        },
+        "load": { "one_minute": 1.5, "runnable_tasks": 2 },
+        "directories": [{ "path": "/nvme", "free_bytes": 1, "total_bytes": 2 }],
+    });
+    assert_eq!(shown, expected);
+    let silent = through_bytes(&status::status_reply("job", &fleet, |_| None));
+    assert_eq!(JobStatus::try_from(silent).unwrap().joined[0].available, None);
+}
+
+fn available() -> Available {
+    let calm = Waiting { percent: 0.0, total: Nanoseconds(0) };
+    let some = Waiting { percent: 2.5, total: Nanoseconds(9000) };
+    Available {
+        host: Bytes(5),
+        cgroup: None,
+        nodes_free: vec![(NumaNode(3), Bytes(4))],
+        pressure: Some(Pressure { some, full: calm }),
+        load: Some(Load { one_minute: 1.5, runnable: 2 }),
+        disks: vec![DiskSpace { path: "/nvme".into(), free: Bytes(1), total: Bytes(2) }],
+    }
 }

@@ -1,0 +1,30 @@
+//! Asks how much a directory can still take.
+
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use tierfeed_core::units::Bytes;
+
+/// The room of the file system that holds a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// The directory as it was named.
+    pub path: PathBuf,
+    /// What this process may still write.
+    pub free: Bytes,
+    /// All that the file system holds.
+    pub total: Bytes,
+}
+
+/// The room below `path`, or below the nearest directory above it that is there; `None` where the
+/// file system does not answer.
+pub(crate) fn read(path: &Path) -> Option<DiskSpace> {
+    let above = |path: &Path| path.ancestors().find_map(|place| statvfs(place).ok());
+    let status = above(path).or_else(|| statvfs(".").ok().filter(|_| path.is_relative()))?;
+    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));
+    Some(DiskSpace {
+        path: path.to_owned(),
+        free: bytes(status.blocks_available()),
+        total: bytes(status.blocks()),
+    })
+}

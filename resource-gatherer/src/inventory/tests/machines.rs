@@ -1,0 +1,523 @@
+//! What must be found on the machines in `fixtures/`.
+
+use std::{path::Path, process::Command};
+
+use crate::{
+    fake_sysroot::{
+        FakeSysroot,
+        tree::{self, Entry},
+    },
+    inventory::{
+        Allowed, Inventory, MemoryHardware, Node, Placement,
+        block::{BlockDevice, BlockKind},
+        cgroup::Version,
+        memory_disk::MemoryDisk,
+        memory_module::Source,
+        mount::{self, Medium, Mount},
+        node::MemoryKind,
+        pci::PciRole,
+        placement::{Balancing, Weight},
+    },
+    sysroot::Sysroot,
+};
+
+fn machine(name: &str) -> Inventory {
+    Inventory::read(Sysroot(FakeSysroot::machine(name).path())).unwrap()
+}
+
+fn node(inventory: &Inventory, id: u32) -> &Node {
+    inventory.nodes.iter().find(|node| node.id == id).unwrap()
+}
+
+fn mount<'a>(inventory: &'a Inventory, path: &str) -> &'a Mount {
+    mount::holding(&inventory.mounts, Path::new(path)).unwrap()
+}
+
+fn block<'a>(inventory: &'a Inventory, path: &str) -> &'a BlockDevice {
+    mount(inventory, path).block.as_ref().unwrap()
+}
+
+#[test]
+fn one_thread_of_each_core_is_told() {
+    let epyc = machine("epyc-9224-cxl").processor;
+    assert_eq!(epyc.make.as_deref(), Some("AuthenticAMD"));
+    assert_eq!(epyc.model.as_deref(), Some("AMD EPYC 9224 24-Core Processor"));
+    assert_eq!((epyc.sockets, epyc.cores.len(), epyc.thread_count()), (2, 48, 96));
+    assert_eq!(epyc.one_thread_per_core(), (0..48).collect::<Vec<u32>>());
+    assert_eq!((epyc.cores[47].threads.clone(), epyc.cores[47].socket), (vec![47, 95], Some(1)));
+    assert_eq!(epyc.frequency_min_hz, Some(1_500_000_000));
+    assert_eq!((epyc.frequency_base_hz, epyc.frequency_max_hz), (None, Some(3_706_054_000)));
+    assert_eq!(epyc.is_virtual, Some(false));
+}
+
+#[test]
+fn frequencies_span_all_cores() {
+    let processor = machine("asymmetric").processor;
+    assert_eq!(processor.frequency_max_hz, Some(3_800_000_000));
+    assert_eq!(processor.frequency_base_hz, Some(2_000_000_000));
+    assert_eq!(processor.cores.len(), 8, "no siblings told: each CPU is a core");
+    assert!(processor.features.contains(&"movdir64b".to_owned()));
+    assert_eq!(processor.is_virtual, Some(true));
+}
+
+#[test]
+fn an_arm_processor_goes_by_numbers() {
+    let arm = machine("container").processor;
+    assert_eq!((arm.make.as_deref(), arm.model.as_deref()), (Some("0x41"), Some("0xd40")));
+    assert_eq!(arm.features, ["asimd", "sve", "dcpop"]);
+    assert_eq!(arm.is_virtual, None);
+}
+
+#[test]
+fn without_hmat_the_column_of_distances_finds_the_socket_of_a_cxl_node() {
+    let inventory = machine("epyc-9224-cxl");
+    let cxl = node(&inventory, 4);
+    assert_eq!((cxl.kind, &cxl.rated), (MemoryKind::Cxl, &None));
+    assert_eq!(cxl.distances.iter().filter(|distance| distance.relative.is_none()).count(), 4);
+    assert_eq!(
+        (0..4).map(|id| node(&inventory, id).distance_to(4)).collect::<Vec<_>>(),
+        [Some(50), Some(50), Some(60), Some(60)]
+    );
+    assert_eq!(inventory.best_initiator(cxl).unwrap().id, 0);
+    assert_eq!(inventory.kernel_tiers.len(), 1, "the kernel sees one tier");
+    assert_eq!(inventory.last_level_cache_bytes(node(&inventory, 0)), 2 * (16 << 20));
+}
+
+#[test]
+fn a_node_that_takes_movable_pages_only_is_told() {
+    let epyc = machine("epyc-9224-cxl");
+    let movable = |id| node(&epyc, id).movable_percent;
+    assert_eq!([movable(0), movable(3), movable(4)], [Some(0), Some(0), Some(100)]);
+    assert_eq!(node(&machine("asymmetric"), 2).movable_percent, None, "no zoneinfo");
+}
+
+#[test]
+fn distances_may_differ_by_direction() {
+    let inventory = machine("asymmetric");
+    let from = |a, b| node(&inventory, a).distance_to(b);
+    assert_eq!(
+        (from(0, 1), from(1, 0), from(2, 0), from(0, 2)),
+        (Some(21), Some(20), Some(14), Some(28))
+    );
+    let far = node(&inventory, 2);
+    assert_eq!(inventory.best_initiator(far).unwrap().id, 1, "the reader's row: 17, not 28");
+}
+
+#[test]
+fn rated_values_of_0_are_unknown_and_access1_still_wins() {
+    let inventory = machine("asymmetric");
+    let rated = node(&inventory, 2).rated.as_ref().unwrap();
+    assert_eq!((rated.read_latency_ns, rated.read_bytes_per_s), (None, None));
+    assert_eq!(rated.write_bytes_per_s, Some(30_720 << 20));
+}
+
+#[test]
+fn both_spellings_of_the_kernel_are_read() {
+    let weights = |name: &str| machine(name).placement.weighted_interleave.unwrap();
+    assert_eq!(weights("asymmetric").automatic, Some(true), "auto");
+    assert_eq!(weights("node-that-hides-memory").automatic, Some(true), "__auto_type");
+    assert_eq!(weights("qemu-hmat").automatic, None, "Linux 6.12 has neither");
+    assert_eq!(weights("asymmetric").weights[2], Weight { node: 2, pages: 1 });
+    let tiers = |name: &str| {
+        machine(name).kernel_tiers.into_iter().map(|it| (it.number, it.nodes)).collect::<Vec<_>>()
+    };
+    assert_eq!(tiers("asymmetric"), [(4, vec![0, 1]), (22, vec![2])], "nodes");
+    assert_eq!(tiers("qemu-hmat"), [(4, vec![0, 1]), (54, vec![2])], "nodelist");
+}
+
+#[test]
+fn demotion_and_balancing_are_told() {
+    let placement = machine("asymmetric").placement;
+    assert_eq!(placement.demotion, Some(true));
+    assert_eq!(placement.balancing, Some(Balancing::NodesAndTiers));
+    let placement = machine("node-that-hides-memory").placement;
+    assert_eq!((placement.demotion, placement.balancing), (Some(false), Some(Balancing::Off)));
+    assert_eq!(machine("container").placement, Placement::default(), "an old kernel has none");
+}
+
+#[test]
+fn the_hmat_of_a_real_kernel_is_read() {
+    let inventory = machine("qemu-hmat");
+    let far = node(&inventory, 2);
+    let rated = far.rated.as_ref().unwrap();
+    assert_eq!((rated.read_latency_ns, rated.read_bytes_per_s), (Some(300), Some(20_480 << 20)));
+    assert_eq!(rated.initiators, [0]);
+    assert_eq!((far.kind, far.cpus.len()), (MemoryKind::CpuLess, 0));
+}
+
+#[test]
+fn a_cxl_device_is_followed_to_its_node() {
+    for (name, id) in [("qemu-cxl", 2), ("qemu-cxl-generic-port", 3), ("epyc-9224-cxl", 4)] {
+        let inventory = machine(name);
+        let [memory] = &inventory.cxl.memories[..] else { panic!("{name}") };
+        let [region] = &inventory.cxl.regions[..] else { panic!("{name}") };
+        assert_eq!(region.memories, ["mem0"], "{name}");
+        assert_eq!((region.numa_node, region.committed), (Some(id), Some(true)), "{name}");
+        assert_eq!((region.mode.as_deref(), region.size_bytes), (Some("ram"), memory.ram_bytes));
+        assert_eq!(memory.persistent_bytes, Some(0));
+        assert_eq!(region.interleave_granularity_bytes, Some(256));
+        assert_eq!(inventory.cxl.regions_of("mem0").count(), 1);
+        assert_eq!(inventory.cxl.regions_of("mem1").count(), 0);
+        let [window] = &inventory.cxl.windows[..] else { panic!("{name}: one root decoder") };
+        assert_eq!((window.name.as_str(), window.takes_ram), ("decoder0.0", true));
+        let [dax] = &inventory.dax[..] else { panic!("{name}") };
+        assert!(dax.is_system_memory(), "{name}");
+        assert_eq!(dax.region.as_deref(), Some("region0"));
+        assert_eq!((dax.size_bytes, dax.align_bytes), (memory.ram_bytes, Some(2 << 20)));
+        assert_eq!(node(&inventory, id).kind, MemoryKind::Cxl);
+        let [pci] = &inventory.pci[..] else { panic!("{name}") };
+        assert_eq!((pci.role, pci.driver.as_deref()), (PciRole::CxlMemory, Some("cxl_pci")));
+    }
+    assert_eq!(machine("epyc-9224-cxl").cxl.memories[0].near_node, Some(0));
+    assert_eq!(machine("qemu-cxl").cxl.memories[0].near_node, None, "-1 is none");
+}
+
+#[test]
+fn a_region_that_is_no_memory_yet_has_no_node() {
+    let machine = FakeSysroot::machine("qemu-cxl");
+    let driver =
+        "sys/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0/driver";
+    machine.remove(driver);
+    machine.link(driver, "../../../../../../../../bus/dax/drivers/device_dax");
+    let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+    assert!(!inventory.dax[0].is_system_memory());
+    assert_eq!((inventory.cxl.regions[0].numa_node, inventory.dax[0].target_node), (None, Some(2)));
+}
+
+#[test]
+fn a_core_has_only_the_threads_that_are_online() {
+    let machine = FakeSysroot::machine("epyc-9224-cxl");
+    machine.write("sys/devices/system/cpu/online", "0-47,49-95\n");
+    machine.write("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "7\n");
+    let processor = Inventory::read(Sysroot(machine.path())).unwrap().processor;
+    assert_eq!(processor.cores[0].threads, [0], "48 is offline");
+    assert_eq!(
+        processor.cores[1].threads,
+        [1],
+        "a CPU is its own sibling, whatever the firmware says"
+    );
+    assert_eq!(processor.thread_count(), 95);
+}
+
+#[test]
+fn a_rating_may_name_no_initiator_and_numbers_of_nodes_may_have_holes() {
+    let inventory = machine("qemu-cxl-generic-port");
+    let ids: Vec<u32> = inventory.nodes.iter().map(|node| node.id).collect();
+    assert_eq!(ids, [0, 1, 3]);
+    let rated = node(&inventory, 3).rated.as_ref().unwrap();
+    assert_eq!((rated.read_latency_ns, rated.write_latency_ns), (Some(17_350), Some(17_450)));
+    assert_eq!(rated.read_bytes_per_s, Some(16_000 << 20));
+    assert_eq!(rated.initiators, [0_u32; 0]);
+    assert_eq!(inventory.best_initiator(node(&inventory, 3)).unwrap().id, 0);
+    assert_eq!(inventory.cxl.regions[0].rated.as_ref(), Some(rated));
+    assert_eq!(inventory.kernel_tiers[1].number, 4008);
+    assert_eq!(node(&machine("qemu-cxl"), 2).rated, None, "without generic port no rating");
+}
+
+#[test]
+fn dax_devices_tell_kind_and_driver() {
+    let inventory = machine("asymmetric");
+    let [soft, persistent] = &inventory.dax[..] else { panic!() };
+    assert_eq!((soft.kind, soft.is_system_memory()), (MemoryKind::SpecificPurpose, true));
+    assert_eq!((soft.near_node, soft.target_node), (None, Some(2)));
+    assert_eq!((persistent.kind, persistent.is_system_memory()), (MemoryKind::Persistent, false));
+    assert_eq!(persistent.driver.as_deref(), Some("device_dax"));
+    assert_eq!(persistent.near_node, Some(1));
+    assert_eq!(persistent.region, None::<String>.or(Some("region1".to_owned())));
+    assert_eq!(node(&inventory, 2).kind, MemoryKind::SpecificPurpose);
+}
+
+#[test]
+fn only_nodes_that_the_process_may_use_count() {
+    let inventory = machine("container");
+    assert_eq!(inventory.nodes.len(), 4);
+    let usable: Vec<u32> = inventory.memory_nodes().map(|node| node.id).collect();
+    assert_eq!(usable, [1, 3]);
+    assert!(inventory.allowed.has_cpu(6) && !inventory.allowed.has_cpu(0));
+    let free = machine("node-that-hides-memory");
+    assert_eq!(free.allowed, Allowed::default());
+    assert!(free.allowed.has_node(0) && free.allowed.has_cpu(1), "no cpuset forbids nothing");
+}
+
+#[test]
+fn the_tightest_group_counts_in_both_versions() {
+    let found = |name: &str| machine(name).cgroup.unwrap();
+    let v2 = found("asymmetric");
+    assert_eq!(v2.version, Version::V2);
+    assert!(v2.path.ends_with("sys/fs/cgroup/batch/job_7"));
+    assert_eq!(v2.limit_bytes, Some(6 << 30), "memory.high is the lower one");
+    assert_eq!(v2.headroom_bytes(), Some(3 << 30));
+    let epyc = found("epyc-9224-cxl");
+    assert!(epyc.path.ends_with("user-1000.slice"));
+    assert_eq!(epyc.headroom_bytes(), Some((64 << 30) - (512 << 20)));
+    let v1 = found("container");
+    assert_eq!((v1.version, v1.headroom_bytes()), (Version::V1, Some(12 << 30)));
+    assert_eq!(found("node-that-hides-memory").limit_bytes, None);
+}
+
+#[test]
+fn a_group_outside_of_the_mount_leaves_the_mount() {
+    let machine = FakeSysroot::machine("asymmetric");
+    machine.write("sys/fs/other/memory.max", "1\n");
+    machine.write("sys/fs/other/memory.current", "0\n");
+    machine.write("sys/fs/cgroup/memory.max", "4096\n");
+    machine.write("sys/fs/cgroup/memory.current", "96\n");
+    machine.write("proc/self/cgroup", "0::/../other\n");
+    let group = Inventory::read(Sysroot(machine.path())).unwrap().cgroup.unwrap();
+    assert_eq!(group.headroom_bytes(), Some(4000));
+}
+
+#[test]
+fn the_only_node_has_what_it_hides() {
+    let inventory = machine("node-that-hides-memory");
+    assert_eq!(inventory.nodes[0].memory_total_bytes, 24_684_092 << 10);
+    assert_eq!(inventory.nodes[0].memory_free_bytes, 21_761_236 << 10);
+    assert_eq!(inventory.processor.is_virtual, Some(true));
+    assert_eq!(inventory.memory_hardware, None);
+}
+
+#[test]
+fn mounts_lead_to_devices_and_their_nodes() {
+    let inventory = machine("asymmetric");
+    let mapped = block(&inventory, "/etc");
+    assert_eq!((mapped.name.as_str(), mapped.kind), ("dm-1", BlockKind::Stacked));
+    assert_eq!((mapped.numa_node, mapped.members.len()), (Some(1), 2));
+    assert_eq!(mapped.scheduler.as_deref(), Some("none"));
+    let multipath = block(&inventory, "/data");
+    assert_eq!((multipath.kind, multipath.numa_node), (BlockKind::Nvme, Some(0)));
+    let disk = block(&inventory, "/archive");
+    assert_eq!((disk.name.as_str(), disk.rotational), ("sdb", Some(true)));
+    assert_eq!((disk.scheduler.as_deref(), disk.numa_node), (Some("mq-deadline"), None));
+    assert_eq!(disk.write_cache.as_deref(), Some("write back"));
+    let epyc = machine("epyc-9224-cxl");
+    let nvme = block(&epyc, "/home");
+    assert_eq!((nvme.name.as_str(), nvme.kind), ("nvme0n1", BlockKind::Nvme));
+    assert_eq!((nvme.logical_block_bytes, nvme.physical_block_bytes), (Some(512), Some(4096)));
+    assert_eq!((nvme.numa_node, nvme.queue_requests), (Some(1), Some(1023)));
+    assert_eq!(nvme.model.as_deref(), Some("A MAKER'S NVME"));
+}
+
+#[test]
+fn a_mount_has_the_medium_of_what_it_writes_to() {
+    let inventory = machine("asymmetric");
+    let medium = |path: &str| mount(&inventory, path).medium;
+    assert_eq!(medium("/"), Medium::SolidState);
+    assert_eq!(medium("/home/x"), Medium::Network);
+    assert_eq!(medium("/mnt/image"), Medium::Rotating, "the disk that holds the image");
+    assert_eq!(medium("/mnt/zram"), Medium::Memory);
+    let overlay = mount(&inventory, "/var/lib/containers/merged");
+    assert_eq!(overlay.overlay_upper.as_deref(), Some(Path::new("/archive/upper one")));
+    assert_eq!(overlay.medium, Medium::Rotating);
+    assert_eq!(medium("/run/odd"), Medium::Other, "an overlay that names itself");
+    assert_eq!(mount(&machine("container"), "/").medium, Medium::Other, "the host's directory");
+}
+
+#[test]
+fn ram_disks_tell_size_and_policy() {
+    let epyc = machine("epyc-9224-cxl");
+    let disk = |path: &str| mount(&epyc, path).memory_disk.clone();
+    assert_eq!(disk("/dev/shm"), Some(MemoryDisk::default()));
+    let far = disk("/mnt/cxl").unwrap();
+    assert_eq!((far.size_bytes, far.huge.as_deref()), (Some(100 << 30), Some("within_size")));
+    assert_eq!(far.policy.unwrap().nodes, [4]);
+    assert_eq!(disk("/"), None);
+}
+
+#[test]
+fn links_tell_speed_and_node() {
+    let inventory = machine("epyc-9224-cxl");
+    let [card, loopback] = &inventory.network[..] else { panic!() };
+    assert_eq!((card.name.as_str(), card.state.as_deref()), ("eno1", Some("up")));
+    assert_eq!((card.link_bits_per_s, card.numa_node), (Some(100_000_000_000), Some(2)));
+    assert_eq!((card.driver.as_deref(), card.packet_bytes_max), (Some("mlx5_core"), Some(9000)));
+    assert_eq!((loopback.link_bits_per_s, loopback.driver.as_deref()), (None, None));
+    let [port] = &inventory.infiniband[..] else { panic!() };
+    assert_eq!((port.link_bits_per_s, port.numa_node), (Some(100_000_000_000), Some(2)));
+    assert_eq!(port.state.as_deref(), Some("ACTIVE"));
+    let asymmetric = machine("asymmetric");
+    assert_eq!(asymmetric.network[0].link_bits_per_s, None, "-1: the link is down");
+    assert_eq!(asymmetric.infiniband.len(), 2);
+    assert_eq!(asymmetric.infiniband[1].link_bits_per_s, Some(2_500_000_000));
+}
+
+#[test]
+fn accelerators_are_listed_and_other_devices_not() {
+    let inventory = machine("asymmetric");
+    let [gpu] = &inventory.pci[..] else { panic!("{:?}", inventory.pci) };
+    assert_eq!((gpu.role, gpu.numa_node), (PciRole::Display, Some(1)));
+    assert_eq!((gpu.vendor.as_deref(), gpu.driver.as_deref()), (Some("0x10de"), None));
+}
+
+#[test]
+fn memory_modules_come_from_the_driver_where_the_firmware_is_silent() {
+    let inventory = machine("epyc-9224-cxl");
+    let hardware = inventory.memory_hardware.unwrap();
+    assert_eq!((hardware.source, hardware.modules.len()), (Source::Edac, 24));
+    assert_eq!(hardware.channels(), Some(24));
+    assert_eq!(hardware.modules[0].size_bytes, Some(32 << 30));
+    assert_eq!(hardware.modules[0].kind.as_deref(), Some("Registered-DDR5"));
+}
+
+#[test]
+fn memory_modules_come_from_the_firmware_first() {
+    let hardware = machine("asymmetric").memory_hardware.unwrap();
+    assert_eq!((hardware.source, hardware.slots), (Source::Dmi, Some(2)));
+    assert_eq!((hardware.channels(), hardware.capacity_bytes_max), (Some(2), Some(1 << 40)));
+    let module = &hardware.modules[1];
+    assert_eq!((module.size_bytes, module.kind.as_deref()), (Some(64 << 30), Some("DDR4")));
+    assert_eq!(module.rated_transfers_per_s, Some(3_200_000_000));
+    assert_eq!(module.configured_transfers_per_s, Some(2_933_000_000));
+    assert_eq!(module.slot.as_deref(), Some("CPU0_DIMM_B1"));
+}
+
+#[test]
+fn huge_pages_are_told_by_size() {
+    let inventory = machine("epyc-9224-cxl");
+    let [pages] = node(&inventory, 0).huge_pages[..] else { panic!() };
+    assert_eq!((pages.page_bytes, pages.total_bytes), (2 << 20, 1 << 30));
+    assert_eq!(pages.free_bytes, 500 * (2 << 20));
+}
+
+/// The script leaves out on purpose: the host's name, serial numbers and the table that is full of them,
+/// servers of network mounts.
+fn without_secrets(mut inventory: Inventory) -> Inventory {
+    inventory.host = String::new();
+    inventory.memory_hardware.take_if(|hardware| hardware.source == Source::Dmi);
+    for memory in &mut inventory.cxl.memories {
+        memory.serial = None;
+    }
+    for mount in &mut inventory.mounts {
+        if mount.medium == Medium::Network || mount.overlay_upper.is_some() {
+            mount.options = String::new();
+        }
+    }
+    if let Some(group) = &mut inventory.cgroup {
+        group.path = Path::new("/").to_owned();
+    }
+    inventory
+}
+
+#[test]
+fn the_capture_script_captures_all_that_is_read() {
+    for name in ["asymmetric", "container", "epyc-9224-cxl", "qemu-cxl-generic-port"] {
+        let original = FakeSysroot::machine(name);
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/capture-sysroot.sh");
+        let output = Command::new("sh").arg(script).arg(original.path()).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.contains("0x1234"), "{name}: a serial number");
+        let captured = FakeSysroot::of(&tree::parse(&text));
+        let read = |machine: &FakeSysroot| Inventory::read(Sysroot(machine.path())).unwrap();
+        let (read, expected) = (read(&captured), read(&original));
+        assert_eq!(read.host, "captured");
+        let parts = |it| serde_json::to_value(without_secrets(it)).unwrap();
+        let (read, expected) = (parts(read), parts(expected));
+        for (part, expected) in expected.as_object().unwrap() {
+            assert_eq!(&read[part], expected, "{name}: {part}");
+        }
+    }
+}
+
+mod damage {
+    use proptest::{prelude::*, test_runner::TestRunner};
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Damage {
+        Replaced(Vec<u8>),
+        Truncated(usize),
+        Number(u64),
+        Removed,
+    }
+
+    fn any_damage() -> impl Strategy<Value = Damage> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Damage::Replaced),
+            "[-0-9a-zK,:{}\\[\\] \n]{0,30}".prop_map(|text| Damage::Replaced(text.into_bytes())),
+            (0_usize..60).prop_map(Damage::Truncated),
+            prop::sample::select(vec![0, 1, u64::MAX, u64::MAX / 1024, 1 << 63, 1 << 32])
+                .prop_map(Damage::Number),
+            Just(Damage::Removed),
+        ]
+    }
+
+    /// Numbers in the text become another one, so that the file stays well-formed.
+    fn apply(damage: &Damage, content: &[u8]) -> Option<Vec<u8>> {
+        match damage {
+            Damage::Replaced(bytes) => Some(bytes.clone()),
+            Damage::Truncated(len) => Some(content[..content.len().min(*len)].to_vec()),
+            Damage::Number(number) => {
+                let text = String::from_utf8_lossy(content).into_owned();
+                let words = text.split_inclusive(char::is_whitespace).map(|word| {
+                    let digits = word.trim_end();
+                    let is_number =
+                        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+                    if is_number {
+                        word.replace(digits, &number.to_string())
+                    } else {
+                        word.to_owned()
+                    }
+                });
+                Some(words.collect::<String>().into_bytes())
+            }
+            Damage::Removed => None,
+        }
+    }
+
+    fn read_all(machine: &FakeSysroot) -> Result<(), TestCaseError> {
+        let sysroot = Sysroot(machine.path());
+        if let Ok(inventory) = Inventory::read(sysroot) {
+            for node in &inventory.nodes {
+                let _ = inventory.best_initiator(node);
+                let _ = inventory.last_level_cache_bytes(node);
+            }
+            let _ = inventory.memory_hardware.as_ref().and_then(MemoryHardware::channels);
+            let _ = inventory.processor.one_thread_per_core();
+            let json = serde_json::to_string(&inventory).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Inventory>(&json).unwrap(), inventory);
+        }
+        if let Ok(watch) = crate::Watch::new(sysroot) {
+            let _ = watch.read();
+        }
+        Ok(())
+    }
+
+    /// The machines are made once: each has hundreds of files.
+    #[test]
+    fn no_content_of_any_file_panics() {
+        let names = tree::names();
+        let machines: Vec<_> = names
+            .iter()
+            .map(|name| tree::parse(&tree::text(name)))
+            .map(|entries| (FakeSysroot::of(&entries), entries))
+            .collect();
+        let any_damages = prop::collection::vec((any::<prop::sample::Index>(), any_damage()), 1..6);
+        let config =
+            ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) };
+        TestRunner::new(config)
+            .run(&(0..machines.len(), any_damages), |(number, damages)| {
+                let (machine, entries) = &machines[number];
+                let places =
+                    damages.iter().map(|(at, damage)| (&entries[at.index(entries.len())], damage));
+                for ((path, entry), damage) in places.clone() {
+                    machine.remove(path);
+                    match entry {
+                        Entry::Link(_) => machine.link(path, "../odd"),
+                        Entry::File(content) => {
+                            apply(damage, content)
+                                .iter()
+                                .for_each(|it| machine.write_bytes(path, it));
+                        }
+                    }
+                }
+                let outcome = read_all(machine);
+                for ((path, entry), _) in places {
+                    machine.remove(path);
+                    machine.put(path, entry);
+                }
+                outcome
+            })
+            .unwrap_or_else(|error| panic!("{error}; machines: {names:?}"));
+    }
+}
