@@ -5,6 +5,8 @@
 pub mod handoff;
 pub mod policies;
 pub mod reader;
+pub mod tiers_accuracy;
+pub mod tiers_contended;
 
 mod files;
 mod statistics;

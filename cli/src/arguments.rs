@@ -60,6 +60,11 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
+    /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
+    /// run) and fio.
+    TiersAccuracy(BenchTiersAccuracy),
+    /// What the probe measures in peace and while another program burns every core.
+    TiersContended(BenchTiersContended),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
@@ -90,6 +95,56 @@ pub(crate) struct BenchPolicies {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTiersAccuracy {
+    /// Only these comparisons.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<TiersSubject>,
+    /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.
+    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
+    pub(crate) pairs: usize,
+    /// Samples of each kernel in each turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub(crate) samples: usize,
+    /// The size of each array, such as "512 MiB" [default: four times the last-level cache].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) array: Option<Bytes>,
+    /// A C compiler with OpenMP.
+    #[arg(long, value_name = "FILE", default_value = "cc")]
+    pub(crate) compiler: PathBuf,
+    /// The flexible I/O tester.
+    #[arg(long, value_name = "FILE", default_value = "fio")]
+    pub(crate) fio: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TiersSubject {
+    /// Copy, scale, add and triad by one thread and by all.
+    Bandwidth,
+    /// A dependent load, TLB-local and anywhere.
+    Latency,
+    /// Random and sequential reads in the folder.
+    Storage,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTiersContended {
+    /// Pairs of turns, at least 6; pairs that were not quiet are repeated.
+    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
+    pub(crate) pairs: usize,
+    /// The longest that one figure is sampled.
+    #[arg(long, value_name = "TIME", default_value = "600 ms")]
+    pub(crate) time: Nanoseconds,
+    /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffer: Option<Bytes>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Where an experiment makes its files, and how it answers.

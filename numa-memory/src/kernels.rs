@@ -14,12 +14,24 @@
 
 #[expect(unsafe_code, reason = "dependent loads that the compiler must not touch")]
 mod chase;
-#[expect(unsafe_code, reason = "calls of functions compiled for AVX2, after asking the processor")]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "calls of functions compiled for AVX2, after asking the processor"
+    )
+)]
 mod mix;
 #[expect(unsafe_code, reason = "stores that Rust has no word for")]
 mod non_temporal;
 mod parts;
-#[expect(unsafe_code, reason = "calls of functions compiled for AVX2, after asking the processor")]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "calls of functions compiled for AVX2, after asking the processor"
+    )
+)]
 mod stream;
 
 pub use chase::{Abreast, Chain, ChainError, ChainShape, HOPS_PER_ROUND};

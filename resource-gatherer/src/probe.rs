@@ -142,7 +142,7 @@ pub fn probe(
 
 /// As [`probe`], unless `stop` says so before; then memory, threads and files are given back.
 ///
-/// `stop` is asked about ten times a second while memory is measured, and before each step.
+/// `stop` is asked about ten times a second.
 ///
 /// # Errors
 ///
@@ -179,8 +179,9 @@ pub fn probe_until(
     let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
     places.extend(unreached(&inventory, &pairs, &ruling));
     let mut storage = Vec::new();
-    for (kind, path) in directories {
-        let outcome = round.measure_directory(&path)?.map(|found| {
+    let count = directories.len();
+    for (index, (kind, path)) in directories.into_iter().enumerate() {
+        let outcome = round.measure_directory(&path, count - index)?.map(|found| {
             storage.push(found.storage);
             found.summary
         });
@@ -315,10 +316,15 @@ impl<'a> Round<'a> {
         let task = Task { inventory, sysroot, pair, limits: &limits, allotment, knee };
         let outcome = memory::measure(&task, &mut |news| match news {
             memory::News::Begins(part) => {
-                // What the caller wants is seen below; the flag ends the measurement.
-                let _ = self.announce(Step::Memory { initiator, target, part });
+                if self.announce(Step::Memory { initiator, target, part }).is_err() {
+                    is_stopped.store(true, Ordering::Relaxed);
+                }
             }
-            memory::News::Nothing => is_stopped.store((self.stop)(), Ordering::Relaxed),
+            memory::News::Nothing => {
+                if (self.stop)() {
+                    is_stopped.store(true, Ordering::Relaxed);
+                }
+            }
         })?;
         self.done = behind;
         self.check_stopped()?;
@@ -332,16 +338,40 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
+    /// `count` directories are left, this one included.
     fn measure_directory(
         &mut self,
         path: &Path,
+        count: usize,
     ) -> Result<Result<directory::Findings, Unmeasured>, ProbeError> {
         self.announce(Step::Directory(path.to_owned()))?;
         if !self.sysroot.is_live() {
             return Ok(Err(Unmeasured::OtherMachine));
         }
-        let request = directory::Request::default();
-        Ok(directory::measure(self.inventory, path, &self.limits, &request))
+        let (limits, patience) = self.directory_limits(count);
+        let request = directory::Request { patience: Some(patience), ..Default::default() };
+        let Self { inventory, is_stopped, .. } = *self;
+        let mut watch = |_| {
+            if (self.stop)() {
+                is_stopped.store(true, Ordering::Relaxed);
+                request.abort.abort();
+            }
+        };
+        let outcome = memory::while_listening(&mut watch, |_| {
+            directory::measure(inventory, path, &limits, &request)
+        })?;
+        self.check_stopped()?;
+        Ok(outcome)
+    }
+
+    /// Three quarters of what is left are for directories, the rest for copies. One that does not answer
+    /// may take all of it, but no more.
+    fn directory_limits(&self, count: usize) -> (Limits, Nanoseconds) {
+        let now = SystemClock.wall();
+        let time = self.allotment.share(now, 3, 4 * count as u64).left(now);
+        let cell = Nanoseconds(self.limits.cell.0.min(time.0 / directory::JOBS_MAX));
+        let patience = directory::patience(&self.limits).min(self.allotment.left(now));
+        (Limits { cell, ..self.limits }, patience)
     }
 
     fn measure_transfers(&mut self, tiers: &[Tier]) -> Result<Vec<Transfer>, ProbeError> {
@@ -357,7 +387,11 @@ impl<'a> Round<'a> {
         for (index, (from, to)) in routes.iter().enumerate() {
             let left = (routes.len() - index) as u64;
             let allotment = self.allotment.share(SystemClock.wall(), 1, left);
-            let mut watch = |_| is_stopped.store((self.stop)(), Ordering::Relaxed);
+            let mut watch = |_| {
+                if (self.stop)() {
+                    is_stopped.store(true, Ordering::Relaxed);
+                }
+            };
             let copied = porter.copy(*from, *to, allotment, &mut watch)?;
             self.check_stopped()?;
             match copied {

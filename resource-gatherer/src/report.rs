@@ -88,13 +88,13 @@ pub struct Tier {
     pub capacity_bytes: Option<u64>,
     /// What of it was free at the time of the report; `None` for an emulated tier or where not known.
     pub free_bytes: Option<u64>,
-    /// Sequential reads; of memory, by the number of threads that reads fastest; of a directory, several
-    /// in flight.
+    /// Sequential reads; of memory, by the number of threads that reads fastest; of a directory, several in
+    /// flight.
     pub read_bytes_per_s: Option<u64>,
     /// Sequential writes, as reads; for a directory, to blocks not written before.
     pub write_bytes_per_s: Option<u64>,
-    /// Copy within the node, by the number of threads that copies fastest: bytes copied, not bytes moved.
-    /// Of a directory, a chunk read into main memory.
+    /// Copy within the node, by the number of threads that copies fastest: bytes copied, not bytes moved on
+    /// the bus. Of a directory, a chunk read into main memory.
     pub copy_bytes_per_s: Option<u64>,
     /// STREAM's triad by the number of threads that is fastest at it, 24 bytes counted per element.
     pub triad_bytes_per_s: Option<u64>,

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tierfeed_benchmarks::{handoff, policies, reader};
+use tierfeed_benchmarks::{handoff, policies, reader, tiers_accuracy, tiers_contended};
 
 use crate::{
-    arguments::{Bench, BenchHandoff, BenchPlace, BenchPolicies},
+    arguments::{Bench, BenchHandoff, BenchPlace, BenchPolicies, BenchTiersAccuracy, TiersSubject},
     environment,
     failure::Failure,
     output,
@@ -17,6 +17,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
         Bench::Policies(it) => policies(it),
+        Bench::TiersAccuracy(it) => tiers_accuracy(it),
+        Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Reader => read(),
     }
 }
@@ -40,6 +42,44 @@ fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
         policies::Settings { tierfeed: own_binary()?, folder: place.folder(), scratch, files };
     let outcome = policies::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, policies::table)
+}
+
+fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {
+    let BenchTiersAccuracy { only, pairs, samples, array, compiler, fio, place } = arguments;
+    let subjects = match only.is_empty() {
+        true => tiers_accuracy::Subject::ALL.to_vec(),
+        false => only.into_iter().map(subject).collect(),
+    };
+    let folder = place.folder();
+    let settings =
+        tiers_accuracy::Settings { folder, compiler, fio, pairs, samples, array, subjects };
+    let outcome = tiers_accuracy::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, tiers_accuracy::table)?;
+    match outcome.differing().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} figures differ from their reference"))),
+    }
+}
+
+const fn subject(subject: TiersSubject) -> tiers_accuracy::Subject {
+    match subject {
+        TiersSubject::Bandwidth => tiers_accuracy::Subject::Bandwidth,
+        TiersSubject::Latency => tiers_accuracy::Subject::Latency,
+        TiersSubject::Storage => tiers_accuracy::Subject::Storage,
+    }
+}
+
+fn tiers_contended(arguments: &BenchTiersContended) -> Result<(), Failure> {
+    let &BenchTiersContended { pairs, time, buffer, json } = arguments;
+    let settings = tiers_contended::Settings { pairs, time, buffer };
+    let outcome = tiers_contended::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&tiers_contended::table(&outcome)) }?;
+    match outcome.differing().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} figures are not what they are in peace"))),
+    }
 }
 
 fn read() -> Result<(), Failure> {

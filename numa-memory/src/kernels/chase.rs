@@ -456,6 +456,8 @@ mod tests {
         let pages: Vec<_> = walk(&chain, 1 << 20).iter().map(|word| word * 8 / 4096).collect();
         let on_one_page = pages.windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert!(on_one_page < pages.len() / 500, "{on_one_page} of {}", pages.len());
+        let halves = pages.windows(2).filter(|pair| pair[0] / 1024 != pair[1] / 1024).count();
+        assert!(halves > pages.len() / 3, "{halves} of {} change the half", pages.len());
     }
 
     #[test]

@@ -111,6 +111,12 @@ impl Cell {
         !self.is_done
     }
 
+    /// How many samples there are, those that are not accepted included.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.all.len()
+    }
+
     /// Whether the time of the cell is used up.
     #[must_use]
     pub fn is_out_of_time(&self) -> bool {

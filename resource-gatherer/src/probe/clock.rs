@@ -53,7 +53,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// The clocks of the kernel and what a hypervisor steals from some CPUs.
+/// The clocks of the kernel and what a hypervisor steals from some CPUs: those of the thread that reads
+/// them. What it steals from others shows as their share, because the kernel does not count stolen time
+/// as theirs.
 #[derive(Debug)]
 pub(crate) struct GuestClock {
     system: SystemClock,

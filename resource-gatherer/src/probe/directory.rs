@@ -127,7 +127,8 @@ pub enum DirectoryError {
 const BLOCK: usize = 1 << 20;
 const FILE_MIN: Bytes = Bytes::mib(8);
 const CHUNK: Bytes = Bytes::mib(512);
-const JOBS_MAX: u64 = 8;
+/// How many times [`Limits::cell`] it takes at most.
+pub(super) const JOBS_MAX: u64 = 8;
 
 /// How long a directory may take before it counts as one that does not answer: all jobs, and 15 s for
 /// what they do not time (filling buffers, waiting for the device to be done).

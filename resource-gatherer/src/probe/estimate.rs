@@ -204,6 +204,7 @@ mod tests {
     fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {
         let values: Vec<u64> = (1..=20).rev().collect();
         assert_eq!(percentile(&values, 95), Some(19.0));
+        assert_eq!(percentile(&values, 96), Some(20.0));
         assert_eq!(percentile(&values, 100), Some(20.0));
         assert_eq!(percentile(&[7], 95), Some(7.0));
         assert_eq!(percentile(&[], 95), None);

@@ -15,12 +15,14 @@
 pub(crate) mod arrays;
 mod caches;
 pub(crate) mod cores;
-pub(crate) mod course;
+mod course;
 pub(crate) mod crew;
 mod latency;
 mod loaded;
 mod plan;
+pub(crate) mod rate;
 pub mod single;
+mod sizing;
 pub(crate) mod work;
 
 use std::{
@@ -308,7 +310,7 @@ fn measure_here(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, Memory
     let node = NumaNode(initiator.id);
     let cores = cores::of_node(initiator, task.sysroot);
     let cores = cores.map_err(|source| MemoryError::Affinity { node, source })?;
-    let mut clock = GuestClock::new(Steal::from(&cores, task.sysroot));
+    let mut clock = GuestClock::new(Steal::from(&cores[..1], task.sysroot));
     let place = locality(task.inventory, target);
     check_allowed(task.sysroot, target)?;
     Course::new(task, &cores, place, &mut clock)?.run(begin)

@@ -85,15 +85,28 @@ impl<'clock, C: Clock> Sampler<'clock, C> {
                 if !goes_on(self.clock.wall()) {
                     return Ok(());
                 }
-                workload.prepare(*kernel)?;
-                let sample = self.time(|| workload.run(*kernel))?;
-                cell.record(workload.corrected(sample));
+                cell.record(self.sample(workload, *kernel)?);
                 has_sampled = true;
             }
             if !has_sampled {
                 return Ok(());
             }
         }
+    }
+
+    /// One sample of a kernel.
+    ///
+    /// # Errors
+    ///
+    /// The error of the workload.
+    pub fn sample<W: Workload>(
+        &mut self,
+        workload: &mut W,
+        kernel: W::Kernel,
+    ) -> Result<Sample, W::Error> {
+        workload.prepare(kernel)?;
+        let sample = self.time(|| workload.run(kernel))?;
+        Ok(workload.corrected(sample))
     }
 
     /// How long `run` takes.

@@ -126,6 +126,9 @@ fn a_pair_has_every_traffic_by_every_number_of_threads_and_a_sorted_curve() {
     assert!(pair.is_best && pair.buffer_bytes == 8 << 20 && pair.cache_bytes > 0);
     let best = report.tiers[0].read_bytes_per_s.unwrap();
     assert_eq!(best, whole(pair.best(Traffic::Read).unwrap().bytes_per_s));
+    let copied = report.tiers[0].copy_bytes_per_s.unwrap();
+    let moved = whole(pair.best(Traffic::Copy).unwrap().bytes_per_s);
+    assert!((2 * copied).abs_diff(moved) <= 2, "STREAM counts both sides of a copy");
     let Some(curve) = pair.loaded_latency.first() else {
         assert!(cores == 1 && report.skipped[0].why.starts_with("one core"));
         return;

@@ -23,9 +23,10 @@ use super::{
         MemoryError, News,
         arrays::{Arrays, BLOCK, Yard},
         buffer_max, check_allowed, cores,
-        course::bandwidth_cell,
         crew::{Crew, Pass},
-        locality, while_listening,
+        locality,
+        rate::bandwidth_cell,
+        while_listening,
     },
     pace::take_turns,
     sampler::Sampler,
@@ -102,7 +103,7 @@ impl Porter<'_> {
         let affinity_error = |source| MemoryError::Affinity { node, source };
         let cores = cores::of_node(initiator, self.sysroot).map_err(affinity_error)?;
         affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-        let mut clock = GuestClock::new(Steal::from(&cores, self.sysroot));
+        let mut clock = GuestClock::new(Steal::from(&cores[..1], self.sysroot));
         if !allotment.goes_on(clock.wall()) {
             return Err(MemoryError::OutOfTime);
         }
@@ -146,7 +147,7 @@ impl Porter<'_> {
         allotment: Allotment<'_>,
     ) -> Vec<(Pass, Estimate)> {
         let passes = passes(crew.size(), yard.block_count());
-        let turns = take_turns(sampler, crew, allotment, |left| {
+        let turns = take_turns(sampler, crew, allotment, SAMPLES_MIN, |left| {
             let time = self.limits.cell.0.min(left.0 / passes.len() as u64);
             passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
         });
@@ -157,6 +158,9 @@ impl Porter<'_> {
 }
 
 const THREADS_MAX: usize = 4;
+
+/// So many copies are made on however busy a machine: planning hangs on them.
+const SAMPLES_MIN: usize = 3;
 
 fn passes(threads_max: usize, blocks: usize) -> Vec<Pass> {
     let kinds = [Traffic::Copy, Traffic::CopyNonTemporal];

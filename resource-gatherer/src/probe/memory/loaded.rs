@@ -5,7 +5,9 @@
 //!    pieces of 64 KiB, and the counts are read at the ends of each window.
 //! 2. It grows by the pauses of a single generator first, because one core may already fill a CXL link,
 //!    then by their number, then by the pauses of all.
-//! 3. Before the first window of a point the traffic runs for a tenth of the point's time, at most half
+//! 3. A point is contended if its latency is, or if a generator ran for less than 95 % of it: then its
+//!    traffic, and all shares of the highest traffic, are too low.
+//! 4. Before the first window of a point the traffic runs for a tenth of the point's time, at most half
 //!    a second.
 
 use std::{convert::Infallible, hint::black_box};
@@ -21,7 +23,7 @@ use super::{
 use crate::{
     probe::{
         allotment::Allotment,
-        cell::{Cell, Occupation, StopRule},
+        cell::{Cell, Occupation, Sample, StopRule},
         clock::Clock,
         estimate::{Estimate, to_f64, to_tenths},
         sampler::Sampler,
@@ -40,10 +42,13 @@ struct Asked {
     pause: f64,
 }
 
-/// Who follows which chain, and how long a window is.
+/// Who follows which chain, and for how long.
 pub(super) struct Chaser<'a> {
     pub(super) chain: &'a mut Chain,
+    /// How long a window is.
     pub(super) window: Nanoseconds,
+    /// The longest that one point may take.
+    pub(super) point: Nanoseconds,
 }
 
 /// The curve for `traffic`, of which one generator alone makes `bytes_per_s`; `None` if there was no
@@ -67,10 +72,12 @@ pub(super) fn curve<C: Clock>(
             break;
         }
         let part = allotment.share(now, 1, (asked.len() - index) as u64);
+        let part = part.at_most(now, chaser.point);
         let delay_rounds = rounds(asked_point.pause * piece_ns / round_ns);
         let load = Load { traffic, generators: asked_point.generators, delay_rounds };
-        let point = crew.load(load, |crew| point(crew, sampler, chaser.chain, hops, load, part));
-        points.extend(point);
+        let (point, generated) =
+            crew.load(load, |crew| point(crew, sampler, chaser.chain, hops, load, part));
+        points.extend(point.map(|point| judged(point, generated)));
     }
     (points.len() >= 2).then(|| summary(traffic, points))
 }
@@ -130,6 +137,14 @@ fn point<C: Clock>(
     })
 }
 
+/// A generator that was held up made less traffic than a core can, whatever the latency says.
+fn judged(point: LoadedPoint, generated: Sample) -> LoadedPoint {
+    const SHARE_MIN: f64 = 0.95;
+    let ran = to_f64(generated.thread_cpu.0) >= SHARE_MIN * to_f64(generated.wall.0);
+    let contended = point.latency_ns.contended || !ran;
+    LoadedPoint { latency_ns: Estimate { contended, ..point.latency_ns }, ..point }
+}
+
 /// What one round of the pause takes.
 fn spin_round_ns(clock: &mut impl Clock) -> f64 {
     const ROUNDS: u32 = 10_000;
@@ -170,12 +185,15 @@ fn summary(traffic: Traffic, mut points: Vec<LoadedPoint>) -> LoadedLatency {
 
 /// The latency at a share of the highest traffic, on the straight line between the points beside it.
 pub(super) fn latency_at(points: &[LoadedPoint], share: f64) -> Option<Estimate> {
-    let wanted = share * points.last()?.bytes_per_s;
+    let most = points.last()?;
+    let wanted = share * most.bytes_per_s;
     let (a, b) = points.windows(2).map(|pair| (pair[0], pair[1])).find(|(a, b)| {
         a.bytes_per_s <= wanted && wanted <= b.bytes_per_s && a.bytes_per_s < b.bytes_per_s
     })?;
     let weight = (wanted - a.bytes_per_s) / (b.bytes_per_s - a.bytes_per_s);
-    Some(a.latency_ns.towards(&b.latency_ns, weight))
+    let between = a.latency_ns.towards(&b.latency_ns, weight);
+    let contended = between.contended || most.latency_ns.contended;
+    Some(Estimate { contended, ..between })
 }
 
 /// The traffic at which latency first reaches `limit_ns`, on the straight line between two points.
@@ -225,6 +243,21 @@ mod tests {
     fn a_curve_without_traffic_has_no_latencies_under_load() {
         let curve = summary(Traffic::Read, vec![at(0.0, 100.0), at(0.0, 101.0)]);
         assert_eq!((curve.at_50_percent_ns, curve.knee_bytes_per_s), (None, None));
+    }
+
+    #[test]
+    fn a_point_whose_generators_were_held_up_is_contended() {
+        let generated = |thread_cpu| Sample {
+            wall: Nanoseconds(1000),
+            thread_cpu: Nanoseconds(thread_cpu),
+            ..Sample::default()
+        };
+        assert!(!judged(at(1e9, 100.0), generated(950)).latency_ns.contended);
+        assert!(judged(at(1e9, 100.0), generated(949)).latency_ns.contended);
+        assert!(!judged(at(0.0, 100.0), Sample::default()).latency_ns.contended, "no generators");
+        let held_up = judged(at(90e9, 200.0), generated(500));
+        let points = [at(0.0, 100.0), at(40e9, 120.0), at(60e9, 130.0), held_up];
+        assert!(latency_at(&points, 0.5).unwrap().contended, "half of too little");
     }
 
     #[test]

@@ -37,10 +37,10 @@ use tierfeed_numa_memory::affinity;
 use super::{
     MemoryError,
     arrays::{Arrays, BLOCK},
-    check_allowed, cores, course,
+    check_allowed, cores,
     crew::{Crew, Pass},
     latency::{self, Walk, Walks},
-    locality,
+    locality, rate,
 };
 use crate::{
     inventory::Inventory,
@@ -134,7 +134,7 @@ fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, S
     let affinity_error = |source| MemoryError::Affinity { node, source };
     let cores = cores::of_node(initiator, Sysroot::live()).map_err(affinity_error)?;
     affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-    let mut clock = GuestClock::new(Steal::from(&cores, Sysroot::live()));
+    let mut clock = GuestClock::new(Steal::from(&cores[..1], Sysroot::live()));
     let place = locality(inventory, target);
     let mut sampler = Sampler::new(&mut clock);
     let found = match request.subject {
@@ -186,10 +186,10 @@ fn stream<C: Clock>(
         let crew = Crew::start(scope, &yard, &halt, others);
         let mut crew = crew.map_err(|source| MemoryError::Affinity { node, source })?;
         let pass = crew.calibrated(pass, request.sample);
-        let mut cells = [(pass, course::bandwidth_cell(pass, request.time))];
+        let mut cells = [(pass, rate::bandwidth_cell(pass, request.time))];
         let Ok(()) = sampler.fill(&mut crew, &mut cells);
         let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
-        Ok(course::rate(pass, time))
+        Ok(rate::rate(pass, time))
     })
 }
 

@@ -1,0 +1,221 @@
+//! One figure of tierfeed beside that of a reference, in turns.
+
+use serde::Serialize;
+
+use super::{
+    paired::{Figure, Pair, Ratio, Reason, Verdict, is_enough, judge, median_of_sorted},
+    sample::Statistic,
+};
+
+/// What is compared, before it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    /// The figure.
+    pub(super) what: &'static str,
+    /// What it is compared with.
+    pub(super) reference: &'static str,
+    /// Threads that compute, or requests in flight.
+    pub(super) parallel: usize,
+    /// What stands for a turn.
+    pub(super) statistic: Statistic,
+    /// How the figures are to be read.
+    pub(super) quantity: Quantity,
+    /// How far the ratio may be from one.
+    pub(super) tolerance: f64,
+}
+
+/// What a figure is a number of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quantity {
+    BytesPerSecond,
+    Nanoseconds,
+    PerSecond,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The figure.
+    pub what: &'static str,
+    /// What it was compared with.
+    pub reference: &'static str,
+    /// Threads that computed, or requests in flight.
+    pub parallel: usize,
+    /// What stands for a turn.
+    pub statistic: Statistic,
+    /// The medians of both sides over all undisturbed turns.
+    #[serde(flatten)]
+    pub figures: Option<Figures>,
+    /// Ours by the reference's, within pairs.
+    pub ratio: Option<Ratio>,
+    /// How far the ratio may be from one.
+    pub tolerance: f64,
+    /// `agrees`, `differs` or `inconclusive`.
+    pub verdict: &'static str,
+    /// Why, if inconclusive.
+    pub reason: Option<String>,
+    /// Every pair, in order, those that do not count included.
+    pub pairs: Vec<Pair>,
+}
+
+/// The figures of both sides, with their unit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "the fields are named after side and unit")]
+pub enum Figures {
+    /// A bandwidth.
+    BytesPerSecond { ours_bytes_per_s: f64, reference_bytes_per_s: f64 },
+    /// A latency.
+    Nanoseconds { ours_ns: f64, reference_ns: f64 },
+    /// A rate of requests.
+    PerSecond { ours_per_s: f64, reference_per_s: f64 },
+}
+
+/// One turn of a side: a figure for each row.
+pub(super) type Turn = Vec<Figure>;
+
+/// Runs both sides in turns until each row has `pairs` undisturbed pairs, or twice as many at all.
+pub(super) fn alternate(
+    rows: &[Row],
+    pairs: usize,
+    mut ours: impl FnMut() -> anyhow::Result<Turn>,
+    mut reference: impl FnMut() -> anyhow::Result<Turn>,
+) -> anyhow::Result<Vec<Comparison>> {
+    let mut found: Vec<Vec<Pair>> = vec![Vec::new(); rows.len()];
+    for _ in 0..2 * pairs {
+        if found.iter().all(|of_row| is_enough(of_row, pairs)) {
+            break;
+        }
+        let (ours, reference) = (ours()?, reference()?);
+        anyhow::ensure!(
+            ours.len() == rows.len() && reference.len() == rows.len(),
+            "a turn lacks figures"
+        );
+        for ((of_row, ours), reference) in found.iter_mut().zip(ours).zip(reference) {
+            of_row.push(Pair { ours, reference });
+        }
+    }
+    Ok(rows.iter().zip(found).map(|(row, pairs)| row.compared(pairs)).collect())
+}
+
+impl Row {
+    fn compared(&self, pairs: Vec<Pair>) -> Comparison {
+        let (ratio, verdict) = judge(&pairs, self.tolerance);
+        self.comparison(pairs, ratio, verdict)
+    }
+
+    /// What there is to say without a reference, or without a figure of ours.
+    pub(super) fn without_figures(&self, why: &str) -> Comparison {
+        let reason = Reason::NoFigures(why.to_owned());
+        self.comparison(Vec::new(), None, Verdict::Inconclusive(reason))
+    }
+
+    fn comparison(&self, pairs: Vec<Pair>, ratio: Option<Ratio>, verdict: Verdict) -> Comparison {
+        Comparison {
+            what: self.what,
+            reference: self.reference,
+            parallel: self.parallel,
+            statistic: self.statistic,
+            figures: self.figures(&pairs),
+            ratio,
+            tolerance: self.tolerance,
+            verdict: verdict.name(),
+            reason: match verdict {
+                Verdict::Inconclusive(reason) => Some(reason.to_string()),
+                Verdict::Agrees | Verdict::Differs => None,
+            },
+            pairs,
+        }
+    }
+
+    /// Medians over the undisturbed turns, over all where none was.
+    fn figures(&self, pairs: &[Pair]) -> Option<Figures> {
+        let is_any_undisturbed = pairs.iter().any(Pair::is_undisturbed);
+        let counted = || pairs.iter().filter(|it| it.is_undisturbed() || !is_any_undisturbed);
+        let middle = |of: fn(&Pair) -> f64| {
+            let mut values: Vec<f64> = counted().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            (!values.is_empty()).then(|| median_of_sorted(&values))
+        };
+        let ours = middle(|pair| pair.ours.value)?;
+        let reference = middle(|pair| pair.reference.value)?;
+        Some(match self.quantity {
+            Quantity::BytesPerSecond => {
+                Figures::BytesPerSecond { ours_bytes_per_s: ours, reference_bytes_per_s: reference }
+            }
+            Quantity::Nanoseconds => {
+                Figures::Nanoseconds { ours_ns: ours, reference_ns: reference }
+            }
+            Quantity::PerSecond => {
+                Figures::PerSecond { ours_per_s: ours, reference_per_s: reference }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const ROW: Row = Row {
+        what: "copy",
+        reference: "another",
+        parallel: 1,
+        statistic: Statistic::Best,
+        quantity: Quantity::BytesPerSecond,
+        tolerance: 0.05,
+    };
+
+    fn figure(value: f64, cpu_share: f64) -> Figure {
+        Figure { value, cpu_share: Some(cpu_share), page_share: Some(1.0) }
+    }
+
+    #[test]
+    fn the_sides_take_turns_until_there_are_enough_pairs() {
+        let order = RefCell::new(String::new());
+        let side = |name| {
+            order.borrow_mut().push(name);
+            Ok(vec![figure(2.0, 1.0)])
+        };
+        let compared = alternate(&[ROW], 6, || side('a'), || side('b')).unwrap();
+        assert_eq!(order.into_inner(), "abababababab");
+        assert_eq!((compared[0].verdict, compared[0].pairs.len()), ("agrees", 6));
+    }
+
+    #[test]
+    fn disturbed_pairs_are_repeated_and_kept_in_the_document() {
+        let mut turn = 0;
+        let ours = || {
+            turn += 1;
+            Ok(vec![figure(2.0, if turn % 2 == 0 { 0.5 } else { 1.0 })])
+        };
+        let compared = alternate(&[ROW], 6, ours, || Ok(vec![figure(2.0, 1.0)])).unwrap();
+        assert_eq!((compared[0].verdict, compared[0].pairs.len()), ("agrees", 11));
+    }
+
+    #[test]
+    fn a_machine_that_is_never_quiet_ends_the_turns() {
+        let busy = || Ok(vec![figure(2.0, 0.5)]);
+        let compared = alternate(&[ROW], 6, busy, busy).unwrap();
+        assert_eq!((compared[0].verdict, compared[0].pairs.len()), ("inconclusive", 12));
+        assert!(compared[0].reason.as_ref().unwrap().contains("CPU share"));
+        assert!(compared[0].figures.is_some());
+    }
+
+    #[test]
+    fn the_document_has_units_in_its_keys() {
+        let side = || Ok(vec![figure(2.0, 1.0)]);
+        let compared = alternate(&[ROW], 6, side, side).unwrap();
+        let document = serde_json::to_value(&compared[0]).unwrap();
+        assert_eq!(document["ours_bytes_per_s"], 2.0);
+        assert_eq!(document["reference_bytes_per_s"], 2.0);
+        assert_eq!(document["ratio"]["low"], 1.0);
+        let missing = serde_json::to_value(ROW.without_figures("no compiler")).unwrap();
+        assert_eq!(
+            (&missing["verdict"], &missing["reason"]),
+            (&"inconclusive".into(), &"no compiler".into())
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! Decides what pairs of measurements say: does a figure of ours agree with that of a reference?
+//!
+//! 1. Only ratios within a pair count: what drifts between pairs hits both sides of each.
+//! 2. A pair in which either side was kept from its CPU, or did not get the pages it asked for, is
+//!    disturbed and left out. It is never left out because of its ratio.
+//! 3. The interval of the median ratio is exact and assumes no distribution: two order statistics that
+//!    enclose the median with a probability of at least 95 % (binomial). Fewer than six values have none.
+//! 4. Agreement and difference are both conclusions: the interval lies wholly inside the tolerance or
+//!    wholly outside. Everything else is inconclusive, with the reason.
+//!
+//! Source: T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems", SC 2015
+//! (doi:10.1145/2807591.2807644), section 3.1.3, with exact ranks instead of the normal approximation.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// With fewer pairs no pair of order statistics encloses the median with 95 %.
+pub const PAIRS_MIN: usize = 6;
+
+/// The least share of its CPU that a side may have in a pair that counts.
+const SHARE_MIN: f64 = 0.95;
+
+/// The least share of its memory in the pages it asked for.
+const PAGES_MIN: f64 = 0.9;
+
+/// What one side measured in one turn.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figure {
+    /// In the unit of the comparison.
+    pub value: f64,
+    /// The share of a CPU that its threads had, the least of them; `None` for what waits for a device.
+    pub cpu_share: Option<f64>,
+    /// The share of its memory that lay in the pages it asked for; `None` if it asked for none.
+    pub page_share: Option<f64>,
+}
+
+/// One turn of each side, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Pair {
+    /// What tierfeed measured.
+    pub ours: Figure,
+    /// What the reference measured.
+    pub reference: Figure,
+}
+
+/// A median of ratios and its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The median.
+    pub median: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What the pairs say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The whole interval is inside the tolerance.
+    Agrees,
+    /// The whole interval is outside the tolerance.
+    Differs,
+    /// Nothing can be said.
+    Inconclusive(Reason),
+}
+
+/// Why nothing can be said.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// Part of the interval is inside the tolerance and part outside.
+    Straddles,
+    /// Other programs took the CPU.
+    Disturbed {
+        /// Pairs that count.
+        undisturbed: usize,
+        /// All pairs.
+        pairs: usize,
+        /// The least share of a CPU that tierfeed had.
+        ours: f64,
+        /// The least share of a CPU that the reference had.
+        reference: f64,
+    },
+    /// Fewer pairs than have an interval.
+    Few {
+        /// Pairs that count.
+        pairs: usize,
+    },
+    /// The kernel gave a side other pages than it asked for.
+    Pages {
+        /// The least share of the right pages on tierfeed's side.
+        ours: f64,
+        /// The least share of the right pages on the reference's side.
+        reference: f64,
+    },
+    /// There is nothing to compare with, or nothing to compare.
+    NoFigures(String),
+}
+
+impl Verdict {
+    /// Its name in tables and documents.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Differs => "differs",
+            Self::Inconclusive(_) => "inconclusive",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Straddles => f.write_str("the interval reaches over the border of the tolerance"),
+            Self::Disturbed { undisturbed, pairs, ours, reference } => write!(
+                f,
+                "{undisturbed} of {pairs} pairs were undisturbed, {PAIRS_MIN} are needed: the least \
+                 CPU share was {ours:.2} here and {reference:.2} in the reference, {SHARE_MIN} is needed"
+            ),
+            Self::Pages { ours, reference } => write!(
+                f,
+                "only {ours:.2} of the memory here and {reference:.2} in the reference lay in the pages \
+                 that were asked for, {PAGES_MIN} is needed"
+            ),
+            Self::Few { pairs } => write!(f, "{pairs} pairs count, {PAIRS_MIN} are needed"),
+            Self::NoFigures(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Pair {
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        [self.ours, self.reference].iter().all(|it| {
+            it.cpu_share.is_none_or(|share| share >= SHARE_MIN)
+                && it.page_share.is_none_or(|share| share >= PAGES_MIN)
+        })
+    }
+}
+
+/// Whether there are `wanted` pairs that count.
+pub(crate) fn is_enough(pairs: &[Pair], wanted: usize) -> bool {
+    undisturbed(pairs).len() >= wanted
+}
+
+/// The ratio of the undisturbed pairs, if there are enough, and what it says.
+pub(crate) fn judge(pairs: &[Pair], tolerance: f64) -> (Option<Ratio>, Verdict) {
+    let ratios: Vec<f64> =
+        undisturbed(pairs).iter().map(|pair| pair.ours.value / pair.reference.value).collect();
+    match judge_ratios(&ratios, tolerance) {
+        (None, _) => (None, Verdict::Inconclusive(disturbance(pairs, ratios.len()))),
+        judged => judged,
+    }
+}
+
+/// As [`judge`], of the ratios that count.
+pub(crate) fn judge_ratios(ratios: &[f64], tolerance: f64) -> (Option<Ratio>, Verdict) {
+    let Some(ratio) = median_interval(ratios) else {
+        return (None, Verdict::Inconclusive(Reason::Few { pairs: ratios.len() }));
+    };
+    let (least, most) = (1.0 - tolerance, 1.0 + tolerance);
+    let verdict = if least <= ratio.low && ratio.high <= most {
+        Verdict::Agrees
+    } else if ratio.high < least || ratio.low > most {
+        Verdict::Differs
+    } else {
+        Verdict::Inconclusive(Reason::Straddles)
+    };
+    (Some(ratio), verdict)
+}
+
+fn undisturbed(pairs: &[Pair]) -> Vec<&Pair> {
+    pairs.iter().filter(|pair| pair.is_undisturbed()).collect()
+}
+
+fn disturbance(pairs: &[Pair], undisturbed: usize) -> Reason {
+    let least = |of: fn(&Pair) -> Option<f64>| pairs.iter().filter_map(of).fold(1.0, f64::min);
+    let ours = least(|pair| pair.ours.page_share);
+    let reference = least(|pair| pair.reference.page_share);
+    if ours < PAGES_MIN || reference < PAGES_MIN {
+        return Reason::Pages { ours, reference };
+    }
+    let ours = least(|pair| pair.ours.cpu_share);
+    let reference = least(|pair| pair.reference.cpu_share);
+    if undisturbed == pairs.len() {
+        return Reason::Few { pairs: undisturbed };
+    }
+    Reason::Disturbed { undisturbed, pairs: pairs.len(), ours, reference }
+}
+
+/// Median and exact 95 % interval; `None` of fewer values than have one.
+pub(crate) fn median_interval(values: &[f64]) -> Option<Ratio> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let outer = values_outside(sorted.len())?;
+    let (low, high) = (sorted[outer], sorted[sorted.len() - 1 - outer]);
+    Some(Ratio { median: median_of_sorted(&sorted), low, high })
+}
+
+pub(crate) fn median_of_sorted(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
+}
+
+/// How many of `count` sorted values lie below the interval, and as many above it.
+///
+/// The number of values below the median is binomial. The interval from the rank `k + 1` to the rank
+/// `count - k` misses it if at most `k` values are on either side: twice the sum of the first terms.
+fn values_outside(count: usize) -> Option<usize> {
+    const MISS_MAX: f64 = 0.05;
+    let count_i32 = i32::try_from(count).ok()?;
+    let mut term = 0.5_f64.powi(count_i32);
+    let mut miss = 2.0 * term;
+    let mut outside = None;
+    for k in 0..count_i32 / 2 {
+        if miss > MISS_MAX {
+            break;
+        }
+        outside = usize::try_from(k).ok();
+        term *= f64::from(count_i32 - k) / f64::from(k + 1);
+        miss += 2.0 * term;
+    }
+    outside
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn figure(value: f64) -> Figure {
+        Figure { value, cpu_share: Some(1.0), page_share: Some(1.0) }
+    }
+
+    fn pairs(ratios: &[f64]) -> Vec<Pair> {
+        let pair = |ratio: &f64| Pair { ours: figure(*ratio), reference: figure(1.0) };
+        ratios.iter().map(pair).collect()
+    }
+
+    /// Binomial tables: 2 x P(Bin(n, 1/2) <= k) is 0.031 for n = 6, k = 0; 0.039 for 9, 1; 0.039 for
+    /// 12, 2; 0.041 for 20, 5; 0.035 for 100, 39 (and 0.057 for 40).
+    #[test]
+    fn the_interval_leaves_out_as_many_values_as_95_percent_allow() {
+        for (count, outside) in [
+            (0, None),
+            (5, None),
+            (6, Some(0)),
+            (8, Some(0)),
+            (9, Some(1)),
+            (11, Some(1)),
+            (12, Some(2)),
+            (20, Some(5)),
+            (100, Some(39)),
+        ] {
+            assert_eq!(values_outside(count), outside, "{count} values");
+        }
+    }
+
+    #[test]
+    fn nine_pairs_bear_one_outlier_on_each_side() {
+        let ratios = [0.5, 0.98, 0.99, 1.0, 1.0, 1.01, 1.02, 1.03, 9.0];
+        let (ratio, verdict) = judge(&pairs(&ratios), 0.05);
+        assert_eq!(ratio, Some(Ratio { median: 1.0, low: 0.98, high: 1.03 }));
+        assert_eq!(verdict, Verdict::Agrees);
+    }
+
+    #[test]
+    fn an_interval_inside_the_tolerance_agrees_outside_differs_and_across_is_inconclusive() {
+        let verdict = |from: f64, to: f64| {
+            let ratios: Vec<f64> =
+                (0..6_i32).map(|i| from + (to - from) * f64::from(i) / 5.0).collect();
+            judge(&pairs(&ratios), 0.05).1
+        };
+        assert_eq!(verdict(0.96, 1.04), Verdict::Agrees);
+        assert_eq!(verdict(1.06, 1.20), Verdict::Differs);
+        assert_eq!(verdict(0.70, 0.94), Verdict::Differs);
+        for (from, to) in [(0.94, 1.0), (1.0, 1.06), (0.9, 1.1), (0.94, 0.96), (1.04, 1.06)] {
+            let straddles = Verdict::Inconclusive(Reason::Straddles);
+            assert_eq!(verdict(from, to), straddles, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn disturbed_pairs_do_not_count_on_either_side() {
+        let mut all = pairs(&[1.0; 8]);
+        all[0].ours.cpu_share = Some(0.94);
+        all[0].ours.value *= 2.0;
+        all[1].reference.cpu_share = Some(0.3);
+        assert_eq!(judge(&all, 0.05).1, Verdict::Agrees);
+        assert!(is_enough(&all, 6) && !is_enough(&all, 7));
+        all[2].reference.cpu_share = Some(0.5);
+        let disturbed = Reason::Disturbed { undisturbed: 5, pairs: 8, ours: 0.94, reference: 0.3 };
+        assert_eq!(judge(&all, 0.05), (None, Verdict::Inconclusive(disturbed)));
+    }
+
+    #[test]
+    fn a_ratio_far_off_is_no_disturbance() {
+        assert_eq!(judge(&pairs(&[3.0; 6]), 0.05).1, Verdict::Differs);
+    }
+
+    #[test]
+    fn wrong_pages_are_named_as_the_reason() {
+        let mut all = pairs(&[1.0; 6]);
+        all[3].reference.page_share = Some(0.5);
+        let pages = Reason::Pages { ours: 1.0, reference: 0.5 };
+        assert_eq!(judge(&all, 0.05).1, Verdict::Inconclusive(pages));
+    }
+
+    #[test]
+    fn what_waits_for_a_device_has_no_share_to_judge() {
+        let mut all = pairs(&[1.0; 6]);
+        for pair in &mut all {
+            pair.ours.cpu_share = None;
+            pair.ours.page_share = None;
+        }
+        assert_eq!(judge(&all, 0.05).1, Verdict::Agrees);
+    }
+
+    #[test]
+    fn too_few_pairs_are_inconclusive_however_close() {
+        let (ratio, verdict) = judge(&pairs(&[1.0; 5]), 0.05);
+        assert_eq!(ratio, None);
+        assert_eq!(verdict, Verdict::Inconclusive(Reason::Few { pairs: 5 }));
+    }
+
+    proptest! {
+        #[test]
+        fn the_median_lies_in_its_interval(values in proptest::collection::vec(0.1..10.0_f64, 6..60)) {
+            let ratio = median_interval(&values).unwrap();
+            prop_assert!(ratio.low <= ratio.median && ratio.median <= ratio.high);
+        }
+
+        /// The order of pairs is chance.
+        #[test]
+        fn the_order_of_values_does_not_matter(mut values in proptest::collection::vec(0.1..10.0_f64, 6..60)) {
+            let before = median_interval(&values);
+            values.reverse();
+            prop_assert_eq!(median_interval(&values), before);
+        }
+    }
+}
