@@ -2,6 +2,7 @@
 //! but for the variables that stand beside options in `arguments`.
 
 use std::{
+    collections::BTreeMap,
     env, fs, io,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -81,6 +82,17 @@ pub(crate) fn tiers_report(given: Option<&Path>) -> Result<PathBuf, Failure> {
         Failure::Input(anyhow!("neither XDG_STATE_HOME nor HOME is set; name the report by option"))
     })?;
     Ok(folder.join("tierfeed/tiers.json"))
+}
+
+/// The variables of those who offer buckets: where they are, and who may read them.
+pub(crate) fn buckets() -> BTreeMap<String, String> {
+    let prefixes = ["AWS_", "GOOGLE_", "AZURE_"];
+    let variables = env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let is_of_bucket = prefixes.iter().any(|prefix| name.starts_with(prefix));
+        is_of_bucket.then(|| Some((name, value.into_string().ok()?)))?
+    });
+    variables.collect()
 }
 
 /// What the user says of the terminal.

@@ -113,7 +113,10 @@ mod tests {
         let left = Nanoseconds(1_500_000_000);
         show_probing(&bar, &probe::Progress { step, done: 1, total: 3, left });
         assert_eq!((bar.position(), bar.length()), (1, Some(3)));
-        assert_eq!((bar.prefix(), bar.message()), ("2 s".into(), "copies from tier to tier".into()));
+        assert_eq!(
+            (bar.prefix(), bar.message()),
+            ("2 s".into(), "copies from tier to tier".into())
+        );
         bar.finish_and_clear();
     }
 

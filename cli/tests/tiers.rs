@@ -56,7 +56,10 @@ fn a_probe_prints_one_document_and_keeps_it() {
     let output = probe(machine.path(), &report, &["--json"]);
     assert_eq!(output.status.code(), Some(0));
     let printed = json(&output);
-    assert_eq!((&printed["host"], &printed["tiers"][1]["numa_nodes"]), (&"elsewhere".into(), &[2].into()));
+    assert_eq!(
+        (&printed["host"], &printed["tiers"][1]["numa_nodes"]),
+        (&"elsewhere".into(), &[2].into())
+    );
     assert_eq!(json(&tiers(&["show", "--json"], &report)), printed);
     let table = String::from_utf8(tiers(&["show"], &report).stdout).unwrap();
     assert!(table.starts_with("tiers of elsewhere, fastest first\n"), "{table}");
@@ -73,8 +76,7 @@ fn nodes_that_a_job_names_make_the_tier_that_it_names() {
                 \x20 cxl-memory: { numa_nodes: [1], size: 1 GiB }\n";
     fs::write(&job, text).unwrap();
     let report = folder.path().join("tiers.json");
-    let output =
-        probe(machine.path(), &report, &["--json", "--config", job.to_str().unwrap()]);
+    let output = probe(machine.path(), &report, &["--json", "--config", job.to_str().unwrap()]);
     let printed = json(&output);
     let tiers = printed["tiers"].as_array().unwrap();
     let tier = |name: &str| tiers.iter().find(|tier| tier["name"] == name).unwrap();

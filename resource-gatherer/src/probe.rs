@@ -5,6 +5,8 @@
 //! figures and with the reason; only wrong input ends the probe.
 
 pub(crate) mod allotment;
+#[cfg(feature = "object-store")]
+mod buckets;
 pub mod cell;
 pub mod clock;
 mod conditions;
@@ -13,6 +15,8 @@ pub mod directory;
 pub mod estimate;
 mod histogram;
 pub mod memory;
+#[cfg(feature = "object-store")]
+pub mod object_store;
 mod pace;
 pub mod place;
 pub(crate) mod random;
@@ -36,6 +40,8 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
+#[cfg(feature = "object-store")]
+pub use self::buckets::Bucket;
 use self::{
     allotment::Allotment,
     clock::{Clock, SystemClock},
@@ -74,6 +80,10 @@ pub enum ProbeError {
     /// No thread could be started to measure on.
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
+    /// A URL names no bucket.
+    #[cfg(feature = "object-store")]
+    #[error(transparent)]
+    Bucket(#[from] object_store::ObjectStoreError),
     /// The caller wanted it to stop.
     #[error("interrupted before the report was complete")]
     Interrupted,
@@ -106,6 +116,8 @@ pub enum Step {
     },
     /// A directory.
     Directory(PathBuf),
+    /// A bucket, by its number among those that the settings name, from 1; its URL may be secret.
+    ObjectStore(usize),
     /// Copies of chunks from tier to tier.
     Transfers,
     /// Everything is measured.
@@ -119,6 +131,7 @@ impl fmt::Display for Step {
                 write!(f, "memory of NUMA node {} from node {}: {part}", target.0, initiator.0)
             }
             Self::Directory(path) => write!(f, "directory {}", path.display()),
+            Self::ObjectStore(number) => write!(f, "object store {number}"),
             Self::Transfers => f.write_str("copies from tier to tier"),
             Self::Classification => f.write_str("classification"),
         }
@@ -172,10 +185,12 @@ pub fn probe_until(
         stop,
         progress,
         done: 0,
-        total: pairs.len() * Part::ALL.len() + directories.len() + 1,
+        total: bucket_count(settings) + pairs.len() * Part::ALL.len() + directories.len() + 1,
         skipped: skipped_by(settings.budget, &inventory),
     };
 
+    let object_stores = round.measure_buckets(settings)?;
+    round.allotment = Allotment::new(SystemClock.wall(), limits.total, &is_stopped);
     let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
     places.extend(unreached(&inventory, &pairs, &ruling));
     let mut storage = Vec::new();
@@ -203,12 +218,22 @@ pub fn probe_until(
         comparisons: tiers::comparisons(&inventory, &pair_reports),
         pairs: pair_reports,
         storage,
-        object_stores: Vec::new(),
+        object_stores,
         transfers,
         skipped,
         conditions: conditions.end(sysroot),
         inventory,
     })
+}
+
+#[cfg(feature = "object-store")]
+fn bucket_count(settings: &ProbeSettings) -> usize {
+    settings.buckets.len()
+}
+
+#[cfg(not(feature = "object-store"))]
+fn bucket_count(_settings: &ProbeSettings) -> usize {
+    0
 }
 
 /// What a budget leaves out whatever the machine.
@@ -259,6 +284,34 @@ impl<'a> Round<'a> {
         (self.progress)(Progress { step, done: self.done, total: self.total, left });
         self.done += 1;
         Ok(())
+    }
+
+    #[cfg(feature = "object-store")]
+    fn measure_buckets(
+        &mut self,
+        settings: &ProbeSettings,
+    ) -> Result<Vec<report::ObjectStore>, ProbeError> {
+        let mut found = Vec::new();
+        if !self.sysroot.is_live() {
+            return Ok(found);
+        }
+        for (index, bucket) in settings.buckets.iter().enumerate() {
+            self.announce(Step::ObjectStore(index + 1))?;
+            match buckets::figures(bucket, &self.limits)? {
+                Ok(figures) => found.push(figures),
+                Err(skipped) => self.skipped.push(skipped),
+            }
+        }
+        Ok(found)
+    }
+
+    #[cfg(not(feature = "object-store"))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as with the feature")]
+    fn measure_buckets(
+        &mut self,
+        _settings: &ProbeSettings,
+    ) -> Result<Vec<report::ObjectStore>, ProbeError> {
+        Ok(Vec::new())
     }
 
     fn measure_pairs(&mut self, pairs: &[Pair<'a>]) -> Result<MeasuredPairs, ProbeError> {

@@ -13,7 +13,11 @@ use anyhow::Context;
 use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_resource_gatherer::{
     Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot,
-    probe::{Directories, probe_until, usual_directories},
+    probe::{
+        Bucket, Directories,
+        object_store::{Identity, Options},
+        probe_until, usual_directories,
+    },
     report,
     tiers::Assignment,
 };
@@ -85,15 +89,14 @@ fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
         flag.store(true, Ordering::Relaxed);
     });
     let bar = output::probe_bar();
-    let measured = probe_until(
-        settings,
-        &mut || is_stopped.load(Ordering::Relaxed),
-        &mut |progress| output::show_probing(&bar, &progress),
-    );
+    let measured =
+        probe_until(settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {
+            output::show_probing(&bar, &progress)
+        });
     bar.finish_and_clear();
     runtime.shutdown_background();
     measured.map_err(|error| match error {
-        ProbeError::NoDirectory { .. } => Failure::input(error),
+        ProbeError::NoDirectory { .. } | ProbeError::Bucket(_) => Failure::input(error),
         _ => Failure::work(error),
     })
 }
@@ -111,11 +114,12 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
     let storage = directories(Kind::Storage, &arguments.storage, &tiers);
     let assignments = assignments(&tiers, [(Kind::Scratch, &scratch), (Kind::Storage, &storage)]);
     let further = [(Kind::Scratch, &scratch), (Kind::Storage, &storage)];
-    let further = further.into_iter().flat_map(|(kind, paths)| {
-        paths.iter().skip(1).map(move |path| (kind, path.clone()))
-    });
+    let further = further
+        .into_iter()
+        .flat_map(|(kind, paths)| paths.iter().skip(1).map(move |path| (kind, path.clone())));
     Ok(ProbeSettings {
         sysroot: arguments.sysroot.clone(),
+        buckets: arguments.object.iter().map(|url| bucket(arguments, url)).collect(),
         further: further.collect(),
         scratch: scratch.first().cloned().or(usual.scratch),
         storage: storage.first().cloned().or(usual.storage),
@@ -124,6 +128,15 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
         assignments,
         previous: previous(arguments, report),
     })
+}
+
+fn bucket(arguments: &Probe, url: &str) -> Bucket {
+    Bucket {
+        url: url.to_owned(),
+        options: Options(environment::buckets()),
+        identity: if arguments.anonymous { Identity::Anonymous } else { Identity::Configured },
+        writes: arguments.object_writes.unwrap_or(Bytes(0)),
+    }
 }
 
 /// The last report, which binds the tiers; one that cannot be read binds nothing.
@@ -140,10 +153,7 @@ fn directories(kind: Kind, options: &[PathBuf], tiers: &[TierRequest]) -> Vec<Pa
 }
 
 /// What the user puts into which tier: NUMA nodes in the job, directories in the job or by option.
-fn assignments(
-    tiers: &[TierRequest],
-    directories: [(Kind, &Vec<PathBuf>); 2],
-) -> Vec<Assignment> {
+fn assignments(tiers: &[TierRequest], directories: [(Kind, &Vec<PathBuf>); 2]) -> Vec<Assignment> {
     let nodes = tiers.iter().filter(|tier| !tier.numa_nodes.is_empty()).map(|tier| Assignment {
         kind: tier.kind,
         numa_nodes: tier.numa_nodes.iter().map(|node| node.0).collect(),

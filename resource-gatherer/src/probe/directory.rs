@@ -41,6 +41,7 @@ pub use self::stream::Abort;
 use self::{bench::Bench, steady::Settled, watchdog::Failure};
 use super::{
     direct_file::{DirectFile, Room, room},
+    estimate::Estimate,
     place::Unmeasured,
     settings::Limits,
 };
@@ -199,62 +200,98 @@ impl Site {
         let room = room(&self.path)?;
         let len = file_len(room.free, medium, limits)?;
         let file = DirectFile::create_in(&self.path)?;
-        let (access, mut remarks) = (file.access(), Vec::new());
+        let access = file.access();
+        let mut remarks = Vec::new();
         let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
         remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
         remarks.extend(remarks::of_access(access, medium));
         remarks.extend(remarks::of_engine(medium));
         let mut bench = Bench::new(file, engine, limits.cell, request.abort.clone());
-        let is_memory = medium == Medium::Memory;
-        let budget = len.0 * if is_memory { 2 } else { 1 } + request.random_writes.0;
-
-        let sequential_write = bench.fill_file(len)?;
+        let outcomes = Outcomes::of_jobs(&mut bench, len, medium, request)?;
         remarks.extend(remarks::of_length(Bytes(bench.len), limits.file));
-        let rewrite = if is_memory { bench.rewrite()? } else { None };
-        let sequential_read = bench.read_in_order()?;
-        let chunk = chunk_len(Bytes(bench.len))?;
-        let chunk_read = bench.read_chunks(chunk)?;
-        let reads = random(&mut bench, Kind::Read, Bytes(u64::MAX))?;
-        let writes = random(&mut bench, Kind::Write, request.random_writes)?;
+        Ok(Findings {
+            summary: outcomes.summary(room, access),
+            storage: self.storage(&bench, &outcomes, remarks),
+        })
+    }
 
-        let storage = Storage {
+    fn storage(&self, bench: &Bench, outcomes: &Outcomes, remarks: Vec<String>) -> Storage {
+        Storage {
             path: self.path.clone(),
-            medium,
-            engine: match engine {
+            medium: self.medium(),
+            engine: match bench.engine {
                 Engine::IoUring => report::Engine::IoUring,
                 Engine::Threads => report::Engine::Threads,
             },
-            access,
+            access: bench.file.access(),
             file_bytes: bench.len,
             written_bytes: bench.written,
-            write_budget_bytes: budget,
-            random_reads: reads.iter().map(random_access).collect(),
-            random_writes: writes.iter().map(random_access).collect(),
-            sequential_read_bytes_per_s: sequential_read,
-            sequential_write_bytes_per_s: sequential_write,
-            rewrite_bytes_per_s: rewrite,
-            chunk_read_bytes_per_s: chunk_read,
-            chunk_bytes: chunk.0,
+            write_budget_bytes: outcomes.write_budget.0,
+            random_reads: outcomes.random_reads.iter().map(random_access).collect(),
+            random_writes: outcomes.random_writes.iter().map(random_access).collect(),
+            sequential_read_bytes_per_s: outcomes.sequential_read,
+            sequential_write_bytes_per_s: outcomes.sequential_write,
+            rewrite_bytes_per_s: outcomes.rewrite,
+            chunk_read_bytes_per_s: outcomes.chunk_read,
+            chunk_bytes: outcomes.chunk.0,
             remarks,
-        };
-        Ok(Findings { summary: summary(&storage, &reads, room), storage })
+        }
     }
 }
 
-fn summary(storage: &Storage, reads: &[(u32, Settled)], room: Room) -> Measured {
-    let at = |depth| reads.iter().find(|it| it.0 == depth).map(|it| it.1);
-    Measured {
-        figures: Figures {
-            read_bytes_per_s: storage.sequential_read_bytes_per_s,
-            write_bytes_per_s: storage.sequential_write_bytes_per_s,
-            copy_bytes_per_s: storage.chunk_read_bytes_per_s,
-            idle_latency_ns: at(1).map(|it| it.median_latency),
-            random_read_iops: at(RANDOM_READ_DEPTH).map(|it| it.rate),
-            ..Figures::default()
-        },
-        capacity_bytes: room.total.0,
-        free_bytes: room.free.0,
-        access: storage.access,
+/// What the jobs came to.
+struct Outcomes {
+    write_budget: Bytes,
+    sequential_write: Option<Estimate>,
+    rewrite: Option<Estimate>,
+    sequential_read: Option<Estimate>,
+    chunk: Bytes,
+    chunk_read: Option<Estimate>,
+    random_reads: Vec<(u32, Settled)>,
+    random_writes: Vec<(u32, Settled)>,
+}
+
+impl Outcomes {
+    /// Runs them one after another.
+    fn of_jobs(
+        bench: &mut Bench,
+        len: Bytes,
+        medium: Medium,
+        request: &Request,
+    ) -> Result<Self, DirectoryError> {
+        let is_memory = medium == Medium::Memory;
+        let passes = if is_memory { 2 } else { 1 };
+        let sequential_write = bench.fill_file(len)?;
+        let rewrite = if is_memory { bench.rewrite()? } else { None };
+        let sequential_read = bench.read_in_order()?;
+        let chunk = chunk_len(Bytes(bench.len))?;
+        Ok(Self {
+            write_budget: Bytes(len.0 * passes + request.random_writes.0),
+            sequential_write,
+            rewrite,
+            sequential_read,
+            chunk,
+            chunk_read: bench.read_chunks(chunk)?,
+            random_reads: random(bench, Kind::Read, Bytes(u64::MAX))?,
+            random_writes: random(bench, Kind::Write, request.random_writes)?,
+        })
+    }
+
+    fn summary(&self, room: Room, access: Access) -> Measured {
+        let at = |depth| self.random_reads.iter().find(|it| it.0 == depth).map(|it| it.1);
+        Measured {
+            figures: Figures {
+                read_bytes_per_s: self.sequential_read,
+                write_bytes_per_s: self.sequential_write,
+                copy_bytes_per_s: self.chunk_read,
+                idle_latency_ns: at(1).map(|it| it.median_latency),
+                random_read_iops: at(RANDOM_READ_DEPTH).map(|it| it.rate),
+                ..Figures::default()
+            },
+            capacity_bytes: room.total.0,
+            free_bytes: room.free.0,
+            access,
+        }
     }
 }
 

@@ -31,6 +31,8 @@ fn settings() -> ProbeSettings {
         scratch: None,
         storage: None,
         budget: Budget::Custom(TINY),
+        #[cfg(feature = "object-store")]
+        buckets: Vec::new(),
         further: Vec::new(),
         emulated: Vec::new(),
         assignments: Vec::new(),

@@ -16,7 +16,7 @@ pub struct ObjectStore {
     pub made_objects: bool,
     /// From a request for one byte to the end of its answer.
     pub request_latency: Percentiles,
-    /// Whole objects, one entry for each number of requests in flight.
+    /// Whole objects or ranges of them, one entry for each number of requests in flight.
     pub throughput: Vec<Throughput>,
     /// Bytes that were read and written for all of this.
     pub transferred_bytes: u64,
@@ -24,11 +24,13 @@ pub struct ObjectStore {
     pub remarks: Vec<String>,
 }
 
-/// Reads of whole objects.
+/// Reads of whole objects or ranges of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Requests in flight.
     pub requests: u32,
+    /// The length of a request, at most: less than an object where it is long, or the budget small.
+    pub range_bytes: u64,
     /// All of them together.
     pub bytes_per_s: Estimate,
 }

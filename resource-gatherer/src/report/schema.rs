@@ -12,12 +12,9 @@ mod tests {
     use crate::{
         fake_sysroot::FakeSysroot,
         inventory::Inventory,
-        report::{
-            tests_support::{assert_valid, full, minimal, validator},
-        },
+        report::tests_support::{assert_valid, full, minimal, validator},
         sysroot::Sysroot,
     };
-
 
     /// Changes the value at `pointer` of a whole report, and expects the schema to notice.
     fn refuses(pointer: &str, value: Value) {

@@ -285,8 +285,11 @@ fn storage(path: &str, medium: Medium) -> Storage {
 }
 
 fn object_store() -> ObjectStore {
-    let of =
-        |requests| Throughput { requests, bytes_per_s: estimate(f64::from(requests) * 0.09e9) };
+    let of = |requests| Throughput {
+        requests,
+        range_bytes: 8 << 20,
+        bytes_per_s: estimate(f64::from(requests) * 0.09e9),
+    };
     ObjectStore {
         url: "s3://bucket/prefix".to_owned(),
         object_bytes: 8 << 20,
