@@ -2,6 +2,7 @@
 //! but for the variables that stand beside options in `arguments`.
 
 use std::{
+    collections::BTreeMap,
     env, fs, io,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -81,6 +82,37 @@ pub(crate) fn tiers_report(given: Option<&Path>) -> Result<PathBuf, Failure> {
         Failure::Input(anyhow!("neither XDG_STATE_HOME nor HOME is set; name the report by option"))
     })?;
     Ok(folder.join("tierfeed/tiers.json"))
+}
+
+/// The variables of those who offer buckets: where they are, and who may read them.
+pub(crate) fn buckets() -> BTreeMap<String, String> {
+    let prefixes = ["AWS_", "GOOGLE_", "AZURE_"];
+    let variables = env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let is_of_bucket = prefixes.iter().any(|prefix| name.starts_with(prefix));
+        is_of_bucket.then(|| Some((name, value.into_string().ok()?)))?
+    });
+    variables.collect()
+}
+
+/// What the user says of the terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// What it is, such as "xterm" or "dumb".
+    pub(crate) kind: Option<String>,
+    /// Whether the user wants no colour anywhere.
+    pub(crate) is_colourless: bool,
+    /// The locale of characters, such as "en_US.UTF-8".
+    pub(crate) locale: Option<String>,
+}
+
+/// What the user says of the terminal.
+pub(crate) fn terminal() -> Terminal {
+    Terminal {
+        kind: variable("TERM"),
+        is_colourless: variable("NO_COLOR").is_some(),
+        locale: ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable),
+    }
 }
 
 /// The log filter that the user wants.

@@ -5,10 +5,17 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tierfeed_resource_gatherer::{
+    probe,
+    report::{Blocks, Colour, Style},
+};
 use tierfeed_workload_analyzer::index::{Progress, Stage};
 use tracing_subscriber::EnvFilter;
 
-use crate::{environment, failure::Failure};
+use crate::{
+    environment::{self, Terminal},
+    failure::Failure,
+};
 
 /// Logs go to standard error: lines for people on a terminal, JSON else.
 pub(crate) fn start_logging() {
@@ -45,6 +52,43 @@ pub(crate) fn bar() -> ProgressBar {
     bar
 }
 
+/// A bar for a probe, whose steps take as long as they are given; hidden unless standard error is a
+/// terminal.
+pub(crate) fn probe_bar() -> ProgressBar {
+    let bar = bar();
+    bar.set_style(
+        ProgressStyle::with_template("[{bar:20}] {pos}/{len}, at most {prefix} left  {msg}")
+            .expect("the template is a constant that a test draws"),
+    );
+    bar
+}
+
+/// Shows how far a probe is.
+pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
+    bar.set_length(progress.total as u64);
+    bar.set_position(progress.done as u64);
+    bar.set_prefix(format!("{} s", progress.left.0.div_ceil(1_000_000_000)));
+    bar.set_message(progress.step.to_string());
+}
+
+/// What standard output can show.
+pub(crate) fn style() -> Style {
+    style_of(io::stdout().is_terminal(), &environment::terminal())
+}
+
+/// Nothing but text goes to a file or to a terminal that says it is dumb; <https://no-color.org> is kept.
+fn style_of(is_terminal: bool, terminal: &Terminal) -> Style {
+    if !is_terminal || terminal.kind.as_deref().is_none_or(|kind| kind == "dumb") {
+        return Style::Plain;
+    }
+    let locale = terminal.locale.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let is_utf8 = locale.ends_with("utf-8") || locale.ends_with("utf8");
+    Style::Terminal {
+        colour: if terminal.is_colourless { Colour::Off } else { Colour::On },
+        blocks: if is_utf8 { Blocks::On } else { Blocks::Off },
+    }
+}
+
 /// Shows how far an index is.
 pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
     bar.set_message(match progress.stage {
@@ -57,10 +101,44 @@ pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
 
 #[cfg(test)]
 mod tests {
+    use tierfeed_core::units::Nanoseconds;
+
     use super::*;
 
     #[test]
-    fn the_bar_can_be_drawn() {
+    fn the_bars_can_be_drawn() {
         bar().finish_and_clear();
+        let bar = probe_bar();
+        let step = probe::Step::Transfers;
+        let left = Nanoseconds(1_500_000_000);
+        show_probing(&bar, &probe::Progress { step, done: 1, total: 3, left });
+        assert_eq!((bar.position(), bar.length()), (1, Some(3)));
+        assert_eq!(
+            (bar.prefix(), bar.message()),
+            ("2 s".into(), "copies from tier to tier".into())
+        );
+        bar.finish_and_clear();
+    }
+
+    #[test]
+    fn colour_and_blocks_are_for_terminals_that_show_them() {
+        let terminal = |kind: Option<&str>, is_colourless, locale: Option<&str>| Terminal {
+            kind: kind.map(str::to_owned),
+            is_colourless,
+            locale: locale.map(str::to_owned),
+        };
+        let usual = terminal(Some("xterm-256color"), false, Some("de_CH.UTF-8"));
+        let (colour, blocks) = (Colour::On, Blocks::On);
+        assert_eq!(style_of(true, &usual), Style::Terminal { colour, blocks });
+        assert_eq!(style_of(false, &usual), Style::Plain);
+        for kind in [None, Some("dumb")] {
+            assert_eq!(style_of(true, &terminal(kind, false, Some("C.UTF-8"))), Style::Plain);
+        }
+        let colourless = terminal(Some("xterm"), true, Some("C.utf8"));
+        assert_eq!(style_of(true, &colourless), Style::Terminal { colour: Colour::Off, blocks });
+        for locale in [None, Some("C"), Some("en_US.ISO-8859-1")] {
+            let limited = style_of(true, &terminal(Some("xterm"), false, locale));
+            assert_eq!(limited, Style::Terminal { colour, blocks: Blocks::Off });
+        }
     }
 }

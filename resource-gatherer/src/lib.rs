@@ -16,6 +16,7 @@
 //!     scratch: directories.scratch,
 //!     storage: directories.storage,
 //!     budget: Budget::Quick,
+//!     buckets: Vec::new(),
 //!     further: Vec::new(),
 //!     emulated: Vec::new(),
 //!     assignments: Vec::new(),

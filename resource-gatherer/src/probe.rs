@@ -5,6 +5,8 @@
 //! figures and with the reason; only wrong input ends the probe.
 
 pub(crate) mod allotment;
+#[cfg(feature = "object-store")]
+mod buckets;
 pub mod cell;
 pub mod clock;
 mod conditions;
@@ -26,7 +28,7 @@ mod transfer;
 pub mod usual;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt, io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -38,6 +40,8 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
+#[cfg(feature = "object-store")]
+pub use self::buckets::Bucket;
 use self::{
     allotment::Allotment,
     clock::{Clock, SystemClock},
@@ -76,6 +80,10 @@ pub enum ProbeError {
     /// No thread could be started to measure on.
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
+    /// A URL names no bucket.
+    #[cfg(feature = "object-store")]
+    #[error(transparent)]
+    Bucket(#[from] object_store::ObjectStoreError),
     /// The caller wanted it to stop.
     #[error("interrupted before the report was complete")]
     Interrupted,
@@ -108,6 +116,8 @@ pub enum Step {
     },
     /// A directory.
     Directory(PathBuf),
+    /// A bucket, by its number among those that the settings name, from 1; its URL may be secret.
+    ObjectStore(usize),
     /// Copies of chunks from tier to tier.
     Transfers,
     /// Everything is measured.
@@ -121,6 +131,7 @@ impl fmt::Display for Step {
                 write!(f, "memory of NUMA node {} from node {}: {part}", target.0, initiator.0)
             }
             Self::Directory(path) => write!(f, "directory {}", path.display()),
+            Self::ObjectStore(number) => write!(f, "object store {number}"),
             Self::Transfers => f.write_str("copies from tier to tier"),
             Self::Classification => f.write_str("classification"),
         }
@@ -158,14 +169,15 @@ pub fn probe_until(
     let sysroot = Sysroot(&settings.sysroot);
     let conditions = conditions::begin(sysroot);
     let inventory = Inventory::read(sysroot)?;
+    let limits = settings.budget.limits();
     let ruling =
         Ruling { assignments: &settings.assignments, previous: settings.previous.as_deref() }
             .on(&inventory.host);
-    let limits = settings.budget.limits();
     let pairs = memory::pairs(&inventory, limits.pairs);
     let is_stopped = AtomicBool::new(false);
     let mut round = Round {
         inventory: &inventory,
+        ruling,
         limits,
         sysroot,
         allotment: Allotment::new(SystemClock.wall(), limits.total, &is_stopped),
@@ -173,12 +185,14 @@ pub fn probe_until(
         stop,
         progress,
         done: 0,
-        total: pairs.len() * Part::ALL.len() + directories.len() + 1,
+        total: bucket_count(settings) + pairs.len() * Part::ALL.len() + directories.len() + 1,
         skipped: skipped_by(settings.budget, &inventory),
     };
 
-    let (matrix, outcomes, pairs) = round.measure_pairs(&pairs)?;
-    let mut places = memory_places(&inventory, outcomes, &pairs, &ruling);
+    let object_stores = round.measure_buckets(settings)?;
+    round.allotment = Allotment::new(SystemClock.wall(), limits.total, &is_stopped);
+    let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
+    places.extend(unreached(&inventory, &pairs, &ruling));
     let mut storage = Vec::new();
     let count = directories.len();
     for (index, (kind, path)) in directories.into_iter().enumerate() {
@@ -191,27 +205,35 @@ pub fn probe_until(
     let emulated = settings.emulated.iter().map(|tier| Place::emulated(tier, &places));
     let emulated: Vec<Place> = emulated.collect();
     places.extend(emulated);
-    let views = tiers::views(&inventory, &pairs, &ruling);
-    let comparisons = tiers::comparisons(&inventory, &pairs);
     let mut transfers = round.measure_transfers(&place::into_tiers(&places, &ruling))?;
-    let tiers = place::into_tiers_by_transfer(&places, &ruling, &mut transfers);
     round.announce(Step::Classification)?;
+    let tiers = place::into_tiers_by_transfer(&places, &ruling, &mut transfers);
     let skipped = round.skipped;
     Ok(Report {
         format: FORMAT,
         host: inventory.host.clone(),
         tiers,
         numa: matrix,
-        pairs,
+        views: tiers::views(&inventory, &pair_reports, &ruling),
+        comparisons: tiers::comparisons(&inventory, &pair_reports),
+        pairs: pair_reports,
         storage,
-        object_stores: Vec::new(),
+        object_stores,
         transfers,
-        views,
-        comparisons,
         skipped,
         conditions: conditions.end(sysroot),
         inventory,
     })
+}
+
+#[cfg(feature = "object-store")]
+fn bucket_count(settings: &ProbeSettings) -> usize {
+    settings.buckets.len()
+}
+
+#[cfg(not(feature = "object-store"))]
+fn bucket_count(_settings: &ProbeSettings) -> usize {
+    0
 }
 
 /// What a budget leaves out whatever the machine.
@@ -239,6 +261,7 @@ fn skipped_by(budget: Budget, inventory: &Inventory) -> Vec<Skipped> {
 /// One round of measurements, step by step.
 struct Round<'a> {
     inventory: &'a Inventory,
+    ruling: Ruling<'a>,
     limits: Limits,
     sysroot: Sysroot<'a>,
     allotment: Allotment<'a>,
@@ -250,8 +273,7 @@ struct Round<'a> {
     skipped: Vec<Skipped>,
 }
 
-/// The memory nodes from the CPUs that reach them best.
-type BestOutcomes<'a> = Vec<(&'a Node, Result<memory::Measured, Unmeasured>)>;
+type MeasuredPairs = (Matrix, Vec<Place>, Vec<report::Pair>);
 
 impl<'a> Round<'a> {
     fn announce(&mut self, step: Step) -> Result<(), ProbeError> {
@@ -264,10 +286,35 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn measure_pairs(
+    #[cfg(feature = "object-store")]
+    fn measure_buckets(
         &mut self,
-        pairs: &[Pair<'a>],
-    ) -> Result<(Matrix, BestOutcomes<'a>, Vec<report::Pair>), ProbeError> {
+        settings: &ProbeSettings,
+    ) -> Result<Vec<report::ObjectStore>, ProbeError> {
+        let mut found = Vec::new();
+        if !self.sysroot.is_live() {
+            return Ok(found);
+        }
+        for (index, bucket) in settings.buckets.iter().enumerate() {
+            self.announce(Step::ObjectStore(index + 1))?;
+            match buckets::figures(bucket, &self.limits)? {
+                Ok(figures) => found.push(figures),
+                Err(skipped) => self.skipped.push(skipped),
+            }
+        }
+        Ok(found)
+    }
+
+    #[cfg(not(feature = "object-store"))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as with the feature")]
+    fn measure_buckets(
+        &mut self,
+        _settings: &ProbeSettings,
+    ) -> Result<Vec<report::ObjectStore>, ProbeError> {
+        Ok(Vec::new())
+    }
+
+    fn measure_pairs(&mut self, pairs: &[Pair<'a>]) -> Result<MeasuredPairs, ProbeError> {
         let mut matrix = empty_matrix(self.inventory);
         let (mut best, mut reports, mut knees) = (Vec::new(), Vec::new(), BTreeMap::new());
         let weight = |pair: &Pair<'_>| if pair.is_best { 2 } else { 1 };
@@ -291,7 +338,11 @@ impl<'a> Round<'a> {
                 (Ok(_), false) => (),
             }
         }
-        Ok((matrix, best, reports))
+        let profiles = tiers::host_profiles(self.inventory, &reports, &self.ruling);
+        let places = best.into_iter().map(|(node, outcome)| {
+            Place::measured_node(node, outcome, profiles.get(&node.id).copied(), &self.ruling)
+        });
+        Ok((matrix, places.collect(), reports))
     }
 
     fn skip_pair(&mut self, pair: &Pair<'_>, error: &Unmeasured) {
@@ -419,24 +470,15 @@ fn existing_directory(path: &Path) -> Result<PathBuf, ProbeError> {
         .map_err(|source| ProbeError::NoDirectory { path: path.to_owned(), source })
 }
 
-/// Every memory node: as its best CPUs found it, or unmeasured where no CPUs reach it, which no sane
-/// machine has.
-fn memory_places<'a>(
+/// Memory that no node with CPUs reaches; there is none on a sane machine.
+fn unreached<'a>(
     inventory: &'a Inventory,
-    mut outcomes: BestOutcomes<'a>,
-    pairs: &[report::Pair],
-    ruling: &Ruling<'_>,
-) -> Vec<Place> {
-    let reached: BTreeSet<u32> = outcomes.iter().map(|(node, _)| node.id).collect();
-    let unreached = inventory.memory_nodes().filter(|node| !reached.contains(&node.id));
-    outcomes.extend(unreached.map(|node| (node, Err(Unmeasured::NoInitiator))));
-    let mut profiles = tiers::host_profiles(inventory, pairs, ruling);
-    outcomes
-        .into_iter()
-        .map(|(node, outcome)| {
-            Place::measured_node(node, outcome, profiles.remove(&node.id), ruling)
-        })
-        .collect()
+    pairs: &'a [Pair<'a>],
+    ruling: &'a Ruling<'a>,
+) -> impl Iterator<Item = Place> + 'a {
+    let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
+    let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
+    unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), None, ruling))
 }
 
 fn empty_matrix(inventory: &Inventory) -> Matrix {

@@ -4,9 +4,12 @@
 //! 2. An emulated tier carries the figures that its settings state, and says `emulated`.
 //! 3. Every number has its unit in its key.
 
+mod hwloc_xml;
 mod memory;
 mod object_store;
+mod plot;
 mod relation;
+mod schema;
 mod storage;
 mod store;
 mod style;
@@ -20,9 +23,12 @@ use serde::{Deserialize, Serialize};
 use tierfeed_core::tier::Kind;
 
 pub use self::{
+    hwloc_xml::{HwlocXmlError, hwloc_xml},
     memory::{Bandwidth, LoadedLatency, LoadedPoint, Pair, Traffic},
     object_store::{ObjectStore, Throughput},
+    plot::plot,
     relation::{Comparison, Conditions, Skipped, Source, Transfer, View},
+    schema::SCHEMA,
     storage::{Engine, Percentiles, RandomAccess, Storage},
     store::{StoreError, read, write},
     style::{Blocks, Colour, Style},

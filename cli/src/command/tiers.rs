@@ -1,12 +1,27 @@
 //! `tierfeed tiers probe` and `tierfeed tiers show`.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
+use anyhow::Context;
 use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_resource_gatherer::{
-    Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot, probe as measure,
-    probe::usual_directories, report,
+    Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot,
+    probe::{
+        Bucket, Directories,
+        object_store::{Identity, Options},
+        probe_until, usual_directories,
+    },
+    report,
+    tiers::Assignment,
 };
+use tierfeed_runtime::shutdown;
 use tierfeed_workload_analyzer::{
     Job,
     job::{Budget as Wanted, TierRequest},
@@ -20,44 +35,140 @@ use crate::{
 };
 
 pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
-    let job = arguments.config.as_deref().map(Job::load).transpose().map_err(Failure::input)?;
-    let tiers = job.map(|job| job.tiers).unwrap_or_default();
-    let directory = |kind| -> Option<PathBuf> {
-        tiers.iter().find(|tier| tier.kind == kind).and_then(|tier| tier.path.clone())
-    };
-    let usual = usual_directories(Sysroot::live()).map_err(Failure::work)?;
-    let settings = ProbeSettings {
-        sysroot: "/".into(),
-        scratch: directory(Kind::Scratch).or(usual.scratch),
-        storage: directory(Kind::Storage).or(usual.storage),
-        budget: if arguments.quick { Budget::Quick } else { Budget::Full },
-        emulated: tiers.iter().filter_map(emulated).collect(),
-    };
     let path = environment::tiers_report(arguments.output.as_deref())?;
-    let bar = output::bar();
-    let measured = measure(&settings, &mut |progress| {
-        bar.set_message(progress.step.to_string());
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-    });
-    bar.finish_and_clear();
-    let measured = measured.map_err(|error| match error {
-        ProbeError::NoDirectory { .. } => Failure::input(error),
-        _ => Failure::work(error),
-    })?;
+    let settings = settings(arguments, &path)?;
+    let measured = measure(&settings)?;
     report::write(&measured, &path).map_err(Failure::work)?;
     tracing::info!(report = %path.display(), "written");
     print(&measured, arguments.json)
 }
 
 pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
+    if arguments.schema {
+        return output::lines(report::SCHEMA);
+    }
     let path = environment::tiers_report(arguments.report.as_deref())?;
     let report = report::read(&path).map_err(Failure::input)?;
-    print(&report, arguments.json)
+    if arguments.plot.is_none() && arguments.hwloc.is_none() {
+        return print(&report, arguments.json);
+    }
+    if let Some(path) = &arguments.plot {
+        write(path, &report::plot(&report))?;
+    }
+    if let Some(path) = &arguments.hwloc {
+        write(path, &report::hwloc_xml(&report).map_err(Failure::input)?)?;
+    }
+    Ok(())
 }
 
 fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
-    if as_json { output::json(report) } else { output::lines(&report::table(report)) }
+    if as_json {
+        output::json(report)
+    } else {
+        output::lines(&report::table(report, output::style()))
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text)
+        .with_context(|| format!("cannot write {}", path.display()))
+        .map_err(Failure::Work)?;
+    tracing::info!(file = %path.display(), "written");
+    Ok(())
+}
+
+/// Measures until it is done or the user wants an end.
+fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
+    let runtime = super::runtime()?;
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let (trigger, mut asked) = shutdown::channel();
+    runtime.spawn(super::end_on_signal(trigger));
+    let flag = is_stopped.clone();
+    runtime.spawn(async move {
+        asked.recv().await;
+        flag.store(true, Ordering::Relaxed);
+    });
+    let bar = output::probe_bar();
+    let measured =
+        probe_until(settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {
+            output::show_probing(&bar, &progress)
+        });
+    bar.finish_and_clear();
+    runtime.shutdown_background();
+    measured.map_err(|error| match error {
+        ProbeError::NoDirectory { .. } | ProbeError::Bucket(_) => Failure::input(error),
+        _ => Failure::work(error),
+    })
+}
+
+fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> {
+    let job = arguments.config.as_deref().map(Job::load).transpose().map_err(Failure::input)?;
+    let tiers = job.map(|job| job.tiers).unwrap_or_default();
+    let sysroot = Sysroot(&arguments.sysroot);
+    let usual = if sysroot.is_live() {
+        usual_directories(sysroot).map_err(Failure::work)?
+    } else {
+        Directories::default()
+    };
+    let scratch = directories(Kind::Scratch, &arguments.scratch, &tiers);
+    let storage = directories(Kind::Storage, &arguments.storage, &tiers);
+    let assignments = assignments(&tiers, [(Kind::Scratch, &scratch), (Kind::Storage, &storage)]);
+    let further = [(Kind::Scratch, &scratch), (Kind::Storage, &storage)];
+    let further = further
+        .into_iter()
+        .flat_map(|(kind, paths)| paths.iter().skip(1).map(move |path| (kind, path.clone())));
+    Ok(ProbeSettings {
+        sysroot: arguments.sysroot.clone(),
+        buckets: arguments.object.iter().map(|url| bucket(arguments, url)).collect(),
+        further: further.collect(),
+        scratch: scratch.first().cloned().or(usual.scratch),
+        storage: storage.first().cloned().or(usual.storage),
+        budget: if arguments.quick { Budget::Quick } else { Budget::Full },
+        emulated: tiers.iter().filter_map(emulated).collect(),
+        assignments,
+        previous: previous(arguments, report),
+    })
+}
+
+fn bucket(arguments: &Probe, url: &str) -> Bucket {
+    Bucket {
+        url: url.to_owned(),
+        options: Options(environment::buckets()),
+        identity: if arguments.anonymous { Identity::Anonymous } else { Identity::Configured },
+        writes: arguments.object_writes.unwrap_or(Bytes(0)),
+    }
+}
+
+/// The last report, which binds the tiers; one that cannot be read binds nothing.
+fn previous(arguments: &Probe, path: &Path) -> Option<Box<Report>> {
+    if arguments.fresh { None } else { report::read(path).ok().map(Box::new) }
+}
+
+/// The directories that the user names for a kind of tier: by option, else in the job.
+fn directories(kind: Kind, options: &[PathBuf], tiers: &[TierRequest]) -> Vec<PathBuf> {
+    if !options.is_empty() {
+        return options.to_vec();
+    }
+    tiers.iter().filter(|tier| tier.kind == kind).filter_map(|tier| tier.path.clone()).collect()
+}
+
+/// What the user puts into which tier: NUMA nodes in the job, directories in the job or by option.
+fn assignments(tiers: &[TierRequest], directories: [(Kind, &Vec<PathBuf>); 2]) -> Vec<Assignment> {
+    let nodes = tiers.iter().filter(|tier| !tier.numa_nodes.is_empty()).map(|tier| Assignment {
+        kind: tier.kind,
+        numa_nodes: tier.numa_nodes.iter().map(|node| node.0).collect(),
+        path: None,
+    });
+    // The probe says so if a directory is not there.
+    let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let directories = directories.into_iter().flat_map(|(kind, paths)| {
+        paths.iter().map(move |path| Assignment {
+            kind,
+            numa_nodes: Vec::new(),
+            path: Some(canonical(path)),
+        })
+    });
+    nodes.chain(directories).collect()
 }
 
 /// A share has no capacity before the job starts.

@@ -82,7 +82,8 @@ impl Place {
         }
     }
 
-    /// A memory node as its best CPUs found it, with the `profile` that compares it with the others.
+    /// A memory node as its best CPUs found it. `profile` is not looked at if the outcome says that its
+    /// figures are not of the memory.
     #[must_use]
     pub fn measured_node(
         node: &Node,
@@ -93,7 +94,8 @@ impl Place {
         match outcome {
             Ok(measured) => {
                 let profile = profile.filter(|_| measured.is_usable());
-                Self::node(node, measured.figures, profile, measured.remarks(), ruling)
+                let remarks = measured.remarks().into_iter().collect();
+                Self::node(node, measured.figures, profile, remarks, ruling)
             }
             Err(reason) => {
                 Self::node(node, Figures::default(), None, vec![reason.to_string()], ruling)
@@ -323,6 +325,15 @@ mod tests {
         Node { id, kind, memory_total_bytes: 100, memory_free_bytes: 60, ..Node::default() }
     }
 
+    fn node_profile(node: &Node, figures: &Figures) -> Profile {
+        Profile {
+            latency_ns: figures.idle_latency_ns,
+            read_bytes_per_s: figures.read_bytes_per_s,
+            copy_bytes_per_s: figures.copy_bytes_per_s,
+            ..rated_profile(node, &Ruling::default())
+        }
+    }
+
     fn node(id: u32, kind: MemoryKind, latency_ns: f64, bytes_per_s: f64) -> Place {
         let rate = Some(Estimate { samples: 10, ..Estimate::stated(bytes_per_s) });
         let figures = Figures {
@@ -331,20 +342,10 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
-        let profile = Profile {
-            kind: kind.tier_kind(),
-            fellowship: Fellowship::Node(MemoryClass::of(kind)),
-            before: None,
-            latency_ns: figures.idle_latency_ns,
-            read_bytes_per_s: rate,
-            copy_bytes_per_s: rate,
-        };
-        Place::measured_node(
-            &unmeasured(id, kind),
-            Ok(memory::Measured { figures, cache_bound: None, huge_page_share: None }),
-            Some(profile),
-            &Ruling::default(),
-        )
+        let measured = memory::Measured { figures, cache_bound: None, huge_page_share: None };
+        let node = unmeasured(id, kind);
+        let profile = Some(node_profile(&node, &figures));
+        Place::measured_node(&node, Ok(measured), profile, &Ruling::default())
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Place]) -> Place {
@@ -410,8 +411,12 @@ mod tests {
             cache_bound: Some(bound),
             huge_page_share: None,
         };
-        let node = unmeasured(0, MemoryKind::Cxl);
-        let place = Place::measured_node(&node, Ok(measured), None, &Ruling::default());
+        let place = Place::measured_node(
+            &unmeasured(0, MemoryKind::Cxl),
+            Ok(measured),
+            Some(fast.profile),
+            &Ruling::default(),
+        );
         assert_eq!(place.profile.latency_ns, None);
         assert!(place.figures.idle_latency_ns.is_some());
         assert!(place.remarks[0].starts_with("cache bound: buffers of 8 MiB"));

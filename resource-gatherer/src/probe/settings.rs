@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// What the caller wants measured.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ProbeSettings {
     /// The root of the tree that describes the machine; `/` for this one.
     pub sysroot: PathBuf,
@@ -23,6 +23,9 @@ pub struct ProbeSettings {
     pub storage: Option<PathBuf>,
     /// How much time and memory it may take.
     pub budget: Budget,
+    /// Buckets.
+    #[cfg(feature = "object-store")]
+    pub buckets: Vec<super::Bucket>,
     /// Further directories, with the kind of tier that each makes.
     pub further: Vec<(Kind, PathBuf)>,
     /// Tiers whose speed is imposed instead of measured.

@@ -31,6 +31,8 @@ fn settings() -> ProbeSettings {
         scratch: None,
         storage: None,
         budget: Budget::Custom(TINY),
+        #[cfg(feature = "object-store")]
+        buckets: Vec::new(),
         further: Vec::new(),
         emulated: Vec::new(),
         assignments: Vec::new(),
@@ -82,6 +84,7 @@ fn this_machine_yields_positive_figures_and_leaves_no_file() {
     for directory in &directories {
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);
     }
+    report::tests_support::assert_valid(&report);
     assert_eq!(steps.last().unwrap().step, Step::Classification);
     assert!(steps.iter().all(|it| it.total == steps.len() - 1));
     assert!(steps.iter().enumerate().all(|(index, it)| it.done == index));
@@ -249,6 +252,7 @@ fn another_machines_memory_is_placed_by_its_ratings_and_has_no_figures() {
     assert!(cxl.remarks[0].contains("another machine"));
     assert_eq!(report.numa.nodes, [0, 1, 2]);
     assert_eq!(report.numa.latency_ns, vec![vec![None; 3]; 3]);
+    report::tests_support::assert_valid(&report);
 }
 
 #[test]

@@ -15,6 +15,23 @@ use crate::{
     tiers::MemoryClass,
 };
 
+/// The schema, itself checked.
+pub(crate) fn validator() -> jsonschema::Validator {
+    let schema = serde_json::from_str(super::SCHEMA).unwrap();
+    jsonschema::draft202012::meta::validate(&schema).unwrap();
+    jsonschema::draft202012::new(&schema).unwrap()
+}
+
+/// Fails unless the schema allows what `report` is written as.
+pub(crate) fn assert_valid(report: &Report) {
+    let document = serde_json::to_value(report).unwrap();
+    let validator = validator();
+    let errors = validator.iter_errors(&document);
+    let errors: Vec<String> =
+        errors.map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
 /// A report without any figure.
 pub(crate) fn minimal(inventory: &Inventory) -> Report {
     Report {
@@ -255,7 +272,7 @@ fn storage(path: &str, medium: Medium) -> Storage {
         access: Access::Direct,
         file_bytes: 1 << 30,
         written_bytes: 2 << 30,
-        write_budget_bytes: 2 << 30,
+        write_budget_bytes: 4 << 30,
         random_reads: vec![random(1, 12_100.0), random(32, 742_000.0)],
         random_writes: Vec::new(),
         sequential_read_bytes_per_s: rate(6.8),
@@ -268,8 +285,11 @@ fn storage(path: &str, medium: Medium) -> Storage {
 }
 
 fn object_store() -> ObjectStore {
-    let of =
-        |requests| Throughput { requests, bytes_per_s: estimate(f64::from(requests) * 0.09e9) };
+    let of = |requests| Throughput {
+        requests,
+        range_bytes: 8 << 20,
+        bytes_per_s: estimate(f64::from(requests) * 0.09e9),
+    };
     ObjectStore {
         url: "s3://bucket/prefix".to_owned(),
         object_bytes: 8 << 20,
@@ -297,9 +317,9 @@ fn transfers() -> Vec<Transfer> {
     let transfer = |(from, to, gb_per_s): (&str, &str, f64), threads: u32| Transfer {
         from: from.to_owned(),
         to: to.to_owned(),
+        is_best: threads == 2,
         threads,
         non_temporal: true,
-        is_best: threads == 2,
         chunk_bytes: 512 << 20,
         bytes_per_s: estimate(gb_per_s * 1e9 * if threads == 1 { 0.8 } else { 1.0 }),
     };

@@ -97,7 +97,6 @@ pub(super) fn common_threads(pairs: &[&Pair]) -> BTreeSet<u32> {
 
 /// Figures from the caches, or with misses of the TLB in them, sort nothing.
 pub(super) fn is_usable(pair: &Pair) -> bool {
-    !pair.cache_bound
-        && pair.huge_page_share.is_none_or(|share| share >= HUGE_PAGES_MIN)
-        && pair.idle_latency_ns.is_some()
+    let has_huge_pages = pair.huge_page_share.is_none_or(|share| share >= HUGE_PAGES_MIN);
+    !pair.cache_bound && has_huge_pages && pair.idle_latency_ns.is_some()
 }

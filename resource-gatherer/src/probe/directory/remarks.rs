@@ -81,7 +81,7 @@ mod tests {
             options: "rw,lowerdir=/l,upperdir=/srv/up,workdir=/w".to_owned(),
             block: None,
             memory_disk: None,
-            overlay_upper: None,
+            overlay_upper: Some("/srv/up".into()),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     heading,
     spark::spark,
 };
-use crate::report::{Bandwidth, LoadedLatency, Pair, Traffic};
+use crate::report::{LoadedLatency, Pair, Traffic};
 
 pub(super) fn bandwidth(report: &Report, style: Style) -> Option<String> {
     if report.pairs.is_empty() {
@@ -55,9 +55,8 @@ pub(super) fn loaded_latency(report: &Report, style: Style) -> Option<String> {
 }
 
 fn row(pair: &Pair) -> [String; 9] {
-    let best = |traffic| best(pair, traffic);
-    let rate = |traffic| figure::rate(best(traffic).map(|it| it.bytes_per_s));
-    let read = best(Traffic::Read);
+    let rate = |traffic| figure::rate(pair.best(traffic).map(|it| it.bytes_per_s));
+    let read = pair.best(Traffic::Read);
     [
         way(pair),
         figure::latency(pair.idle_latency_ns),
@@ -89,11 +88,6 @@ fn curve_row(pair: &Pair, curve: &LoadedLatency, style: Style) -> Vec<String> {
     ];
     row.extend(style.has_blocks().then(|| spark(&latencies)));
     row
-}
-
-fn best(pair: &Pair, traffic: Traffic) -> Option<&Bandwidth> {
-    let of_traffic = pair.bandwidth.iter().filter(|it| it.traffic == traffic);
-    of_traffic.max_by(|a, b| a.bytes_per_s.median.total_cmp(&b.bytes_per_s.median))
 }
 
 /// The rates of one kind of traffic in ascending order of threads.

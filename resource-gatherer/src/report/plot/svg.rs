@@ -1,0 +1,165 @@
+//! Writes the few elements of SVG that the plots need. Text is escaped here and nowhere else.
+
+use std::fmt::{Display, Write};
+
+/// Classes in both colour schemes. Written out twice, because few renderers know CSS variables.
+const STYLE: &str = "
+text { font-family: system-ui, sans-serif; font-size: 13px; }
+.title { font-size: 20px; font-weight: 600; }
+.heading { font-size: 15px; font-weight: 600; }
+.small { font-size: 12px; }
+.end { text-anchor: end; }
+.middle { text-anchor: middle; }
+.paper { fill: #ffffff; }
+.ink { fill: #1f2328; }
+.faint { fill: #5c6670; }
+.grid { stroke: #d8dde3; stroke-width: 1; }
+.axis { stroke: #5c6670; stroke-width: 1; }
+.curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.knee { fill: #ffffff; stroke-width: 2; }
+.empty { fill: #eef0f3; }
+.on-dark { fill: #ffffff; }
+.on-light { fill: #10203a; }
+@media (prefers-color-scheme: dark) {
+.paper { fill: #14171c; }
+.ink { fill: #e8eaed; }
+.faint { fill: #a3adb8; }
+.grid { stroke: #333a43; }
+.axis { stroke: #a3adb8; }
+.knee { fill: #14171c; }
+.empty { fill: #262c34; }
+}
+";
+
+/// A place in the picture, right and down from its upper left corner.
+pub(super) type Point = (f64, f64);
+
+/// The elements written so far.
+#[derive(Debug, Default)]
+pub(super) struct Svg(String);
+
+impl Svg {
+    /// Text that starts, ends or has its middle at a place, as `class` says.
+    pub(super) fn text(&mut self, (x, y): Point, class: &str, text: &str) {
+        let attributes = [("x", pixels(x)), ("y", pixels(y)), ("class", escape(class))];
+        self.element("text", &attributes, Some(text));
+    }
+
+    pub(super) fn line(&mut self, (x1, y1): Point, (x2, y2): Point, class: &str) {
+        let ends = [("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)];
+        let ends = ends.map(|(name, value)| (name, pixels(value)));
+        let attributes: Vec<_> = ends.into_iter().chain([("class", escape(class))]).collect();
+        self.element("line", &attributes, None);
+    }
+
+    /// A short piece of a curve, for a legend.
+    pub(super) fn curve_sample(&mut self, (x1, y1): Point, (x2, y2): Point, stroke: Stroke<'_>) {
+        let ends = [("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)];
+        let ends = ends.map(|(name, value)| (name, pixels(value)));
+        let attributes: Vec<_> = ends.into_iter().chain(stroke.attributes()).collect();
+        self.element("line", &attributes, None);
+    }
+
+    /// A line through all of `points`.
+    pub(super) fn curve(&mut self, points: &[Point], stroke: Stroke<'_>) {
+        let points: Vec<String> =
+            points.iter().map(|(x, y)| format!("{},{}", pixels(*x), pixels(*y))).collect();
+        let points = ("points", points.join(" "));
+        let attributes: Vec<_> = std::iter::once(points).chain(stroke.attributes()).collect();
+        self.element("polyline", &attributes, None);
+    }
+
+    pub(super) fn ring(&mut self, (x, y): Point, colour: &str) {
+        let attributes = [
+            ("cx", pixels(x)),
+            ("cy", pixels(y)),
+            ("r", "5".to_owned()),
+            ("class", "knee".to_owned()),
+            ("stroke", escape(colour)),
+        ];
+        self.element("circle", &attributes, None);
+    }
+
+    /// A rectangle with a class, or with a colour of its own.
+    pub(super) fn rectangle(&mut self, (x, y): Point, (width, height): Point, fill: Fill<'_>) {
+        let fill = match fill {
+            Fill::Class(class) => ("class", escape(class)),
+            Fill::Colour(colour) => ("fill", escape(colour)),
+        };
+        let sides = [("x", x), ("y", y), ("width", width), ("height", height)];
+        let sides = sides.map(|(name, value)| (name, pixels(value)));
+        let attributes: Vec<_> = sides.into_iter().chain([("rx", "3".to_owned()), fill]).collect();
+        self.element("rect", &attributes, None);
+    }
+
+    /// The whole file.
+    pub(super) fn finish(self, width: f64, height: f64) -> String {
+        let (width, height) = (pixels(width), pixels(height));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\">\n<style>{STYLE}</style>\n\
+             <rect width=\"{width}\" height=\"{height}\" class=\"paper\"/>\n{}</svg>\n",
+            self.0
+        )
+    }
+
+    fn element(&mut self, name: &str, attributes: &[(&str, String)], text: Option<&str>) {
+        self.push(format_args!("<{name}"));
+        for (key, value) in attributes {
+            self.push(format_args!(" {key}=\"{value}\""));
+        }
+        match text {
+            Some(text) => self.push(format_args!(">{}</{name}>\n", escape(text))),
+            None => self.push(format_args!("/>\n")),
+        }
+    }
+
+    fn push(&mut self, text: impl Display) {
+        write!(self.0, "{text}").expect("a String takes everything");
+    }
+}
+
+/// How a curve is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stroke<'a> {
+    pub(super) colour: &'a str,
+    /// Lengths of dashes and gaps; empty for a whole line.
+    pub(super) dashes: &'a str,
+}
+
+impl Stroke<'_> {
+    fn attributes(self) -> impl Iterator<Item = (&'static str, String)> {
+        let dashes = (!self.dashes.is_empty()).then(|| ("stroke-dasharray", escape(self.dashes)));
+        [("class", "curve".to_owned()), ("stroke", escape(self.colour))].into_iter().chain(dashes)
+    }
+}
+
+/// How a rectangle is filled.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fill<'a> {
+    Class(&'a str),
+    Colour(&'a str),
+}
+
+/// A tenth of a pixel is finer than any screen.
+fn pixels(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// `text` as XML may hold it; characters that it may not are replaced.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => escaped.push(' '),
+            '\0'..='\x1f' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
