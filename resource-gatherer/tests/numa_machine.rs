@@ -193,6 +193,12 @@ fn the_report_names_the_far_node_and_its_tier() {
         assert_eq!(report.tiers.last().unwrap().kind, Kind::CxlMemory);
     }
     assert_eq!(report.numa.nodes, topology.nodes());
+    let pair = document["pairs"].as_array().unwrap().iter().find(|it| it["target"] == far).unwrap();
+    assert_eq!((&pair["initiator"], &pair["is_best"]), (&0.into(), &true.into()));
+    if topology.has_cxl() {
+        let region = &document["inventory"]["cxl"]["regions"][0];
+        assert_eq!((&region["numa_node"], &region["memories"][0]), (&far.into(), &"mem0".into()));
+    }
 }
 
 #[test]
