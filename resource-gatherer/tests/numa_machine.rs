@@ -8,6 +8,8 @@
 #[path = "../../scripts/numa-machine/machine.rs"]
 mod machine;
 
+use std::{fs, sync::LazyLock};
+
 use tierfeed_core::{
     id::NumaNode,
     tier::Kind,
@@ -148,7 +150,7 @@ fn the_limit_of_a_control_group_is_seen_from_a_group_within() {
 }
 
 /// So little that even a device of which every access is trapped is measured in seconds.
-fn probe_briefly() -> Report {
+static MEASURED: LazyLock<Measured> = LazyLock::new(|| {
     let settings = ProbeSettings {
         sysroot: "/".into(),
         scratch: None,
@@ -165,14 +167,24 @@ fn probe_briefly() -> Report {
         }),
         emulated: Vec::new(),
     };
-    probe::probe(&settings, &mut |_| ()).unwrap()
+    let demotion = || fs::read_to_string(Setting::DEMOTION).unwrap();
+    let _setting = Setting::change(Setting::DEMOTION, "1");
+    let before = demotion();
+    let report = probe::probe(&settings, &mut |_| ()).unwrap();
+    Measured { report, demotion: [before, demotion()] }
+});
+
+struct Measured {
+    report: Report,
+    /// The kernel's setting before and after.
+    demotion: [String; 2],
 }
 
 #[test]
 fn the_report_names_the_far_node_and_its_tier() {
     let topology = Topology::here();
-    let report = probe_briefly();
-    let document: serde_json::Value = serde_json::to_value(&report).unwrap();
+    let report = &MEASURED.report;
+    let document: serde_json::Value = serde_json::to_value(report).unwrap();
     let far = topology.far();
     let tiers = document["tiers"].as_array().unwrap();
     let cxl: Vec<_> = tiers.iter().filter(|tier| tier["kind"] == "cxl-memory").collect();
@@ -193,13 +205,15 @@ fn the_report_names_the_far_node_and_its_tier() {
         assert_eq!(report.tiers.last().unwrap().kind, Kind::CxlMemory);
     }
     assert_eq!(report.numa.nodes, topology.nodes());
+    let pair = document["pairs"].as_array().unwrap().iter().find(|it| it["target"] == far).unwrap();
+    assert_eq!((&pair["initiator"], &pair["is_best"]), (&0.into(), &true.into()));
+    if topology.has_cxl() {
+        let region = &document["inventory"]["cxl"]["regions"][0];
+        assert_eq!((&region["numa_node"], &region["memories"][0]), (&far.into(), &"mem0".into()));
+    }
 }
 
 #[test]
 fn measuring_leaves_the_kernels_own_tiering_as_it_was() {
-    let read = || std::fs::read_to_string(Setting::DEMOTION).unwrap();
-    let _demotion = Setting::change(Setting::DEMOTION, "1");
-    let changed = read();
-    probe_briefly();
-    assert_eq!((changed.trim(), read().trim()), ("true", "true"));
+    assert_eq!(MEASURED.demotion.each_ref().map(|it| it.trim()), ["true", "true"]);
 }

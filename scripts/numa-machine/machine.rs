@@ -105,22 +105,34 @@ pub(crate) fn shrink(topology: Topology) -> Vec<Setting> {
     if !topology.has_cxl() {
         return Vec::new();
     }
-    let node = format!("/sys/devices/system/node/node{}", topology.far());
-    let entries = fs::read_dir(node).expect("the node is there").filter_map(Result::ok);
-    let blocks: Vec<_> =
-        entries.map(|it| it.path().join("state")).filter(|it| it.exists()).collect();
-    let taken_out = blocks.iter().filter_map(|block| {
-        let zones = fs::read_to_string(block.with_file_name("valid_zones")).ok()?;
-        let mut state = Setting::try_change(block, "offline").ok()?;
-        // `online` alone would bring movable memory back as ordinary memory.
-        if zones.trim() == "Movable" {
-            state.before = String::from("online_movable");
-        }
-        Some(state)
-    });
-    let taken_out: Vec<_> = taken_out.take(blocks.len() - 1).collect();
+    let blocks = blocks(topology);
+    let taken_out: Vec<_> =
+        blocks.iter().filter_map(|it| take_out(it).ok()).take(blocks.len() - 1).collect();
     assert!(taken_out.len() > 1, "{} of {} blocks", taken_out.len(), blocks.len());
     taken_out
+}
+
+/// Takes all blocks of a node out of use until the settings are dropped; its memory must be movable.
+pub(crate) fn empty(topology: Topology) -> Vec<Setting> {
+    let taken_out = blocks(topology).iter().map(|it| take_out(it)).collect::<io::Result<_>>();
+    taken_out.expect("movable memory can be taken out")
+}
+
+/// The files that tell the state of each block of the far node.
+fn blocks(topology: Topology) -> Vec<PathBuf> {
+    let node = format!("/sys/devices/system/node/node{}", topology.far());
+    let entries = fs::read_dir(node).expect("the node is there").filter_map(Result::ok);
+    entries.map(|it| it.path().join("state")).filter(|it| it.exists()).collect()
+}
+
+fn take_out(block: &Path) -> io::Result<Setting> {
+    let zones = fs::read_to_string(block.with_file_name("valid_zones"))?;
+    let mut state = Setting::try_change(block, "offline")?;
+    // `online` alone would bring movable memory back as ordinary memory.
+    if zones.trim() == "Movable" {
+        state.before = String::from("online_movable");
+    }
+    Ok(state)
 }
 
 /// A control group of version 2 that this process is in until it is dropped.
