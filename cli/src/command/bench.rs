@@ -7,7 +7,10 @@ use serde::Serialize;
 use tierfeed_benchmarks::{handoff, policies, reader, tiers_accuracy, tiers_contended};
 
 use crate::{
-    arguments::{Bench, BenchHandoff, BenchPlace, BenchPolicies, BenchTiersAccuracy, TiersSubject},
+    arguments::{
+        Bench, BenchHandoff, BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended,
+        TiersSubject,
+    },
     environment,
     failure::Failure,
     output,
@@ -46,9 +49,10 @@ fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
 
 fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {
     let BenchTiersAccuracy { only, pairs, samples, array, compiler, fio, place } = arguments;
-    let subjects = match only.is_empty() {
-        true => tiers_accuracy::Subject::ALL.to_vec(),
-        false => only.into_iter().map(subject).collect(),
+    let subjects = if only.is_empty() {
+        tiers_accuracy::Subject::ALL.to_vec()
+    } else {
+        only.into_iter().map(subject).collect()
     };
     let folder = place.folder();
     let settings =
