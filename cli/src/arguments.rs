@@ -182,17 +182,8 @@ pub(crate) struct Probe {
     /// A directory on storage; may be given several times [default: the job's, else /var/tmp or /tmp].
     #[arg(long, value_name = "DIR")]
     pub(crate) storage: Vec<PathBuf>,
-    /// A bucket, as s3://BUCKET/PREFIX, gs://, az://, or the URL of an object on a web server; may be given
-    /// several times. Credentials come from the variables of the provider, such as AWS_ACCESS_KEY_ID.
-    #[arg(long, value_name = "URL")]
-    pub(crate) object: Vec<String>,
-    /// Reads buckets without credentials.
-    #[arg(long, requires = "object")]
-    pub(crate) anonymous: bool,
-    /// How much may be written to a bucket that holds nothing to read, such as "256 MiB", and is removed
-    /// again [default: nothing].
-    #[arg(long, value_name = "SIZE", requires = "object")]
-    pub(crate) object_writes: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) buckets: Buckets,
     /// Sorts the tiers without regard to the last report, which else keeps them from changing for a
     /// difference that is not clear.
     #[arg(long)]
@@ -206,6 +197,22 @@ pub(crate) struct Probe {
     /// Prints the report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which buckets a probe measures.
+#[derive(Debug, Args)]
+pub(crate) struct Buckets {
+    /// A bucket, as s3://BUCKET/PREFIX, gs://, az://, or the URL of an object on a web server; may be given
+    /// several times. Credentials come from the variables of the provider, such as AWS_ACCESS_KEY_ID.
+    #[arg(long, value_name = "URL")]
+    pub(crate) object: Vec<String>,
+    /// Reads buckets without credentials.
+    #[arg(long, requires = "object")]
+    pub(crate) anonymous: bool,
+    /// How much may be written to a bucket that holds nothing to read, such as "256 MiB", and is removed
+    /// again [default: nothing].
+    #[arg(long, value_name = "SIZE", requires = "object")]
+    pub(crate) object_writes: Option<Bytes>,
 }
 
 #[derive(Debug, Args)]

@@ -28,7 +28,7 @@ use tierfeed_workload_analyzer::{
 };
 
 use crate::{
-    arguments::{Probe, Show},
+    arguments::{Buckets, Probe, Show},
     environment,
     failure::Failure,
     output,
@@ -91,7 +91,7 @@ fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
     let bar = output::probe_bar();
     let measured =
         probe_until(settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {
-            output::show_probing(&bar, &progress)
+            output::show_probing(&bar, &progress);
         });
     bar.finish_and_clear();
     runtime.shutdown_background();
@@ -119,7 +119,7 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
         .flat_map(|(kind, paths)| paths.iter().skip(1).map(move |path| (kind, path.clone())));
     Ok(ProbeSettings {
         sysroot: arguments.sysroot.clone(),
-        buckets: arguments.object.iter().map(|url| bucket(arguments, url)).collect(),
+        buckets: buckets(&arguments.buckets),
         further: further.collect(),
         scratch: scratch.first().cloned().or(usual.scratch),
         storage: storage.first().cloned().or(usual.storage),
@@ -130,13 +130,15 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
     })
 }
 
-fn bucket(arguments: &Probe, url: &str) -> Bucket {
-    Bucket {
-        url: url.to_owned(),
+fn buckets(arguments: &Buckets) -> Vec<Bucket> {
+    let identity = if arguments.anonymous { Identity::Anonymous } else { Identity::Configured };
+    let bucket = |url: &String| Bucket {
+        url: url.clone(),
         options: Options(environment::buckets()),
-        identity: if arguments.anonymous { Identity::Anonymous } else { Identity::Configured },
+        identity,
         writes: arguments.object_writes.unwrap_or(Bytes(0)),
-    }
+    };
+    arguments.object.iter().map(bucket).collect()
 }
 
 /// The last report, which binds the tiers; one that cannot be read binds nothing.
