@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::NodeId,
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
     policy,
     session::OnError,
     tier::{Buffer, Kind},
@@ -26,12 +26,13 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
     Settings {
         order: Spec {
             samples,
-            shuffle: Shuffle::TorchDistributed,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
             seed: 42,
             epochs: 3,
             drop_last: false,
             batch_size: 8,
             world: World { nodes: 1, ranks_per_node: ranks },
+            start: Position::START,
         },
         node: NodeId(0),
         sizes: photographs(samples),
