@@ -4,6 +4,7 @@
 //! there. The core gets its own types or nothing.
 
 mod messages;
+mod order;
 mod status;
 
 pub use status::{JobStatus, NodeStatus, TierStatus};

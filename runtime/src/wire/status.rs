@@ -65,13 +65,12 @@ pub struct TierStatus {
 
 pub(crate) fn status_reply(job: &str, fleet: &Fleet) -> pb::StatusReply {
     let order = fleet.settings().order;
-    let per_rank = u64::from(order.steps_per_epoch()) * u64::from(order.epochs);
     pb::StatusReply {
         job: job.to_owned(),
         nodes: order.world.nodes,
         draining: fleet.is_draining(),
         joined: fleet.nodes().map(|(id, node)| node_status(id, node)).collect(),
-        batches: per_rank * u64::from(order.world.ranks()),
+        batches: order.batches_per_rank() * u64::from(order.world.ranks()),
     }
 }
 
