@@ -33,7 +33,7 @@ fn spec(samples: u32, shuffle: Shuffle) -> Spec {
     }
 }
 
-/// Words whose cost is next to nothing: what is measured is the swaps. SplitMix64.
+/// Words whose cost is next to nothing: what is measured is the swaps. It is `SplitMix64`.
 fn cheap_word(state: &mut u64) -> u32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
