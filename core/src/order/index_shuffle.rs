@@ -88,13 +88,13 @@ fn half_bits(max: u64) -> u32 {
     bits.max(BLOCK_BITS_MIN).div_ceil(2)
 }
 
-/// `std::seed_seq{seed}.generate` of `len` words, from 4 to 38.
+/// `std::seed_seq{seed}.generate` of `len` words, from 4 to 8: the lag grows with more.
 ///
 /// # Source
 ///
 /// ISO/IEC 14882, `[rand.util.seedseq]`.
 fn seed_sequence(seed: u32, len: usize) -> Vec<u32> {
-    let lag = if len >= 7 { 3 } else { (len - 1) / 2 };
+    let lag = (len - 1) / 2;
     let (near, far) = ((len - lag) / 2, (len - lag) / 2 + lag);
     let fold = |word: u32| word ^ word >> 27;
     let mut words = vec![0x8b8b_8b8b_u32; len];

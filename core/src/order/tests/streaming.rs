@@ -19,6 +19,15 @@ fn the_permutation_is_numpy_s() {
     }
 }
 
+/// 200 times `integers(7, 3_000_000_007)` of NumPy 1.24: a span that makes it draw again and again.
+#[test]
+fn integers_are_numpy_s() {
+    let mut rng = Pcg64::new(5);
+    let drawn: Vec<u32> = (0..200).map(|_| rng.integer(7, 3_000_000_007)).collect();
+    assert_eq!(drawn[..3], [2_415_008_777, 67_959_665, 1_545_976_689]);
+    assert_eq!(crc_of(&drawn), 2_860_115_402);
+}
+
 fn algorithm(name: &Value) -> Algorithm {
     Algorithm::ALL.into_iter().find(|it| it.name() == name).unwrap()
 }
