@@ -14,7 +14,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tierfeed_core::{
     batch::Batch,
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
     tier::Locality,
     units::Bytes,
 };
@@ -115,6 +115,7 @@ fn briefing() -> Briefing {
             drop_last: false,
             batch_size: SAMPLES,
             world: World { nodes: 1, ranks_per_node: 1 },
+            start: Position::START,
         },
         index_path: "/nowhere".into(),
         on_error: OnError::Fail,

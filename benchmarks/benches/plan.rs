@@ -5,7 +5,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
     id::NodeId,
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
     policy,
     session::{OnError, Settings},
     simulator::{Model, simulate},
@@ -21,12 +21,13 @@ fn settings(policy: policy::Kind) -> Settings {
     Settings {
         order: Spec {
             samples: SAMPLES,
-            shuffle: Shuffle::TorchDistributed,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
             seed: 42,
             epochs: EPOCHS,
             drop_last: false,
             batch_size: 64,
             world: World { nodes: 1, ranks_per_node: 4 },
+            start: Position::START,
         },
         node: NodeId(0),
         sizes: (0..u64::from(SAMPLES)).map(|i| Bytes(60_000 + i * 7919 % 110_000)).collect(),

@@ -1,37 +1,34 @@
 //! Which sample each rank reads at each step of each epoch.
 //!
-//! A pure function of dataset size, seed, epoch and world, equal bit for bit to the framework's own
-//! sampler; or, for [`Shuffle::Published`], what the trainer handed over.
+//! A pure function of dataset size, seed, epoch, world and the position that the run starts at, equal
+//! bit for bit to the framework's own sampler; or, for [`Shuffle::Published`], what the trainer handed
+//! over.
+//!
+//! 1. An epoch is one sequence over all ranks, and the ranks take turns: what was read after whole steps
+//!    of all ranks is a prefix of it, whatever the world. So a run can go on at any [`Position`] with
+//!    another world, and every sample of the epoch is still read.
+//! 2. All ranks read equally many samples of an epoch. Only its end is padded or cut for that.
 
+mod epoch_order;
+mod error;
+mod shuffle;
+
+pub mod block;
+pub mod mosaic;
+pub mod tf;
+pub mod torch;
+
+mod index_shuffle;
 mod mt19937;
-mod torch;
+mod pcg64;
+mod philox;
+mod swaps;
 
-use alloc::{vec, vec::Vec};
+pub use epoch_order::EpochOrder;
+pub use error::SpecError;
+pub use shuffle::Shuffle;
 
-use crate::id::{BatchId, Epoch, NodeId, Rank, SampleId, Step};
-
-/// How the dataset is permuted for an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shuffle {
-    /// Dataset order, dealt to the ranks in turn.
-    Sequential,
-    /// `torch.utils.data.DistributedSampler` with `shuffle=True` after `set_epoch(epoch)`.
-    TorchDistributed,
-    /// The trainer's own sampler, handed over before each epoch.
-    Published,
-}
-
-impl Shuffle {
-    /// The name in job files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::TorchDistributed => "torch-distributed",
-            Self::Published => "published",
-        }
-    }
-}
+use crate::id::{BatchId, Epoch, NodeId, Rank, Step};
 
 /// The processes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +53,20 @@ impl World {
     }
 }
 
+/// How far a job has come, in any world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The pass that is not finished.
+    pub epoch: Epoch,
+    /// Samples of it that were read, all ranks together.
+    pub samples: u32,
+}
+
+impl Position {
+    /// Before the first batch.
+    pub const START: Self = Self { epoch: Epoch(0), samples: 0 };
+}
+
 /// Everything that fixes the order of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
@@ -73,34 +84,8 @@ pub struct Spec {
     pub batch_size: u32,
     /// The processes that share an epoch.
     pub world: World,
-}
-
-/// Why a [`Spec`] describes no order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpecError {
-    /// A dataset, batch, world or run of size zero.
-    #[error("{field} is 0; it must be at least 1")]
-    Zero {
-        /// The field that is zero.
-        field: &'static str,
-    },
-    /// The 32-bit algorithm of `torch.randperm` ends here.
-    #[error("{samples} samples; torch-distributed is exact up to {max}")]
-    TooManySamples {
-        /// As given.
-        samples: u32,
-        /// The largest dataset whose order is known.
-        max: u32,
-    },
-    /// `drop_last` leaves nothing: fewer samples than ranks.
-    #[error("{samples} samples for {ranks} ranks: drop_last leaves none")]
-    NothingLeft {
-        /// As given.
-        samples: u32,
-        /// Processes in the world.
-        ranks: u32,
-    },
+    /// Where the job begins to read: what is before was read by an earlier run, perhaps in another world.
+    pub start: Position,
 }
 
 impl Spec {
@@ -120,54 +105,92 @@ impl Spec {
         if let Some((field, _)) = fields.into_iter().find(|(_, value)| *value == 0) {
             return Err(SpecError::Zero { field });
         }
-        let max = torch::SAMPLES_MAX;
-        if self.shuffle == Shuffle::TorchDistributed && self.samples > max {
-            return Err(SpecError::TooManySamples { samples: self.samples, max });
-        }
+        self.shuffle.validate(self)?;
         if self.samples_per_rank() == 0 {
             let ranks = self.world.ranks();
             return Err(SpecError::NothingLeft { samples: self.samples, ranks });
         }
+        let Position { epoch, samples } = self.start;
+        if epoch.0 >= self.epochs || u64::from(samples) >= self.shuffle.epoch_samples(self.samples)
+        {
+            return Err(SpecError::StartOutside { start: self.start, epochs: self.epochs });
+        }
+        // Only an epoch that is resumed can be too short, so a run of which nothing is left ends in it.
+        let (epoch, last) = (self.start.epoch, self.epochs - 1);
+        if epoch.0 == last && self.steps_in(epoch) == 0 {
+            return Err(SpecError::StartOutside { start: self.start, epochs: self.epochs });
+        }
         Ok(())
     }
 
-    /// Samples that each rank reads in an epoch; the same for all ranks.
+    /// Samples that each rank reads in a whole epoch; the same for all ranks.
     ///
     /// # Source
     ///
     /// `DistributedSampler.num_samples` of PyTorch.
     #[must_use]
     pub fn samples_per_rank(&self) -> u32 {
-        if self.drop_last {
-            self.samples / self.world.ranks()
-        } else {
-            self.samples.div_ceil(self.world.ranks())
-        }
+        self.dealt_to_each(self.shuffle.epoch_samples(self.samples))
     }
 
-    /// Batches that each rank reads in an epoch.
+    /// Samples that each rank reads in `epoch`: fewer in the one that the job starts in, none before.
+    #[must_use]
+    pub fn samples_per_rank_in(&self, epoch: Epoch) -> u32 {
+        if epoch < self.start.epoch || epoch.0 >= self.epochs {
+            return 0;
+        }
+        let whole = self.shuffle.epoch_samples(self.samples);
+        self.dealt_to_each(whole - u64::from(self.first_place(epoch)))
+    }
+
+    /// Batches that each rank reads in a whole epoch.
     #[must_use]
     pub fn steps_per_epoch(&self) -> u32 {
         self.samples_per_rank().div_ceil(self.batch_size)
+    }
+
+    /// Batches that each rank reads in `epoch`: fewer in the one that the job starts in, none before.
+    #[must_use]
+    pub fn steps_in(&self, epoch: Epoch) -> u32 {
+        self.samples_per_rank_in(epoch).div_ceil(self.batch_size)
+    }
+
+    /// The first batch that `rank` reads.
+    #[must_use]
+    pub fn first(&self, rank: Rank) -> BatchId {
+        // Nothing may be left of the first epoch for so many ranks, if they drop its end.
+        let is_over = self.steps_in(self.start.epoch) == 0;
+        BatchId { epoch: Epoch(self.start.epoch.0 + u32::from(is_over)), step: Step(0), rank }
+    }
+
+    /// How far the job has come when every rank has read `steps` batches of `epoch`: where another run
+    /// may start, with any world and batch size.
+    #[must_use]
+    pub fn position_after(&self, epoch: Epoch, steps: u32) -> Position {
+        if steps >= self.steps_in(epoch) {
+            return Position { epoch: Epoch(epoch.0 + 1), samples: 0 };
+        }
+        // Whole steps of all ranks, and not the last: less than the epoch.
+        let samples = self.first_place(epoch) + steps * self.batch_size * self.world.ranks();
+        Position { epoch, samples }
     }
 
     /// Whether `batch` exists in this order.
     #[must_use]
     pub fn contains(&self, batch: BatchId) -> bool {
         batch.epoch.0 < self.epochs
-            && batch.step.0 < self.steps_per_epoch()
+            && batch.step.0 < self.steps_in(batch.epoch)
             && batch.rank.0 < self.world.ranks()
     }
 
     /// The batch that the same rank reads next, over the end of an epoch too.
     #[must_use]
     pub fn after(&self, batch: BatchId) -> Option<BatchId> {
-        let next = if batch.step.0 + 1 < self.steps_per_epoch() {
-            BatchId { step: Step(batch.step.0 + 1), ..batch }
-        } else {
-            BatchId { epoch: Epoch(batch.epoch.0 + 1), step: Step(0), ..batch }
-        };
-        self.contains(next).then_some(next)
+        if batch.step.0 + 1 < self.steps_in(batch.epoch) {
+            let next = BatchId { step: Step(batch.step.0 + 1), ..batch };
+            return self.contains(next).then_some(next);
+        }
+        self.next_epoch(batch)
     }
 
     /// The first batch of the same rank in the epoch after that of `batch`.
@@ -181,69 +204,44 @@ impl Spec {
     /// 0 if `later` comes first.
     #[must_use]
     pub fn batches_between(&self, batch: BatchId, later: Option<BatchId>) -> u64 {
-        let steps = u64::from(self.steps_per_epoch());
-        let position = |it: BatchId| u64::from(it.epoch.0) * steps + u64::from(it.step.0);
-        let later = later.map_or(u64::from(self.epochs) * steps, position);
+        let position = |it: BatchId| self.batches_before(it.epoch) + u64::from(it.step.0);
+        let later = later.map_or_else(|| self.batches_per_rank(), position);
         later.saturating_sub(position(batch))
     }
 
-    /// The permutation of one epoch, or `None` if only the trainer knows it.
+    /// Batches that each rank reads in the whole run.
+    #[must_use]
+    pub fn batches_per_rank(&self) -> u64 {
+        self.batches_before(Epoch(self.epochs))
+    }
+
+    /// The sequence of one epoch, or `None` if only the trainer knows it.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<EpochOrder> {
-        let permutation = match self.shuffle {
-            Shuffle::Sequential => (0..self.samples).collect(),
-            Shuffle::TorchDistributed => {
-                torch::randperm(self.samples, self.seed.wrapping_add(u64::from(epoch.0)))
-            }
-            Shuffle::Published => return None,
-        };
-        Some(EpochOrder { permutation, spec: *self })
-    }
-}
-
-/// One epoch of a computed order: 4 bytes a sample, shared by all ranks.
-#[derive(Debug, Clone)]
-pub struct EpochOrder {
-    permutation: Vec<u32>,
-    spec: Spec,
-}
-
-impl EpochOrder {
-    /// The samples of one batch, in the order in which the rank reads them.
-    ///
-    /// # Source
-    ///
-    /// PyTorch's `DistributedSampler.__iter__`: the permutation, padded by repeating itself or
-    /// truncated, of which rank `r` of `w` reads every `w`-th from `r`.
-    pub fn batch(&self, rank: Rank, step: Step) -> impl Iterator<Item = SampleId> + '_ {
-        let per_rank = self.spec.samples_per_rank();
-        let first = step.0 * self.spec.batch_size;
-        let last = first.saturating_add(self.spec.batch_size).min(per_rank);
-        (first..last).map(move |position| SampleId(self.at(rank, position)))
+        EpochOrder::of(*self, epoch)
     }
 
-    /// For each sample, the step at which a rank of `node` reads it, or `None` if none does.
-    ///
-    /// A sample that padding repeats is listed at its first use.
-    #[must_use]
-    pub fn steps(&self, node: NodeId) -> Vec<Option<Step>> {
-        let ranks = self.spec.world.ranks();
-        let used = u64::from(self.spec.samples_per_rank()) * u64::from(ranks);
-        let mut steps = vec![None; self.permutation.len()];
-        for (place, sample) in (0_u32..).zip(&self.permutation) {
-            let is_here = place % ranks / self.spec.world.ranks_per_node == node.0;
-            if is_here && u64::from(place) < used {
-                steps[*sample as usize] = Some(Step(place / ranks / self.spec.batch_size));
-            }
+    /// Batches that each rank reads before `epoch`.
+    fn batches_before(&self, epoch: Epoch) -> u64 {
+        let Some(whole) = epoch.0.checked_sub(self.start.epoch.0 + 1) else { return 0 };
+        u64::from(self.steps_in(self.start.epoch))
+            + u64::from(whole) * u64::from(self.steps_per_epoch())
+    }
+
+    /// The place in the sequence of `epoch` at which the job begins to read it.
+    fn first_place(&self, epoch: Epoch) -> u32 {
+        if epoch == self.start.epoch {
+            self.start.samples - self.start.samples % self.shuffle.start_step(self.world)
+        } else {
+            0
         }
-        steps
     }
 
-    fn at(&self, rank: Rank, position: u32) -> u32 {
-        let place = u64::from(position) * u64::from(self.spec.world.ranks()) + u64::from(rank.0);
-        let len = self.permutation.len() as u64;
-        let index = usize::try_from(place % len).expect("an index below a length fits");
-        self.permutation[index]
+    /// What each rank gets of `samples`.
+    fn dealt_to_each(&self, samples: u64) -> u32 {
+        let ranks = u64::from(self.world.ranks());
+        let each = if self.drop_last { samples / ranks } else { samples.div_ceil(ranks) };
+        u32::try_from(each).expect("an epoch is counted in 32 bits")
     }
 }
 

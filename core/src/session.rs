@@ -139,10 +139,10 @@ impl Session {
         assert_eq!(order.validate(), Ok(()), "the order exists");
         assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
         assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
-        let ranks = order.world.ranks_of(settings.node).map(|rank| {
-            let first = BatchId { epoch: Epoch(0), step: Step(0), rank };
-            (rank, Staging::new(settings.arena, first))
-        });
+        let ranks = order
+            .world
+            .ranks_of(settings.node)
+            .map(|rank| (rank, Staging::new(settings.arena, order.first(rank))));
         let mut session = Self {
             orders: Orders::new(order, settings.node),
             policy: policy::build(settings.policy, settings.bytes_per_step()),

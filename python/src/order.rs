@@ -89,7 +89,7 @@ impl Order {
         is_it: impl Fn(&mut dyn Iterator<Item = u32>) -> bool,
     ) -> PyResult<Option<Step>> {
         let order = self.of(epoch, rank)?;
-        let steps = self.spec.steps_per_epoch();
+        let steps = order.steps(&self.spec, epoch);
         let near = near.0.min(steps);
         let mut candidates = (near..steps).chain(0..near).map(Step);
         Ok(candidates.find(|step| is_it(&mut order.batch(&self.spec, rank, *step))))
@@ -97,6 +97,16 @@ impl Order {
 }
 
 impl RankOrder {
+    fn steps(&self, spec: &Spec, epoch: Epoch) -> u32 {
+        match self {
+            Self::Computed(_) => spec.steps_in(epoch),
+            Self::Published(samples) => {
+                let samples = u32::try_from(samples.len()).expect("no more than the job says");
+                samples.div_ceil(spec.batch_size)
+            }
+        }
+    }
+
     fn batch(&self, spec: &Spec, rank: Rank, step: Step) -> Box<dyn Iterator<Item = u32> + '_> {
         match self {
             Self::Computed(order) => Box::new(order.batch(rank, step).map(|SampleId(id)| id)),
@@ -164,6 +174,31 @@ impl Order {
         self.spec.drop_last
     }
 
+    /// Where the job begins to read: the epoch, and the samples of it that were read before.
+    #[getter]
+    fn start(&self) -> (u32, u32) {
+        (self.spec.start.epoch.0, self.spec.start.samples)
+    }
+
+    /// Batches that `rank` reads in `epoch`: fewer in one that is resumed or was published shorter.
+    fn steps_in(&self, epoch: u32, rank: u32) -> u32 {
+        let (epoch, rank) = (Epoch(epoch), Rank(rank));
+        if self.spec.shuffle == Shuffle::Published {
+            let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(samples) = published.get(&(epoch, rank)) {
+                return RankOrder::Published(Arc::clone(samples)).steps(&self.spec, epoch);
+            }
+        }
+        self.spec.steps_in(epoch)
+    }
+
+    /// The epoch, and the samples of it that all ranks have read, when each has read `steps` batches of
+    /// `epoch`: where a job with any other world may start.
+    fn position_after(&self, epoch: u32, steps: u32) -> (u32, u32) {
+        let position = self.spec.position_after(Epoch(epoch), steps);
+        (position.epoch.0, position.samples)
+    }
+
     /// Refuses a place that the order does not have.
     fn check(&self, epoch: i64, step: i64, rank: u32) -> PyResult<()> {
         self.place(epoch, step, rank).map(|_| ())
@@ -218,9 +253,12 @@ impl Order {
             );
             return Err(Reconfigure::new_err(message));
         }
-        let wanted = self.spec.samples_per_rank();
-        if samples.len() != wanted as usize {
-            let message = format!("{} samples published; each rank reads {wanted}", samples.len());
+        let wanted = self.spec.samples_per_rank_in(Epoch(epoch));
+        if samples.is_empty() || samples.len() > wanted as usize {
+            let message = format!(
+                "{} samples published for epoch {epoch}; each rank reads from 1 to {wanted}",
+                samples.len()
+            );
             return Err(Reconfigure::new_err(message));
         }
         if let Some(unknown) = samples.iter().find(|sample| **sample >= self.spec.samples) {

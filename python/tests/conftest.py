@@ -60,6 +60,7 @@ def make_world(
     sizes: tuple[int, int] = (1, 9000),
     shuffle: str = "torch-distributed",
     on_error: str = "fail",
+    order: str = "",
     extra: str = "",
 ) -> World:
     """An image folder of `samples` files with lengths within `sizes`, and a job over it."""
@@ -75,7 +76,7 @@ name: test
 dataset:
   source: file://{root / "data"}
   format: image-folder
-order: {{ shuffle: {shuffle}, seed: {SEED}, epochs: {epochs} }}
+order: {{ shuffle: {shuffle}, seed: {SEED}, epochs: {epochs}{order and ", " + order} }}
 batch_size: {batch_size}
 world: {{ nodes: 1, ranks_per_node: {ranks} }}
 on_error: {on_error}

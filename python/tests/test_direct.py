@@ -178,7 +178,7 @@ def test_a_published_order_is_followed(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "message"), [([1, 2], "each rank reads 10"), ([99] * 10, "sample 99")]
+    ("samples", "message"), [([], "from 1 to 10"), ([1] * 11, "from 1 to 10"), ([99] * 10, "sample 99")]
 )
 def test_a_published_order_that_cannot_be_is_refused(tmp_path, samples, message: str) -> None:
     feed = make_world(tmp_path, samples=10, shuffle="published").direct()

@@ -241,3 +241,53 @@ def test_the_client_starts_no_thread(running: Node) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert printed.stdout == "50 1\n"
+
+
+def test_an_announced_order_is_staged_by_the_agent(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils.data import DataLoader
+
+    from tierfeed.torch import TierDataset, announce
+
+    world = make_world(tmp_path, samples=50, shuffle="published")
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        with tierfeed.connect() as feed:
+            dataset = TierDataset(feed, decode=lambda sample, _: bytes(sample))
+            loader = DataLoader(dataset, batch_size=4, shuffle=True, collate_fn=list)
+            taken = []
+            take = feed.batch
+
+            def noted(epoch: int, step: int) -> tierfeed.Batch:
+                batch = take(epoch, step)
+                taken.append((epoch, step, batch.origin))
+                return batch
+
+            monkeypatch.setattr(feed, "batch", noted)
+            for epoch in range(2):
+                ids = announce(loader, epoch=epoch)
+                given = [sample for batch in loader for sample in batch]
+                assert given == [world.content(id) for id in ids]
+            steps = [(epoch, step, "agent") for epoch in range(2) for step in range(13)]
+            assert taken == steps
+
+
+def test_every_kind_of_order_reaches_trainer_and_client_alike(tmp_path) -> None:
+    orders = {
+        "torch-random": "generator: loader",
+        "tf-shuffle": "buffer: 7, global_seed: 3",
+        "tf-index": "second_seed: 4",
+        "mosaic": "shard_samples: 6, algorithm: py1s, canonical_nodes: 2",
+        "grain": "start: { epoch: 1, samples: 8 }",
+        "block": "shard_samples: 5, window: 12",
+    }
+    for shuffle, keys in orders.items():
+        world = make_world(tmp_path / shuffle, samples=30, shuffle=shuffle, order=keys, epochs=2)
+        (log,) = node.run(world, "feed")
+        alone = world.direct()
+        expected = [(batch.epoch, batch.step, batch.samples) for batch in alone]
+        got = [(row["epoch"], row["step"], row["samples"]) for row in log.batches]
+        assert got == expected, shuffle
+        assert all(row["origin"] == "agent" for row in log.batches), shuffle

@@ -227,3 +227,54 @@ def test_the_sampler_is_the_distributed_sampler(tmp_path) -> None:
             ours.set_epoch(epoch)
             theirs.set_epoch(epoch)
             assert list(ours) == list(theirs)
+
+
+def test_a_job_goes_on_in_another_world_without_losing_a_sample(tmp_path) -> None:
+    before = make_world(tmp_path / "before", samples=50, ranks=2, batch_size=4)
+    read: list[int] = []
+    for rank in range(2):
+        loader = TierLoader(before.direct(rank))
+        loader.set_epoch(1)
+        batches = iter(loader)
+        for step in range(3):
+            next(batches)
+            read.extend(loader.feed.order.batch(1, step, rank))
+    state = loader.state_dict()
+    assert state["position"] == (1, 24)
+    start = "start: { epoch: 1, samples: 24 }"
+    after = make_world(tmp_path / "after", samples=50, ranks=3, batch_size=5, order=start)
+    for rank in range(3):
+        feed = after.direct(rank)
+        loader = TierLoader(feed)
+        # The same files elsewhere: another dataset by its paths, the same by its samples.
+        loader.load_state_dict({**state, "fingerprint": feed.fingerprint})
+        loader.set_epoch(loader.epoch)
+        assert (loader.epoch, len(loader)) == (1, 2)
+        steps = len(list(loader))
+        for step in range(steps):
+            read.extend(feed.order.batch(1, step, rank))
+        loader.set_epoch(2)
+        assert len(list(loader)) == 4
+        assert len(list(feed.epoch(0))) == 0
+        assert [batch.epoch for batch in feed][::2] == [1, 2, 2]
+    # 26 samples are left for three ranks: one is padding.
+    assert len(read) == 51
+    assert sorted(set(read)) == list(range(50))
+
+
+def test_another_world_without_a_start_is_told_what_to_write(tmp_path) -> None:
+    before = TierLoader(make_world(tmp_path / "before", ranks=2).direct())
+    before.set_epoch(1)
+    next(iter(before))
+    after = TierLoader(make_world(tmp_path / "after", ranks=3).direct())
+    state = {**before.state_dict(), "fingerprint": after.feed.fingerprint}
+    with pytest.raises(tierfeed.Reconfigure, match="world 2; .*epoch: 1, samples: 8 }"):
+        after.load_state_dict(state)
+
+
+def test_the_sampler_knows_its_length(tmp_path) -> None:
+    start = "start: { epoch: 1, samples: 7 }"
+    sampler = TierDistributedSampler(make_world(tmp_path, samples=23, ranks=2, order=start).direct())
+    for epoch, length in enumerate([0, 8, 12]):
+        sampler.set_epoch(epoch)
+        assert len(sampler) == len(list(sampler)) == length

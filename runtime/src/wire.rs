@@ -5,6 +5,7 @@
 
 mod available;
 mod messages;
+mod order;
 mod status;
 
 pub use available::{AvailableStatus, DirectoryStatus, LoadStatus, NumaStatus, PressureStatus};

@@ -16,7 +16,7 @@ use std::{
 
 use tierfeed_core::{
     id::NumaNode,
-    order::{Shuffle, Spec, SpecError, World},
+    order::{Position, Shuffle, Spec, SpecError, World},
     policy,
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
@@ -36,12 +36,14 @@ pub struct Job {
     pub dataset: Dataset,
     /// How an epoch is permuted.
     pub shuffle: Shuffle,
-    /// The seed of the permutation; 0 unless given.
+    /// The seed of the permutation; unless given 0, or 9176 for `mosaic`.
     pub seed: u64,
     /// Passes over the dataset.
     pub epochs: u32,
     /// The sampler's `drop_last`; false unless given.
     pub drop_last: bool,
+    /// Where the job begins to read; at the first sample unless given.
+    pub start: Position,
     /// Samples per rank and step.
     pub batch_size: u32,
     /// One node with one rank unless given.
@@ -198,8 +200,8 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// If there is no such order: an empty dataset, more samples than the sampler is exact for, or
-    /// fewer than ranks with `drop_last`.
+    /// If there is no such order, as [`SpecError`] tells: an empty dataset, or one that the shuffle is not
+    /// known for with these keys.
     pub fn order(&self, samples: u32) -> Result<Spec, SpecError> {
         let spec = Spec {
             samples,
@@ -209,6 +211,7 @@ impl Job {
             drop_last: self.drop_last,
             batch_size: self.batch_size,
             world: self.world,
+            start: self.start,
         };
         spec.validate().map(|()| spec)
     }

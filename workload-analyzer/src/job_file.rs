@@ -46,6 +46,27 @@ pub(crate) struct OrderFile {
     pub(crate) seed: Option<Whole>,
     pub(crate) epochs: Whole,
     pub(crate) drop_last: Option<bool>,
+    pub(crate) start: Option<StartFile>,
+    pub(crate) version: Option<Release>,
+    pub(crate) generator: Option<Text>,
+    pub(crate) persistent_workers: Option<bool>,
+    pub(crate) buffer: Option<Whole>,
+    pub(crate) global_seed: Option<Whole>,
+    pub(crate) reshuffle: Option<bool>,
+    pub(crate) second_seed: Option<Whole>,
+    pub(crate) algorithm: Option<Text>,
+    pub(crate) shard_samples: Option<Whole>,
+    pub(crate) canonical_nodes: Option<Whole>,
+    pub(crate) shuffle_block: Option<Whole>,
+    pub(crate) window: Option<Whole>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ epoch: 3, samples: 40960 }`")]
+pub(crate) struct StartFile {
+    pub(crate) epoch: Whole,
+    pub(crate) samples: Whole,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -176,6 +197,30 @@ impl<'de> Deserialize<'de> for Text {
         }
 
         deserializer.deserialize_any(AnyScalar)
+    }
+}
+
+/// A version, which must be a text: as a number 2.10 would be read as 2.1.
+#[derive(Debug)]
+pub(crate) struct Release(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Release {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Version;
+
+        impl Visitor<'_> for Version {
+            type Value = Release;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a version of three numbers or in quotes, for example `2.6.0`")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Release, E> {
+                Ok(Release(value.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Version)
     }
 }
 

@@ -57,14 +57,14 @@ fn the_full_example_spells_out_the_defaults_of_the_minimal_one() {
     assert_eq!(minimal.chunk, full.chunk);
     assert_eq!(minimal.prefetch_batches, full.prefetch_batches);
     assert_eq!(minimal.on_error, full.on_error);
-    assert_eq!(minimal.drop_last, full.drop_last);
+    assert_eq!((minimal.drop_last, minimal.start), (full.drop_last, full.start));
     assert_eq!(minimal.tiers, full.tiers[..1]);
 }
 
 #[test]
 fn the_minimal_example_has_the_documented_defaults() {
     let job = load("minimal.yaml");
-    assert_eq!((job.shuffle, job.seed, job.drop_last), (Shuffle::TorchDistributed, 0, false));
+    assert_eq!((job.shuffle, job.seed, job.drop_last), (Shuffle::TORCH_DISTRIBUTED, 0, false));
     assert_eq!((job.world.nodes, job.world.ranks_per_node), (1, 1));
     assert_eq!((job.policy, job.chunk), (policy::Kind::Gap, Bytes::mib(512)));
     assert_eq!((job.prefetch_batches, job.on_error), (4, OnError::Fail));

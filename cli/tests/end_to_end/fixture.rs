@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     id::{Epoch, NodeId, Rank, SampleId, Step},
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -159,12 +159,13 @@ pub(crate) fn trainer() -> PathBuf {
 pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
     let order = Spec {
         samples: SAMPLES,
-        shuffle: Shuffle::TorchDistributed,
+        shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 42,
         epochs: EPOCHS,
         drop_last: false,
         batch_size: BATCH_SIZE,
         world: World { nodes: 1, ranks_per_node: RANKS },
+        start: Position::START,
     };
     let mut expected = BTreeMap::new();
     for epoch in 0..EPOCHS {

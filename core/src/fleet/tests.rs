@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    order::{Shuffle, World},
+    order::{Position, Shuffle, World},
     tier::Kind,
 };
 
@@ -14,12 +14,13 @@ const LOST_AFTER: Nanoseconds = Nanoseconds(100);
 fn fleet_of(nodes: u32) -> Fleet {
     let order = Spec {
         samples: 100,
-        shuffle: Shuffle::TorchDistributed,
+        shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 7,
         epochs: 2,
         drop_last: false,
         batch_size: 4,
         world: World { nodes, ranks_per_node: 2 },
+        start: Position::START,
     };
     Fleet::new(Settings {
         order,

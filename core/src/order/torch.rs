@@ -1,25 +1,204 @@
-//! `torch.randperm` on the CPU.
+//! The orders of PyTorch's samplers: `torch.randperm` on the CPU, and what draws from its generator
+//! between two epochs of a `DataLoader`.
+//!
+//! Source: `aten/src/ATen/native/TensorFactories.cpp` (`randperm_cpu`), `CPUGeneratorImpl.cpp`,
+//! `torch/utils/data/{sampler,dataloader}.py`; equal to PyTorch 1.13 and 2.6 by `core/tests/vectors/`.
 
-use alloc::vec::Vec;
+use core::{fmt, str::FromStr};
 
-use super::mt19937::Mt19937;
+use super::{Spec, SpecError, mt19937::Mt19937, swaps};
 
-/// Beyond this PyTorch 2.6 and later draw 64-bit words, and earlier versions do not.
+/// From so many samples on, PyTorch 2.6 and later draw 64-bit words, and earlier versions do not.
 ///
 /// # Source
 ///
-/// `aten/src/ATen/native/TensorFactories.cpp`, `randperm_cpu`: the threshold is `0xffff_ffff / 20`.
-pub(super) const SAMPLES_MAX: u32 = 0xffff_ffff / 20 - 1;
+/// `randperm_cpu`: the threshold is `0xffff_ffff / 20`.
+pub const WIDE_SAMPLES: u32 = 0xffff_ffff / 20;
 
-/// The permutation of `0..samples` that `torch.randperm` draws from a fresh generator.
-///
-/// The modulo is biased on purpose: PyTorch's is.
-pub(super) fn randperm(samples: u32, seed: u64) -> Vec<u32> {
-    let mut generator = Mt19937::new(seed);
-    let mut permutation: Vec<u32> = (0..samples).collect();
-    for i in 0..samples.saturating_sub(1) {
-        let offset = generator.word() % (samples - i);
-        permutation.swap(i as usize, (i + offset) as usize);
+/// The first release of which `torch-random` is known: earlier samplers drew from the default generator
+/// directly, in ways that changed between releases.
+pub const OLDEST_RANDOM: Version = Version { major: 1, minor: 9 };
+
+const WIDE_SINCE: Version = Version { major: 2, minor: 6 };
+/// Since then a sampler with a generator of its own draws a second permutation and discards it.
+const DISCARDS_SINCE: Version = Version { major: 1, minor: 11 };
+
+/// A release of PyTorch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// As in 2.6.
+    pub major: u16,
+    /// As in 2.6.
+    pub minor: u16,
+}
+
+/// A text that names no release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected a version of PyTorch as `torch.__version__` prints it, for example `2.6.0`")]
+pub struct VersionError;
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    /// Reads `torch.__version__`: what follows the second number is left out.
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let mut parts = text.splitn(3, '.').map(str::parse);
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Ok(Self { major, minor }),
+            _ => Err(VersionError),
+        }
     }
-    permutation
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What fixes the order of a `DataLoader` with `shuffle=True` beside its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Random {
+    /// Where the permutations are drawn from.
+    pub generator: Generator,
+    /// Whether the loader draws a seed for its workers once or in every epoch.
+    pub workers: Workers,
+    /// The release, or `None` for any since 1.11 where that makes no difference.
+    pub version: Option<Version>,
+}
+
+/// The generator that a `RandomSampler` draws from; the seed is what it was given before the first
+/// epoch, with nothing drawn since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generator {
+    /// None was passed: PyTorch's default one, after `torch.manual_seed(seed)`.
+    Default,
+    /// `DataLoader(shuffle=True, generator=g)`: the loader draws from it too.
+    Loader,
+    /// `RandomSampler(generator=g)` in a loader that has none.
+    Sampler,
+}
+
+impl Generator {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Loader, Self::Sampler];
+
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Loader => "loader",
+            Self::Sampler => "sampler",
+        }
+    }
+}
+
+/// How long the workers of a `DataLoader` live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// An epoch, or there are none: each epoch draws a base seed.
+    PerEpoch,
+    /// `persistent_workers=True`: only the first epoch draws a base seed.
+    Persistent,
+}
+
+/// How wide the words are that a permutation is drawn with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    Narrow,
+    Wide,
+}
+
+impl Width {
+    /// `None` where the release decides and is not known.
+    pub(super) fn of(samples: u32, version: Option<Version>) -> Option<Self> {
+        match version {
+            _ if samples < WIDE_SAMPLES => Some(Self::Narrow),
+            None => None,
+            Some(version) if version < WIDE_SINCE => Some(Self::Narrow),
+            Some(_) => Some(Self::Wide),
+        }
+    }
+
+    /// How many 32-bit words a permutation takes from the generator.
+    fn words(self, samples: u32) -> u64 {
+        match self {
+            Self::Narrow => u64::from(samples.saturating_sub(1)),
+            Self::Wide => 2 * u64::from(samples),
+        }
+    }
+}
+
+/// Refuses what PyTorch's releases do differently where the release is not given.
+pub(super) fn validate_version(samples: u32, version: Option<Version>) -> Result<(), SpecError> {
+    match Width::of(samples, version) {
+        Some(_) => Ok(()),
+        None => Err(SpecError::VersionNeeded { samples }),
+    }
+}
+
+impl Random {
+    pub(super) fn validate(self, spec: &Spec) -> Result<(), SpecError> {
+        validate_version(spec.samples, self.version)?;
+        match self.version {
+            Some(version) if version < OLDEST_RANDOM => Err(SpecError::VersionTooOld { version }),
+            _ if spec.world.ranks() > 1 => Err(SpecError::OneRank { ranks: spec.world.ranks() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Shuffles `items` as the sampler does in `epoch`, if every epoch before was read to its end.
+    ///
+    /// A loader draws a base seed of two words before its sampler starts. Without a generator the sampler
+    /// seeds a fresh one with the low half of two words of the default one; with a generator it draws
+    /// the permutation there, and then a second one that it throws away.
+    pub(super) fn shuffle(self, items: &mut [u32], seed: u64, epoch: u32) {
+        let samples = u32::try_from(items.len()).expect("samples are counted in 32 bits");
+        let width = Width::of(samples, self.version).expect("validated");
+        let discards = self.version.is_none_or(|version| version >= DISCARDS_SINCE);
+        let of_sampler = match self.generator {
+            Generator::Default => 2,
+            _ if discards => 2 * width.words(samples),
+            _ => width.words(samples),
+        };
+        let base_seeds = match (self.generator, self.workers) {
+            (Generator::Sampler, _) => 0,
+            (_, Workers::Persistent) => 1,
+            (_, Workers::PerEpoch) => u64::from(epoch) + 1,
+        };
+        let mut generator = Mt19937::new(seed);
+        generator.skip(u64::from(epoch) * of_sampler + 2 * base_seeds);
+        if self.generator == Generator::Default {
+            let seed = generator.double_word();
+            generator = Mt19937::new(seed);
+        }
+        permute(items, &mut generator, width);
+    }
+}
+
+/// Shuffles `items` as `DistributedSampler` does: `torch.randperm` with a fresh generator.
+pub(super) fn shuffle_distributed(items: &mut [u32], seed: u64, version: Option<Version>) {
+    let samples = u32::try_from(items.len()).expect("samples are counted in 32 bits");
+    let width = Width::of(samples, version).expect("validated");
+    permute(items, &mut Mt19937::new(seed), width);
+}
+
+/// What `torch.randperm` does to `0..n`, drawing from `generator`.
+///
+/// The modulo is biased on purpose: PyTorch's is. The wide form is the inside-out one, `a[i] = a[z];
+/// a[z] = i`, which on ascending numbers is a swap too.
+pub(super) fn permute(items: &mut [u32], generator: &mut Mt19937, width: Width) {
+    let len = u32::try_from(items.len()).expect("samples are counted in 32 bits");
+    match width {
+        Width::Narrow => {
+            let swaps = (0..len.saturating_sub(1)).map(|i| (i, i + generator.word() % (len - i)));
+            swaps::apply(items, swaps);
+        }
+        Width::Wide => {
+            let below = |end: u64, word: u64| u32::try_from(word % end).expect("below 32 bits");
+            let swaps = (0..len).map(|i| (i, below(u64::from(i) + 1, generator.double_word())));
+            swaps::apply(items, swaps);
+        }
+    }
 }

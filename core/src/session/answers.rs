@@ -109,7 +109,7 @@ impl Session {
             if staging.holders.is_empty() && staging.arena == Arena::Open {
                 staging.cursor = match self.progress.farthest(*rank) {
                     Some(batch) => self.orders.spec().after(batch),
-                    None => Some(BatchId { epoch: Epoch(0), step: Step(0), rank: *rank }),
+                    None => Some(self.orders.spec().first(*rank)),
                 };
                 staging.arena = Arena::Closing;
                 staging.abandon();

@@ -83,7 +83,7 @@ impl Orders {
         let fits = self.spec.shuffle == Shuffle::Published
             && self.spec.world.ranks_of(self.node).any(|other| other == rank)
             && epoch.0 < self.spec.epochs
-            && samples.len() <= self.spec.samples_per_rank() as usize
+            && samples.len() <= self.spec.samples_per_rank_in(epoch) as usize
             && samples.iter().all(|sample| sample.0 < self.spec.samples);
         if !fits {
             return Publication::Impossible;
@@ -139,7 +139,7 @@ impl Outlook for SeenFrom<'_> {
         if !self.is_used_again(sample) {
             return None;
         }
-        let epoch_steps = self.orders.spec.steps_per_epoch();
+        let epoch_steps = self.orders.spec.steps_in(self.epoch);
         let next = self.orders.step_of(Epoch(self.epoch.0 + 1), sample);
         // For orders that only the trainer knows, and on other nodes' samples: an epoch away.
         let next = next.map_or(self.step.0, |step| step.0);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{staging::Arena, *};
 use crate::{
     id::{ChunkId, LeaseId},
-    order::{Shuffle, World},
+    order::{Position, Shuffle, World},
     tier::Kind as TierKind,
     units::Nanoseconds,
 };
@@ -16,12 +16,13 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
     Settings {
         order: Spec {
             samples,
-            shuffle: Shuffle::TorchDistributed,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
             seed: 7,
             epochs: 3,
             drop_last: false,
             batch_size: 4,
             world: World { nodes: 1, ranks_per_node: ranks },
+            start: Position::START,
         },
         node: NodeId(0),
         sizes: (0..u64::from(samples)).map(|i| Bytes(i * 37 % 400)).collect(),

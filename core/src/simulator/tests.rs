@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::NodeId,
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
     policy,
     session::OnError,
     tier::{Buffer, Kind},
@@ -26,12 +26,13 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
     Settings {
         order: Spec {
             samples,
-            shuffle: Shuffle::TorchDistributed,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
             seed: 42,
             epochs: 3,
             drop_last: false,
             batch_size: 8,
             world: World { nodes: 1, ranks_per_node: ranks },
+            start: Position::START,
         },
         node: NodeId(0),
         sizes: photographs(samples),
@@ -162,4 +163,24 @@ proptest! {
             prop_assert_eq!(epoch.read.samples, u64::from(settings.order.samples_per_rank() * ranks));
         }
     }
+}
+
+/// 500 samples: two ranks read 96 of epoch 1, then four go on.
+#[test]
+fn a_run_that_starts_in_an_epoch_reads_the_rest_of_it() {
+    let mut settings = settings(policy::Kind::Gap, 500, 2, Vec::new());
+    settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 40) }];
+    let start = settings.order.position_after(Epoch(1), 6);
+    assert_eq!(start, Position { epoch: Epoch(1), samples: 96 });
+    settings.order = Spec { start, world: World { nodes: 1, ranks_per_node: 4 }, ..settings.order };
+    let epochs = simulate(&settings, &model(1)).epochs;
+    let steps: Vec<_> = epochs.iter().map(|epoch| epoch.steps).collect();
+    assert_eq!(steps, [0, 13, 16]);
+    let samples: Vec<_> = epochs.iter().map(|epoch| epoch.read.samples).collect();
+    assert_eq!(samples, [0, 404, 500]);
+    let whole = total(&settings);
+    let bytes: Vec<_> = epochs.iter().map(|epoch| epoch.read.demand.0).collect();
+    assert!(bytes[0] == 0 && bytes[1] < whole && bytes[2] == whole, "{bytes:?} of {whole}");
+    assert_eq!(epochs[1].read.cold, epochs[1].read.demand, "nothing was kept before the start");
+    assert!(epochs[2].read.cold < epochs[2].read.demand);
 }

@@ -54,22 +54,23 @@ impl Trainer {
         let seats = order.world.ranks_of(settings.node).map(|rank| Seat {
             rank,
             holder: HolderId(u64::from(rank.0)),
-            next: Some(BatchId { epoch: Epoch(0), step: Step(0), rank }),
+            next: Some(order.first(rank)),
             here: BTreeMap::new(),
             outstanding: 0,
             is_admitted: false,
         });
+        let first = order.first(Rank(0)).epoch;
         Self {
             order,
             window: settings.staged_batches.max(1),
             step_time,
             seats: seats.collect(),
-            epoch: Epoch(0),
+            epoch: first,
             step: Step(0),
             needed_at: Nanoseconds(0),
             is_computing: false,
             stalls: vec![Nanoseconds(0); order.epochs as usize],
-            ends: Vec::new(),
+            ends: vec![Nanoseconds(0); first.0 as usize],
         }
     }
 
@@ -119,7 +120,7 @@ impl Trainer {
         self.is_computing = false;
         self.needed_at = now;
         self.step.0 += 1;
-        if self.step.0 == order.steps_per_epoch() {
+        if self.step.0 == order.steps_in(self.epoch) {
             self.epoch.0 += 1;
             self.step = Step(0);
             self.ends.push(now);
@@ -143,9 +144,9 @@ impl Trainer {
         let mut outcomes = Vec::new();
         for (epoch, read) in (0..).zip(read) {
             let end = self.ends.get(epoch as usize).copied().unwrap_or(start);
-            let cached = if epoch == 0 { 0 } else { capacity };
+            let cached = if epoch <= self.order.start.epoch.0 { 0 } else { capacity };
             let minimal_cold = Bytes(read.demand.0.min(dataset).saturating_sub(cached));
-            let steps = self.order.steps_per_epoch();
+            let steps = self.order.steps_in(Epoch(epoch));
             let compute = u64::from(steps) * self.step_time.0;
             let reading = model.cold.bandwidth.time_for(minimal_cold);
             outcomes.push(EpochOutcome {

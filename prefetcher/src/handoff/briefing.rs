@@ -1,12 +1,11 @@
 //! What a trainer must know to go on alone when the agent dies.
 
+mod order;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::{
-    id::Rank,
-    order::{Shuffle, Spec, World},
-};
+use tierfeed_core::{id::Rank, order::Spec};
 
 /// Everything that a client needs to read the rest of its epoch itself, in the same order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +17,7 @@ pub struct Briefing {
     #[serde(with = "RankDef")]
     pub rank: Rank,
     /// The order of the job. For `published` the trainer has its own.
-    #[serde(with = "SpecDef")]
+    #[serde(with = "order::SpecDef")]
     pub order: Spec,
     /// The dataset index, which names every sample's object and extent.
     pub index_path: PathBuf,
@@ -56,42 +55,53 @@ pub struct Emulation {
 #[serde(remote = "Rank")]
 struct RankDef(u32);
 
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Spec", deny_unknown_fields)]
-struct SpecDef {
-    samples: u32,
-    #[serde(with = "ShuffleDef")]
-    shuffle: Shuffle,
-    seed: u64,
-    epochs: u32,
-    drop_last: bool,
-    batch_size: u32,
-    #[serde(with = "WorldDef")]
-    world: World,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Shuffle", rename_all = "kebab-case")]
-enum ShuffleDef {
-    Sequential,
-    TorchDistributed,
-    Published,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "World", deny_unknown_fields)]
-struct WorldDef {
-    nodes: u32,
-    ranks_per_node: u32,
-}
-
 #[cfg(test)]
 mod tests {
+    use tierfeed_core::{
+        id::Epoch,
+        order::{
+            Position, Shuffle, World,
+            block::Block,
+            mosaic::{Algorithm, Mosaic},
+            tf, torch,
+        },
+    };
+
     use super::*;
+
+    /// Every shuffle, with every value of its parameters that is not a number.
+    fn every_shuffle() -> Vec<Shuffle> {
+        let version = Some(torch::Version { major: 2, minor: 10 });
+        let random = torch::Generator::ALL.into_iter().flat_map(|generator| {
+            [(torch::Workers::PerEpoch, version), (torch::Workers::Persistent, None)].map(
+                |(workers, version)| {
+                    Shuffle::TorchRandom(torch::Random { generator, workers, version })
+                },
+            )
+        });
+        let mosaic = Algorithm::ALL.map(|algorithm| {
+            Shuffle::Mosaic(Mosaic { algorithm, shard: 3, canonical_nodes: 4, block: 5 })
+        });
+        let mut shuffles = vec![
+            Shuffle::Sequential,
+            Shuffle::TORCH_DISTRIBUTED,
+            Shuffle::TorchDistributed { version },
+            Shuffle::TfIndex(tf::Index { second: tf::SecondSeed::Epoch }),
+            Shuffle::TfIndex(tf::Index { second: tf::SecondSeed::Fixed(u32::MAX) }),
+            Shuffle::Grain,
+            Shuffle::Block(Block { shard: 6, window: 7 }),
+            Shuffle::Published,
+        ];
+        for reshuffle in [tf::Reshuffle::EachIteration, tf::Reshuffle::Never] {
+            let global_seed = u64::MAX;
+            shuffles.push(Shuffle::TfShuffle(tf::Buffered { buffer: 8, global_seed, reshuffle }));
+        }
+        shuffles.into_iter().chain(random).chain(mosaic).collect()
+    }
 
     #[test]
     fn a_briefing_survives_the_wire() {
-        for shuffle in [Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published] {
+        for shuffle in every_shuffle() {
             let briefing = Briefing {
                 job: "resnet50 \"quoted\" ü".into(),
                 rank: Rank(7),
@@ -103,6 +113,7 @@ mod tests {
                     drop_last: true,
                     batch_size: 256,
                     world: World { nodes: 4, ranks_per_node: 8 },
+                    start: Position { epoch: Epoch(3), samples: 9 },
                 },
                 index_path: "/run/index.tfx".into(),
                 on_error: OnError::Skip,

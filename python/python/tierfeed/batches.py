@@ -17,9 +17,12 @@ class Batches(Iterator[Batch]):
 
     def __init__(self, feed: Feed, first: Place, end_epoch: int) -> None:
         self._feed = feed
-        self._steps = feed.steps_per_epoch
         self._end_epoch = end_epoch
-        self._next = first if first[1] < self._steps else (first[0] + 1, 0)
+        # Epochs differ: the one that a job starts in, and published ones, may be shorter.
+        self._steps_of = (-1, 0)
+        self._next = first
+        while self._next[0] < end_epoch and self._next[1] >= self._steps(self._next[0]):
+            self._next = (self._next[0] + 1, 0)
         self._epoch_begun: int | None = None
 
     def __iter__(self) -> Batches:
@@ -32,7 +35,7 @@ class Batches(Iterator[Batch]):
         if self._epoch_begun != place[0]:
             self._begin(place)
         epoch, step = place
-        following = (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)
+        following = (epoch, step + 1) if step + 1 < self._steps(epoch) else (epoch + 1, 0)
         batch = self._feed.take(place, following, self._window)
         self._next = following
         return batch
@@ -53,6 +56,8 @@ class Batches(Iterator[Batch]):
     def _begin(self, place: Place) -> None:
         """At the first batch of this iteration, and of each epoch."""
         is_first = self._epoch_begun is None
+        # An epoch that was looked at ahead may have been published since.
+        self._steps_of = (-1, 0)
         self._epoch_begun = place[0]
         self._feed.begin_epoch(place[0])
         stream = self._feed.stream()
@@ -75,4 +80,11 @@ class Batches(Iterator[Batch]):
 
     def _after(self, place: Place) -> Place:
         epoch, step = place
-        return (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)
+        return (epoch, step + 1) if step + 1 < self._steps(epoch) else (epoch + 1, 0)
+
+    def _steps(self, epoch: int) -> int:
+        known, steps = self._steps_of
+        if known != epoch:
+            steps = self._feed.order.steps_in(epoch, self._feed.rank)
+            self._steps_of = (epoch, steps)
+        return steps

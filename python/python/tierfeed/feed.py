@@ -77,6 +77,7 @@ class Feed:
         index: str | None = None,
         role: str = "trainer",
         briefing: str | None = None,
+        published: dict[int, list[int]] | None = None,
     ) -> None:
         self._socket = socket
         self._rank = rank
@@ -85,6 +86,8 @@ class Feed:
         self._role = role
         # What an agent said once is enough to go on without it, in children and copies too.
         self._briefing = briefing
+        # Likewise what this rank published: a worker process reads by it too.
+        self._kept = published or {}
         self._faults = 0
         self._was_warned = False
         self._pid: int | None = None
@@ -156,8 +159,9 @@ class Feed:
         """The batches of one epoch from `start_step` on."""
         if not 0 <= epoch < self.epochs:
             raise IndexError(f"epoch {epoch}; the job has {self.epochs}, from 0")
-        if not 0 <= start_step <= self.steps_per_epoch:
-            raise IndexError(f"step {start_step}; an epoch has {self.steps_per_epoch}, from 0")
+        steps = self.order.steps_in(epoch, self._rank)
+        if not 0 <= start_step <= steps:
+            raise IndexError(f"step {start_step}; epoch {epoch} has {steps}, from 0")
         return Batches(self, (epoch, start_step), epoch + 1)
 
     def batch(self, epoch: int, step: int) -> Batch:
@@ -194,7 +198,7 @@ class Feed:
 
     def __reduce__(self) -> tuple[object, ...]:
         place = (self._socket, self._rank, self._job, self._index, self._role, self._briefing)
-        return _restore, place
+        return _restore, (*place, self._published())
 
     def __repr__(self) -> str:
         return f"<tierfeed.Feed rank={self._rank} socket={self._socket!r}>"
@@ -256,9 +260,16 @@ class Feed:
         if self._order is None:
             self._go_alone(gone)
         self._pid = os.getpid()
+        kept, self._kept = self._kept, {}
+        for epoch, samples in kept.items():
+            self.publish(epoch, samples)
 
     def _reset(self) -> None:
+        self._kept = self._published()
         self._pid = self._stream = self._local = self._order = None
+
+    def _published(self) -> dict[int, list[int]]:
+        return self._kept if self._order is None else self._order.published(self._rank)
 
     def _connect(self) -> Gone | None:
         """Tries the agent once. One that runs another order than before is none of ours."""
@@ -326,8 +337,17 @@ def _restore(
     index: str | None,
     role: str,
     briefing: str | None,
+    published: dict[int, list[int]],
 ) -> Feed:
-    return Feed(socket=socket, rank=rank, job=job, index=index, role=role, briefing=briefing)
+    return Feed(
+        socket=socket,
+        rank=rank,
+        job=job,
+        index=index,
+        role=role,
+        briefing=briefing,
+        published=published,
+    )
 
 
 def _forget_parents() -> None:

@@ -1,6 +1,6 @@
 use tierfeed_core::{
     fleet::{Direction, Progress, Registration},
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
     policy,
     units::Bytes,
 };
@@ -17,6 +17,7 @@ fn settings() -> Settings {
         drop_last: false,
         batch_size: 10,
         world: World { nodes: 1, ranks_per_node: 1 },
+        start: Position::START,
     };
     Settings {
         job: JobText {

@@ -73,7 +73,7 @@ impl<'a> Epochs<'a> {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::order::{Shuffle, World};
+    use tierfeed_core::order::{Position, Shuffle, World};
 
     use super::*;
 
@@ -102,6 +102,7 @@ mod tests {
             drop_last: false,
             batch_size: 2,
             world: World { nodes: 1, ranks_per_node: 2 },
+            start: Position::START,
         }
     }
 
@@ -131,7 +132,7 @@ mod tests {
         // torch 1.13: for rank in 0, 1: DistributedSampler(range(10), 2, rank, seed=42), epochs 0, 1.
         let handed: BTreeMap<_, _> =
             (0..2).map(|rank| (Rank(rank), vec![run(0, 0, 3), run(1, 0, 3)])).collect();
-        let digest = order_digest(&spec(Shuffle::TorchDistributed), &handed, &Nothing);
+        let digest = order_digest(&spec(Shuffle::TORCH_DISTRIBUTED), &handed, &Nothing);
         assert_eq!(digest, digest_of(&TORCH));
     }
 

@@ -1,6 +1,6 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
-    order::{Shuffle, World},
+    order::{Position, Shuffle, World},
     session::{EpochProgress, Run},
 };
 
@@ -23,6 +23,7 @@ fn order() -> Spec {
         drop_last: false,
         batch_size: 2,
         world: World { nodes: 1, ranks_per_node: 2 },
+        start: Position::START,
     }
 }
 

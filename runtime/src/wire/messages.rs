@@ -3,14 +3,11 @@
 use tierfeed_core::{
     fleet::{Assignment, Direction, Origin, Progress, Registration, Tier},
     id::NodeId,
-    order::{Shuffle, Spec, World},
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
 
 use super::{WireError, pb};
-
-const SHUFFLES: [Shuffle; 3] = [Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published];
 
 fn missing<T>(field: &'static str) -> impl FnOnce(Option<T>) -> Result<T, WireError> {
     move |value| value.ok_or(WireError::Missing { field })
@@ -100,40 +97,6 @@ impl TryFrom<pb::RegisterReply> for Assignment {
             staged_batches: reply.staged_batches,
             chunk: Bytes(reply.chunk_bytes),
             tiers: tiers(reply.tiers)?,
-        })
-    }
-}
-
-impl From<&Spec> for pb::Order {
-    fn from(order: &Spec) -> Self {
-        Self {
-            samples: order.samples,
-            shuffle: order.shuffle.name().to_owned(),
-            seed: order.seed,
-            epochs: order.epochs,
-            drop_last: order.drop_last,
-            batch_size: order.batch_size,
-            nodes: order.world.nodes,
-            ranks_per_node: order.world.ranks_per_node,
-        }
-    }
-}
-
-impl TryFrom<pb::Order> for Spec {
-    type Error = WireError;
-
-    fn try_from(order: pb::Order) -> Result<Self, WireError> {
-        let shuffle = named("order.shuffle", &order.shuffle, |text| {
-            SHUFFLES.into_iter().find(|shuffle| shuffle.name() == text).ok_or(())
-        })?;
-        Ok(Self {
-            samples: order.samples,
-            shuffle,
-            seed: order.seed,
-            epochs: order.epochs,
-            drop_last: order.drop_last,
-            batch_size: order.batch_size,
-            world: World { nodes: order.nodes, ranks_per_node: order.ranks_per_node },
         })
     }
 }

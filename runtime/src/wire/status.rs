@@ -76,13 +76,12 @@ pub(crate) fn status_reply<'told>(
     told: impl Fn(NodeId) -> Told<'told>,
 ) -> pb::StatusReply {
     let order = fleet.settings().order;
-    let per_rank = u64::from(order.steps_per_epoch()) * u64::from(order.epochs);
     pb::StatusReply {
         job: job.to_owned(),
         nodes: order.world.nodes,
         draining: fleet.is_draining(),
         joined: fleet.nodes().map(|(id, node)| node_status(id, node, told(id))).collect(),
-        batches: per_rank * u64::from(order.world.ranks()),
+        batches: order.batches_per_rank() * u64::from(order.world.ranks()),
     }
 }
 

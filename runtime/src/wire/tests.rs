@@ -2,8 +2,13 @@ use proptest::prelude::*;
 use prost::Message;
 use tierfeed_core::{
     fleet::{Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Tier},
-    id::{NodeId, NumaNode},
-    order::{Shuffle, Spec, World},
+    id::{Epoch, NodeId, NumaNode},
+    order::{
+        Position, Shuffle, Spec, World,
+        block::Block,
+        mosaic::{Algorithm, Mosaic},
+        tf, torch,
+    },
     policy,
     tier::Kind,
     units::{Bytes, Nanoseconds},
@@ -29,16 +34,57 @@ prop_compose! {
     }
 }
 
+fn any_version() -> impl Strategy<Value = Option<torch::Version>> {
+    let version = |(major, minor)| torch::Version { major, minor };
+    prop::option::of(any::<(u16, u16)>().prop_map(version))
+}
+
+fn any_random() -> impl Strategy<Value = Shuffle> {
+    let generator = prop::sample::select(torch::Generator::ALL.to_vec());
+    let workers = prop_oneof![Just(torch::Workers::PerEpoch), Just(torch::Workers::Persistent)];
+    (generator, workers, any_version()).prop_map(|(generator, workers, version)| {
+        Shuffle::TorchRandom(torch::Random { generator, workers, version })
+    })
+}
+
+fn any_tensorflow() -> impl Strategy<Value = Shuffle> {
+    let reshuffle = prop_oneof![Just(tf::Reshuffle::EachIteration), Just(tf::Reshuffle::Never)];
+    let buffered = |(buffer, global_seed, reshuffle)| {
+        Shuffle::TfShuffle(tf::Buffered { buffer, global_seed, reshuffle })
+    };
+    let second = prop::option::of(any::<u32>());
+    prop_oneof![
+        (any::<u32>(), any::<u64>(), reshuffle).prop_map(buffered),
+        second.prop_map(|seed| Shuffle::TfIndex(tf::Index {
+            second: seed.map_or(tf::SecondSeed::Epoch, tf::SecondSeed::Fixed),
+        })),
+    ]
+}
+
+fn any_shuffle() -> impl Strategy<Value = Shuffle> {
+    let mosaic = (prop::sample::select(Algorithm::ALL.to_vec()), any::<[u32; 3]>());
+    prop_oneof![
+        prop::sample::select(vec![Shuffle::Sequential, Shuffle::Grain, Shuffle::Published]),
+        any_version().prop_map(|version| Shuffle::TorchDistributed { version }),
+        any_random(),
+        any_tensorflow(),
+        mosaic.prop_map(|(algorithm, [shard, canonical_nodes, block])| {
+            Shuffle::Mosaic(Mosaic { algorithm, shard, canonical_nodes, block })
+        }),
+        any::<(u32, u32)>().prop_map(|(shard, window)| Shuffle::Block(Block { shard, window })),
+    ]
+}
+
 prop_compose! {
     fn any_order()(
         (samples, seed, epochs, drop_last) in any::<(u32, u64, u32, bool)>(),
         (batch_size, nodes, ranks_per_node) in any::<(u32, u32, u32)>(),
-        shuffle in prop::sample::select(
-            vec![Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published]
-        ),
+        start in any::<(u32, u32)>(),
+        shuffle in any_shuffle(),
     ) -> Spec {
         let world = World { nodes, ranks_per_node };
-        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world }
+        let start = Position { epoch: Epoch(start.0), samples: start.1 };
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start }
     }
 }
 
@@ -163,6 +209,23 @@ fn names_of_another_version_are_refused_by_name() {
     assert_eq!(error.to_string(), message);
     let error = Assignment::try_from(pb::RegisterReply::default()).unwrap_err();
     assert_eq!(error, WireError::Missing { field: "order" });
+    let check = |order: pb::Order, message: &str| {
+        let error = Spec::try_from(order).unwrap_err().to_string();
+        assert_eq!(error, format!("{message}; manager and agent must have the same version"));
+    };
+    let named = |shuffle: &str| pb::Order { shuffle: shuffle.into(), ..pb::Order::default() };
+    check(named("by-dice"), "order.shuffle is \"by-dice\"");
+    for (shuffle, field) in [
+        ("torch-random", "order.torch_random"),
+        ("tf-shuffle", "order.tf_shuffle"),
+        ("mosaic", "order.mosaic"),
+        ("block", "order.block"),
+    ] {
+        check(named(shuffle), &format!("{field} is missing"));
+    }
+    let torch_release = Some(pb::TorchRelease { major: 1 << 16, minor: 0 });
+    let order = pb::Order { torch_release, ..named("torch-distributed") };
+    check(order, "order.torch_release is 65536.0");
 }
 
 #[test]
@@ -189,12 +252,13 @@ fn a_schedule_is_small() {
         generation: 3,
         order: Spec {
             samples: 1_000_000_000,
-            shuffle: Shuffle::TorchDistributed,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
             seed: u64::MAX,
             epochs: 90,
             drop_last: false,
             batch_size: 256,
             world: World { nodes: 1024, ranks_per_node: 8 },
+            start: Position::START,
         },
         policy: policy::Kind::DeepMemory,
         staged_batches: 4,
@@ -215,6 +279,7 @@ fn status_shows_what_nodes_told() {
         drop_last: false,
         batch_size: 10,
         world: World { nodes: 1, ranks_per_node: 2 },
+        start: Position::START,
     };
     let mut fleet = Fleet::new(Settings {
         order,

@@ -3,19 +3,20 @@
 //! The first wrong key ends the check. Defaults are here and nowhere else.
 
 mod dataset;
+mod order;
 mod tiers;
 mod value;
 
 use std::path::Path;
 
 use tierfeed_core::{
-    order::{Shuffle, World},
+    order::World,
     policy,
     units::{Bytes, Nanoseconds},
 };
 
 use super::{Job, JobError, Misfit, OnError, Reason, location};
-use crate::job_file::{JobFile, OrderFile, Text, Whole, WorldFile};
+use crate::job_file::{JobFile, Text, Whole, WorldFile};
 
 /// The unit of memory of DeepMemoryDL.
 const CHUNK: Bytes = Bytes::mib(512);
@@ -50,7 +51,8 @@ impl Check<'_> {
     fn job(&self) -> Result<Job, JobError> {
         let typed = self.read()?;
         let chunk = self.chunk(typed.chunk.as_ref())?;
-        let (shuffle, seed, epochs, drop_last) = self.order(&typed.order)?;
+        let world = self.world(&typed.world.unwrap_or_default())?;
+        let order = self.order(&typed.order, world)?;
         let step_time = match &typed.step_time {
             None => None,
             Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
@@ -60,12 +62,13 @@ impl Check<'_> {
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&typed.dataset)?,
-            shuffle,
-            seed,
-            epochs,
-            drop_last,
+            shuffle: order.shuffle,
+            seed: order.seed,
+            epochs: order.epochs,
+            drop_last: order.drop_last,
+            start: order.start,
             batch_size: self.whole(&["batch_size"], typed.batch_size, 1..=BATCH_SIZE_MAX)?,
-            world: self.world(&typed.world.unwrap_or_default())?,
+            world,
             step_time,
             policy: self.policy(typed.policy.as_ref())?,
             chunk,
@@ -96,17 +99,6 @@ impl Check<'_> {
         } else {
             Err(self.invalid(&["name"], &name.0, Reason::NotAName))
         }
-    }
-
-    fn order(&self, order: &OrderFile) -> Result<(Shuffle, u64, u32, bool), JobError> {
-        let shuffles = [Shuffle::Sequential, Shuffle::TorchDistributed, Shuffle::Published];
-        let known = shuffles.into_iter().find(|shuffle| shuffle.name() == order.shuffle.0);
-        let reason = Reason::NotOneOf { allowed: "sequential, torch-distributed, published" };
-        let shuffle =
-            known.ok_or_else(|| self.invalid(&["order", "shuffle"], &order.shuffle.0, reason))?;
-        let seed = order.seed.map_or(0, |seed| seed.0);
-        let epochs = self.whole(&["order", "epochs"], order.epochs, 1..=EPOCHS_MAX)?;
-        Ok((shuffle, seed, epochs, order.drop_last.unwrap_or(false)))
     }
 
     fn world(&self, world: &WorldFile) -> Result<World, JobError> {

@@ -129,6 +129,9 @@ pub enum Reason {
     /// A file URL with a host or a relative path.
     #[error("a file URL has three slashes and an absolute path, for example `file:///data/train`")]
     NotAFileUrl,
+    /// No release of PyTorch.
+    #[error("expected a version as `torch.__version__` prints it, for example `2.6.0`")]
+    NotATorchVersion,
     /// A NUMA node that is listed twice.
     #[error("each NUMA node may be listed once")]
     Repeated,
@@ -153,6 +156,22 @@ pub enum Misfit {
     /// A record size without `raw`.
     #[error("is for `format: raw` only; remove it")]
     RecordBytesUnused,
+    /// A shuffle without a key that it cannot do without.
+    #[error("has `shuffle: {shuffle}`, which needs `{key}`, {what}")]
+    NeededByShuffle {
+        /// The name of the shuffle.
+        shuffle: &'static str,
+        /// The key that is missing.
+        key: &'static str,
+        /// What it says.
+        what: &'static str,
+    },
+    /// A key of another shuffle.
+    #[error("is for `shuffle: {shuffles}` only; remove it")]
+    OfOtherShuffle {
+        /// The shuffles that have the key.
+        shuffles: &'static str,
+    },
     /// `emulate` without anything in it.
     #[error("has neither `latency` nor `bandwidth`; give one of them, or remove it")]
     EmulatesNothing,

@@ -5,6 +5,8 @@ use tierfeed_core::units::BytesPerSecond;
 
 use super::*;
 
+mod order;
+
 /// Every key there is, one to a line, so that a case can replace the line it is about.
 const FULL: &str = "\
 name: resnet50
@@ -91,10 +93,11 @@ fn every_key_of_a_full_job_arrives() {
             speed: emulated(1_000_000, 200_000_000),
             index: Some(PathBuf::from("jobs/train.index")),
         },
-        shuffle: Shuffle::TorchDistributed,
+        shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 42,
         epochs: 90,
         drop_last: true,
+        start: Position::START,
         batch_size: 256,
         world: World { nodes: 2, ranks_per_node: 8 },
         step_time: Some(Nanoseconds(120_000_000)),
@@ -136,6 +139,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         seed: 0,
         epochs: 1,
         drop_last: false,
+        start: Position::START,
         batch_size: 8,
         world: World { nodes: 1, ranks_per_node: 1 },
         step_time: None,
@@ -169,7 +173,7 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
     check_line(
         8,
         "  shuffle: random",
-        "8: order.shuffle is `random`; expected one of sequential, torch-distributed, published",
+        "8: order.shuffle is `random`; expected one of sequential, torch-distributed, torch-random, tf-shuffle, tf-index, mosaic, grain, block, published",
     );
     check_line(10, "  epochs: 0", "10: order.epochs is `0`; it must be between 1 and 1000000");
     check_line(12, "batch_size: 0", "12: batch_size is `0`; it must be between 1 and 1048576");
@@ -366,7 +370,7 @@ fn a_key_that_does_not_exist_is_named_with_those_that_do() {
     check_line(
         9,
         "  sed: 42",
-        "9: order.sed: unknown field `sed`, expected one of `shuffle`, `seed`, `epochs`, `drop_last`",
+        "9: order.sed: unknown field `sed`, expected one of `shuffle`, `seed`, `epochs`, `drop_last`, `start`, `version`, `generator`, `persistent_workers`, `buffer`, `global_seed`, `reshuffle`, `second_seed`, `algorithm`, `shard_samples`, `canonical_nodes`, `shuffle_block`, `window`",
     );
     check_line(
         14,
@@ -486,7 +490,7 @@ fn a_loaded_job_has_absolute_paths_from_the_directory_of_its_file() {
 fn a_job_gives_the_order_that_its_keys_describe() {
     let order = parse(FULL).unwrap().order(1_281_167).unwrap();
     assert_eq!((order.samples, order.seed, order.epochs), (1_281_167, 42, 90));
-    assert_eq!((order.shuffle, order.drop_last), (Shuffle::TorchDistributed, true));
+    assert_eq!((order.shuffle, order.drop_last), (Shuffle::TORCH_DISTRIBUTED, true));
     assert_eq!((order.batch_size, order.world.ranks()), (256, 16));
     assert_eq!(
         parse(FULL).unwrap().order(15),

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tierfeed_core::{
     batch::Batch,
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, Step},
-    order::{Shuffle, Spec, World},
+    order::{Position, Shuffle, Spec, World},
     tier::Locality,
     units::Bytes,
 };
@@ -141,12 +141,13 @@ pub(super) fn briefing() -> Briefing {
         rank: RANK,
         order: Spec {
             samples: 1000,
-            shuffle: Shuffle::TorchDistributed,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
             seed: 42,
             epochs: 3,
             drop_last: false,
             batch_size: 8,
             world: World { nodes: 1, ranks_per_node: 4 },
+            start: Position::START,
         },
         index_path: "/run/index.tfx".into(),
         on_error: OnError::Fail,

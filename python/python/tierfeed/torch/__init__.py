@@ -2,10 +2,12 @@
 
 `TierLoader` is a loader of its own and the fast path: whole batches, no copy, no worker processes.
 `TierDataset` works under an ordinary `DataLoader`, with workers, samplers and transforms as usual.
+`announce` tells tierfeed what any sampler will yield.
 """
 
+from tierfeed.torch.announcing import announce
 from tierfeed.torch.dataset import TierDataset
 from tierfeed.torch.loader import TierLoader
 from tierfeed.torch.sampler import TierDistributedSampler, passthrough
 
-__all__ = ["TierDataset", "TierDistributedSampler", "TierLoader", "passthrough"]
+__all__ = ["TierDataset", "TierDistributedSampler", "TierLoader", "announce", "passthrough"]

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from tierfeed import environment
-from tierfeed._native import Batch, Sample, SampleError
+from tierfeed._native import Batch, Reconfigure, Sample, SampleError
 from tierfeed.feed import Feed
 from tierfeed.torch.decoding import Decode, as_tensor
 
@@ -66,7 +66,11 @@ class TierDataset(Dataset[Any]):
         # A sampler that did not follow the job's order once is not searched for in all epochs again.
         end = order.epochs if self._follows else self._epoch + 1
         for epoch in range(self._epoch, min(end, order.epochs)):
-            step = order.find(epoch, rank, ids, self._near)
+            try:
+                step = order.find(epoch, rank, ids, self._near)
+            except Reconfigure:
+                # Not published, or not in this worker process: read directly.
+                break
             if step is not None:
                 self._epoch, self._near, self._follows = epoch, step + 1, True
                 return step
@@ -89,7 +93,11 @@ class TierDataset(Dataset[Any]):
         step = None
         end = order.epochs if self._follows else self._epoch + 1
         for epoch in range(self._epoch, min(end, order.epochs)):
-            step = order.starting_with(epoch, rank, index, self._near)
+            try:
+                step = order.starting_with(epoch, rank, index, self._near)
+            except Reconfigure:
+                self._follows = False
+                break
             if step is not None:
                 self._epoch, self._near, self._follows = epoch, step + 1, True
                 break

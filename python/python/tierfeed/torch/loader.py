@@ -15,7 +15,7 @@ from tierfeed.feed import Feed, connect
 from tierfeed.torch.decoding import Decode, Decoder, as_tensor
 from tierfeed.torch.waits import Stats, Waits
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class _Begun(NamedTuple):
@@ -71,8 +71,8 @@ class TierLoader:
             self._epoch, self._start_step, self._consumed = epoch, 0, 0
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
-        return self.feed.steps_per_epoch
+        """Batches of the epoch."""
+        return self.feed.order.steps_in(self._epoch, self.feed.rank)
 
     def __iter__(self) -> Iterator[Any]:
         start, self._start_step = self._start_step, 0
@@ -86,12 +86,14 @@ class TierLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: the position after the batch that was handed out last."""
-        order = self.feed.order
+        order, step = self.feed.order, self._start_step or self._consumed
         return {
             "version": STATE_VERSION,
             "fingerprint": self.feed.fingerprint,
             "epoch": self._epoch,
-            "step": self._start_step or self._consumed,
+            "step": step,
+            "position": order.position_after(self._epoch, step),
+            "start": order.start,
             "seed": order.seed,
             "shuffle": order.shuffle,
             "batch_size": order.batch_size,
@@ -101,17 +103,30 @@ class TierLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where another loader of the same job was.
 
+        A job with another world or batch size goes on there too if its `order.start` is the `position`
+        of the state: all ranks load the same state, and no sample of the epoch is lost or read twice.
+
         Raises `Reconfigure` if the state is of another dataset or another order: its position would
         mean other samples here.
         """
         own = self.state_dict()
-        for key in ("version", "fingerprint", "seed", "shuffle", "batch_size", "world"):
+        for key in ("version", "fingerprint", "seed", "shuffle"):
             if state.get(key) != own[key]:
                 raise Reconfigure(
                     f"the state was saved with {key} {state.get(key)!r}; this job has {own[key]!r}"
                 )
-        self._epoch = int(state["epoch"])
-        self._start_step = self._consumed = int(state["step"])
+        differing = [key for key in ("batch_size", "world", "start") if state.get(key) != own[key]]
+        if not differing:
+            self._epoch = int(state["epoch"])
+            self._start_step = self._consumed = int(state["step"])
+        elif own["start"] == state.get("position"):
+            self._epoch, self._start_step, self._consumed = own["start"][0], 0, 0
+        else:
+            key, (epoch, samples) = differing[0], state["position"]
+            raise Reconfigure(
+                f"the state was saved with {key} {state.get(key)!r}; this job has {own[key]!r}: to go"
+                f" on in another world, give it `order.start: {{ epoch: {epoch}, samples: {samples} }}`"
+            )
 
     def stats(self) -> Stats:
         """Batches, samples and bytes so far, and how long training waited for them in seconds."""

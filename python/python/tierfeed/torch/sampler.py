@@ -28,11 +28,15 @@ class TierDistributedSampler(Sampler[int]):
         self._epoch = epoch
 
     def __len__(self) -> int:
-        return self._feed.order.samples_per_rank
+        order, rank = self._feed.order, self._feed.rank
+        steps = order.steps_in(self._epoch, rank)
+        if steps == 0:
+            return 0
+        return (steps - 1) * order.batch_size + len(order.batch(self._epoch, steps - 1, rank))
 
     def __iter__(self) -> Iterator[int]:
         order, rank = self._feed.order, self._feed.rank
-        for step in range(order.steps_per_epoch):
+        for step in range(order.steps_in(self._epoch, rank)):
             yield from order.batch(self._epoch, step, rank)
 
 

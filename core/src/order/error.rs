@@ -1,0 +1,104 @@
+//! Why an order does not exist.
+
+use super::{Position, torch};
+
+/// Why a [`super::Spec`] describes no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// A dataset, batch, world or run of size zero.
+    #[error("{field} is 0; it must be at least 1")]
+    Zero {
+        /// The field that is zero.
+        field: &'static str,
+    },
+    /// `drop_last` leaves nothing: fewer samples than ranks.
+    #[error("{samples} samples for {ranks} ranks: drop_last leaves none")]
+    NothingLeft {
+        /// As given.
+        samples: u32,
+        /// Processes in the world.
+        ranks: u32,
+    },
+    /// An epoch that cannot be counted.
+    #[error("{samples} samples; with these order.canonical_nodes at most {max} are possible")]
+    TooManySamples {
+        /// As given.
+        samples: u32,
+        /// The largest dataset.
+        max: u32,
+    },
+    /// PyTorch's releases disagree about so many samples.
+    #[error(
+        "{samples} samples: from {wide} on PyTorch 2.6 and later have another order than earlier \
+         releases; give `order.version`",
+        wide = torch::WIDE_SAMPLES
+    )]
+    VersionNeeded {
+        /// As given.
+        samples: u32,
+    },
+    /// A release of which the stateful order is not known.
+    #[error(
+        "order.version is {version}; torch-random is known from {oldest} on: give the order by \
+         `shuffle: published`",
+        oldest = torch::OLDEST_RANDOM
+    )]
+    VersionTooOld {
+        /// As given.
+        version: torch::Version,
+    },
+    /// A sampler of one process in a world of several.
+    #[error(
+        "torch-random in {ranks} ranks: each would read the whole dataset; use torch-distributed, or \
+         `shuffle: published`"
+    )]
+    OneRank {
+        /// Processes in the world.
+        ranks: u32,
+    },
+    /// Canonical nodes that the nodes cannot share.
+    #[error(
+        "order.canonical_nodes is {canonical}; with {nodes} nodes it must be a multiple of {nodes}"
+    )]
+    CanonicalNodes {
+        /// As given.
+        canonical: u32,
+        /// Hosts in the world.
+        nodes: u32,
+    },
+    /// Canonical nodes without a sample.
+    #[error(
+        "order.canonical_nodes is {canonical}; it must be below the number of samples, {samples}"
+    )]
+    FewerThanCanonicalNodes {
+        /// As given.
+        samples: u32,
+        /// As given.
+        canonical: u32,
+    },
+    /// A shuffle block that Streaming draws no random number for.
+    #[error("order.shuffle_block is {block}; it must be between {min} and {max}")]
+    ShuffleBlock {
+        /// As given.
+        block: u32,
+        /// The smallest that is possible.
+        min: u32,
+        /// The largest that is possible.
+        max: u32,
+    },
+    /// `drop_last` with a shuffle that has none.
+    #[error("order.drop_last is true; mosaic pads every epoch: remove it")]
+    NoDropLast,
+    /// A start after the end.
+    #[error(
+        "the job starts at sample {} of epoch {}; nothing is left to read there in {epochs} epochs",
+        .start.samples, .start.epoch.0
+    )]
+    StartOutside {
+        /// As given.
+        start: Position,
+        /// Passes over the dataset.
+        epochs: u32,
+    },
+}
