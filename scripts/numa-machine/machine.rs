@@ -1,7 +1,8 @@
 //! What the machine that `run.sh` starts looks like, and how its kernel is asked and set: for the
 //! tests that run in it. Each crate with such tests includes this file.
 //!
-//! A test that is started anywhere else fails here. It never passes without having looked.
+//! A test that is started anywhere else fails here: it never passes without having looked, and never
+//! changes the settings of another machine.
 
 #![allow(dead_code, reason = "each crate uses its part")]
 
@@ -24,7 +25,7 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// That of the machine that the test runs in.
+    /// That of the machine that the test runs in. Panics anywhere else.
     pub(crate) fn here() -> Self {
         let path = "/numa-machine/topology";
         let text = fs::read_to_string(path).unwrap_or_else(|error| {
@@ -87,6 +88,7 @@ impl Setting {
     }
 
     fn try_change(path: &Path, value: &str) -> io::Result<Self> {
+        Topology::here();
         let before = fs::read_to_string(path)?;
         fs::write(path, value)?;
         Ok(Self { path: path.to_owned(), before })
@@ -146,6 +148,7 @@ impl Group {
 
     /// Enters a group without limits inside a group with `memory_max`, which may be `max`.
     pub(crate) fn enter(memory_max: &str) -> Self {
+        Topology::here();
         let group = Self { outer: Path::new(Self::ROOT).join("limited") };
         write(Path::new(Self::ROOT), "cgroup.subtree_control", "+memory");
         fs::create_dir_all(&group.outer).expect("the tests run as root");
