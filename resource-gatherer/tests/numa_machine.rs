@@ -166,6 +166,10 @@ static MEASURED: LazyLock<Measured> = LazyLock::new(|| {
             ..Budget::Quick.limits()
         }),
         emulated: Vec::new(),
+        further: Vec::new(),
+        buckets: Vec::new(),
+        assignments: Vec::new(),
+        previous: None,
     };
     let demotion = || fs::read_to_string(Setting::DEMOTION).unwrap();
     let _setting = Setting::change(Setting::DEMOTION, "1");
