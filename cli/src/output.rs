@@ -57,7 +57,7 @@ pub(crate) fn bar() -> ProgressBar {
 pub(crate) fn probe_bar() -> ProgressBar {
     let bar = bar();
     bar.set_style(
-        ProgressStyle::with_template("[{bar:20}] {pos}/{len}, at most {prefix} left  {msg}")
+        ProgressStyle::with_template("[{bar:20}] {pos}/{len}  {prefix}  {msg}")
             .expect("the template is a constant that a test draws"),
     );
     bar
@@ -65,10 +65,10 @@ pub(crate) fn probe_bar() -> ProgressBar {
 
 /// Shows how far a probe is.
 pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
+    bar.set_prefix(format!("at most {} s left", progress.left.0.div_ceil(1_000_000_000)));
+    bar.set_message(progress.step.to_string());
     bar.set_length(progress.total as u64);
     bar.set_position(progress.done as u64);
-    bar.set_prefix(format!("{} s", progress.left.0.div_ceil(1_000_000_000)));
-    bar.set_message(progress.step.to_string());
 }
 
 /// What standard output can show.
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!((bar.position(), bar.length()), (1, Some(3)));
         assert_eq!(
             (bar.prefix(), bar.message()),
-            ("2 s".into(), "copies from tier to tier".into())
+            ("at most 2 s left".into(), "copies from tier to tier".into())
         );
         bar.finish_and_clear();
     }

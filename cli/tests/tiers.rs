@@ -1,5 +1,7 @@
 //! The commands of `tierfeed tiers` on a tree of a machine that is not this one: nothing is measured.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
 use std::{
     fs,
     path::Path,

@@ -314,7 +314,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::inventory::node::MemoryKind;
+    use crate::{
+        inventory::{Rated, node::MemoryKind},
+        tiers::Assignment,
+    };
 
     /// What an estimate says, to compare with what was put in.
     fn median(estimate: Option<Estimate>) -> Option<u64> {
@@ -379,6 +382,88 @@ mod tests {
         let names: Vec<String> =
             into_tiers(&places, &Ruling::default()).into_iter().map(|tier| tier.name).collect();
         assert_eq!(names, ["main-memory", "main-memory-2"]);
+    }
+
+    #[test]
+    fn a_tier_that_the_settings_name_has_the_plain_name_wherever_it_stands() {
+        let assignments = [Assignment { kind: Kind::CxlMemory, numa_nodes: vec![2], path: None }];
+        let ruling = Ruling { assignments: &assignments, previous: None };
+        let slow = Place {
+            profile: Profile { fellowship: Fellowship::Assigned(0), ..slow_cxl().profile },
+            ..slow_cxl()
+        };
+        let places = [node(0, MemoryKind::Dram, 100.0, 20e9), fast_cxl(), slow];
+        let tiers = into_tiers(&places, &ruling);
+        let seen: Vec<_> = tiers.iter().map(|it| (it.name.as_str(), it.source)).collect();
+        let (measured, config) = (Basis::Measured, Basis::Config);
+        assert_eq!(
+            seen,
+            [("main-memory", measured), ("cxl-memory-2", measured), ("cxl-memory", config)]
+        );
+    }
+
+    fn fast_cxl() -> Place {
+        node(1, MemoryKind::Cxl, 280.0, 10e9)
+    }
+
+    fn slow_cxl() -> Place {
+        node(2, MemoryKind::Cxl, 390.0, 5e9)
+    }
+
+    #[test]
+    fn measured_copies_rank_the_tiers_and_follow_their_names() {
+        let places = [node(0, MemoryKind::Dram, 100.0, 20e9), fast_cxl(), slow_cxl()];
+        let transfer = |from: &str, to: &str, bytes_per_s| Transfer {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            is_best: true,
+            threads: 1,
+            non_temporal: false,
+            chunk_bytes: 1 << 29,
+            bytes_per_s: Estimate::stated(bytes_per_s),
+        };
+        let mut transfers = [
+            transfer("cxl-memory", "main-memory", 4e9),
+            transfer("cxl-memory", "main-memory", 3e9),
+            transfer("cxl-memory-2", "main-memory", 9e9),
+            transfer("main-memory", "cxl-memory-2", 8e9),
+        ];
+        let nodes = |tiers: &[Tier]| -> Vec<Vec<u32>> {
+            tiers.iter().map(|tier| tier.numa_nodes.clone()).collect()
+        };
+        let before = into_tiers(&places, &Ruling::default());
+        assert_eq!(nodes(&before), [[0], [1], [2]]);
+        let after = into_tiers_by_transfer(&places, &Ruling::default(), &mut transfers);
+        assert_eq!(nodes(&after), [[0], [2], [1]]);
+        let ways: Vec<_> = transfers.iter().map(|it| (it.from.as_str(), it.to.as_str())).collect();
+        assert_eq!(
+            ways,
+            [
+                ("cxl-memory-2", "main-memory"),
+                ("cxl-memory-2", "main-memory"),
+                ("cxl-memory", "main-memory"),
+                ("main-memory", "cxl-memory"),
+            ]
+        );
+        assert_eq!(after[1].estimates, before[2].estimates, "the figures stay those of the place");
+    }
+
+    #[test]
+    fn what_a_place_rests_on_is_said() {
+        let rated = inventory_node_with_rating();
+        let place = |node: &Node| {
+            let outcome = Err(Unmeasured::OtherMachine);
+            Place::measured_node(node, outcome, None, &Ruling::default()).basis
+        };
+        assert_eq!(place(&rated), Basis::Rated);
+        assert_eq!(place(&unmeasured(0, MemoryKind::Dram)), Basis::Kind);
+        assert_eq!(fast_cxl().basis, Basis::Measured);
+        assert_eq!(emulated(350, 0, &[fast_cxl()]).basis, Basis::Stated);
+    }
+
+    fn inventory_node_with_rating() -> Node {
+        let rated = Rated { read_latency_ns: Some(100), ..Rated::default() };
+        Node { rated: Some(rated), ..unmeasured(0, MemoryKind::Dram) }
     }
 
     #[test]

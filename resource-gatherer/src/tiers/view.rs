@@ -70,7 +70,8 @@ pub fn profile(pair: &Pair, node: &Node, ruling: &Ruling<'_>, threads: &BTreeSet
         before: ruling.before(node.id),
         latency_ns: pair.idle_latency_ns,
         read_bytes_per_s: peak(pair, Traffic::Read, Some(threads)),
-        copy_bytes_per_s: peak(pair, Traffic::Copy, Some(threads)),
+        // STREAM counts every byte of a copy twice: read and written.
+        copy_bytes_per_s: peak(pair, Traffic::Copy, Some(threads)).map(|it| it.divided_by(2.0)),
     }
 }
 

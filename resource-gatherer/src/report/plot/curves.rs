@@ -92,7 +92,8 @@ fn knee(curve: &LoadedLatency) -> Option<(f64, f64)> {
 }
 
 fn draw_legend(svg: &mut Svg, lines: &[Line<'_>], (x, y): Point) -> f64 {
-    let mut at = y;
+    svg.text((x, y + 4.5), "faint small", "NUMA nodes, traffic");
+    let mut at = y + 21.0;
     for line in lines {
         svg.curve_sample((x, at), (x + 30.0, at), line.stroke);
         svg.text((x + 40.0, at + 4.5), "ink small", &label(line));
@@ -107,5 +108,5 @@ fn label(line: &Line<'_>) -> String {
     let Line { pair, curve, .. } = line;
     let contended = curve.points.iter().any(|point| point.latency_ns.contended);
     let flag = if contended { ", contended" } else { "" };
-    format!("NUMA {} to {}, {}{flag}", pair.initiator, pair.target, curve.traffic.name())
+    format!("{} to {}, {}{flag}", pair.initiator, pair.target, curve.traffic.name())
 }

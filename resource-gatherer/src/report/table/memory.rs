@@ -31,9 +31,11 @@ pub(super) fn bandwidth(report: &Report, style: Style) -> Option<String> {
             grid.warning(line);
         }
     }
-    let text = "memory, from the CPUs of a node to a node: GB/s by the best number of threads";
-    let explained = "  4 KiB: a load anywhere, on pages of 4 KiB; NT: stores past the caches\n";
-    Some(heading(style, text) + &style.paint(explained, Paint::Label) + &grid.show(style))
+    let text = "memory, from the CPUs of a node to a node, by the best number of threads";
+    let explained =
+        "  GB/s as STREAM counts; 4 KiB: a load anywhere, on small pages; NT: past the caches";
+    let explained = style.paint(explained, Paint::Label) + "\n";
+    Some(heading(style, text) + &explained + &grid.show(style))
 }
 
 pub(super) fn loaded_latency(report: &Report, style: Style) -> Option<String> {

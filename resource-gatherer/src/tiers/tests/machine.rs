@@ -108,7 +108,7 @@ impl Machine {
                 pair.idle_latency_ns = Some(estimate(figure(*latency_ns)));
                 if let Some(rate) = gb_per_s {
                     pair.bandwidth.push(bandwidth(Traffic::Read, figure(rate * 1e9)));
-                    pair.bandwidth.push(bandwidth(Traffic::Copy, figure(rate * 0.5e9)));
+                    pair.bandwidth.push(bandwidth(Traffic::Copy, figure(rate * 1e9)));
                 }
                 pairs.push(pair);
             }

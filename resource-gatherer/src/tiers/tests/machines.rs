@@ -3,7 +3,7 @@
 use super::{machine::Machine, *};
 use crate::{
     inventory::{KernelTier, Rated},
-    report::{Pair, Source, Traffic},
+    report::{Pair, Source, Traffic, whole},
 };
 
 /// The tiers of the whole host, as numbers of nodes.
@@ -45,6 +45,23 @@ fn a_socket_with_more_cores_is_compared_at_numbers_of_threads_that_both_have() {
     pairs[0].bandwidth.push(peak);
     assert_eq!(host_tiers(&machine, &pairs, &Ruling::default()), machine.tiers);
     assert_eq!(seen(&machine, &pairs, &Ruling::default()), machine.views);
+}
+
+#[test]
+fn a_copy_costs_by_the_bytes_that_arrive_not_by_those_that_move() {
+    let machine = Machine::azure();
+    let profiles = host_profiles(&machine.inventory, &machine.pairs(), &Ruling::default());
+    let rate = profiles[&0].copy_bytes_per_s.unwrap();
+    assert_eq!(whole(rate), 79_800_000_000 / 2);
+}
+
+#[test]
+fn figures_with_misses_of_the_tlb_in_them_are_in_no_view() {
+    let machine = Machine::azure();
+    let mut pairs = machine.pairs();
+    pairs[1].huge_page_share = Some(0.5);
+    pairs[2].huge_page_share = Some(0.95);
+    assert_eq!(seen(&machine, &pairs, &Ruling::default())[0], [[0], [2]]);
 }
 
 #[test]
@@ -106,6 +123,9 @@ fn a_kernel_that_put_cxl_beside_dram_is_warned_of() {
     // 576 x 265.7/130.2 x 79.8/31.3 in whole numbers, cut into chunks of 128.
     assert_eq!(said(&machine, Source::KernelTier, "memory_tier", 2), Some((4.0, 23.0, true)));
     assert_eq!(said(&machine, Source::KernelTier, "memory_tier", 0), Some((4.0, 4.0, false)));
+    machine.inventory.kernel_tiers[0].number = 45;
+    let slower = said(&machine, Source::KernelTier, "memory_tier", 2);
+    assert_eq!(slower, Some((45.0, 23.0, true)), "a tier that is too slow misleads too");
     machine.inventory.kernel_tiers[0].number = 22;
     let (stated, measured, differs) = said(&machine, Source::KernelTier, "memory_tier", 2).unwrap();
     assert_eq!((stated, measured, differs), (22.0, 23.0, false), "the next chunk is near enough");
