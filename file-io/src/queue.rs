@@ -108,8 +108,8 @@ impl Queue {
         self.in_flight < self.depth
     }
 
-    /// Takes an operation. It starts at the latest with the next [`Self::wait`], so that several can be
-    /// handed to the kernel by one call.
+    /// Takes an operation. It starts at the latest with the next [`Self::start`] or [`Self::wait`], so that
+    /// several can be handed to the kernel by one call.
     ///
     /// # Errors
     ///
@@ -129,6 +129,16 @@ impl Queue {
         }
         self.in_flight += 1;
         Ok(())
+    }
+
+    /// Starts what was pushed. Operations that are started one by one reach the device sooner; together
+    /// they cost fewer system calls. What the kernel does not take now, it takes in [`Self::wait`].
+    pub fn start(&mut self) {
+        match &mut self.running {
+            Running::Ring(ring) => ring.start(),
+            // They started when they were pushed, or there is only one.
+            Running::Threads(_) => (),
+        }
     }
 
     /// Waits for the next completion; `None` if nothing is in flight.

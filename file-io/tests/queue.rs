@@ -102,6 +102,9 @@ fn all_of_many_in_flight_come_out_once_with_their_own_bytes(engine: Engine) {
         while queue.has_room() {
             let Some(index) = pending.next() else { break };
             queue.push(read(&file, index * BLOCK as u64, BLOCK, index)).unwrap();
+            if index % 3 == 0 {
+                queue.start();
+            }
         }
         assert!(queue.in_flight() <= DEPTH);
         let Some(completion) = queue.wait().unwrap() else { break };

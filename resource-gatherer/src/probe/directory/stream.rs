@@ -116,6 +116,8 @@ impl<'bench> Stream<'bench> {
         let operation = Operation { file, kind: self.job.kind, offset, buffer, token };
         let entered = self.queue.push(operation);
         entered.expect("the queue has room and the file ends below the greatest offset");
+        // One by one, as fio does: in a batch, the first would wait for the last to be set up.
+        self.queue.start();
         Ok(true)
     }
 

@@ -96,8 +96,10 @@ fn everything_is_measured_within_the_budget_and_no_name_appears() {
         assert_eq!(figures.read_bytes_per_s, storage.sequential_read_bytes_per_s);
         assert_eq!(figures.copy_bytes_per_s, storage.chunk_read_bytes_per_s);
         assert_eq!(figures.random_read_iops, Some(storage.random_reads[1].iops));
+        let latency = figures.idle_latency_ns.unwrap();
+        // A slow machine may not reach the 20 samples of a published median.
         let p50 = storage.random_reads[0].latency.p50_ns;
-        assert_eq!(figures.idle_latency_ns.map(|it| it.median), p50);
+        assert!(p50.is_none_or(|p50| p50.to_bits() == latency.median.to_bits()));
         for figure in [figures.write_bytes_per_s, figures.copy_bytes_per_s] {
             assert!(figure.unwrap().low > 0.0);
         }
