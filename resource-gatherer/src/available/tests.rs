@@ -69,7 +69,7 @@ fn the_only_node_has_what_the_host_has() {
 #[test]
 fn a_machine_of_another_kernel_tells_load_and_pressure() {
     let available = read(&FakeSysroot::machine("qemu-cxl-generic-port"));
-    assert_eq!(available.load, Some(Load { one_minute: 0.0, runnable: 1 }));
+    assert_eq!(available.load, Some(Load { one_minute: 0.0, runnable: 2 }));
     let calm = Waiting { percent: 0.0, total: Nanoseconds(0) };
     assert_eq!(available.pressure, Some(Pressure { some: calm, full: calm }));
     let nodes: Vec<u32> = available.nodes_free.iter().map(|(node, _)| node.0).collect();
