@@ -3,7 +3,7 @@
 //!
 //! Two things are promised and looked at here: every figure that was taken from a contended CPU says so,
 //! and idle latency, which is then taken by CPU time, is still right within 10 %. The figures are taken
-//! by the probe itself ([`memory::single`]).
+//! by the probe itself ([`tierfeed_resource_gatherer::probe::memory::single`]).
 //!
 //! A turn in peace that was contended all the same (by whoever else runs here) says nothing, and its
 //! pair does not count.

@@ -2,7 +2,7 @@
 //! business of whoever measures.
 //!
 //! A kernel runs on the calling thread over memory it is given and reads no clock. Those over slices
-//! are split between threads by splitting the slices ([`parts`], [`parts_mut`]) and started together
+//! are split between threads by splitting the slices ([`parts()`], [`parts_mut`]) and started together
 //! by [`crate::team`]; a new kernel is a new function.
 //!
 //! 1. A kernel reads each word of its sources once and writes each word of its targets once, so that
