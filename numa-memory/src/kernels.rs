@@ -34,11 +34,11 @@ mod parts;
 )]
 mod stream;
 
-pub use chase::{Abreast, Chain, ChainError, ChainShape, HOPS_PER_ROUND};
+pub use chase::{Chain, ChainError, ChainShape, HOPS_PER_ROUND};
 pub use mix::{Mix, mix};
 pub use non_temporal::{copy_non_temporal, fill_non_temporal, has_non_temporal_stores};
 pub use parts::{parts, parts_mut};
-pub use stream::{add, copy, copy_by_library, fill, read_sum, scale, triad};
+pub use stream::{add, copy, fill, read_sum, scale, triad};
 
 pub(crate) use non_temporal::copy_bytes_non_temporal;
 

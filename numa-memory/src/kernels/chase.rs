@@ -26,6 +26,10 @@ const WORD_BYTES: u64 = size_of::<u64>() as u64;
 /// A cycle of pointers through a buffer.
 #[derive(Debug)]
 pub struct Chain {
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "it only has to live as long as the pointers in it")
+    )]
     buffer: Anonymous,
     elements: u64,
     /// The address of the pointer that the next hop reads.
@@ -81,17 +85,6 @@ pub enum ChainError {
         /// As it is.
         buffer: Bytes,
     },
-    /// Several positions on one chain must be apart.
-    #[error(
-        "a chain of {elements} elements is too short for {lanes} lanes, which need {} each",
-        HOPS_PER_ROUND
-    )]
-    Short {
-        /// In the chain.
-        elements: u64,
-        /// Asked for; 0 is never right.
-        lanes: usize,
-    },
 }
 
 impl Chain {
@@ -131,66 +124,6 @@ impl Chain {
             self.position = follow::<HOPS_PER_ROUND>(self.position);
         }
         rounds * HOPS_PER_ROUND
-    }
-
-    /// Puts `LANES` positions on the chain, equally far apart.
-    ///
-    /// # Errors
-    ///
-    /// [`ChainError::Short`] if two of them would be less than 64 hops apart, or for no lanes; the memory
-    /// of the chain is given back then.
-    pub fn abreast<const LANES: usize>(mut self) -> Result<Abreast<LANES>, ChainError> {
-        let distance = self.elements.checked_div(LANES as u64).unwrap_or(0);
-        // Whole rounds, so that `chase` can walk them.
-        let distance = distance - distance % HOPS_PER_ROUND;
-        if distance == 0 {
-            return Err(ChainError::Short { elements: self.elements, lanes: LANES });
-        }
-        let positions = std::array::from_fn(|_| {
-            self.chase(distance);
-            self.position
-        });
-        Ok(Abreast { chain: self, positions })
-    }
-
-    /// The buffer, for another use.
-    #[must_use]
-    pub fn into_buffer(self) -> Anonymous {
-        self.buffer
-    }
-}
-
-/// Several chases at once on one chain: how many loads a core keeps on their way.
-///
-/// 4. Invariant 3 holds for every position: each was reached by hops along the chain.
-#[derive(Debug)]
-pub struct Abreast<const LANES: usize> {
-    chain: Chain,
-    /// The address of the pointer that the next hop of each lane reads.
-    positions: [usize; LANES],
-}
-
-impl<const LANES: usize> Abreast<LANES> {
-    /// Makes at least `hops` hops in each lane, in whole rounds, and returns how many in each.
-    ///
-    /// The hops of different lanes do not wait for each other; those of one lane do.
-    pub fn chase(&mut self, hops_each: u64) -> u64 {
-        let rounds = hops_each.div_ceil(HOPS_PER_ROUND);
-        // A copy, which the compiler keeps in registers.
-        let mut positions = self.positions;
-        for _ in 0..rounds * HOPS_PER_ROUND {
-            for position in &mut positions {
-                *position = follow::<1>(*position);
-            }
-        }
-        self.positions = positions;
-        rounds * HOPS_PER_ROUND
-    }
-
-    /// The chain, for one chase at a time.
-    #[must_use]
-    pub fn into_chain(self) -> Chain {
-        self.chain
     }
 }
 
@@ -419,32 +352,6 @@ mod tests {
         assert_eq!(chain.position, base + way[128] * 8);
         chain.chase(chain.cycle_hops());
         assert_eq!(chain.position, base + way[128] * 8, "a cycle leads back");
-    }
-
-    #[test]
-    fn lanes_stay_equally_far_apart_on_one_cycle() {
-        let chain = Chain::build(buffer(64 << 10), shape(64, 4096)).unwrap();
-        let (way, base) = (walk(&chain, 1 << 20), chain.buffer.words().as_ptr().addr());
-        let place = |address: usize| {
-            let word = (address - base) / size_of::<u64>();
-            way.iter().position(|it| *it == word).unwrap()
-        };
-        let mut abreast = chain.abreast::<3>().unwrap();
-        let before = abreast.positions.map(place);
-        // A third of 1024 hops in whole rounds of 64.
-        assert_eq!(before, [320, 640, 960]);
-        assert_eq!(abreast.chase(100), 128, "hops come in rounds of 64");
-        assert_eq!(abreast.positions.map(place), before.map(|it| (it + 128) % 1024));
-        assert_eq!(abreast.into_chain().cycle_hops(), 1024);
-    }
-
-    #[test]
-    fn a_chain_too_short_for_its_lanes_is_refused() {
-        let chain = || Chain::build(buffer(8192), shape(64, 4096)).unwrap();
-        assert!(chain().abreast::<2>().is_ok(), "128 hops are two rounds");
-        let short = chain().abreast::<3>().unwrap_err();
-        assert_eq!(short, ChainError::Short { elements: 128, lanes: 3 });
-        assert!(chain().abreast::<0>().is_err());
     }
 
     /// Hops inside a huge page would find it in the TLB.
