@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demand;
+pub mod format;
 pub mod index;
 pub mod job;
 mod job_file;
