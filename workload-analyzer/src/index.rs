@@ -15,7 +15,6 @@ mod file;
 mod image_folder;
 mod layout;
 mod measure;
-mod names;
 mod raw;
 mod stale;
 

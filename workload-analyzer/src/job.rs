@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+pub mod format;
 mod location;
 
 use std::{

@@ -22,9 +22,11 @@ use super::{
     IndexError, Progress, Stage,
     layout::{Class, Directory, Layout, Object},
     measure::mtime_ns,
-    names::{is_image, python_order},
 };
-use crate::job::Format;
+use crate::{
+    job::Format,
+    source::names::{is_image, python_order},
+};
 
 pub(super) fn list(
     root: PathBuf,

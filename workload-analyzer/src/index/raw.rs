@@ -16,9 +16,8 @@ use super::{
     IndexError, Progress, Stage,
     layout::{Directory, Layout, Object},
     measure::mtime_ns,
-    names::python_order,
 };
-use crate::job::Format;
+use crate::{job::Format, source::names::python_order};
 
 pub(super) fn list(
     root: PathBuf,

@@ -13,7 +13,7 @@ const EXTENSIONS: [&[u8]; 9] =
 /// `torchvision.datasets.folder.has_file_allowed_extension`: the lower-cased name ends in one of the
 /// extensions. So `.jpg` alone is an image, and only ASCII letters matter, because no other letter
 /// has one of these as its lower case.
-pub(super) fn is_image(name: &[u8]) -> bool {
+pub fn is_image(name: &[u8]) -> bool {
     EXTENSIONS.iter().any(|extension| {
         let start = name.len().checked_sub(extension.len());
         start.is_some_and(|start| name[start..].eq_ignore_ascii_case(extension))
@@ -26,7 +26,7 @@ pub(super) fn is_image(name: &[u8]) -> bool {
 ///
 /// Python compares code points, which for UTF-8 is the order of the bytes; a byte that is not UTF-8
 /// is the code point U+DC00 plus the byte (PEP 383), above most characters and below U+E000.
-pub(super) fn python_order(left: &[u8], right: &[u8]) -> Ordering {
+pub fn python_order(left: &[u8], right: &[u8]) -> Ordering {
     if str::from_utf8(left).is_ok() && str::from_utf8(right).is_ok() {
         left.cmp(right)
     } else {
