@@ -22,7 +22,7 @@ pub enum Format {
     WebDataset,
     /// Shards of MosaicML Streaming with their `index.json`.
     Mds,
-    /// Chunks of LitData with their `index.json`.
+    /// Chunks of `LitData` with their `index.json`.
     LitData,
     /// Arrays of NumPy: a sample is a row.
     Npy,
