@@ -13,6 +13,7 @@ mod build;
 mod error;
 mod file;
 mod image_folder;
+mod kind;
 mod layout;
 mod measure;
 mod raw;
@@ -26,11 +27,12 @@ use std::{
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 
-use crate::job::{Dataset, Format};
+use crate::job::Dataset;
 use layout::Layout;
 
 pub use build::{Progress, Stage};
 pub use error::{Damage, IndexError};
+pub use kind::Format;
 pub use measure::mtime_ns;
 
 /// An index in memory. Built or opened, it holds its invariants.

@@ -2,8 +2,8 @@
 
 use std::path::{self, PathBuf};
 
-use super::{IndexError, image_folder, layout::Layout, measure, raw};
-use crate::job::{Dataset, Format};
+use super::{Format, IndexError, image_folder, kind, layout::Layout, measure, raw};
+use crate::job::Dataset;
 
 /// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub(super) fn layout(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Layout, IndexError> {
     let root = root_of(dataset)?;
-    let mut layout = match dataset.format {
+    let format = Format::of(dataset)?;
+    let mut layout = match format {
         Format::ImageFolder => image_folder::list(root, progress)?,
         Format::Raw { record_bytes } => raw::list(root, record_bytes, progress)?,
     };
@@ -38,7 +39,7 @@ pub(super) fn layout(
         layout.objects[object].size = measured.size;
         layout.objects[object].mtime_ns = measured.mtime_ns;
     }
-    if let Format::Raw { record_bytes } = dataset.format {
+    if let Format::Raw { record_bytes } = format {
         raw::refuse_partial_records(&layout, record_bytes)?;
     }
     Ok(layout)
@@ -46,7 +47,8 @@ pub(super) fn layout(
 
 /// The source as indexes name it: absolute, without a slash at the end, links as they are.
 pub(super) fn root_of(dataset: &Dataset) -> Result<PathBuf, IndexError> {
-    let unreadable = |source| IndexError::Unreadable { path: dataset.source.clone(), source };
-    let absolute = path::absolute(&dataset.source).map_err(unreadable)?;
+    let source_path = kind::path_of(dataset)?;
+    let unreadable = |source| IndexError::Unreadable { path: source_path.to_owned(), source };
+    let absolute = path::absolute(source_path).map_err(unreadable)?;
     Ok(absolute.components().collect())
 }

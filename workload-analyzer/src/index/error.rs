@@ -4,12 +4,24 @@ use std::{io, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
 
-use crate::job::Format;
+use super::Format;
 
 /// Why there is no index, or none that may be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
+    /// A format that no index can be built of.
+    #[error("format {format} cannot be indexed")]
+    UnsupportedFormat {
+        /// The format.
+        format: String,
+    },
+    /// A source that no index can be built of.
+    #[error("{source_url}: sources of this kind cannot be indexed; use a path or `file:///…`")]
+    UnsupportedSource {
+        /// The source.
+        source_url: String,
+    },
     /// A file or directory of the dataset cannot be read.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable {

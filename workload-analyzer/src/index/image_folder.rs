@@ -19,14 +19,11 @@ use std::{
 };
 
 use super::{
-    IndexError, Progress, Stage,
+    Format, IndexError, Progress, Stage,
     layout::{Class, Directory, Layout, Object},
     measure::mtime_ns,
 };
-use crate::{
-    job::Format,
-    source::names::{is_image, python_order},
-};
+use crate::source::names::{is_image, python_order};
 
 pub(super) fn list(
     root: PathBuf,

@@ -4,8 +4,7 @@ use std::{ffi::OsStr, ops::Range, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
 
-use super::IndexError;
-use crate::job::Format;
+use super::{Format, IndexError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {

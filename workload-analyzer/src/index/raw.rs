@@ -13,11 +13,11 @@ use std::{
 use tierfeed_core::units::Bytes;
 
 use super::{
-    IndexError, Progress, Stage,
+    Format, IndexError, Progress, Stage,
     layout::{Directory, Layout, Object},
     measure::mtime_ns,
 };
-use crate::{job::Format, source::names::python_order};
+use crate::source::names::python_order;
 
 pub(super) fn list(
     root: PathBuf,

@@ -3,22 +3,23 @@
 use std::{fs, io};
 
 use super::{
-    IndexError, Progress, build, image_folder,
+    Format, IndexError, Progress, build, image_folder,
     layout::Layout,
     measure::{self, mtime_ns},
 };
-use crate::job::{Dataset, Format};
+use crate::job::Dataset;
 
 /// Compares source and format, then the time of each directory. Without directories the dataset is
 /// one file, and that is looked at instead.
 pub(super) fn check(layout: &Layout, dataset: &Dataset) -> Result<(), IndexError> {
     let root = build::root_of(dataset)?;
-    if root != layout.root || dataset.format != layout.format {
+    let format = Format::of(dataset)?;
+    if root != layout.root || format != layout.format {
         return Err(IndexError::OtherDataset {
             indexed: layout.root.clone(),
             indexed_format: layout.format,
             root,
-            format: dataset.format,
+            format,
         });
     }
     if layout.directories.is_empty() {

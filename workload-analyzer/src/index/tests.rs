@@ -3,6 +3,10 @@ use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, os::unix::net::Uni
 use tempfile::TempDir;
 
 use super::*;
+use crate::{
+    job::{self, format::Raw},
+    source::Location,
+};
 
 fn tree(files: &[(&str, usize)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -15,12 +19,11 @@ fn tree(files: &[(&str, usize)]) -> TempDir {
 }
 
 fn images(source: &Path) -> Dataset {
-    let source = source.to_owned();
-    Dataset { source, format: Format::ImageFolder, speed: None, index: None }
+    Dataset::new(Location::Path(source.to_owned()), job::Format::ImageFolder)
 }
 
 fn records(source: &Path, bytes: u64) -> Dataset {
-    Dataset { format: Format::Raw { record_bytes: Bytes(bytes) }, ..images(source) }
+    Dataset { format: job::Format::Raw(Raw::of_records(Bytes(bytes))), ..images(source) }
 }
 
 fn build(dataset: &Dataset) -> Result<Index, IndexError> {

@@ -22,7 +22,7 @@ pub enum Format {
     WebDataset,
     /// Shards of MosaicML Streaming with their `index.json`.
     Mds,
-    /// Chunks of LitData with their `index.json`.
+    /// Chunks of `LitData` with their `index.json`.
     LitData,
     /// Arrays of NumPy: a sample is a row.
     Npy,
@@ -101,6 +101,14 @@ pub enum ParquetUnit {
     RowGroup,
     /// One column of one row group.
     ColumnChunk,
+}
+
+impl Raw {
+    /// Whole records from the first byte of each file on.
+    #[must_use]
+    pub const fn of_records(record_bytes: Bytes) -> Self {
+        Self { record_bytes, header_bytes: Bytes(0), rest: Rest::Refuse }
+    }
 }
 
 impl Format {

@@ -14,12 +14,9 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{
     CHECKSUM_BYTES, CLASS_BYTES, DIRECTORY_BYTES, HEADER_BYTES, MAGIC, OBJECT_BYTES, VERSION,
 };
-use crate::{
-    index::{
-        Damage, IndexError,
-        layout::{Class, Directory, Layout, Object},
-    },
-    job::Format,
+use crate::index::{
+    Damage, Format, IndexError,
+    layout::{Class, Directory, Layout, Object},
 };
 
 pub(in crate::index) fn read(path: &Path) -> Result<Layout, IndexError> {

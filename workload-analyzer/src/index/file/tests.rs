@@ -5,12 +5,9 @@ use tempfile::TempDir;
 use tierfeed_core::units::Bytes;
 
 use super::*;
-use crate::{
-    index::{
-        Damage, IndexError,
-        layout::{Class, Directory, Object},
-    },
-    job::Format,
+use crate::index::{
+    Damage, Format, IndexError,
+    layout::{Class, Directory, Object},
 };
 
 fn image_folder() -> Layout {

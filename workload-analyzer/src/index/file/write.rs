@@ -10,12 +10,9 @@ use std::{
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{MAGIC, VERSION};
-use crate::{
-    index::{
-        IndexError,
-        layout::{Directory, Layout},
-    },
-    job::Format,
+use crate::index::{
+    Format, IndexError,
+    layout::{Directory, Layout},
 };
 
 /// An index holds names, sizes and times: what `ls -l` shows to whoever may list the dataset.
