@@ -9,6 +9,15 @@
 //!    it has read, not to what a header claims.
 //! 3. A sample is what the format's own reader hands over, as bytes; each format says which.
 
+pub mod arrow;
+pub mod ffcv;
+pub mod hdf5;
+pub mod lmdb;
+pub mod npy;
+pub mod npz;
+pub mod parquet;
+mod piece;
+
 use std::io;
 
 /// Bytes that can be read at any place: a file, an object of a bucket, or memory.
@@ -120,7 +129,9 @@ pub enum FormatError {
         found: u64,
     },
     /// A checksum in the object does not hold.
-    #[error("{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}")]
+    #[error(
+        "{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}"
+    )]
     Checksum {
         /// What is damaged.
         what: &'static str,
