@@ -6,6 +6,7 @@
 mod check;
 mod error;
 pub mod format;
+pub mod keys;
 mod location;
 
 use std::{
@@ -23,7 +24,10 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
+use crate::source::Location;
+
 pub use error::{JobError, Misfit, Reason};
+pub use format::Format;
 
 /// A larger text is not a job file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -69,9 +73,9 @@ pub struct Job {
 /// Where the samples of a job are and how they are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
-    /// A directory, or for [`Format::Raw`] also a file.
-    pub source: PathBuf,
-    /// How samples lie in files.
+    /// A directory, a file or a part of a bucket.
+    pub source: Location,
+    /// How samples lie in its objects.
     pub format: Format,
     /// The speed that the source shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
@@ -79,34 +83,19 @@ pub struct Dataset {
     pub index: Option<PathBuf>,
 }
 
-/// How samples lie in files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One directory per class, one image file per sample, as torchvision's `ImageFolder`.
-    ImageFolder,
-    /// Files of records that all have the same size.
-    Raw {
-        /// The size of a record, at least 1.
-        record_bytes: Bytes,
-    },
-}
-
-impl Format {
-    /// The name in job files.
+impl Dataset {
+    /// A dataset at its own speed, without a place for its index.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ImageFolder => "image-folder",
-            Self::Raw { .. } => "raw",
-        }
+    pub const fn new(source: Location, format: Format) -> Self {
+        Self { source, format, speed: None, index: None }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ImageFolder => f.write_str(self.name()),
-            Self::Raw { record_bytes } => write!(f, "raw, records of {} B", record_bytes.0),
+            Self::Path(path) => path.display().fmt(f),
+            Self::Bucket(bucket) => f.write_str(&bucket.url),
         }
     }
 }

@@ -13,7 +13,8 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::{
     Job,
-    job::{Budget, Format, OnError, Percent},
+    job::{Budget, Format, OnError, Percent, format::Raw},
+    source::Location,
 };
 
 fn configs() -> PathBuf {
@@ -80,13 +81,13 @@ fn the_laptop_emulates_what_it_has_not() {
     assert!(job.dataset.speed.is_some());
     let emulated: Vec<_> = job.tiers.iter().map(|tier| tier.speed.is_some()).collect();
     assert_eq!(emulated, [false, true, false]);
-    assert!(job.dataset.source.is_absolute());
+    assert!(matches!(&job.dataset.source, Location::Path(path) if path.is_absolute()));
 }
 
 #[test]
 fn the_raw_example_keeps_all_of_cifar_10() {
     let job = load("cifar10-raw.yaml");
-    assert_eq!(job.dataset.format, Format::Raw { record_bytes: Bytes(3_073) });
+    assert_eq!(job.dataset.format, Format::Raw(Raw::of_records(Bytes(3_073))));
     let training_set = Bytes(50_000 * 3_073);
     assert_eq!(training_set.to_string(), "146.53 MiB");
     assert!(matches!(job.tiers[0].budget, Budget::Size(size) if size > training_set));

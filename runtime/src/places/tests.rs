@@ -6,6 +6,8 @@ use tierfeed_resource_gatherer::{
     inventory::{Memory, Node as NumaInventory, node::MemoryKind},
 };
 
+use tierfeed_workload_analyzer::source::Location;
+
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -74,8 +76,8 @@ fn demand(job: &Job) -> Demand {
         file.set_len(8 << 20).unwrap();
     }
     let mut dataset = job.dataset.clone();
-    dataset.source = folder.path().to_owned();
-    let index = Index::build(&dataset, &mut |_| ()).unwrap();
+    dataset.source = Location::Path(folder.path().to_owned());
+    let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
     Demand::of(job, &index).unwrap()
 }
 

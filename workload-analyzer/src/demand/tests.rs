@@ -6,20 +6,23 @@ use tierfeed_core::{
 };
 
 use super::*;
-use crate::job::{Dataset, Format};
+use crate::{
+    job::{Dataset, Format, format::Raw},
+    source::Location,
+};
 
 /// 1,000 records of 1,000 B.
 fn index() -> Index {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("train.bin");
     std::fs::write(&source, vec![0; 1_000_000]).unwrap();
-    let format = Format::Raw { record_bytes: Bytes(1_000) };
+    let format = Format::Raw(Raw::of_records(Bytes(1_000)));
     build(source, format)
 }
 
 fn build(source: PathBuf, format: Format) -> Index {
-    let dataset = Dataset { source, format, speed: None, index: None };
-    Index::build(&dataset, &mut |_| ()).unwrap()
+    let dataset = Dataset::new(Location::Path(source), format);
+    Index::build(&dataset, None, &mut |_| ()).unwrap()
 }
 
 fn job(keys: &str) -> Job {

@@ -35,6 +35,28 @@ const EPOCHS_MAX: u32 = 1_000_000;
 const PREFETCH_BATCHES_MIN: u32 = 2;
 const PREFETCH_BATCHES_MAX: u32 = 1_024;
 
+/// What the tools of object stores call their secrets.
+const CREDENTIALS: [&str; 18] = [
+    "access_key",
+    "access_key_id",
+    "account_key",
+    "account_name",
+    "api_key",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "client_secret",
+    "credentials",
+    "key",
+    "password",
+    "sas_token",
+    "secret",
+    "secret_access_key",
+    "secret_key",
+    "session_token",
+    "token",
+];
+
 /// Reads `text`. Errors name `file`; relative paths start at `directory`.
 pub(super) fn job(text: &str, file: &Path, directory: &Path) -> Result<Job, JobError> {
     Check { text, file, directory }.job()
@@ -85,8 +107,18 @@ impl Check<'_> {
         location::refuse_repeated_keys(self.text)
             .map_err(|source| self.malformed(".".to_owned(), source))?;
         let yaml = serde_yaml::Deserializer::from_str(self.text);
-        serde_path_to_error::deserialize(yaml)
-            .map_err(|error| self.malformed(error.path().to_string(), error.into_inner()))
+        serde_path_to_error::deserialize(yaml).map_err(|error| self.unread(error))
+    }
+
+    /// The key alone is named where it is a credential: its value must not get into a log.
+    fn unread(&self, error: serde_path_to_error::Error<serde_yaml::Error>) -> JobError {
+        let path = error.path().to_string();
+        let keys: Vec<_> = path.split('.').collect();
+        let is_unknown = error.inner().to_string().contains("unknown field");
+        if is_unknown && keys.last().is_some_and(|key| CREDENTIALS.contains(key)) {
+            return self.misfit(&keys, Misfit::Credential);
+        }
+        self.malformed(path, error.into_inner())
     }
 
     fn name(&self, name: &Text) -> Result<String, JobError> {

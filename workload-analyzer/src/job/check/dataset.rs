@@ -1,64 +1,61 @@
-//! Checks where the samples are and how they are stored.
-
-use std::path::PathBuf;
+//! Checks what stands below `dataset`.
 
 use super::Check;
 use crate::{
-    job::{Dataset, Format, JobError, Misfit, Reason},
+    job::{
+        Dataset, JobError,
+        keys::{DatasetKeys, KeyError},
+    },
     job_file::{DatasetFile, Text},
 };
 
-/// Schemes that jobs may name one day.
-const OBJECT_STORES: [&str; 3] = ["s3://", "gs://", "az://"];
-
 impl Check<'_> {
     pub(super) fn dataset(&self, typed: &DatasetFile) -> Result<Dataset, JobError> {
+        let keys = keys(typed);
         let index = match &typed.index {
             None => None,
             Some(index) => Some(self.path(&["dataset", "index"], index)?),
         };
         Ok(Dataset {
-            source: self.source(&typed.source)?,
-            format: self.format(typed)?,
+            source: keys.location(self.directory).map_err(|error| self.placed(error))?,
+            format: keys.format(self.directory).map_err(|error| self.placed(error))?,
             speed: self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?,
             index,
         })
     }
 
-    /// A URL is taken as it stands: `%20` names a file with a percent sign.
-    fn source(&self, typed: &Text) -> Result<PathBuf, JobError> {
-        let keys = ["dataset", "source"];
-        if let Some(path) = typed.0.strip_prefix("file://") {
-            let is_absolute = path.starts_with('/');
-            return if is_absolute {
-                Ok(PathBuf::from(path))
-            } else {
-                Err(self.invalid(&keys, &typed.0, Reason::NotAFileUrl))
-            };
+    fn placed(&self, error: KeyError) -> JobError {
+        match error {
+            KeyError::Invalid { key, value, reason } => {
+                self.invalid(&["dataset", key], &value, reason)
+            }
+            KeyError::Misfit { key: Some(key), misfit } => self.misfit(&["dataset", key], misfit),
+            KeyError::Misfit { key: None, misfit } => self.misfit(&["dataset"], misfit),
         }
-        let store = OBJECT_STORES.into_iter().find(|scheme| typed.0.starts_with(scheme));
-        if let Some(scheme) = store {
-            return Err(self.invalid(&keys, &typed.0, Reason::NotSupportedYet { scheme }));
-        }
-        if typed.0.contains("://") {
-            return Err(self.invalid(&keys, &typed.0, Reason::UnknownScheme));
-        }
-        self.path(&keys, typed)
     }
+}
 
-    fn format(&self, typed: &DatasetFile) -> Result<Format, JobError> {
-        let record_keys = ["dataset", "record_bytes"];
-        match (typed.format.0.as_str(), &typed.record_bytes) {
-            ("image-folder", None) => Ok(Format::ImageFolder),
-            ("image-folder", Some(_)) => Err(self.misfit(&record_keys, Misfit::RecordBytesUnused)),
-            ("raw", Some(bytes)) => {
-                Ok(Format::Raw { record_bytes: self.record_bytes(&record_keys, bytes)? })
-            }
-            ("raw", None) => Err(self.misfit(&["dataset"], Misfit::NoRecordBytes)),
-            (other, _) => {
-                let reason = Reason::NotOneOf { allowed: "image-folder, raw" };
-                Err(self.invalid(&["dataset", "format"], other, reason))
-            }
-        }
+fn keys(typed: &DatasetFile) -> DatasetKeys {
+    let text = |typed: &Option<Text>| typed.as_ref().map(|text| text.0.clone());
+    let list = |typed: &Option<Vec<Text>>| {
+        typed.as_ref().map(|list| list.iter().map(|text| text.0.clone()).collect())
+    };
+    DatasetKeys {
+        source: typed.source.0.clone(),
+        endpoint: text(&typed.endpoint),
+        region: text(&typed.region),
+        anonymous: typed.anonymous,
+        format: typed.format.0.clone(),
+        glob: text(&typed.glob),
+        manifest: text(&typed.manifest),
+        record_bytes: text(&typed.record_bytes),
+        dtype: text(&typed.dtype),
+        sequence_length: typed.sequence_length.map(|number| number.0),
+        header_bytes: text(&typed.header_bytes),
+        compression: text(&typed.compression),
+        members: list(&typed.members),
+        unit: text(&typed.unit),
+        columns: list(&typed.columns),
+        dataset: text(&typed.dataset),
     }
 }

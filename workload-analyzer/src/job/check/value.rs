@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, path::PathBuf, str::FromStr};
 
 use tierfeed_core::{
     tier::Speed,
-    units::{self, Bytes, BytesPerSecond, Nanoseconds},
+    units::{self, BytesPerSecond, Nanoseconds},
 };
 
 use super::Check;
@@ -46,13 +46,6 @@ impl Check<'_> {
             return Err(self.invalid(keys, &typed.0, Reason::Zero { example }));
         }
         Ok(quantity)
-    }
-
-    /// A size without or with a unit: the key itself says bytes.
-    pub(super) fn record_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
-        let plain = typed.0.parse::<u64>().ok().map(Bytes);
-        let bytes = plain.or_else(|| typed.0.parse().ok()).filter(|bytes| bytes.0 > 0);
-        bytes.ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotARecordSize))
     }
 
     pub(super) fn share(&self, keys: &[&str], typed: &Text) -> Result<Percent, JobError> {
