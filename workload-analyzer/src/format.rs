@@ -9,6 +9,14 @@
 //!    it has read, not to what a header claims.
 //! 3. A sample is what the format's own reader hands over, as bytes; each format says which.
 
+pub mod litdata;
+pub mod mds;
+mod offset_table;
+mod read_ahead;
+mod shard_index;
+pub mod tfrecord;
+pub mod webdataset;
+
 use std::io;
 
 /// Bytes that can be read at any place: a file, an object of a bucket, or memory.
@@ -27,6 +35,14 @@ pub trait ReadAt: Sync {
     ///
     /// If that cannot be read; [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// How many bytes could be read in the time that it takes to begin one more read.
+    ///
+    /// Where two pieces that a parser wants are nearer than this, it reads what lies between them.
+    /// The default suits a local disk; what lies behind a network costs more.
+    fn read_cost_bytes(&self) -> u64 {
+        64 * 1024
+    }
 }
 
 impl ReadAt for [u8] {
@@ -41,6 +57,20 @@ impl ReadAt for [u8] {
         });
         into.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(into, offset)
+    }
+
+    fn read_cost_bytes(&self) -> u64 {
+        (**self).read_cost_bytes()
     }
 }
 
@@ -120,7 +150,9 @@ pub enum FormatError {
         found: u64,
     },
     /// A checksum in the object does not hold.
-    #[error("{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}")]
+    #[error(
+        "{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}"
+    )]
     Checksum {
         /// What is damaged.
         what: &'static str,
@@ -138,6 +170,16 @@ pub enum FormatError {
         what: &'static str,
         /// Where it starts.
         at: u64,
+        /// What stands there.
+        found: String,
+        /// What would be right.
+        right: &'static str,
+    },
+    /// An index beside the objects that says what cannot be.
+    #[error("{place} is {found}; {right}")]
+    Index {
+        /// Where in the index: a line, or a key.
+        place: String,
         /// What stands there.
         found: String,
         /// What would be right.
