@@ -125,6 +125,11 @@ impl Index {
         self.samples
     }
 
+    /// Files of the dataset.
+    pub fn objects(&self) -> u64 {
+        self.layout.objects.len() as u64
+    }
+
     /// The bytes of one sample.
     ///
     /// # Panics
