@@ -39,7 +39,7 @@ pub(crate) fn load(file: &Path, index_path: Option<PathBuf>) -> Result<Indexed, 
         Some(path) => {
             dataset::open_or_build(&job.dataset, &path, &mut progress).map_err(Failure::input)?
         }
-        None => Index::build(&job.dataset, &mut progress).map_err(Failure::input)?,
+        None => Index::build(&job.dataset, None, &mut progress).map_err(Failure::input)?,
     };
     bar.finish_and_clear();
     let order = job.order(index.len()).map_err(Failure::input)?;

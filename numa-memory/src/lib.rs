@@ -3,7 +3,7 @@
 //!
 //! This is the only crate with unsafe Rust for memory. What it offers outside is safe: every access
 //! is checked against the bounds of its mapping, because offsets may come from another process, and
-//! no Rust slice ever covers memory that another process can write.
+//! no Rust slice covers memory that another process writes ([`FileBytes`] says what it relies on).
 //!
 //! Deliberately absent: any policy (what lies where is the core's business), anything asynchronous.
 
@@ -23,6 +23,8 @@ pub mod team;
 
 mod anonymous;
 mod error;
+#[expect(unsafe_code, reason = "a file that others could write is mapped as a slice")]
+mod file_bytes;
 mod lock;
 mod mapping;
 mod placement;
@@ -34,6 +36,7 @@ mod view;
 pub use anonymous::Anonymous;
 pub use ballast::Ballast;
 pub use error::{AllocateError, Step};
+pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
 pub use mapping::{Mapping, PageCache, RangeError};
 pub use placement::{Placement, Policy};

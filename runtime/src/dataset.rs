@@ -41,12 +41,12 @@ pub fn open_or_build(
     path: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Index, DatasetError> {
-    if let Ok(index) = Index::open(path)
-        && index.check(dataset).is_ok()
-    {
-        return Ok(index);
-    }
-    let index = Index::build(dataset, progress)?;
+    let kept = match Index::open(path) {
+        Ok(index) if index.check(dataset).is_ok() => return Ok(index),
+        Ok(index) => Some(index),
+        Err(_) => None,
+    };
+    let index = Index::build(dataset, kept.as_ref(), progress)?;
     index.save(path)?;
     Ok(index)
 }
@@ -67,7 +67,7 @@ pub fn open_or_build_same(
         return Ok(index);
     }
     // A file that was written in place escapes the quick check of a kept index.
-    let index = Index::build(dataset, &mut |_| ())?;
+    let index = Index::build(dataset, None, &mut |_| ())?;
     if index.fingerprint() != expected {
         return Err(differs(index.fingerprint()));
     }

@@ -9,6 +9,15 @@
 //!    it has read, not to what a header claims.
 //! 3. A sample is what the format's own reader hands over, as bytes; each format says which.
 
+pub mod arrow;
+pub mod ffcv;
+pub mod hdf5;
+pub mod lmdb;
+pub mod npy;
+pub mod npz;
+pub mod parquet;
+mod piece;
+
 use std::io;
 
 /// Bytes that can be read at any place: a file, an object of a bucket, or memory.
@@ -144,6 +153,31 @@ pub enum FormatError {
         found: String,
         /// What would be right.
         right: &'static str,
+    },
+    /// The object is no whole number of records long.
+    #[error(
+        "{size} B of records, which are {} of {record_bytes} B and {} B more; correct the size of a \
+         record or remove the file", .size / .record_bytes, .size % .record_bytes
+    )]
+    PartialRecord {
+        /// The bytes of all records.
+        size: u64,
+        /// The bytes of one.
+        record_bytes: u64,
+    },
+    /// Its records are of another size than those of the objects before.
+    #[error("records of {found} B, and those of the first file have {first} B; they must be equal")]
+    OtherRecords {
+        /// As found.
+        found: u64,
+        /// Those of the first object.
+        first: u64,
+    },
+    /// More samples than can be numbered.
+    #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
+    TooManySamples {
+        /// As counted.
+        samples: u64,
     },
     /// Correct, but not to be read by ranges.
     #[error("{what}; {instead}")]

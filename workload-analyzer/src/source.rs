@@ -8,7 +8,11 @@ use std::{fmt, path::PathBuf};
 
 use crate::format::ReadAt;
 
+mod arranged;
+mod files;
 pub mod names;
+
+pub use self::files::FileStore;
 
 /// Where the samples of a job are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +95,18 @@ pub struct Listed {
     pub etag: Option<String>,
 }
 
+/// Makes what lists and opens the objects at `location`.
+///
+/// # Errors
+///
+/// If nothing can read such a place. A path is not looked at before it is listed.
+pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
+    match location {
+        Location::Path(path) => Ok(Box::new(FileStore::new(path.clone()))),
+        Location::Bucket(bucket) => Err(SourceError::NoObjectStores { url: bucket.url.clone() }),
+    }
+}
+
 /// Which of the things below a source belong to a dataset.
 pub trait Selection: Sync {
     /// Whether to look into a directory. `path` is below the source.
@@ -124,7 +140,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 }
 
 /// An object that was opened.
-pub trait Opened: ReadAt + Send {
+pub trait Opened: ReadAt + fmt::Debug + Send {
     /// Whether it still is what was listed, after all has been read.
     ///
     /// # Errors
@@ -137,6 +153,12 @@ pub trait Opened: ReadAt + Send {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
+    /// There is nothing of this name.
+    #[error("{}: no such file or directory; correct the source of the dataset", .path.display())]
+    NoSource {
+        /// The source.
+        path: PathBuf,
+    },
     /// A file or directory cannot be read.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable {
@@ -145,7 +167,50 @@ pub enum SourceError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// An object was written while it was looked at.
+    /// A file or directory may not be read.
+    #[error(
+        "{}: permission denied; a dataset needs the rights to read its files and to read and \
+         search its directories", .path.display()
+    )]
+    Denied {
+        /// The file or directory.
+        path: PathBuf,
+    },
+    /// A name that ought to be a file and is a directory, a pipe, a socket or a device.
+    #[error("{}: not a regular file; samples lie in such files alone", .path.display())]
+    NotAFile {
+        /// What it is called.
+        path: PathBuf,
+    },
+    /// A symbolic link that leads to a directory above it.
+    #[error("{}: a symbolic link that leads back to {}; remove it", .path.display(), .ancestor.display())]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
+        /// Where it leads.
+        ancestor: PathBuf,
+    },
+    /// A symbolic link that leads nowhere.
+    #[error("{}: a symbolic link to nothing; remove it, or bring back what it names", .path.display())]
+    DeadLink {
+        /// The link.
+        path: PathBuf,
+    },
+    /// A name that leads out of the source.
+    #[error("{name}: leads out of the dataset; names are relative and have no `..` in them")]
+    Outside {
+        /// As given.
+        name: String,
+    },
+    /// There is no client for buckets in this program.
+    #[error(
+        "{url}: this tierfeed was built without object stores; build it with them, or mount the bucket"
+    )]
+    NoObjectStores {
+        /// The source.
+        url: String,
+    },
+    /// An object was written, replaced or removed while it was looked at.
     #[error("{place}: changed while it was indexed; index it when nobody writes")]
     Changed {
         /// The object.

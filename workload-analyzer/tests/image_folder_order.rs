@@ -69,7 +69,7 @@ fn samples_and_labels_come_in_the_order_of_torchvision() {
     std::os::unix::fs::symlink("../../outside/linked.jpg", root.join("9/file-link.png")).unwrap();
 
     let dataset = Dataset::new(Location::Path(root.clone()), Format::ImageFolder);
-    let index = Index::build(&dataset, &mut |_| ()).unwrap();
+    let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
 
     assert_eq!(index.class_names(), ["10", "9", "A_first", "b_second", "linked", "\u{c4}"]);
     assert_eq!(index.len() as usize, EXPECTED.len());

@@ -22,8 +22,8 @@ use crate::{
 #[derive(Serialize)]
 struct Summary<'a> {
     index: &'a Path,
-    source: &'a Path,
-    format: &'static str,
+    source: String,
+    format: &'a str,
     samples: u32,
     total_bytes: u64,
     classes: usize,
@@ -34,14 +34,14 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     let dataset = dataset(&arguments.dataset)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_output(&dataset.source));
     let bar = output::bar();
-    let index = DatasetIndex::build(&dataset, &mut |it| output::show_indexing(&bar, it));
+    let index = DatasetIndex::build(&dataset, None, &mut |it| output::show_indexing(&bar, it));
     bar.finish_and_clear();
     let index = index.map_err(Failure::input)?;
     index.save(&path).map_err(Failure::work)?;
     let summary = Summary {
         index: &path,
         source: index.source(),
-        format: index.format().name(),
+        format: index.format(),
         samples: index.len(),
         total_bytes: index.total().0,
         classes: index.class_names().len(),

@@ -77,7 +77,7 @@ fn demand(job: &Job) -> Demand {
     }
     let mut dataset = job.dataset.clone();
     dataset.source = Location::Path(folder.path().to_owned());
-    let index = Index::build(&dataset, &mut |_| ()).unwrap();
+    let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
     Demand::of(job, &index).unwrap()
 }
 

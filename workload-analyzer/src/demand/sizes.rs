@@ -95,6 +95,6 @@ impl Sizes {
 
 impl From<&Index> for Sizes {
     fn from(index: &Index) -> Self {
-        Self::of(index.objects(), || index.sizes())
+        Self::of(index.objects() as u64, || index.sizes())
     }
 }

@@ -23,7 +23,7 @@ fn index() -> Index {
 
 fn build(source: PathBuf, format: Format) -> Index {
     let dataset = Dataset::new(Location::Path(source), format);
-    Index::build(&dataset, &mut |_| ()).unwrap()
+    Index::build(&dataset, None, &mut |_| ()).unwrap()
 }
 
 fn job(keys: &str) -> Job {

@@ -7,6 +7,8 @@ use std::{fmt, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
 
+pub use crate::format::parquet::Unit;
+
 /// How samples lie in objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
@@ -89,18 +91,9 @@ pub enum Compression {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parquet {
     /// What is read at once.
-    pub unit: ParquetUnit,
+    pub unit: Unit,
     /// The columns that are read, by their dotted paths; all of them if empty.
     pub columns: Vec<String>,
-}
-
-/// What of a Parquet file is read at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ParquetUnit {
-    /// A row group: the range from its first selected column to its last.
-    RowGroup,
-    /// One column of one row group.
-    ColumnChunk,
 }
 
 impl Raw {
@@ -168,8 +161,8 @@ impl fmt::Display for Raw {
 impl fmt::Display for Parquet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.unit {
-            ParquetUnit::RowGroup => "row groups",
-            ParquetUnit::ColumnChunk => "column chunks",
+            Unit::RowGroup => "row groups",
+            Unit::ColumnChunk => "column chunks",
         })?;
         if self.columns.is_empty() { Ok(()) } else { write!(f, " of {}", self.columns.join(", ")) }
     }

@@ -25,7 +25,7 @@ fn bytes(len: usize, salt: usize) -> Vec<u8> {
 
 fn index(source: &Path, format: Format) -> Arc<Index> {
     let dataset = Dataset::new(Location::Path(source.into()), format);
-    Arc::new(Index::build(&dataset, &mut |_| ()).unwrap())
+    Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())
 }
 
 /// One file of five records.

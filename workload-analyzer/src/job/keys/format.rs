@@ -7,7 +7,7 @@ use tierfeed_core::units::Bytes;
 use super::{DatasetKeys, KeyError, invalid, misfit, parse_size};
 use crate::job::{
     Misfit, Reason,
-    format::{Compression, Files, Format, Parquet, ParquetUnit, Raw, Rest},
+    format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
 };
 
 /// The formats of job files, in the order of [`Format`].
@@ -140,8 +140,8 @@ impl DatasetKeys {
 
     fn parquet(&self) -> Result<Parquet, KeyError> {
         let unit = match self.unit.as_deref() {
-            None | Some("row-group") => ParquetUnit::RowGroup,
-            Some("column-chunk") => ParquetUnit::ColumnChunk,
+            None | Some("row-group") => Unit::RowGroup,
+            Some("column-chunk") => Unit::ColumnChunk,
             Some(other) => {
                 let reason = Reason::NotOneOf { allowed: "row-group, column-chunk" };
                 return Err(invalid("unit", other, reason));

@@ -4,7 +4,7 @@ use tierfeed_core::units::Bytes;
 
 use super::*;
 use crate::{
-    job::format::{Compression, Files, Format, Parquet, ParquetUnit, Raw, Rest},
+    job::format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
     source::{Bucket, Identity, Location},
 };
 
@@ -80,14 +80,11 @@ fn every_format_has_its_name_and_its_keys() {
         &DatasetKeys { members: list(&["x", "y"]), ..of("npz") },
         &Format::Npz { members: vec!["x".to_owned(), "y".to_owned()] },
     );
-    let row_groups = Parquet { unit: ParquetUnit::RowGroup, columns: Vec::new() };
+    let row_groups = Parquet { unit: Unit::RowGroup, columns: Vec::new() };
     check(&of("parquet"), &Format::Parquet(row_groups));
     check(
         &DatasetKeys { unit: text("column-chunk"), columns: list(&["a.b"]), ..of("parquet") },
-        &Format::Parquet(Parquet {
-            unit: ParquetUnit::ColumnChunk,
-            columns: vec!["a.b".to_owned()],
-        }),
+        &Format::Parquet(Parquet { unit: Unit::ColumnChunk, columns: vec!["a.b".to_owned()] }),
     );
     check(&of("arrow"), &Format::Arrow);
     check(

@@ -1,0 +1,71 @@
+//! Reads one file, as long as it is what was listed.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+use super::{mtime_ns, size, unreadable};
+use crate::{
+    format::ReadAt,
+    source::{Listed, Opened, SourceError},
+};
+
+#[derive(Debug)]
+pub(super) struct OpenedFile {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    mtime_ns: i64,
+}
+
+impl OpenedFile {
+    pub(super) fn open(root: &Path, object: &Listed) -> Result<Self, SourceError> {
+        let name = Path::new(OsStr::from_bytes(&object.path));
+        if name.components().any(|it| !matches!(it, Component::Normal(_) | Component::CurDir)) {
+            return Err(SourceError::Outside { name: name.display().to_string() });
+        }
+        let path = if object.path.is_empty() { root.to_owned() } else { root.join(name) };
+        // Else a pipe that took the place of a file would be waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::io::retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()));
+        let file = File::from(opened.map_err(|error| unreadable(path.clone(), error))?);
+        let opened = Self { file, path, size: object.size, mtime_ns: object.mtime_ns };
+        opened.check(rustix::fs::fstat(&opened.file))?;
+        Ok(opened)
+    }
+
+    fn check(&self, stat: rustix::io::Result<Stat>) -> Result<(), SourceError> {
+        let stat = stat.map_err(|error| unreadable(self.path.clone(), error))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(SourceError::NotAFile { path: self.path.clone() });
+        }
+        if (size(&stat), mtime_ns(&stat)) != (self.size, self.mtime_ns) {
+            return Err(SourceError::Changed { place: self.path.display().to_string() });
+        }
+        Ok(())
+    }
+}
+
+impl ReadAt for OpenedFile {
+    fn len(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(&self.file, into, offset)
+    }
+}
+
+impl Opened for OpenedFile {
+    fn verify(&self) -> Result<(), SourceError> {
+        // The handle tells of writing, the path of a file that took the place of this one.
+        self.check(rustix::fs::fstat(&self.file))?;
+        self.check(rustix::fs::stat(&self.path))
+    }
+}

@@ -1,0 +1,7 @@
+//! What the stores list and open, on a real file system and on a real S3 server.
+
+// Always true here; it tells clippy that helpers are tests too.
+#![cfg(test)]
+
+mod files;
+mod listed;
