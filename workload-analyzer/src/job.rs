@@ -4,10 +4,12 @@
 //! typed units, no unset fields and, from [`Job::load`], absolute paths only.
 
 mod check;
+pub mod described;
 mod error;
 pub mod format;
 pub mod keys;
 mod location;
+pub mod trainer;
 
 use std::{
     fmt,
@@ -26,8 +28,10 @@ use tierfeed_core::{
 
 use crate::source::Location;
 
+pub use described::Described;
 pub use error::{JobError, Misfit, Reason};
 pub use format::Format;
+pub use trainer::Trainer;
 
 /// A larger text is not a job file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -68,6 +72,8 @@ pub struct Job {
     ///
     /// A file without `tiers` asks for 20 % of the free main memory and for nothing else.
     pub tiers: Vec<TierRequest>,
+    /// What the trainer does besides reading; of no effect on a run.
+    pub trainer: Trainer,
 }
 
 /// Where the samples of a job are and how they are stored.
@@ -81,13 +87,15 @@ pub struct Dataset {
     pub speed: Option<Speed>,
     /// Where the index is kept, or `None` where the caller's default is fine.
     pub index: Option<PathBuf>,
+    /// What it is like, if it is not there yet: then it can be analysed and not read.
+    pub described: Option<Described>,
 }
 
 impl Dataset {
     /// A dataset at its own speed, without a place for its index.
     #[must_use]
     pub const fn new(source: Location, format: Format) -> Self {
-        Self { source, format, speed: None, index: None }
+        Self { source, format, speed: None, index: None, described: None }
     }
 }
 

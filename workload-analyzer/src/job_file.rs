@@ -6,13 +6,17 @@
 mod dataset;
 mod order;
 mod tiers;
+mod trainer;
 mod value;
 
 use serde::Deserialize;
 
-pub(crate) use dataset::DatasetFile;
+pub(crate) use dataset::{DatasetFile, DescribedFile};
 pub(crate) use order::OrderFile;
 pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, TierKeys, TiersFile};
+pub(crate) use trainer::{
+    CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, ValidationFile,
+};
 pub(crate) use value::{Release, Text, Whole};
 
 #[derive(Debug, Deserialize)]
@@ -30,9 +34,16 @@ pub(crate) struct JobFile {
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) on_error: Option<Text>,
     pub(crate) tiers: Option<TiersFile>,
+    pub(crate) loader: Option<LoaderFile>,
+    pub(crate) decoded: Option<DecodedFile>,
+    pub(crate) validation: Option<ValidationFile>,
+    pub(crate) evaluation: Option<EvaluationFile>,
+    pub(crate) model: Option<ModelFile>,
+    pub(crate) checkpoint: Option<CheckpointFile>,
+    pub(crate) cache: Option<Text>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ nodes: 1, ranks_per_node: 8 }`")]
 pub(crate) struct WorldFile {

@@ -54,6 +54,11 @@ pub(super) fn kind<S: Serializer>(value: &tier::Kind, serializer: S) -> Result<S
     serializer.serialize_str(value.name())
 }
 
+/// Seconds for people.
+pub(super) fn in_words(time: Nanoseconds) -> String {
+    format!("{:.3} s", in_seconds(time))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a nanosecond in 104 days does not show")]
 pub(super) fn in_seconds(value: Nanoseconds) -> f64 {
     value.0 as f64 / 1e9

@@ -5,6 +5,7 @@
 mod dataset;
 mod order;
 mod tiers;
+mod trainer;
 mod value;
 
 use std::path::Path;
@@ -73,7 +74,7 @@ impl Check<'_> {
     fn job(&self) -> Result<Job, JobError> {
         let typed = self.read()?;
         let chunk = self.chunk(typed.chunk.as_ref())?;
-        let world = self.world(&typed.world.unwrap_or_default())?;
+        let world = self.world(typed.world.as_ref())?;
         let order = self.order(&typed.order, world)?;
         let step_time = match &typed.step_time {
             None => None,
@@ -98,6 +99,7 @@ impl Check<'_> {
                 None => PREFETCH_BATCHES,
                 Some(count) => self.whole(&["prefetch", "batches"], count, prefetch_range)?,
             },
+            trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
             tiers: self.tiers(typed.tiers.as_ref(), chunk)?,
         })
@@ -133,9 +135,9 @@ impl Check<'_> {
         }
     }
 
-    fn world(&self, world: &WorldFile) -> Result<World, JobError> {
-        let nodes = world.nodes.unwrap_or(Whole(1));
-        let ranks_per_node = world.ranks_per_node.unwrap_or(Whole(1));
+    fn world(&self, world: Option<&WorldFile>) -> Result<World, JobError> {
+        let nodes = world.and_then(|world| world.nodes).unwrap_or(Whole(1));
+        let ranks_per_node = world.and_then(|world| world.ranks_per_node).unwrap_or(Whole(1));
         Ok(World {
             nodes: self.whole(&["world", "nodes"], nodes, 1..=NODES_MAX)?,
             ranks_per_node: self.whole(

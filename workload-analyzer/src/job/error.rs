@@ -155,6 +155,24 @@ pub enum Reason {
     /// A file URL with a host or a relative path.
     #[error("a file URL has three slashes and an absolute path, for example `file:///data/train`")]
     NotAFileUrl,
+    /// A spread that a size cannot have.
+    #[error("sizes that spread by more than nine tenths of their mean, {mean}, are not supported")]
+    TooMuchSpread {
+        /// The mean.
+        mean: Bytes,
+    },
+    /// More samples than 32 bits can number.
+    #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
+    TooManySamples {
+        /// In all objects.
+        samples: u64,
+    },
+    /// A distance that is none.
+    #[error("expected a number of epochs or steps, for example `1 epoch` or `500 steps`")]
+    NotADistance,
+    /// A distance in steps where only epochs go.
+    #[error("expected a number of epochs, for example `1 epoch`")]
+    NotEpochs,
     /// No release of PyTorch.
     #[error("expected a version as `torch.__version__` prints it, for example `2.6.0`")]
     NotATorchVersion,
@@ -213,6 +231,14 @@ pub enum Misfit {
          AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     Credential,
+    /// A decoded sample without an array.
+    #[error("has no array; give `width`, `height` and `channels`, or 1 to 256 `elements`")]
+    NoElement,
+    /// A checkpoint of unknown size.
+    #[error(
+        "has no `bytes`, and there is no `model` from which they would follow; give one of them"
+    )]
+    NoCheckpointBytes,
     /// A shuffle without a key that it cannot do without.
     #[error("has `shuffle: {shuffle}`, which needs `{key}`, {what}")]
     NeededByShuffle {

@@ -8,6 +8,8 @@
 mod format;
 mod source;
 
+use tierfeed_core::units::Bytes;
+
 use super::{Misfit, Reason};
 
 pub use format::FORMATS;
@@ -68,6 +70,11 @@ pub enum KeyError {
         /// What does not go together.
         misfit: Misfit,
     },
+}
+
+/// A size without or with a unit: its key itself says bytes.
+pub(super) fn parse_size(typed: &str) -> Option<Bytes> {
+    typed.parse::<u64>().ok().map(Bytes).or_else(|| typed.parse().ok())
 }
 
 fn invalid(key: &'static str, value: &str, reason: Reason) -> KeyError {

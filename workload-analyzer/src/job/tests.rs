@@ -93,6 +93,7 @@ fn every_key_of_a_full_job_arrives() {
             format: Format::ImageFolder,
             speed: emulated(1_000_000, 200_000_000),
             index: Some(PathBuf::from("jobs/train.index")),
+            described: None,
         },
         shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 42,
@@ -122,6 +123,7 @@ fn every_key_of_a_full_job_arrives() {
                 ..tier(tier::Kind::Storage, Budget::Size(Bytes::mib(200 << 10)))
             },
         ],
+        trainer: Trainer::default(),
     };
     assert_eq!(job, expected);
 }
@@ -152,6 +154,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             path: None,
             speed: None,
         }],
+        trainer: Trainer::default(),
     };
     assert_eq!(parse(REQUIRED).unwrap(), expected);
 }

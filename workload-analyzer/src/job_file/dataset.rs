@@ -26,4 +26,16 @@ pub(crate) struct DatasetFile {
     pub(crate) dataset: Option<Text>,
     pub(crate) emulate: Option<SpeedFile>,
     pub(crate) index: Option<Text>,
+    pub(crate) described: Option<DescribedFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ objects: 1024, samples_per_object: 1251, \
+                     sample_bytes: 114660 }`")]
+pub(crate) struct DescribedFile {
+    pub(crate) objects: Whole,
+    pub(crate) samples_per_object: Option<Whole>,
+    pub(crate) sample_bytes: Text,
+    pub(crate) sample_bytes_stdev: Option<Text>,
 }

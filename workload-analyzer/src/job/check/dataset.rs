@@ -1,12 +1,14 @@
 //! Checks what stands below `dataset`.
 
+use tierfeed_core::units::Bytes;
+
 use super::Check;
 use crate::{
     job::{
-        Dataset, JobError,
-        keys::{DatasetKeys, KeyError},
+        Dataset, Described, JobError, Reason,
+        keys::{DatasetKeys, KeyError, parse_size},
     },
-    job_file::{DatasetFile, Text},
+    job_file::{DatasetFile, DescribedFile, Text, Whole},
 };
 
 impl Check<'_> {
@@ -21,7 +23,43 @@ impl Check<'_> {
             format: keys.format(self.directory).map_err(|error| self.placed(error))?,
             speed: self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?,
             index,
+            described: typed.described.as_ref().map(|it| self.described(it)).transpose()?,
         })
+    }
+
+    fn described(&self, typed: &DescribedFile) -> Result<Described, JobError> {
+        let below = |key| ["dataset", "described", key];
+        let samples_per_object = typed.samples_per_object.unwrap_or(Whole(1));
+        let described = Described {
+            objects: self.whole(&below("objects"), typed.objects, 1..=u32::MAX)?,
+            samples_per_object: self.whole(
+                &below("samples_per_object"),
+                samples_per_object,
+                1..=u32::MAX,
+            )?,
+            sample_bytes: self.positive_bytes(&below("sample_bytes"), &typed.sample_bytes)?,
+            sample_bytes_stdev: match &typed.sample_bytes_stdev {
+                None => Bytes(0),
+                Some(typed) => self.deviation(&below("sample_bytes_stdev"), typed)?,
+            },
+        };
+        let samples = u64::from(described.objects) * u64::from(described.samples_per_object);
+        if samples > u64::from(u32::MAX) {
+            let count = described.objects.to_string();
+            let reason = Reason::TooManySamples { samples };
+            return Err(self.invalid(&below("objects"), &count, reason));
+        }
+        let (mean, deviation) = (described.sample_bytes, described.sample_bytes_stdev);
+        if u128::from(deviation.0) * 10 > u128::from(mean.0 - 1) * 9 {
+            let reason = Reason::TooMuchSpread { mean };
+            let key = below("sample_bytes_stdev");
+            return Err(self.invalid(&key, &deviation.to_string(), reason));
+        }
+        Ok(described)
+    }
+
+    fn deviation(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
+        parse_size(&typed.0).ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotASize))
     }
 
     fn placed(&self, error: KeyError) -> JobError {

@@ -4,12 +4,12 @@ use std::{ops::RangeInclusive, path::PathBuf, str::FromStr};
 
 use tierfeed_core::{
     tier::Speed,
-    units::{self, BytesPerSecond, Nanoseconds},
+    units::{self, Bytes, BytesPerSecond, Nanoseconds},
 };
 
 use super::Check;
 use crate::{
-    job::{JobError, Misfit, Percent, Reason},
+    job::{JobError, Misfit, Percent, Reason, keys::parse_size},
     job_file::{SpeedFile, Text, Whole},
 };
 
@@ -46,6 +46,12 @@ impl Check<'_> {
             return Err(self.invalid(keys, &typed.0, Reason::Zero { example }));
         }
         Ok(quantity)
+    }
+
+    /// A size without or with a unit, at least 1: the key itself says bytes.
+    pub(super) fn positive_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
+        let bytes = parse_size(&typed.0).filter(|bytes| bytes.0 > 0);
+        bytes.ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotARecordSize))
     }
 
     pub(super) fn share(&self, keys: &[&str], typed: &Text) -> Result<Percent, JobError> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tierfeed_core::units::Bytes;
 
-use super::{DatasetKeys, KeyError, invalid, misfit};
+use super::{DatasetKeys, KeyError, invalid, misfit, parse_size};
 use crate::job::{
     Misfit, Reason,
     format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
@@ -190,16 +190,13 @@ impl DatasetKeys {
     }
 }
 
-/// A size without or with a unit: the key itself says bytes.
 fn size(key: &'static str, typed: &str) -> Result<Bytes, KeyError> {
-    let plain = typed.parse::<u64>().ok().map(Bytes);
-    let bytes = plain.or_else(|| typed.parse().ok());
-    bytes.ok_or_else(|| invalid(key, typed, Reason::NotASize))
+    parse_size(typed).ok_or_else(|| invalid(key, typed, Reason::NotASize))
 }
 
 fn record_bytes(typed: &str) -> Result<Bytes, KeyError> {
     let wrong = || invalid("record_bytes", typed, Reason::NotARecordSize);
-    size("record_bytes", typed).ok().filter(|bytes| bytes.0 > 0).ok_or_else(wrong)
+    parse_size(typed).filter(|bytes| bytes.0 > 0).ok_or_else(wrong)
 }
 
 fn tokens(dtype: &str, length: u64) -> Result<Bytes, KeyError> {

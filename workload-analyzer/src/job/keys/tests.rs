@@ -16,10 +16,12 @@ fn at(source: &str) -> DatasetKeys {
     DatasetKeys { source: source.to_owned(), ..DatasetKeys::default() }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as keys are held")]
 fn text(value: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as keys are held")]
 fn list(values: &[&str]) -> Option<Vec<String>> {
     Some(values.iter().map(|value| (*value).to_owned()).collect())
 }
