@@ -23,7 +23,7 @@ fn tree(files: &[(&str, usize)]) -> TempDir {
 
 fn images(source: &Path) -> Dataset {
     let source = Location::Path(source.to_owned());
-    Dataset { source, format: Format::ImageFolder, speed: None, index: None }
+    Dataset::new(source, Format::ImageFolder)
 }
 
 fn records(source: &Path, bytes: u64) -> Dataset {
