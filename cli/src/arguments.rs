@@ -325,6 +325,9 @@ pub(crate) struct DatasetOptions {
 pub(crate) struct Analyze {
     /// The job file.
     pub(crate) job: PathBuf,
+    /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) observed: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cold: Cold,
     /// Prints the analysis as JSON.

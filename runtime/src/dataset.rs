@@ -5,6 +5,7 @@ use std::path::Path;
 use tierfeed_workload_analyzer::{
     Dataset, Index,
     index::{IndexError, Progress},
+    job::OnlyDescribed,
     source::Location,
 };
 
@@ -15,6 +16,9 @@ pub enum DatasetError {
     /// The dataset cannot be indexed, or its index not be kept.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// The job stands for a dataset that is not here.
+    #[error(transparent)]
+    OnlyDescribed(#[from] OnlyDescribed),
     /// This host sees another dataset than the manager.
     #[error(
         "{place}: index {found:016x}, but the manager works with {expected:016x}; \
@@ -41,6 +45,7 @@ pub fn open_or_build(
     path: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Index, DatasetError> {
+    dataset.require_present()?;
     let kept = match Index::open(path) {
         Ok(index) if index.check(dataset).is_ok() => return Ok(index),
         Ok(index) => Some(index),

@@ -7,7 +7,7 @@
 mod advice;
 mod limit;
 mod observed;
-mod plain;
+pub(crate) mod plain;
 mod rule;
 mod sizes;
 mod supply;

@@ -99,6 +99,25 @@ impl Dataset {
     }
 }
 
+impl Dataset {
+    /// Refuses a dataset that is described because it is not here.
+    ///
+    /// # Errors
+    ///
+    /// [`OnlyDescribed`] if so.
+    pub fn require_present(&self) -> Result<(), OnlyDescribed> {
+        if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
+    }
+}
+
+/// A job whose dataset is not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "dataset.described stands for a dataset that is not here yet, so the job can be analysed and \
+     planned only; remove the key once the data is there"
+)]
+pub struct OnlyDescribed;
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

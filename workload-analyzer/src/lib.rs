@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod demand;
 pub mod format;
 pub mod index;

@@ -1,5 +1,7 @@
 //! What an earlier run of the job really took, from the `report.json` that it left.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Nanoseconds;
 
@@ -64,6 +66,17 @@ struct ReportFile {
 #[derive(Deserialize)]
 struct BatchWaitFile {
     p99: f64,
+}
+
+impl fmt::Display for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = self.step_time.unwrap_or_default();
+        write!(
+            f,
+            "{step} between two batches; waited {:.3} s ({:.1} %), a batch {:.3} s p99",
+            self.stall_s, self.stall_percent, self.batch_wait_p99_s
+        )
+    }
 }
 
 impl Observed {
