@@ -122,3 +122,57 @@ fn check_entry(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: usize = 3072;
+
+    fn fixture() -> Vec<u8> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/ffcv");
+        std::fs::read(format!("{folder}/bytes.beton")).unwrap()
+    }
+
+    /// The message for the fixture with these bytes at `at`.
+    #[track_caller]
+    fn check_refused(at: usize, bytes: &[u8], expected: &str) {
+        let mut object = fixture();
+        object[at..at + bytes.len()].copy_from_slice(bytes);
+        let message = check(&object).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn headers_that_cannot_be_right_are_refused() {
+        check_refused(0, &[1, 0], "the version at byte 0 is 1; FFCV 1.0 writes version 2");
+        check_refused(2, &[0, 0], "the number of fields at byte 2 is 0");
+        check_refused(2, &[9, 0], "truncated: the fields at byte 24 ends at byte 9393");
+        check_refused(4, &[1], "the page size at byte 4 is 513; FFCV takes powers of two");
+        check_refused(4, &[0; 4], "the page size at byte 4 is 0");
+        check_refused(8, &[0xFF; 8], "truncated: the rows of the samples");
+        check_refused(8, &[0, 9], "truncated: the rows of the samples");
+        assert!(check(&Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_table_lies_behind_the_rows_and_ends_the_file() {
+        check_refused(16, &[0xFF; 8], "truncated: the allocation table");
+        check_refused(16, &[100, 0], "the allocation table at byte 100 is before byte 2118");
+        check_refused(16, &[1], "143 bytes long; it has 24 bytes for each piece");
+        let mut object = fixture();
+        object.truncate(TABLE);
+        assert_eq!(check(&object).unwrap().allocations, 0);
+    }
+
+    #[test]
+    fn pieces_lie_between_rows_and_table() {
+        for entry in [TABLE, TABLE + 24, TABLE + 120] {
+            check_refused(entry, &[6], "for sample 6 of 6; samples are counted from 0");
+            check_refused(entry + 8, &[0, 0], "it lies between rows and table");
+            check_refused(entry + 8, &[0xFF; 8], "it lies between rows and table");
+            check_refused(entry + 16, &[0xFF; 8], "it lies between rows and table");
+            check_refused(entry + 16, &[0, 9], "it lies between rows and table");
+        }
+    }
+}
