@@ -51,11 +51,7 @@ pub struct Beton {
 /// [`FormatError::Truncated`] if something does not fit, [`FormatError::Malformed`] if a number
 /// cannot be right.
 pub fn check(object: &dyn ReadAt) -> Result<Beton, FormatError> {
-    let header: [u8; HEADER_BYTES] = read_array(object, "the header", 0)?;
-    let long = |at| u64_at(&header, at).expect("the array is long enough");
-    let short = |at| u16_at(&header, at).expect("the array is long enough");
-    let page_bytes = u32_at(&header, 4).expect("the array is long enough");
-    let (version, fields, samples, table) = (short(0), short(2), long(8), long(16));
+    let Header { version, fields, page_bytes, samples, table } = header(object)?;
     if version != VERSION {
         return Err(malformed("the version", 0, version.to_string(), "FFCV 1.0 writes version 2"));
     }
@@ -72,6 +68,29 @@ pub fn check(object: &dyn ReadAt) -> Result<Beton, FormatError> {
     end_of(object, "the rows of the samples", rows, least)?;
     let allocations = allocations(object, table, rows + least, samples)?;
     Ok(Beton { samples, fields, page_bytes, allocations })
+}
+
+struct Header {
+    version: u16,
+    fields: u16,
+    page_bytes: u32,
+    samples: u64,
+    /// Where the allocation table starts.
+    table: u64,
+}
+
+fn header(object: &dyn ReadAt) -> Result<Header, FormatError> {
+    let header: [u8; HEADER_BYTES] = read_array(object, "the header", 0)?;
+    let short = |at| u16_at(&header, at).expect("the array is long enough");
+    let long = |at| u64_at(&header, at).expect("the array is long enough");
+    let page_bytes = u32_at(&header, 4).expect("the array is long enough");
+    Ok(Header {
+        version: short(0),
+        fields: short(2),
+        page_bytes,
+        samples: long(8),
+        table: long(16),
+    })
 }
 
 fn allocations(

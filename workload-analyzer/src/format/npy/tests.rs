@@ -108,7 +108,7 @@ fn other_versions_and_files_are_refused() {
     check_refused(records(&Vec::new()), "truncated: the start of the file");
     let object = [&b"\x93NUMPY\x02\x00\xFF\xFF\xFF\xFF"[..], &[b' '; 99]].concat();
     check_refused(records(&object), "truncated: the header at byte 12 ends at byte 4294967307");
-    let object = [&b"\x93NUMPY\x02\x00\x01\x00\x10\x00"[..], &[b' '; (1 << 20) + 1]].concat();
+    let object = [&b"\x93NUMPY\x02\x00\x01\x00\x10\x00"[..], &vec![b' '; (1 << 20) + 1]].concat();
     check_refused(records(&object), "the header at byte 12 is 1048577 bytes long");
     let object = [&b"\x93NUMPY\x03\x00\x02\x00\x00\x00"[..], b"\xFF\xFE"].concat();
     check_refused(records(&object), "version 3.0 is UTF-8");

@@ -2,6 +2,8 @@ use std::io::Write as _;
 
 use super::*;
 
+type Change = fn(&mut Vec<u8>);
+
 /// A member, and what a zip archive says of it in two places.
 #[derive(Clone)]
 struct Packed {
@@ -12,7 +14,7 @@ struct Packed {
     len: u32,
     stored: Vec<u8>,
     /// Changes what the local header says.
-    local: fn(&mut Vec<u8>),
+    local: Change,
 }
 
 fn stored(name: &'static str, data: &[u8]) -> Packed {
@@ -129,7 +131,7 @@ fn members_that_cannot_be_read_are_refused() {
 
 #[test]
 fn the_header_of_a_member_says_what_the_directory_says() {
-    let changes: [(fn(&mut Vec<u8>), &str); 8] = [
+    let changes: [(Change, &str); 8] = [
         (|header| header[0] = b'Q', "starts with something else"),
         (|header| header[30] = b'b', "has another name"),
         (|header| header[26] = 4, "has another name"),
@@ -241,7 +243,7 @@ fn sizes_of_64_bits_are_believed_only_where_they_fit() {
 #[test]
 fn inflating_gives_the_member_or_an_error() {
     let data: Vec<u8> = (0..100_000_u32).flat_map(|it| (it / 7).to_le_bytes()).collect();
-    for data in [&data[..], b"x", b"", &[0; 70_000]] {
+    for data in [&data[..], b"x", b"", &vec![0; 70_000]] {
         let packed = deflated("a", data);
         let (bytes, crc32) = (&packed.stored, packed.crc32);
         let mut into = vec![0xAA; data.len()];

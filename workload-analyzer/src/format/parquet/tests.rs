@@ -113,13 +113,10 @@ fn chunks_and_rows_are_as_the_footer_says() {
 fn a_dictionary_page_starts_a_chunk_where_there_is_one() {
     let with = |dictionary: i64, data: i64| {
         let path = [text("a")];
-        let metadata = Fields::default().list(3, 8, &path).number(7, 10).number(9, data);
-        let chunk = Fields::default().structure(3, metadata.number(11, dictionary));
-        layout(metadata_of(chunk)).unwrap().ranges[0].offset
+        let inner = Fields::default().list(3, 8, &path).number(7, 10).number(9, data);
+        let chunk = Fields::default().structure(3, inner.number(11, dictionary));
+        layout(metadata(1, vec![group(1, vec![chunk])])).unwrap().ranges[0].offset
     };
-    fn metadata_of(chunk: Fields) -> Fields {
-        metadata(1, vec![group(1, vec![chunk])])
-    }
     assert_eq!(with(8, 12), 8);
     // What writers say where there is none, and where there is nothing else.
     assert_eq!(with(0, 12), 12);
@@ -235,9 +232,9 @@ fn a_footer_takes_no_more_time_and_memory_than_its_bytes() {
     let footer = metadata(0, vec![]).with(13, 11, &[0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0x88]);
     check_refused(layout(footer), "the footer at byte");
     // A schema nested as deep as there are bytes, and lists in lists.
-    let deep = metadata(0, vec![]).with(13, 12, &[0x1C; 100_000]);
+    let deep = metadata(0, vec![]).with(13, 12, &vec![0x1C; 100_000]);
     check_refused(layout(deep), "the footer at byte");
-    let deep = metadata(0, vec![]).with(13, 9, &[0x19; 100_000]);
+    let deep = metadata(0, vec![]).with(13, 9, &vec![0x19; 100_000]);
     check_refused(layout(deep), "the footer at byte");
     let text = metadata(0, vec![]).with(6, 8, &varint(u64::MAX));
     check_refused(layout(text), "the footer at byte");
