@@ -152,16 +152,9 @@ fn chunked(file: &File, dataset: &Dataset, plist: &DatasetCreate) -> Result<Layo
     let filters = plist.get_filters().map_err(IndexError::Library)?;
     let before =
         if hdf5_metno::library_version() < COUNTS_FROM_FILE_START { file.userblock() } else { 0 };
-    let count = dataset.num_chunks().ok_or(IndexError::Unwritten)?;
-    let mut chunks = Vec::new();
-    for index in 0..count {
-        let found = dataset.chunk_info(index).ok_or(IndexError::Unwritten)?;
-        chunks.push(Chunk {
-            coordinates: found.offset,
-            offset_bytes: found.addr.checked_add(before).ok_or(IndexError::Unwritten)?,
-            stored_bytes: found.size,
-            filter_mask: found.filter_mask,
-        });
+    let mut chunks = chunks(dataset)?;
+    for chunk in &mut chunks {
+        chunk.offset_bytes = chunk.offset_bytes.checked_add(before).ok_or(IndexError::Unwritten)?;
     }
     // Libraries list them in the order of their own index.
     chunks.sort_by(|left, right| left.coordinates.cmp(&right.coordinates));
@@ -170,4 +163,36 @@ fn chunked(file: &File, dataset: &Dataset, plist: &DatasetCreate) -> Result<Layo
         filters: filters.iter().map(|filter| format!("{filter:?}")).collect(),
         chunks,
     })
+}
+
+#[cfg(goes_through_chunks)]
+fn chunks(dataset: &Dataset) -> Result<Vec<Chunk>, IndexError> {
+    let mut chunks = Vec::new();
+    let visited = dataset.chunks_visit(|found| {
+        chunks.push(Chunk {
+            coordinates: found.offset.to_vec(),
+            offset_bytes: found.addr,
+            stored_bytes: found.size,
+            filter_mask: found.filter_mask,
+        });
+        0
+    });
+    visited.map_err(IndexError::Library)?;
+    Ok(chunks)
+}
+
+/// Asks for one chunk after the other; each time libhdf5 goes through those before it.
+#[cfg(not(goes_through_chunks))]
+fn chunks(dataset: &Dataset) -> Result<Vec<Chunk>, IndexError> {
+    let count = dataset.num_chunks().ok_or(IndexError::Unwritten)?;
+    let chunk = |index| {
+        let found = dataset.chunk_info(index).ok_or(IndexError::Unwritten)?;
+        Ok(Chunk {
+            coordinates: found.offset,
+            offset_bytes: found.addr,
+            stored_bytes: found.size,
+            filter_mask: found.filter_mask,
+        })
+    };
+    (0..count).map(chunk).collect()
 }

@@ -1,5 +1,7 @@
 //! The program prints what is stored beside the fixtures, and that is what the analyzer reads.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
 use std::{
     fs,
     path::PathBuf,

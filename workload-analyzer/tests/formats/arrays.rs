@@ -1,5 +1,7 @@
 //! Array and columnar formats; `scripts/fixtures/` has the writers and what was read.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
 use std::{fs, path::PathBuf};
 
 use serde_json::Value;
@@ -43,7 +45,7 @@ fn check_bytes(found: &[u8], expected: &Value, what: &str) {
 }
 
 #[track_caller]
-fn check_range(object: &Vec<u8>, range: Range, expected: &Value, what: &str) {
+fn check_range(object: &dyn ReadAt, range: Range, expected: &Value, what: &str) {
     check_bytes(&read(object, range), expected, what);
 }
 

@@ -44,8 +44,8 @@ pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
     let tail_at = end.saturating_sub(TAIL_BYTES);
     let tail: [u8; 8] = read_array(object, "the end of the file", tail_at)?;
     let [a, b, c, d, magic @ ..] = tail;
-    refuse_encrypted(&magic)?;
-    refuse_encrypted(&start)?;
+    refuse_encrypted(magic)?;
+    refuse_encrypted(start)?;
     for (at, magic) in [(0, start), (end - 4, magic)] {
         if &magic != b"PAR1" {
             let found = format!("`{}`", magic.escape_ascii());
@@ -67,8 +67,8 @@ pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
     found.finish(Range::plain(at, end - at))
 }
 
-fn refuse_encrypted(magic: &[u8; 4]) -> Result<(), FormatError> {
-    if magic != b"PARE" {
+fn refuse_encrypted(magic: [u8; 4]) -> Result<(), FormatError> {
+    if &magic != b"PARE" {
         return Ok(());
     }
     Err(encrypted("a Parquet file whose footer is encrypted".to_owned()))
