@@ -11,6 +11,7 @@
 
 pub mod litdata;
 pub mod mds;
+pub mod megatron;
 mod offset_table;
 mod read_ahead;
 mod shard_index;
