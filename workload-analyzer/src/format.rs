@@ -15,6 +15,7 @@ pub mod hdf5;
 pub mod litdata;
 pub mod lmdb;
 pub mod mds;
+pub mod megatron;
 pub mod npy;
 pub mod npz;
 mod offset_table;

@@ -123,8 +123,11 @@ fn a_copy_of_the_rows_behind_the_items_is_passed_over() {
     object.extend(b"LDARW01\0");
     assert_eq!(ranges(&object, &chunk).unwrap(), whole);
     let len = object.len();
-    object[len - 12] = 4;
-    assert!(ranges(&object, &chunk).is_err(), "a gap");
+    for (at, byte, what) in [(len - 12, 4, "a gap"), (len - 3, b'2', "another magic")] {
+        let mut object = object.clone();
+        object[at] = byte;
+        assert!(ranges(&object, &chunk).is_err(), "{what}");
+    }
 }
 
 #[test]

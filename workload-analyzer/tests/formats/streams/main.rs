@@ -8,8 +8,10 @@
 mod damage;
 mod litdata;
 mod mds;
+mod megatron;
 mod tfrecord;
 mod webdataset;
+mod webdataset_index;
 
 use std::path::PathBuf;
 

@@ -73,6 +73,8 @@ fn a_shard_that_is_cut_off_or_longer_is_refused() {
         let longer = [object.as_slice(), &[0]].concat();
         assert!(as_indexed(&longer).is_err());
         assert!(as_long(&longer).is_err());
+        let other = Shard { bytes: shard.bytes - 1, ..shard.clone() };
+        assert!(ranges(&object, &other).is_err());
     }
 }
 
@@ -154,7 +156,7 @@ fn a_wrong_index_is_refused_with_the_key() {
         (|index| index["shards"][2]["raw_data"] = json!(null), "shards[2].raw_data is missing"),
         (
             |index| index["shards"][0]["column_sizes"] = json!([]),
-            "shards[0].column_names is 4 long",
+            "shards[0].column_names is 5 long",
         ),
         (
             |index| index["shards"][0]["raw_data"]["basename"] = json!("../../etc/passwd"),
@@ -185,14 +187,14 @@ fn a_label_needs_a_column_of_integers_and_classes_that_fit() {
     };
     let none = vec![None; whole.len()];
     assert_eq!(label_of(&|_| (), &object).unwrap(), [Some(0), Some(1), Some(2), Some(3)]);
-    let renamed = |index: &mut Value| index["shards"][0]["column_names"][1] = json!("target");
+    let renamed = |index: &mut Value| index["shards"][0]["column_names"][2] = json!("target");
     assert_eq!(label_of(&renamed, &object).unwrap(), [Some(0), Some(1), Some(2), Some(3)]);
-    let unnamed = |index: &mut Value| index["shards"][0]["column_names"][1] = json!("klass");
+    let unnamed = |index: &mut Value| index["shards"][0]["column_names"][2] = json!("klass");
     assert_eq!(label_of(&unnamed, &object).unwrap(), none);
-    let text = |index: &mut Value| index["shards"][0]["column_encodings"][1] = json!("str");
+    let text = |index: &mut Value| index["shards"][0]["column_encodings"][2] = json!("str");
     assert_eq!(label_of(&text, &object).unwrap(), none);
-    // The class of sample 2, behind two sizes and a caption of 4 bytes.
-    let at = usize::try_from(whole[2].offset).unwrap() + 8 + 4;
+    // The class of sample 2, behind three sizes, no answer and a caption of 4 bytes.
+    let at = usize::try_from(whole[2].offset).unwrap() + 12 + 4;
     for class in [-1, i64::from(u32::MAX), i64::MIN, 1 << 32] {
         let mut object = object.clone();
         object[at..at + 8].copy_from_slice(&class.to_le_bytes());
