@@ -14,6 +14,7 @@ pub mod format;
 pub mod index;
 pub mod job;
 mod job_file;
+pub mod script;
 
 pub use index::{Extent, Index};
 pub use job::{Dataset, Job};
