@@ -262,6 +262,9 @@ pub(crate) struct Index {
     /// Where the index goes [default: SOURCE's name with .tfx, here].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Then reads all data and compares it with the checksums that the format has.
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Prints what was indexed as JSON.
     #[arg(long)]
     pub(crate) json: bool,
