@@ -13,9 +13,10 @@
 //! - A sample whose member `__bad__` is not empty is left out.
 //! - The shard ends with its first block of zeros.
 //!
-//! Three rules are stricter. A shard that ends without a block of zeros is an error, as it may have
-//! been cut off between two members. Sparse members are an error, as their bytes are not those of the
-//! file. Tars that are compressed as a whole are an error, as samples cannot be read alone.
+//! Four rules are stricter. A shard that ends without a block of zeros is an error, as it may have
+//! been cut off between two members; so is a damaged header, which `webdataset` takes for the end.
+//! Sparse members are an error, as their bytes are not those of the file. Tars that are compressed as
+//! a whole are an error, as samples cannot be read alone.
 //!
 //! 1. The ranges rise and do not overlap.
 //! 2. A range starts with the first extension header (long name, PAX) of its first member.

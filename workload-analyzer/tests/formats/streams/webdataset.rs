@@ -205,8 +205,13 @@ fn what_is_no_file_has_no_data_whatever_its_header_says() {
     link.set_entry_type(EntryType::Link);
     link.as_mut_bytes()[..10].copy_from_slice(b"a.link.jpg");
     link.set_size(1 << 30);
-    let folder = member(0, b"a.d/", b"");
-    let members = [file("a.jpg", b"1"), sealed(link, b""), folder, file("a.png", b"2")];
+    let mut folder = Header::new_ustar();
+    folder.set_entry_type(EntryType::new(0));
+    folder.as_mut_bytes()[..4].copy_from_slice(b"a.d/");
+    folder.set_size(1 << 30);
+    let longer = member(b'x', b"", &pax(&[(b"path", b"a.d.jpg/")]));
+    let [link, folder] = [link, folder].map(|header| sealed(header, b""));
+    let members = [file("a.jpg", b"1"), link, longer, folder, file("a.png", b"2")];
     assert_eq!(contents(&members), [["jpg", "png"]]);
 }
 
