@@ -107,6 +107,13 @@ pub struct Listed {
 pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
     match location {
         Location::Path(path) => Ok(Box::new(FileStore::new(path.clone()))),
+        #[cfg(feature = "object-store")]
+        Location::Bucket(bucket) => Ok(Box::new(BucketStore::open(
+            bucket,
+            &tierfeed_object_stores::Environment::of_process(),
+            &tierfeed_object_stores::Patience::default(),
+        )?)),
+        #[cfg(not(feature = "object-store"))]
         Location::Bucket(bucket) => Err(SourceError::NoObjectStores { url: bucket.url.clone() }),
     }
 }

@@ -165,7 +165,8 @@ fn keys_and_endpoint_come_from_the_profile_of_the_user() {
 #[test]
 fn what_is_no_bucket_is_refused_with_what_would_be_right() {
     let refused = |url: &str| open(&Location::Bucket(bucket(url))).unwrap_err().to_string();
-    assert!(refused("bucket/data").contains("s3://bucket/prefix"));
+    let text = refused("bucket/data");
+    assert!(text.contains("s3://bucket/prefix"), "{text}");
     assert!(refused("ftp://host/data").contains("ftp:// is no object store; write s3://"));
     assert!(refused("s3://bucket/a//b").contains("empty parts"));
     assert!(refused("s3://bucket/a#b").contains("%23"));
