@@ -14,6 +14,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::client::Address;
+use tierfeed_workload_analyzer::job::keys::FORMATS;
 
 /// Feeds deep-learning training from tiers of memory and storage.
 #[derive(Debug, Parser)]
@@ -61,6 +62,8 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
+    /// Many small files, listed by find and indexed by tierfeed.
+    Index(BenchIndex),
     /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
     /// run) and fio.
     TiersAccuracy(BenchTiersAccuracy),
@@ -96,6 +99,24 @@ pub(crate) struct BenchPolicies {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIndex {
+    /// How many files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) files: u64,
+    /// How often each side has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
+    /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) folder: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -236,14 +257,8 @@ pub(crate) struct Show {
 
 #[derive(Debug, Args)]
 pub(crate) struct Index {
-    /// A directory or file, as a path or as file://PATH.
-    pub(crate) source: PathBuf,
-    /// How samples lie in files.
-    #[arg(long, default_value = "image-folder")]
-    pub(crate) format: FormatName,
-    /// The size of a record of format raw, such as "3073 B".
-    #[arg(long, value_name = "SIZE", required_if_eq("format", "raw"))]
-    pub(crate) record_bytes: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) dataset: DatasetOptions,
     /// Where the index goes [default: SOURCE's name with .tfx, here].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -252,18 +267,67 @@ pub(crate) struct Index {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormatName {
-    /// One directory per class, one image file per sample.
-    ImageFolder,
-    /// Files of records of one size.
-    Raw,
+/// Where a dataset is and how it is stored: the keys below `dataset` of a job file.
+#[derive(Debug, Args)]
+pub(crate) struct DatasetOptions {
+    /// A directory or file, as a path or as file://PATH, or a bucket as s3://BUCKET/PREFIX, gs://, az:// or
+    /// https://HOST/PREFIX. Credentials come from the variables of the provider, such as AWS_ACCESS_KEY_ID.
+    pub(crate) source: PathBuf,
+    /// The server of a bucket, such as http://127.0.0.1:9000 [default: the usual one of s3://, gs:// or
+    /// az://].
+    #[arg(long, value_name = "URL", help_heading = "Buckets")]
+    pub(crate) endpoint: Option<String>,
+    /// The region of a bucket of s3:// [default: as the environment says].
+    #[arg(long, value_name = "NAME", help_heading = "Buckets")]
+    pub(crate) region: Option<String>,
+    /// Reads the bucket without credentials.
+    #[arg(long, help_heading = "Buckets")]
+    pub(crate) anonymous: bool,
+    /// How samples lie in objects.
+    #[arg(long, value_name = "FORMAT", default_value = "image-folder", value_parser = FORMATS)]
+    pub(crate) format: String,
+    /// For files: which files are samples, such as "**/*.npz".
+    #[arg(long, value_name = "PATTERN", help_heading = "Formats")]
+    pub(crate) glob: Option<String>,
+    /// For files: a text file with the path of a sample, below SOURCE, per line.
+    #[arg(long, value_name = "FILE", help_heading = "Formats")]
+    pub(crate) manifest: Option<String>,
+    /// For raw: the size of a record, such as 3073 or "4 KiB".
+    #[arg(long, value_name = "SIZE", help_heading = "Formats")]
+    pub(crate) record_bytes: Option<String>,
+    /// For raw, instead of a size: what a token is, such as uint16.
+    #[arg(long, value_name = "NAME", help_heading = "Formats")]
+    pub(crate) dtype: Option<String>,
+    /// For raw, beside --dtype: tokens in a sample.
+    #[arg(long, value_name = "NUMBER", help_heading = "Formats")]
+    pub(crate) sequence_length: Option<u64>,
+    /// For raw: what stands in each file before its first record [default: nothing].
+    #[arg(long, value_name = "SIZE", help_heading = "Formats")]
+    pub(crate) header_bytes: Option<String>,
+    /// For tfrecord: none or gzip [default: none].
+    #[arg(long, value_name = "NAME", help_heading = "Formats")]
+    pub(crate) compression: Option<String>,
+    /// For npz: an array that is a sample; may be given several times [default: all].
+    #[arg(long, value_name = "NAME", help_heading = "Formats")]
+    pub(crate) member: Vec<String>,
+    /// For parquet: row-group or column-chunk [default: row-group].
+    #[arg(long, value_name = "NAME", help_heading = "Formats")]
+    pub(crate) unit: Option<String>,
+    /// For parquet: the dotted path of a column; may be given several times [default: all].
+    #[arg(long, value_name = "PATH", help_heading = "Formats")]
+    pub(crate) column: Vec<String>,
+    /// For hdf5: the path of the dataset in each file.
+    #[arg(long, value_name = "PATH", help_heading = "Formats")]
+    pub(crate) dataset: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Analyze {
     /// The job file.
     pub(crate) job: PathBuf,
+    /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) observed: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cold: Cold,
     /// Prints the analysis as JSON.

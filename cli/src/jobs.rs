@@ -3,15 +3,23 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::Context;
-use tierfeed_core::{fleet, order::Spec, units::Nanoseconds};
+use tierfeed_core::{
+    fleet,
+    order::Spec,
+    units::{Bytes, Nanoseconds},
+};
 use tierfeed_runtime::{
     dataset,
     manager::{self, JobText},
 };
-use tierfeed_workload_analyzer::{Index, Job, demand::Demand};
+use tierfeed_workload_analyzer::{
+    Index, Job,
+    demand::{Demand, Sizes},
+};
 
 use crate::{failure::Failure, output};
 
@@ -25,13 +33,46 @@ pub(crate) struct Indexed {
     pub(crate) file: PathBuf,
     pub(crate) index: Index,
     pub(crate) order: Spec,
+}
+
+/// A job with what its dataset is like, whether that is here or only described.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) job: Job,
+    /// Of every sample.
+    pub(crate) sizes: Arc<[Bytes]>,
+    pub(crate) sums: Sizes,
+    pub(crate) order: Spec,
     pub(crate) demand: Demand,
+}
+
+/// Reads a job file, and its dataset as far as it is needed to analyse and to plan.
+pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
+    let job = Job::load(file).map_err(Failure::input)?;
+    let (objects, sizes): (u64, Arc<[Bytes]>) = match &job.dataset.described {
+        Some(described) => (described.objects.into(), described.sizes(job.seed).iter().collect()),
+        None => {
+            let index = index(&job, None)?;
+            (index.objects() as u64, index.sizes().collect())
+        }
+    };
+    let sums = Sizes::of(objects, || sizes.iter().copied());
+    let order = job.order(sums.samples()).map_err(Failure::input)?;
+    let demand = Demand::of(&job, &sums).map_err(Failure::input)?;
+    Ok(Known { job, sizes, sums, order, demand })
 }
 
 /// Reads a job file and indexes its dataset, or opens the index at `index_path` if it is still right.
 /// An index without a path is built and not kept.
 pub(crate) fn load(file: &Path, index_path: Option<PathBuf>) -> Result<Indexed, Failure> {
     let job = Job::load(file).map_err(Failure::input)?;
+    job.dataset.require_present().map_err(Failure::input)?;
+    let index = index(&job, index_path)?;
+    let order = job.order(index.len()).map_err(Failure::input)?;
+    Ok(Indexed { job, file: file.to_owned(), index, order })
+}
+
+fn index(job: &Job, index_path: Option<PathBuf>) -> Result<Index, Failure> {
     let index_path = job.dataset.index.clone().or(index_path);
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
@@ -39,12 +80,10 @@ pub(crate) fn load(file: &Path, index_path: Option<PathBuf>) -> Result<Indexed, 
         Some(path) => {
             dataset::open_or_build(&job.dataset, &path, &mut progress).map_err(Failure::input)?
         }
-        None => Index::build(&job.dataset, &mut progress).map_err(Failure::input)?,
+        None => Index::build(&job.dataset, None, &mut progress).map_err(Failure::input)?,
     };
     bar.finish_and_clear();
-    let order = job.order(index.len()).map_err(Failure::input)?;
-    let demand = Demand::of(&job, &index).map_err(Failure::input)?;
-    Ok(Indexed { job, file: file.to_owned(), index, order, demand })
+    Ok(index)
 }
 
 impl Indexed {

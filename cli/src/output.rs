@@ -92,8 +92,8 @@ fn style_of(is_terminal: bool, terminal: &Terminal) -> Style {
 /// Shows how far an index is.
 pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
     bar.set_message(match progress.stage {
-        Stage::Listing => "listing files",
-        Stage::Measuring => "measuring files",
+        Stage::Listing => "listing",
+        Stage::Reading => "reading where samples lie",
     });
     bar.set_length(progress.total.unwrap_or(progress.done));
     bar.set_position(progress.done);

@@ -11,6 +11,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 use tierfeed_numa_memory::Region;
+use tierfeed_workload_analyzer::format::FormatError;
 
 pub use file::FileSource;
 pub use throttled::ThrottledSource;
@@ -109,6 +110,14 @@ pub enum ReadError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// The sample cannot be decoded, or is not what its checksum says.
+    #[error("{}: {source}", .path.display())]
+    Damaged {
+        /// The object.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: FormatError,
+    },
     /// The index has no such sample.
     #[error("the index has no sample {}; it has {samples} samples", .sample.0)]
     Unknown {
@@ -137,7 +146,10 @@ impl ReadError {
             Self::Vanished { .. } => Fault::Vanished,
             Self::Changed { .. } => Fault::Changed,
             Self::Truncated { .. } => Fault::Truncated,
-            Self::Io { .. } | Self::Unknown { .. } | Self::WrongLength { .. } => Fault::Io,
+            Self::Io { .. }
+            | Self::Damaged { .. }
+            | Self::Unknown { .. }
+            | Self::WrongLength { .. } => Fault::Io,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The dataset's index: opened if one is kept and still right, else built and kept.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tierfeed_workload_analyzer::{
     Dataset, Index,
     index::{IndexError, Progress},
+    job::OnlyDescribed,
+    source::Location,
 };
 
 /// Why there is no index to work with.
@@ -14,15 +16,17 @@ pub enum DatasetError {
     /// The dataset cannot be indexed, or its index not be kept.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// The job stands for a dataset that is not here.
+    #[error(transparent)]
+    OnlyDescribed(#[from] OnlyDescribed),
     /// This host sees another dataset than the manager.
     #[error(
-        "{}: index {found:016x}, but the manager works with {expected:016x}; \
-         every node must see the same files with the same sizes and times",
-        .source_path.display()
+        "{place}: index {found:016x}, but the manager works with {expected:016x}; \
+         every node must see the same files with the same sizes and times"
     )]
     Differs {
         /// The dataset.
-        source_path: PathBuf,
+        place: Location,
         /// What the manager indexed.
         expected: u64,
         /// What is here.
@@ -41,12 +45,13 @@ pub fn open_or_build(
     path: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Index, DatasetError> {
-    if let Ok(index) = Index::open(path)
-        && index.check(dataset).is_ok()
-    {
-        return Ok(index);
-    }
-    let index = Index::build(dataset, progress)?;
+    dataset.require_present()?;
+    let kept = match Index::open(path) {
+        Ok(index) if index.check(dataset).is_ok() => return Ok(index),
+        Ok(index) => Some(index),
+        Err(_) => None,
+    };
+    let index = Index::build(dataset, kept.as_ref(), progress)?;
     index.save(path)?;
     Ok(index)
 }
@@ -61,14 +66,13 @@ pub fn open_or_build_same(
     path: &Path,
     expected: u64,
 ) -> Result<Index, DatasetError> {
-    let differs =
-        |found| DatasetError::Differs { source_path: dataset.source.clone(), expected, found };
+    let differs = |found| DatasetError::Differs { place: dataset.source.clone(), expected, found };
     let index = open_or_build(dataset, path, &mut |_| ())?;
     if index.fingerprint() == expected {
         return Ok(index);
     }
     // A file that was written in place escapes the quick check of a kept index.
-    let index = Index::build(dataset, &mut |_| ())?;
+    let index = Index::build(dataset, None, &mut |_| ())?;
     if index.fingerprint() != expected {
         return Err(differs(index.fingerprint()));
     }

@@ -25,7 +25,7 @@ use tierfeed_prefetcher::{
     tier::{Backing, TierSettings},
 };
 use tierfeed_workload_analyzer::{
-    Index, Job,
+    Job,
     demand::Demand,
     job::{Budget, OnError, TierRequest},
 };
@@ -134,16 +134,15 @@ impl Layout {
         Ok(Self { arena, places, chunk: job.chunk })
     }
 
-    /// What the session is built from.
+    /// What the session is built from. `sizes` are those of all samples of the dataset.
     #[must_use]
     pub fn session(
         &self,
         job: &Job,
-        index: &Index,
+        sizes: Arc<[Bytes]>,
         order: Spec,
         node: NodeId,
     ) -> session::Settings {
-        let sizes: Arc<[Bytes]> = index.sizes().collect();
         session::Settings {
             order,
             node,

@@ -1,10 +1,16 @@
 //! How many bytes the trainers of a job ask for, how fast, and whether tiers can give them.
 //!
-//! [`Demand`] follows from job and index alone. [`Verdict`] puts it against the figures of a node:
-//! it is the best that any policy can reach, and what policy `gap` does reach.
+//! [`Demand`] follows from job and sizes alone. [`verdict()`] puts it against the figures of a node,
+//! and [`advice()`] tells what would help, by computing the verdict again with the change made.
+//! `docs/demand.md` has the formulas.
 
+mod advice;
 mod limit;
-mod plain;
+mod observed;
+pub(crate) mod plain;
+mod rule;
+mod sizes;
+mod supply;
 mod table;
 mod verdict;
 
@@ -14,10 +20,15 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-use crate::{Index, Job};
+use crate::Job;
 
+pub use advice::{Advice, Change, advice};
+pub use observed::{Observed, ObservedError};
+pub use rule::{Rule, RuleOutcome};
+pub use sizes::Sizes;
+pub use supply::{Supply, TierFigure};
 pub use table::table;
-pub use verdict::{Bound, TierFigure, TierLoad, Verdict, verdict};
+pub use verdict::{Bound, TierLoad, Verdict, verdict};
 
 /// What the trainers of a job ask for.
 ///
@@ -42,6 +53,8 @@ pub struct Demand {
     /// Bytes that all ranks read in an epoch; padding of the order counts, what it drops does not.
     #[serde(rename = "epoch_bytes", serialize_with = "plain::bytes")]
     pub epoch: Bytes,
+    /// Samples of a full batch.
+    pub batch_samples: u32,
     /// Bytes of a full batch on average: what each rank reads in each step.
     #[serde(rename = "batch_bytes_mean", serialize_with = "plain::bytes")]
     pub batch_mean: Bytes,
@@ -59,10 +72,19 @@ pub struct Demand {
     /// How long before its use a batch is asked for, if the step time is known.
     #[serde(rename = "lead_ns", serialize_with = "plain::nanoseconds")]
     pub lead: Option<Nanoseconds>,
+    /// What the loader of a rank takes to preprocess a batch, if the job says it.
+    #[serde(rename = "preprocessing_ns", serialize_with = "plain::nanoseconds")]
+    pub preprocessing: Option<Nanoseconds>,
+    /// Workers of the loader of each rank; with none, the trainer preprocesses between its steps.
+    pub loader_workers: u32,
     /// What one rank asks for, if the step time is known.
     pub rank: Option<Flow>,
+    /// The same in 99 of 100 steps at most.
+    pub rank_p99: Option<Flow>,
     /// What the ranks of one node ask for, if the step time is known.
     pub node: Option<Flow>,
+    /// The same in 99 of 100 steps at most: the ranks seldom have large batches together.
+    pub node_p99: Option<Flow>,
 }
 
 /// A rate of reading.
@@ -76,109 +98,85 @@ pub struct Flow {
 }
 
 impl Demand {
-    /// The demand of `job` on the dataset of `index`.
+    /// The demand of `job` on a dataset of `sizes`.
     ///
     /// # Errors
     ///
     /// If the job has no order on this dataset.
-    pub fn of(job: &Job, index: &Index) -> Result<Self, SpecError> {
-        let order = job.order(index.len())?;
+    pub fn of(job: &Job, sizes: &Sizes) -> Result<Self, SpecError> {
+        Self::at(job, sizes, job.step_time)
+    }
+
+    /// The demand if a step takes `step_time`, whatever the job says.
+    ///
+    /// # Errors
+    ///
+    /// If the job has no order on this dataset.
+    pub fn at(job: &Job, sizes: &Sizes, step_time: Option<Nanoseconds>) -> Result<Self, SpecError> {
+        let order = job.order(sizes.samples())?;
         let samples_per_rank = order.samples_per_rank();
-        let ranks = job.world.ranks();
-        let total = index.total();
-        let read = u128::from(samples_per_rank) * u128::from(ranks);
-        let sizes = Spread::of(index);
+        let read = u64::from(samples_per_rank) * u64::from(job.world.ranks());
         let batch_size = job.batch_size.min(samples_per_rank);
-        let (batch_mean, batch_p99) = sizes.batch(batch_size);
-        let staged = u128::from(batch_p99.0)
-            * u128::from(job.prefetch_batches)
-            * u128::from(job.world.ranks_per_node);
-        let rank = job.step_time.map(|step| flow(batch_mean, batch_size, step));
+        let node_batch = u64::from(batch_size) * u64::from(job.world.ranks_per_node);
+        let batch_p99 = sizes.p99_of(batch_size.into());
+        let ahead = u64::from(job.prefetch_batches);
+        let staged = u128::from(batch_p99.0) * u128::from(ahead);
+        let flow = |bytes, samples| step_time.map(|step| flow(bytes, samples, step));
+        let per_rank = u64::from(batch_size);
         Ok(Self {
-            samples: index.len(),
-            total,
+            samples: sizes.samples(),
+            total: sizes.total(),
             nodes: job.world.nodes,
             ranks_per_node: job.world.ranks_per_node,
             epochs: job.epochs,
             samples_per_rank,
             steps_per_epoch: order.steps_per_epoch(),
-            epoch: narrow(u128::from(total.0) * read / u128::from(index.len())),
-            batch_mean,
+            epoch: sizes.epoch_of(read),
+            batch_samples: batch_size,
+            batch_mean: sizes.mean_of(per_rank),
             batch_p99,
             batches_ahead: job.prefetch_batches,
-            staged_per_node: narrow(staged),
-            step_time: job.step_time,
-            lead: job
-                .step_time
-                .map(|step| Nanoseconds(step.0.saturating_mul(u64::from(job.prefetch_batches)))),
-            rank,
-            node: rank.map(|rank| rank.times(job.world.ranks_per_node)),
+            staged_per_node: narrow(staged * u128::from(job.world.ranks_per_node)),
+            step_time,
+            lead: step_time.map(|step| Nanoseconds(step.0.saturating_mul(ahead))),
+            preprocessing: preprocessing(job, batch_size),
+            loader_workers: job.trainer.loader.workers,
+            rank: flow(sizes.mean_of(per_rank), per_rank),
+            rank_p99: flow(batch_p99, per_rank),
+            node: flow(sizes.mean_of(node_batch), node_batch),
+            node_p99: flow(sizes.p99_of(node_batch), node_batch),
         })
     }
 
     /// How long the trainers compute in an epoch, if the step time is known.
     #[must_use]
     pub fn compute_per_epoch(&self) -> Option<Nanoseconds> {
-        let steps = u64::from(self.steps_per_epoch);
-        self.step_time.map(|step| Nanoseconds(step.0.saturating_mul(steps)))
+        self.step_time.map(|step| self.steps_of(step))
+    }
+
+    /// How long so many nanoseconds in each step take in an epoch.
+    fn steps_of(&self, each: Nanoseconds) -> Nanoseconds {
+        Nanoseconds(each.0.saturating_mul(self.steps_per_epoch.into()))
     }
 }
 
-impl Flow {
-    fn times(self, ranks: u32) -> Self {
-        Self {
-            bytes: BytesPerSecond(self.bytes.0.saturating_mul(u64::from(ranks))),
-            requests_per_s: self.requests_per_s.saturating_mul(u64::from(ranks)),
-        }
-    }
+/// What the workers of a rank take for a batch: they share it evenly.
+fn preprocessing(job: &Job, batch_size: u32) -> Option<Nanoseconds> {
+    let loader = &job.trainer.loader;
+    let all = loader.preprocessing?.0.saturating_mul(batch_size.into());
+    Some(Nanoseconds(all.div_ceil(loader.workers.max(1).into())))
 }
 
-fn flow(batch: Bytes, samples: u32, step: Nanoseconds) -> Flow {
+fn flow(batch: Bytes, samples: u64, step: Nanoseconds) -> Flow {
     let per_second = |amount: u64| {
         let rate = (u128::from(amount) * 1_000_000_000).div_ceil(u128::from(step.0.max(1)));
         u64::try_from(rate).unwrap_or(u64::MAX)
     };
-    Flow {
-        bytes: BytesPerSecond(per_second(batch.0)),
-        requests_per_s: per_second(u64::from(samples)),
-    }
+    Flow { bytes: BytesPerSecond(per_second(batch.0)), requests_per_s: per_second(samples) }
 }
 
 fn narrow(bytes: u128) -> Bytes {
     Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
-}
-
-/// How the sizes of samples spread. Integers, so that every machine prints the same figures.
-struct Spread {
-    count: u128,
-    total: u128,
-    variance: u128,
-    max: u128,
-}
-
-impl Spread {
-    fn of(index: &Index) -> Self {
-        let count = u128::from(index.len());
-        let total = u128::from(index.total().0);
-        let mean = total / count;
-        let sizes = || index.sizes().map(|size| u128::from(size.0));
-        let squares = sizes().map(|size| {
-            let distance = size.abs_diff(mean);
-            distance.saturating_mul(distance)
-        });
-        let variance = squares.fold(0, u128::saturating_add) / count;
-        Self { count, total, variance, max: sizes().max().unwrap_or(0) }
-    }
-
-    /// Mean and 99th percentile of a batch of `samples`: the mean plus 2.326 standard deviations of
-    /// a sum, and no more than the largest sample so many times.
-    fn batch(&self, samples: u32) -> (Bytes, Bytes) {
-        let samples = u128::from(samples);
-        let mean = (self.total * samples).div_ceil(self.count);
-        let deviation = self.variance.saturating_mul(samples).isqrt();
-        let p99 = mean.saturating_add(deviation.saturating_mul(2_326) / 1_000);
-        (narrow(mean), narrow(p99.min(self.max.saturating_mul(samples))))
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,23 @@
 //!    it has read, not to what a header claims.
 //! 3. A sample is what the format's own reader hands over, as bytes; each format says which.
 
+pub mod arrow;
+pub mod ffcv;
+pub mod hdf5;
+pub mod litdata;
+pub mod lmdb;
+pub mod mds;
+pub mod megatron;
+pub mod npy;
+pub mod npz;
+mod offset_table;
+pub mod parquet;
+mod piece;
+mod read_ahead;
+mod shard_index;
+pub mod tfrecord;
+pub mod webdataset;
+
 use std::io;
 
 /// Bytes that can be read at any place: a file, an object of a bucket, or memory.
@@ -27,6 +44,14 @@ pub trait ReadAt: Sync {
     ///
     /// If that cannot be read; [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// How many bytes could be read in the time that it takes to begin one more read.
+    ///
+    /// Where two pieces that a parser wants are nearer than this, it reads what lies between them.
+    /// The default suits a local disk; what lies behind a network costs more.
+    fn read_cost_bytes(&self) -> u64 {
+        64 * 1024
+    }
 }
 
 impl ReadAt for [u8] {
@@ -41,6 +66,20 @@ impl ReadAt for [u8] {
         });
         into.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(into, offset)
+    }
+
+    fn read_cost_bytes(&self) -> u64 {
+        (**self).read_cost_bytes()
     }
 }
 
@@ -140,6 +179,41 @@ pub enum FormatError {
         what: &'static str,
         /// Where it starts.
         at: u64,
+        /// What stands there.
+        found: String,
+        /// What would be right.
+        right: &'static str,
+    },
+    /// The object is no whole number of records long.
+    #[error(
+        "{size} B of records, which are {} of {record_bytes} B and {} B more; correct the size of a \
+         record or remove the file", .size / .record_bytes, .size % .record_bytes
+    )]
+    PartialRecord {
+        /// The bytes of all records.
+        size: u64,
+        /// The bytes of one.
+        record_bytes: u64,
+    },
+    /// Its records are of another size than those of the objects before.
+    #[error("records of {found} B, and those of the first file have {first} B; they must be equal")]
+    OtherRecords {
+        /// As found.
+        found: u64,
+        /// Those of the first object.
+        first: u64,
+    },
+    /// More samples than can be numbered.
+    #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
+    TooManySamples {
+        /// As counted.
+        samples: u64,
+    },
+    /// An index beside the objects that says what cannot be.
+    #[error("{place} is {found}; {right}")]
+    Index {
+        /// Where in the index: a line, or a key.
+        place: String,
         /// What stands there.
         found: String,
         /// What would be right.

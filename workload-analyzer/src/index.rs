@@ -1,85 +1,110 @@
-//! Where every sample of a dataset lies: which file, which bytes, how old, which class.
+//! Where every sample of a dataset lies: which object, which bytes, which version, which class.
 //!
-//! Built once by listing and measuring the source, then kept in a file. In memory and in the file an
-//! object takes 24 bytes and its name; a sample of an image folder is an object, a record of a raw
-//! file takes nothing.
+//! Built once by listing the source and reading what its format says about places, then kept in a
+//! file, which is mapped and not read. An object takes 24 bytes and its name. A sample that is an
+//! object or a record takes nothing more, one at a place of its own 16 bytes, 16 more where it is
+//! compressed and 4 where it has a label.
 //!
 //! 1. Every extent lies within its object.
 //! 2. Sample ids are dense from 0, in the order in which the framework's own dataset numbers them.
-//! 3. The same source gives the same index, and the same files the same fingerprint.
+//! 3. The same source gives the same index, and the same objects the same fingerprint.
 //! 4. Names are bytes: what the file system has, the index has, UTF-8 or not.
 
 mod build;
+mod choose;
+mod draft;
 mod error;
-mod file;
-mod image_folder;
-mod layout;
-mod measure;
-mod raw;
+mod image;
+mod parse;
 mod stale;
 
 use std::{
     ffi::OsStr,
-    os::unix::ffi::OsStrExt,
+    fs, ops,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 
-use crate::job::{Dataset, Format};
-use layout::Layout;
+use crate::{format::Encoding, job::Dataset};
+use draft::{Classes, NO_LABEL, SourceKind};
+use image::{Image, Kind};
 
 pub use build::{Progress, Stage};
 pub use error::{Damage, IndexError};
-pub use measure::mtime_ns;
 
-/// An index in memory. Built or opened, it holds its invariants.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An index in memory or in a file. Built or opened, it holds its invariants.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Index {
-    layout: Layout,
-    /// For raw files, the first sample of each object and the number of samples at the end.
-    first_samples: Vec<u32>,
+    image: Image,
     samples: u32,
+    /// Of each object the first sample, and at the end their number; empty if samples are objects.
+    first_samples: Vec<u32>,
+    /// Of each class the first object.
+    first_objects: Vec<usize>,
     class_names: Vec<String>,
-    fingerprint: u64,
+    total: Bytes,
 }
 
 /// Where a sample lies, and what its object was like when it was indexed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
-    /// The file that holds it, absolute.
+    /// The file that holds it, absolute; in a bucket the key below the source.
     pub path: PathBuf,
-    /// Where it starts in the file.
+    /// Where it starts in the object.
     pub offset: u64,
-    /// How long it is. Zero for an empty image file.
+    /// How many bytes it takes there. Zero for an empty file.
+    pub stored_len: u64,
+    /// How long it is when it is decoded.
     pub len: u64,
-    /// The length of the file.
+    /// What has to be done to the stored bytes.
+    pub encoding: Encoding,
+    /// The length of the object.
     pub object_size: u64,
-    /// When the file was last written, in nanoseconds since 1970.
+    /// When the object was last written, in nanoseconds since 1970.
     pub object_mtime_ns: i64,
+    /// What a bucket calls its version.
+    pub etag: Option<String>,
+}
+
+/// When a file was last written, as [`Extent::object_mtime_ns`] has it.
+pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
 impl Index {
-    /// Lists and measures a dataset. `progress` is called on this thread, now and then.
+    /// Lists a dataset and finds its samples. Objects that `previous` has as they are now are not read
+    /// again. `progress` is called on this thread, now and then.
     ///
     /// # Errors
     ///
     /// If the source cannot be listed, has no samples or more than 32 bits can number, or is not what
-    /// its format says. The message names the file or directory.
+    /// its format says. The message names the object.
     pub fn build(
         dataset: &Dataset,
+        previous: Option<&Self>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, IndexError> {
-        Self::from_layout(build::layout(dataset, progress)?)
+        let draft = build::draft(dataset, previous, progress)?;
+        let image = image::encode(draft);
+        if image.header.samples == 0 {
+            return Err(IndexError::NoSamples { root: choose::place(&dataset.source) });
+        }
+        let samples = image.header.samples;
+        let too_many =
+            |_| IndexError::TooManySamples { root: choose::place(&dataset.source), samples };
+        u32::try_from(samples).map_err(too_many)?;
+        Ok(Self::from_image(image))
     }
 
-    /// Reads an index file and checks it against its own checksum and length.
+    /// Maps an index file and checks it against its own checksum and length.
     ///
     /// # Errors
     ///
     /// If the file cannot be read, is no index, is of another version, or is damaged.
     pub fn open(path: &Path) -> Result<Self, IndexError> {
-        Self::from_layout(file::read(path)?)
+        Ok(Self::from_image(image::open(path)?))
     }
 
     /// Writes the index beside `path` and then puts it in its place, so that no reader sees half.
@@ -88,33 +113,35 @@ impl Index {
     ///
     /// If the directory of `path` cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), IndexError> {
-        file::write(&self.layout, path)
+        image::save(&self.image, path)
     }
 
     /// Whether this is the index of `dataset` as it is now, as far as a look at its directories tells.
     ///
     /// A file that was added, removed or renamed is found; one that was written in place is not (the
     /// prefetcher finds it when it reads, and [`Self::verify`] at once). In the root of an image
-    /// folder only directories count, so the index itself may be kept there.
+    /// folder only directories count, so the index itself may be kept there. A bucket has no
+    /// directories to look at: nothing is found there but another source or format.
     ///
     /// # Errors
     ///
     /// If it is the index of something else, or a directory has changed since.
     pub fn check(&self, dataset: &Dataset) -> Result<(), IndexError> {
-        stale::check(&self.layout, dataset)
+        stale::check(self, dataset)
     }
 
-    /// Whether every file still has the size and the time of the index: one `stat` per file.
+    /// Whether the source still has the objects of the index, with their sizes, times and `ETag`s: as
+    /// much work as listing it anew.
     ///
     /// # Errors
     ///
-    /// If a directory or a file has changed since.
+    /// If an object has changed, come or gone since.
     pub fn verify(
         &self,
         dataset: &Dataset,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), IndexError> {
-        stale::verify(&self.layout, dataset, progress)
+        stale::verify(self, dataset, progress)
     }
 
     /// Samples in the dataset, at least 1.
@@ -123,17 +150,21 @@ impl Index {
         self.samples
     }
 
-    /// The bytes of one sample.
+    /// The bytes of one sample, decoded.
     ///
     /// # Panics
     ///
     /// If the index has no such sample.
     pub fn size(&self, sample: SampleId) -> Bytes {
         assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
-        match self.layout.format {
-            Format::Raw { record_bytes } => record_bytes,
-            Format::ImageFolder => Bytes(self.layout.objects[sample.0 as usize].size),
-        }
+        Bytes(match self.image.header.kind {
+            Kind::Objects => self.image.object(sample.0 as usize).size,
+            Kind::Records => self.image.header.record_bytes,
+            Kind::Ranges => match self.image.encoding(sample.0) {
+                Encoding::Plain => self.image.place(sample.0).1,
+                Encoding::Deflate { len, .. } => len,
+            },
+        })
     }
 
     /// The bytes of each sample, in the order of their ids.
@@ -143,14 +174,39 @@ impl Index {
 
     /// The bytes of all samples.
     pub fn total(&self) -> Bytes {
-        Bytes(self.layout.objects.iter().map(|object| object.size).sum())
+        self.total
     }
 
-    /// The class of a sample as a position in [`Self::class_names`], or `None` if the format has no
-    /// classes.
+    /// How many objects the samples lie in.
+    pub fn objects(&self) -> usize {
+        self.image.objects()
+    }
+
+    /// How many samples an object has.
+    ///
+    /// # Panics
+    ///
+    /// If the index has no such object.
+    pub fn samples_in(&self, object: usize) -> u32 {
+        self.image.count(object)
+    }
+
+    /// The class of a sample: a position in [`Self::class_names`] where directories are classes, else
+    /// what the format says, or `None` if it says nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the index has no such sample.
     pub fn label(&self, sample: SampleId) -> Option<u32> {
-        let after = self.layout.classes.partition_point(|class| class.first_object <= sample.0);
-        after.checked_sub(1).and_then(|class| u32::try_from(class).ok())
+        assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
+        match self.image.header.classes() {
+            Classes::None => self.stored_label(sample.0),
+            Classes::Directories => {
+                let object = sample.0 as usize;
+                let after = self.first_objects.partition_point(|first| *first <= object);
+                after.checked_sub(1).and_then(|class| u32::try_from(class).ok())
+            }
+        }
     }
 
     /// The classes in the order of their labels. What is not UTF-8 in a name is replaced.
@@ -164,65 +220,150 @@ impl Index {
     ///
     /// If the index has no such sample.
     pub fn extent(&self, sample: SampleId) -> Extent {
-        assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
-        let (number, offset) = self.object_of(sample);
-        let object = self.layout.objects[number];
+        let len = self.size(sample).0;
+        let number = self.object_of(sample);
+        let (offset, stored_len) = self.place(sample, number);
+        let object = self.image.object(number);
         Extent {
-            path: self.layout.path_of(number),
+            path: self.path_of(number),
             offset,
-            len: self.size(sample).0,
+            stored_len,
+            len,
+            encoding: match self.image.header.kind {
+                Kind::Ranges => self.image.encoding(sample.0),
+                Kind::Objects | Kind::Records => Encoding::Plain,
+            },
             object_size: object.size,
             object_mtime_ns: object.mtime_ns,
+            etag: self.image.object_name(number).1.map(str::to_owned),
         }
     }
 
-    /// What to call a sample in a message: its file below the source, and for a record its place.
+    /// What to call a sample in a message: its object below the source, and where it is only a part
+    /// of it, its place.
     pub fn object_name(&self, sample: SampleId) -> String {
-        let (number, offset) = self.object_of(sample);
-        let path = self.layout.path_of(number);
-        let name = path.strip_prefix(&self.layout.root).unwrap_or(&path);
-        let name = if name == Path::new("") { self.layout.root.as_path() } else { name };
-        match self.layout.format {
-            Format::ImageFolder => name.display().to_string(),
-            Format::Raw { .. } => format!("{} at byte {offset}", name.display()),
+        let number = self.object_of(sample);
+        let path = self.image.object_path(number);
+        let name = if path.is_empty() { self.source() } else { lossy(&path) };
+        match self.image.header.kind {
+            Kind::Objects => name,
+            _ => format!("{name} at byte {}", self.place(sample, number).0),
         }
     }
 
-    /// Tells this index from that of any other content: an xxh3-64 over source, format, classes, names,
-    /// sizes and times of the files.
+    /// Tells this index from that of any other content: an xxh3-64 over source, format, names, sizes,
+    /// times and places.
     pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
+        self.image.fingerprint()
     }
 
-    /// The source that was indexed, absolute.
-    pub fn source(&self) -> &Path {
-        &self.layout.root
+    /// The source that was indexed: an absolute path or a URL. What is not UTF-8 is replaced.
+    pub fn source(&self) -> String {
+        lossy(self.image.source())
     }
 
-    /// How samples lie in files.
-    pub fn format(&self) -> Format {
-        self.layout.format
+    /// How samples lie in objects, as [`crate::job::Format`] prints it.
+    pub fn format(&self) -> &str {
+        self.image.format()
     }
 
-    fn from_layout(layout: Layout) -> Result<Self, IndexError> {
-        let first_samples = layout.first_samples()?;
-        let samples = layout.samples()?;
-        let class_names = layout.classes.iter().map(|class| lossy(&class.name)).collect();
-        let fingerprint = file::fingerprint(&layout);
-        Ok(Self { layout, first_samples, samples, class_names, fingerprint })
+    fn from_image(image: Image) -> Self {
+        let samples = u32::try_from(image.header.samples).expect("the number was checked");
+        let mut index = Self {
+            samples,
+            first_samples: first_samples(&image),
+            first_objects: Vec::new(),
+            class_names: Vec::new(),
+            total: Bytes(0),
+            image,
+        };
+        if index.image.header.classes() == Classes::Directories {
+            index.find_classes();
+        }
+        index.total = Bytes(match index.image.header.kind {
+            Kind::Records => index.image.header.record_bytes * u64::from(samples),
+            Kind::Objects | Kind::Ranges => index.sizes().map(|size| size.0).sum(),
+        });
+        index
     }
 
-    /// The object that holds `sample`, and where in it.
-    fn object_of(&self, sample: SampleId) -> (usize, u64) {
-        match self.layout.format {
-            Format::ImageFolder => (sample.0 as usize, 0),
-            Format::Raw { record_bytes } => {
-                let object = self.first_samples.partition_point(|first| *first <= sample.0) - 1;
-                let record = sample.0 - self.first_samples[object];
-                (object, u64::from(record) * record_bytes.0)
+    fn find_classes(&mut self) {
+        for number in 0..self.image.directories() {
+            let first = self.image.first_object(number);
+            let name = lossy(choose::class_of(self.image.directory_name(number)));
+            let is_empty = match number + 1 {
+                next if next < self.image.directories() => self.image.first_object(next) == first,
+                _ => self.image.objects() == first,
+            };
+            if !is_empty && self.class_names.last() != Some(&name) {
+                self.first_objects.push(first);
+                self.class_names.push(name);
             }
         }
     }
+
+    /// Whether this is the index of the source and format of `dataset`, be it of now or of earlier.
+    fn is_of(&self, dataset: &Dataset) -> bool {
+        let source = (self.image.header.source_kind(), self.image.source().to_vec());
+        build::root_of(&dataset.source).is_ok_and(|root| root == source)
+            && self.format() == dataset.format.to_string()
+    }
+
+    fn stored_label(&self, sample: u32) -> Option<u32> {
+        let label = self.image.header.has_labels().then(|| self.image.label(sample));
+        label.filter(|label| *label != NO_LABEL)
+    }
+
+    /// The samples of an object that holds several.
+    fn samples_of(&self, object: usize) -> ops::Range<u32> {
+        self.first_samples[object]..self.first_samples[object + 1]
+    }
+
+    fn object_of(&self, sample: SampleId) -> usize {
+        assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
+        match self.image.header.kind {
+            Kind::Objects => sample.0 as usize,
+            Kind::Records | Kind::Ranges => {
+                self.first_samples.partition_point(|first| *first <= sample.0) - 1
+            }
+        }
+    }
+
+    /// Where a sample starts in its object, and its stored bytes.
+    fn place(&self, sample: SampleId, object: usize) -> (u64, u64) {
+        match self.image.header.kind {
+            Kind::Objects => (0, self.image.object(object).size),
+            Kind::Ranges => self.image.place(sample.0),
+            Kind::Records => {
+                let record_bytes = self.image.header.record_bytes;
+                let record = u64::from(sample.0 - self.first_samples[object]);
+                (self.image.start(object) + record * record_bytes, record_bytes)
+            }
+        }
+    }
+
+    fn path_of(&self, object: usize) -> PathBuf {
+        let path = self.image.object_path(object);
+        match self.image.header.source_kind() {
+            SourceKind::Bucket => PathBuf::from(OsStr::from_bytes(&path)),
+            SourceKind::FileSystem => {
+                stale::below(Path::new(OsStr::from_bytes(self.image.source())), &path)
+            }
+        }
+    }
+}
+
+fn first_samples(image: &Image) -> Vec<u32> {
+    if image.header.kind == Kind::Objects {
+        return Vec::new();
+    }
+    let mut next = 0;
+    let counts = (0..image.objects()).map(|object| image.count(object));
+    let firsts = counts.map(|count| {
+        next += count;
+        next
+    });
+    std::iter::once(0).chain(firsts).collect()
 }
 
 fn lossy(name: &[u8]) -> String {

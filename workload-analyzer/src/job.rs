@@ -4,9 +4,12 @@
 //! typed units, no unset fields and, from [`Job::load`], absolute paths only.
 
 mod check;
+pub mod described;
 mod error;
 pub mod format;
+pub mod keys;
 mod location;
+pub mod trainer;
 
 use std::{
     fmt,
@@ -23,7 +26,12 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
+use crate::source::Location;
+
+pub use described::Described;
 pub use error::{JobError, Misfit, Reason};
+pub use format::Format;
+pub use trainer::Trainer;
 
 /// A larger text is not a job file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -64,49 +72,57 @@ pub struct Job {
     ///
     /// A file without `tiers` asks for 20 % of the free main memory and for nothing else.
     pub tiers: Vec<TierRequest>,
+    /// What the trainer does besides reading; of no effect on a run.
+    pub trainer: Trainer,
 }
 
 /// Where the samples of a job are and how they are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
-    /// A directory, or for [`Format::Raw`] also a file.
-    pub source: PathBuf,
-    /// How samples lie in files.
+    /// A directory, a file or a part of a bucket.
+    pub source: Location,
+    /// How samples lie in its objects.
     pub format: Format,
     /// The speed that the source shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
     /// Where the index is kept, or `None` where the caller's default is fine.
     pub index: Option<PathBuf>,
+    /// What it is like, if it is not there yet: then it can be analysed and not read.
+    pub described: Option<Described>,
 }
 
-/// How samples lie in files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One directory per class, one image file per sample, as torchvision's `ImageFolder`.
-    ImageFolder,
-    /// Files of records that all have the same size.
-    Raw {
-        /// The size of a record, at least 1.
-        record_bytes: Bytes,
-    },
-}
-
-impl Format {
-    /// The name in job files.
+impl Dataset {
+    /// A dataset at its own speed, without a place for its index.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ImageFolder => "image-folder",
-            Self::Raw { .. } => "raw",
-        }
+    pub const fn new(source: Location, format: Format) -> Self {
+        Self { source, format, speed: None, index: None, described: None }
     }
 }
 
-impl fmt::Display for Format {
+impl Dataset {
+    /// Refuses a dataset that is described because it is not here.
+    ///
+    /// # Errors
+    ///
+    /// [`OnlyDescribed`] if so.
+    pub fn require_present(&self) -> Result<(), OnlyDescribed> {
+        if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
+    }
+}
+
+/// A job whose dataset is not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "dataset.described stands for a dataset that is not here yet, so the job can be analysed and \
+     planned only; remove the key once the data is there"
+)]
+pub struct OnlyDescribed;
+
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ImageFolder => f.write_str(self.name()),
-            Self::Raw { record_bytes } => write!(f, "raw, records of {} B", record_bytes.0),
+            Self::Path(path) => path.display().fmt(f),
+            Self::Bucket(bucket) => f.write_str(&bucket.url),
         }
     }
 }

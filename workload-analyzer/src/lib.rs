@@ -9,11 +9,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod demand;
 pub mod format;
 pub mod index;
 pub mod job;
 mod job_file;
+pub mod script;
 pub mod source;
 
 pub use index::{Extent, Index};

@@ -7,7 +7,7 @@
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use tierfeed_core::id::SampleId;
-use tierfeed_workload_analyzer::{Dataset, Index, job::Format};
+use tierfeed_workload_analyzer::{Dataset, Index, job::Format, source::Location};
 
 /// Classes and directories that sort otherwise than one might think: digits as text, capitals first,
 /// `sub-x` between `sub` and what is below `sub`, a byte that is no UTF-8 before U+E000.
@@ -68,9 +68,8 @@ fn samples_and_labels_come_in_the_order_of_torchvision() {
     std::os::unix::fs::symlink("../outside", root.join("linked")).unwrap();
     std::os::unix::fs::symlink("../../outside/linked.jpg", root.join("9/file-link.png")).unwrap();
 
-    let dataset =
-        Dataset { source: root.clone(), format: Format::ImageFolder, speed: None, index: None };
-    let index = Index::build(&dataset, &mut |_| ()).unwrap();
+    let dataset = Dataset::new(Location::Path(root.clone()), Format::ImageFolder);
+    let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
 
     assert_eq!(index.class_names(), ["10", "9", "A_first", "b_second", "linked", "\u{c4}"]);
     assert_eq!(index.len() as usize, EXPECTED.len());

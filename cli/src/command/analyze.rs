@@ -1,68 +1,150 @@
 //! `tierfeed analyze`.
 
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
 use serde::Serialize;
 use tierfeed_core::{
     tier::Speed,
-    units::{BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::{Report, report};
 use tierfeed_runtime::{
-    places::{Layout, Node, PlacesError},
+    places::{Layout, Node, Place, PlacesError},
     prediction,
 };
 use tierfeed_workload_analyzer::{
     Job,
-    demand::{self, Demand, TierFigure, Verdict},
+    analysis::{self, Analysis},
+    demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
 };
 
 use crate::{
     arguments::{Analyze, Cold},
     environment,
     failure::Failure,
-    jobs::{self, Indexed},
+    jobs::{self, Known},
     output,
 };
 
+/// A larger text is not the report of a run.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+
 #[derive(Serialize)]
-struct Analysis<'a> {
+struct Document<'a> {
     job: &'a str,
     demand: &'a Demand,
+    analysis: &'a Analysis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<Observed>,
     verdict: &'a Verdict,
+    advice: &'a [Advice],
     emulated_tiers: Vec<&'static str>,
+    /// Whether the dataset is here, or only described in the job.
+    dataset_described: bool,
 }
 
 pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
-    let Indexed { job, demand, .. } = jobs::load(&arguments.job, None)?;
-    let layout = layout(&job, &demand)?;
-    let measured = measured();
-    let speeds = prediction::tier_speeds(&layout, measured.as_ref());
-    let tiers: Vec<_> = layout
-        .places
-        .iter()
-        .zip(speeds)
-        .map(|(place, speed)| TierFigure {
-            kind: place.settings.kind,
-            capacity: place.cache,
-            read: speed.bandwidth,
-        })
-        .collect();
-    let verdict = demand::verdict(&demand, &tiers, cold_speed(&job, &arguments.cold));
+    let Known { job, sums, demand, .. } = jobs::know(&arguments.job)?;
+    let observed = observed(arguments.observed.as_deref(), &job)?;
+    let demand = match observed.and_then(|it| it.step_time) {
+        Some(step) => Demand::at(&job, &sums, Some(step)).map_err(Failure::input)?,
+        None => demand,
+    };
+    let node = node(&job)?;
+    let layout = Layout::fit(&job, &demand, &node).map_err(Failure::input)?;
+    let analysis = Analysis::of(&job, &sums, &demand, free_memory(&node, &layout));
+    let supply = supply(&job, &layout, &analysis, cold_speed(&job, &arguments.cold));
+    let verdict = demand::verdict(&demand, &supply);
+    let advice = demand::advice(&demand, &supply);
     let emulated_tiers = emulated(&layout);
     if arguments.json {
-        let job = &job.name;
-        return output::json(&Analysis { job, demand: &demand, verdict: &verdict, emulated_tiers });
+        return output::json(&Document {
+            job: &job.name,
+            demand: &demand,
+            analysis: &analysis,
+            observed,
+            verdict: &verdict,
+            advice: &advice,
+            emulated_tiers,
+            dataset_described: job.dataset.described.is_some(),
+        });
     }
-    output::lines(&demand::table(&demand, &verdict))?;
+    output::lines(&analysis::table(&analysis))?;
+    output::lines(&demand::table(&demand, &verdict, &advice))?;
+    if let Some(observed) = observed {
+        output::lines(&format!("{:<20}{observed}", "observed"))?;
+    }
+    if job.dataset.described.is_some() {
+        output::lines(&format!("{:<20}described, not here", "dataset"))?;
+    }
     match emulated_tiers.as_slice() {
         [] => Ok(()),
         names => output::lines(&format!("{:<20}{}", "emulated", names.join(", "))),
     }
 }
 
+fn observed(report: Option<&Path>, job: &Job) -> Result<Option<Observed>, Failure> {
+    let Some(path) = report else { return Ok(None) };
+    let read = || -> anyhow::Result<Observed> {
+        let mut text = String::new();
+        File::open(path)?.take(REPORT_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(Observed::parse(&text, job)?)
+    };
+    let observed = read().with_context(|| PathBuf::from(path).display().to_string());
+    observed.map(Some).map_err(Failure::Input)
+}
+
+/// What the tiers give: as the job imposes, else as measured; main memory without what the job itself
+/// needs.
+fn supply(job: &Job, layout: &Layout, analysis: &Analysis, cold: Speed) -> Supply {
+    let measured = measured();
+    let speeds = prediction::tier_speeds(layout, measured.as_ref());
+    let figure = |(place, speed): (&Place, Speed)| TierFigure {
+        kind: place.settings.kind,
+        capacity: match place.settings.kind {
+            tierfeed_core::tier::Kind::MainMemory => {
+                Bytes(place.cache.0.saturating_sub(analysis.memory.missing.0))
+            }
+            _ => place.cache,
+        },
+        read: speed.bandwidth,
+        reads_per_s: reads_per_s(place, measured.as_ref()),
+    };
+    Supply {
+        tiers: layout.places.iter().zip(speeds).map(figure).collect(),
+        cold,
+        rule: job.policy.into(),
+        chunk: layout.chunk,
+    }
+}
+
+/// Random reads of a tier on a disk; memory is not limited by their number.
+fn reads_per_s(place: &Place, measured: Option<&Report>) -> Option<u64> {
+    if place.settings.emulated.is_some() {
+        return None;
+    }
+    let tiers = &measured?.tiers;
+    tiers.iter().find(|tier| tier.kind == place.settings.kind)?.random_read_iops
+}
+
+/// What is free in main memory beside what the tiers take of it.
+fn free_memory(node: &Node, layout: &Layout) -> Bytes {
+    let free = node.host_memory();
+    Bytes(free.0.saturating_sub(layout.memory_budget(node).0))
+}
+
+fn node(job: &Job) -> Result<Node, Failure> {
+    Node::read(job).map_err(PlacesError::from).map_err(Failure::input)
+}
+
 /// The tiers of a job on this node.
 pub(crate) fn layout(job: &Job, demand: &Demand) -> Result<Layout, Failure> {
-    let node = Node::read(job).map_err(PlacesError::from).map_err(Failure::input)?;
-    Layout::fit(job, demand, &node).map_err(Failure::input)
+    Layout::fit(job, demand, &node(job)?).map_err(Failure::input)
 }
 
 /// The last report of the probe, if there is one.

@@ -4,10 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
-use tierfeed_workload_analyzer::{Dataset, Index as DatasetIndex, job::Format};
+use tierfeed_workload_analyzer::{
+    Dataset, Index as DatasetIndex,
+    job::{
+        Misfit,
+        keys::{DatasetKeys, KeyError},
+    },
+    source::Location,
+};
 
 use crate::{
-    arguments::{FormatName, Index},
+    arguments::{DatasetOptions, Index},
     failure::Failure,
     output,
 };
@@ -15,63 +22,207 @@ use crate::{
 #[derive(Serialize)]
 struct Summary<'a> {
     index: &'a Path,
-    source: &'a Path,
-    format: &'static str,
+    source: String,
+    format: &'a str,
+    objects: usize,
     samples: u32,
     total_bytes: u64,
     classes: usize,
     fingerprint: String,
+    /// The most memory that this process took, or `None` where the system does not tell.
+    peak_memory_bytes: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
-    let dataset = dataset(arguments)?;
+    let dataset = dataset(&arguments.dataset)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_output(&dataset.source));
     let bar = output::bar();
-    let index = DatasetIndex::build(&dataset, &mut |it| output::show_indexing(&bar, it));
+    let previous = DatasetIndex::open(&path).ok();
+    let index =
+        DatasetIndex::build(&dataset, previous.as_ref(), &mut |it| output::show_indexing(&bar, it));
     bar.finish_and_clear();
     let index = index.map_err(Failure::input)?;
     index.save(&path).map_err(Failure::work)?;
     let summary = Summary {
         index: &path,
         source: index.source(),
-        format: index.format().name(),
+        format: index.format(),
+        objects: index.objects(),
         samples: index.len(),
         total_bytes: index.total().0,
         classes: index.class_names().len(),
         fingerprint: format!("{:016x}", index.fingerprint()),
+        peak_memory_bytes: peak_memory(),
     };
     if arguments.json {
         return output::json(&summary);
     }
     output::lines(&format!(
-        "{}: {} samples, {}, {} classes, fingerprint {}",
+        "{}: {} samples, {}, in {} objects{}, fingerprint {}",
         path.display(),
         summary.samples,
         Bytes(summary.total_bytes),
-        summary.classes,
+        summary.objects,
+        if summary.classes > 0 { format!(", {} classes", summary.classes) } else { String::new() },
         summary.fingerprint
     ))
 }
 
-fn dataset(arguments: &Index) -> Result<Dataset, Failure> {
-    let format = match (arguments.format, arguments.record_bytes) {
-        (FormatName::ImageFolder, _) => Format::ImageFolder,
-        (FormatName::Raw, Some(record_bytes)) if record_bytes.0 > 0 => Format::Raw { record_bytes },
-        (FormatName::Raw, _) => {
-            let error = anyhow::anyhow!("--record-bytes: format raw needs a size of at least 1 B");
-            return Err(Failure::Input(error));
-        }
-    };
-    let text = arguments.source.to_string_lossy();
-    let source = match text.strip_prefix("file://") {
-        Some(path) => PathBuf::from(path),
-        None => arguments.source.clone(),
-    };
-    let source = std::path::absolute(source).map_err(Failure::input)?;
-    Ok(Dataset { source, format, speed: None, index: None })
+/// `VmHWM`: the peak of the resident set.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn default_output(source: &Path) -> PathBuf {
-    let name = source.file_name().unwrap_or("dataset".as_ref());
+fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
+    let here = std::path::absolute(".").map_err(Failure::input)?;
+    let keys = keys(options);
+    let source = match options.source.to_str() {
+        Some(_) => keys.location(&here).map_err(refused)?,
+        // A path need not be text, and a URL is.
+        None => Location::Path(here.join(&options.source)),
+    };
+    let format = keys.format(&here).map_err(refused)?;
+    Ok(Dataset::new(source, format))
+}
+
+fn keys(options: &DatasetOptions) -> DatasetKeys {
+    let list = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
+    DatasetKeys {
+        source: options.source.to_string_lossy().into_owned(),
+        endpoint: options.endpoint.clone(),
+        region: options.region.clone(),
+        anonymous: options.anonymous.then_some(true),
+        format: options.format.clone(),
+        glob: options.glob.clone(),
+        manifest: options.manifest.clone(),
+        record_bytes: options.record_bytes.clone(),
+        dtype: options.dtype.clone(),
+        sequence_length: options.sequence_length,
+        header_bytes: options.header_bytes.clone(),
+        compression: options.compression.clone(),
+        members: list(&options.member),
+        unit: options.unit.clone(),
+        columns: list(&options.column),
+        dataset: options.dataset.clone(),
+    }
+}
+
+/// Says it with the names of options.
+fn refused(error: KeyError) -> Failure {
+    Failure::Input(match error {
+        KeyError::Invalid { key: "source", value, reason } => anyhow::anyhow!("{value}: {reason}"),
+        KeyError::Invalid { key, value, reason } => {
+            anyhow::anyhow!("{} is `{value}`; {reason}", option(key))
+        }
+        KeyError::Misfit { misfit: Misfit::NeededByFormat { format, key, what }, .. } => {
+            anyhow::anyhow!("--format {format} needs {}, {what}", option(key))
+        }
+        KeyError::Misfit { misfit: Misfit::OfOtherFormat { formats }, key } => {
+            anyhow::anyhow!("{} is for --format {formats} only; remove it", named(key))
+        }
+        KeyError::Misfit { misfit: Misfit::Beside { other }, key } => {
+            let other = option(other);
+            anyhow::anyhow!("{} stands beside {other}; keep one of them", named(key))
+        }
+        KeyError::Misfit { misfit, key } => anyhow::anyhow!("{} {misfit}", named(key)),
+    })
+}
+
+fn named(key: Option<&str>) -> String {
+    key.map_or_else(|| "the dataset".to_owned(), option)
+}
+
+/// Lists are given name by name.
+fn option(key: &str) -> String {
+    match key {
+        "members" => "--member".to_owned(),
+        "columns" => "--column".to_owned(),
+        other => format!("--{}", other.replace('_', "-")),
+    }
+}
+
+fn default_output(source: &Location) -> PathBuf {
+    let name = match source {
+        Location::Path(path) => path.file_name().unwrap_or("dataset".as_ref()),
+        Location::Bucket(bucket) => {
+            let last = bucket.url.trim_end_matches('/').rsplit('/').next();
+            last.filter(|name| !name.is_empty()).unwrap_or("dataset").as_ref()
+        }
+    };
     Path::new(name).with_extension("tfx")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    fn parsed(line: &str) -> Result<Dataset, Failure> {
+        let words = ["tierfeed", "index"].into_iter().chain(line.split(' '));
+        let Command::Index(arguments) = Arguments::parse_from(words).command else {
+            panic!("{line}")
+        };
+        dataset(&arguments.dataset)
+    }
+
+    #[track_caller]
+    fn check_refused(line: &str, expected: &str) {
+        let Err(Failure::Input(error)) = parsed(line) else { panic!("{line}") };
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn every_format_is_described_by_options() {
+        for (line, expected) in [
+            ("/data", "image-folder"),
+            ("/data --format files --glob *.npz", "files, those that match `*.npz`"),
+            ("/data --format files --manifest /list", "files, those in /list"),
+            ("/data --format raw --record-bytes 3073", "raw, records of 3073 B"),
+            (
+                "/data --format raw --dtype uint16 --sequence-length 1024 --header-bytes 256",
+                "raw, records of 2048 B after 256 B, without the rest",
+            ),
+            ("/data --format tfrecord --compression gzip", "tfrecord, gzip"),
+            ("/data --format npz --member x --member y", "npz, arrays x, y"),
+            (
+                "/data --format parquet --unit column-chunk --column a.b",
+                "parquet, column chunks of a.b",
+            ),
+            ("/data --format hdf5 --dataset /x", "hdf5, dataset /x"),
+            ("s3://bucket/train --format webdataset --anonymous", "webdataset"),
+        ] {
+            assert_eq!(parsed(line).unwrap().format.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_wrong_option_is_named_as_it_was_typed() {
+        check_refused("/data --format files", "--format files needs --glob, which files");
+        check_refused("/data --member x", "--member is for --format npz only; remove it");
+        check_refused(
+            "/data --format raw --dtype u2 --sequence-length 1",
+            "--dtype is `u2`; expected one of uint8,",
+        );
+        check_refused(
+            "/data --format raw --record-bytes 1 --dtype int8",
+            "--dtype stands beside --record-bytes; keep one of them",
+        );
+        check_refused("/data --region eu", "--region is for sources that start with s3:// only");
+        check_refused("s3://key:hunter2@bucket", "s3://***@bucket: a URL holds no credentials");
+    }
+
+    #[test]
+    fn an_index_is_named_after_the_end_of_its_source() {
+        for (line, expected) in [
+            ("/data/train", "train.tfx"),
+            ("s3://bucket/train/", "train.tfx"),
+            ("/", "dataset.tfx"),
+        ] {
+            assert_eq!(default_output(&parsed(line).unwrap().source), Path::new(expected));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `tierfeed plan`.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -18,7 +18,7 @@ use super::analyze::{cold_speed, emulated, layout, measured};
 use crate::{
     arguments::Plan,
     failure::Failure,
-    jobs::{self, Indexed},
+    jobs::{self, Known},
     output,
 };
 
@@ -48,20 +48,20 @@ struct Tier {
 }
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
-    let indexed = jobs::load(&arguments.job, None)?;
+    let known = jobs::know(&arguments.job)?;
     if arguments.dump {
-        return dump(&indexed.order);
+        return dump(&known.order);
     }
-    let layout = layout(&indexed.job, &indexed.demand)?;
+    let layout = layout(&known.job, &known.demand)?;
     if arguments.simulate {
-        return simulate(arguments, &indexed, &layout);
+        return simulate(arguments, &known, &layout);
     }
-    let schedule = schedule(&indexed, &layout, arguments);
+    let schedule = schedule(&known, &layout, arguments);
     if arguments.json { output::json(&schedule) } else { output::lines(&table(&schedule)) }
 }
 
-fn schedule(indexed: &Indexed, layout: &Layout, arguments: &Plan) -> Schedule {
-    let Indexed { job, order, .. } = indexed;
+fn schedule(known: &Known, layout: &Layout, arguments: &Plan) -> Schedule {
+    let Known { job, order, .. } = known;
     let offer = layout.offer();
     let tiers = layout.places.iter().zip(&offer).map(|(place, tier)| Tier {
         name: tier.kind.name(),
@@ -109,9 +109,9 @@ fn table(schedule: &Schedule) -> String {
     text
 }
 
-fn simulate(arguments: &Plan, indexed: &Indexed, layout: &Layout) -> Result<(), Failure> {
-    let Indexed { job, index, order, .. } = indexed;
-    let settings = layout.session(job, index, *order, NodeId(0));
+fn simulate(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
+    let Known { job, sizes, order, .. } = known;
+    let settings = layout.session(job, Arc::clone(sizes), *order, NodeId(0));
     let model = Model {
         cold: cold_speed(job, &arguments.cold),
         tiers: prediction::tier_speeds(layout, measured().as_ref()),

@@ -17,7 +17,10 @@ use std::{
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_numa_memory::Region;
-use tierfeed_workload_analyzer::{Extent, Index};
+use tierfeed_workload_analyzer::{
+    Extent, Index,
+    format::{Encoding, FormatError, npz},
+};
 
 use crate::source::{
     ReadError, Source, Version,
@@ -53,10 +56,16 @@ impl FileSource {
     /// A [`ReadError`]; `buffer` then holds garbage.
     pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
         let place = Bytes(buffer.len() as u64);
-        self.read_with(sample, place, |file, offset| read_to_end_of(buffer, file, offset))
+        self.read_with(sample, place, |contents| match contents {
+            Contents::File(file, offset) => read_to_end_of(buffer, file, offset),
+            Contents::Memory(bytes) => {
+                buffer.copy_from_slice(bytes);
+                Ok(place)
+            }
+        })
     }
 
-    /// Finds and checks the object of `sample` and lets `fill` read from it, from the given offset on.
+    /// Finds and checks the object of `sample` and lets `fill` take its bytes from where they are.
     ///
     /// `fill` returns the number of bytes it got; fewer than `place` means that the file ended. A file
     /// that is kept open gets a second try through a new descriptor: the old one may be of a file that
@@ -65,7 +74,7 @@ impl FileSource {
         &self,
         sample: SampleId,
         place: Bytes,
-        mut fill: impl FnMut(&File, Bytes) -> io::Result<Bytes>,
+        mut fill: impl FnMut(Contents<'_>) -> io::Result<Bytes>,
     ) -> Result<(), ReadError> {
         let samples = self.index.len();
         if sample.0 >= samples {
@@ -91,7 +100,7 @@ impl FileSource {
     fn read_extent(
         &self,
         extent: &Extent,
-        fill: impl FnOnce(&File, Bytes) -> io::Result<Bytes>,
+        fill: impl FnOnce(Contents<'_>) -> io::Result<Bytes>,
     ) -> Result<(), ReadError> {
         let failed = |error| io_failure(extent, error);
         let object = if is_shared(extent) {
@@ -99,10 +108,15 @@ impl FileSource {
         } else {
             Arc::new(open(&extent.path).map_err(failed)?)
         };
-        let read = fill(&object, Bytes(extent.offset));
+        let read = match extent.encoding {
+            Encoding::Plain => Ok(fill(Contents::File(&object, Bytes(extent.offset)))),
+            Encoding::Deflate { len, crc32 } => {
+                inflated(&object, extent, len, crc32).map(|bytes| fill(Contents::Memory(&bytes)))
+            }
+        };
         // Looked at even if the read failed: that the object changed says more than that it did.
         let found = version_of(&object).map_err(failed)?;
-        let needed = Bytes(extent.offset + extent.len);
+        let needed = Bytes(extent.offset + extent.stored_len);
         if found.size < needed {
             return Err(ReadError::Truncated {
                 path: extent.path.clone(),
@@ -115,8 +129,10 @@ impl FileSource {
         if found != indexed {
             return Err(changed());
         }
+        let damaged = |source| ReadError::Damaged { path: extent.path.clone(), source };
+        let read = read.map_err(damaged)?.map_err(failed)?;
         // A short read of a file that is long enough now: it grew meanwhile.
-        if read.map_err(failed)?.0 < extent.len { Err(changed()) } else { Ok(()) }
+        if read.0 < extent.len { Err(changed()) } else { Ok(()) }
     }
 }
 
@@ -128,13 +144,37 @@ impl Source for FileSource {
         offset: Bytes,
         len: Bytes,
     ) -> Result<(), ReadError> {
-        self.read_with(sample, len, |file, from| to.read_from_file(offset, len, file.as_fd(), from))
+        self.read_with(sample, len, |contents| match contents {
+            Contents::File(file, from) => to.read_from_file(offset, len, file.as_fd(), from),
+            Contents::Memory(bytes) => {
+                to.write(offset, bytes).map(|()| len).map_err(io::Error::other)
+            }
+        })
     }
+}
+
+/// Where the bytes of a sample are to be had.
+enum Contents<'a> {
+    /// In a file, from this offset on.
+    File(&'a File, Bytes),
+    /// Here, because they had to be decoded.
+    Memory(&'a [u8]),
 }
 
 /// Whether the object holds more than this sample.
 fn is_shared(extent: &Extent) -> bool {
-    extent.len < extent.object_size
+    extent.stored_len < extent.object_size
+}
+
+/// The bytes of a deflated sample.
+fn inflated(object: &File, extent: &Extent, len: u64, crc32: u32) -> Result<Vec<u8>, FormatError> {
+    let length = |bytes: u64| usize::try_from(bytes).expect("a sample that is read fits in memory");
+    let mut stored = vec![0; length(extent.stored_len)];
+    let read = read_to_end_of(&mut stored, object, Bytes(extent.offset))?;
+    stored.truncate(length(read.0));
+    let mut bytes = vec![0; length(len)];
+    npz::inflate(&stored, len, crc32, &mut bytes)?;
+    Ok(bytes)
 }
 
 fn io_failure(extent: &Extent, error: io::Error) -> ReadError {

@@ -8,7 +8,11 @@ use tierfeed_core::{
     order::SpecError,
     units::Nanoseconds,
 };
-use tierfeed_workload_analyzer::{Index, Job, demand::Demand, job::JobError};
+use tierfeed_workload_analyzer::{
+    Index, Job,
+    demand::{Demand, Sizes},
+    job::JobError,
+};
 
 use super::{AgentError, Settings, link::Link};
 use crate::{
@@ -134,7 +138,7 @@ fn look_at_job(text: &JobText, index_file: PathBuf) -> Result<Looked, JoinError>
     let index_path = job.dataset.index.clone().unwrap_or(index_file);
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
-    let demand = Demand::of(&job, &index)?;
+    let demand = Demand::of(&job, &Sizes::from(&index))?;
     let node = Node::read(&job).map_err(PlacesError::from)?;
     let layout = Layout::fit(&job, &demand, &node)?;
     Ok((job, Arc::new(index), index_path, node, layout))

@@ -113,7 +113,12 @@ pub(super) fn agent(
         published_samples_max: assignment.order.samples_per_rank(),
         ..ClientLimits::STANDARD
     };
-    let session = Session::new(layout.session(&job, &index, assignment.order, assignment.node));
+    let session = Session::new(layout.session(
+        &job,
+        index.sizes().collect(),
+        assignment.order,
+        assignment.node,
+    ));
     let briefing = Briefing {
         job: job.name.clone(),
         rank: Rank(0),

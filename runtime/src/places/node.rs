@@ -124,6 +124,12 @@ impl Node {
         &self.pools
     }
 
+    /// Main memory that is free, of all NUMA nodes together.
+    #[must_use]
+    pub fn host_memory(&self) -> Bytes {
+        self.pools.get(&MEMORY).map_or(Bytes(0), |free| free.bytes)
+    }
+
     /// Whether a pool is memory of the host rather than a disk.
     #[must_use]
     pub fn is_memory(&self, pool: Pool) -> bool {

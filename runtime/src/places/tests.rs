@@ -6,6 +6,8 @@ use tierfeed_resource_gatherer::{
     inventory::{Memory, Node as NumaInventory, node::MemoryKind},
 };
 
+use tierfeed_workload_analyzer::demand::Sizes;
+
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -66,17 +68,8 @@ fn job(tiers: &str) -> Job {
 
 /// A dataset of which a large batch has 32 MiB.
 fn demand(job: &Job) -> Demand {
-    let folder = tempfile::tempdir().unwrap();
-    let class = folder.path().join("class");
-    std::fs::create_dir(&class).unwrap();
-    for number in 0..16 {
-        let file = std::fs::File::create(class.join(format!("{number}.jpg"))).unwrap();
-        file.set_len(8 << 20).unwrap();
-    }
-    let mut dataset = job.dataset.clone();
-    dataset.source = folder.path().to_owned();
-    let index = Index::build(&dataset, &mut |_| ()).unwrap();
-    Demand::of(job, &index).unwrap()
+    let sizes = Sizes::of(16, || std::iter::repeat_n(Bytes::mib(8), 16));
+    Demand::of(job, &sizes).unwrap()
 }
 
 fn fit(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {

@@ -12,18 +12,18 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-pub(super) fn bytes<S: Serializer>(value: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn bytes<S: Serializer>(value: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(value.0)
 }
 
-pub(super) fn rate<S: Serializer>(
+pub(crate) fn rate<S: Serializer>(
     value: &BytesPerSecond,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(value.0)
 }
 
-pub(super) fn nanoseconds<S: Serializer>(
+pub(crate) fn nanoseconds<S: Serializer>(
     value: &Option<Nanoseconds>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -33,14 +33,14 @@ pub(super) fn nanoseconds<S: Serializer>(
     }
 }
 
-pub(super) fn seconds<S: Serializer>(
+pub(crate) fn seconds<S: Serializer>(
     value: &Nanoseconds,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(in_seconds(*value))
 }
 
-pub(super) fn optional_seconds<S: Serializer>(
+pub(crate) fn optional_seconds<S: Serializer>(
     value: &Option<Nanoseconds>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -50,11 +50,36 @@ pub(super) fn optional_seconds<S: Serializer>(
     }
 }
 
-pub(super) fn kind<S: Serializer>(value: &tier::Kind, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn optional_bytes<S: Serializer>(
+    value: &Option<Bytes>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        None => serializer.serialize_none(),
+        Some(value) => serializer.serialize_u64(value.0),
+    }
+}
+
+pub(crate) fn optional_rate<S: Serializer>(
+    value: &Option<BytesPerSecond>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        None => serializer.serialize_none(),
+        Some(value) => serializer.serialize_u64(value.0),
+    }
+}
+
+pub(crate) fn kind<S: Serializer>(value: &tier::Kind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(value.name())
 }
 
+/// Seconds for people.
+pub(crate) fn in_words(time: Nanoseconds) -> String {
+    format!("{:.3} s", in_seconds(time))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a nanosecond in 104 days does not show")]
-pub(super) fn in_seconds(value: Nanoseconds) -> f64 {
+pub(crate) fn in_seconds(value: Nanoseconds) -> f64 {
     value.0 as f64 / 1e9
 }

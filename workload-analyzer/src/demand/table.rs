@@ -1,14 +1,32 @@
-//! Prints a demand and a verdict for people.
+//! Prints a demand, a verdict and advice for people.
 
 use std::fmt::Write as _;
 
 use tierfeed_core::units::Nanoseconds;
 
-use super::{Bound, Demand, Flow, Verdict, plain::in_seconds};
+use super::{Advice, Bound, Demand, Flow, Verdict, plain::in_words as seconds};
 
 /// The lines that `tierfeed analyze` shows.
 #[must_use]
-pub fn table(demand: &Demand, verdict: &Verdict) -> String {
+pub fn table(demand: &Demand, verdict: &Verdict, advice: &[Advice]) -> String {
+    let mut text = String::new();
+    for (name, value) in rows(demand, verdict) {
+        writeln!(text, "{name:<20}{value}").expect("writing to a string cannot fail");
+    }
+    for it in advice {
+        let (change, from, to) = (it.change.name(), &it.from, &it.to);
+        let (before, after) = (seconds(it.before), seconds(it.after));
+        writeln!(
+            text,
+            "{:<20}{change} from {from} to {to}: the job waits {after} instead of {before}; {}",
+            "advice", it.reason
+        )
+        .expect("writing to a string cannot fail");
+    }
+    text
+}
+
+fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("dataset", format!("{} samples, {}", demand.samples, demand.total)),
         ("ranks", format!("{} on {} nodes", demand.nodes * demand.ranks_per_node, demand.nodes)),
@@ -21,19 +39,26 @@ pub fn table(demand: &Demand, verdict: &Verdict) -> String {
             "staged per node",
             format!("{} for {} batches a rank", demand.staged_per_node, demand.batches_ahead),
         ),
-        ("demand per rank", flow(demand.rank)),
-        ("demand per node", flow(demand.node)),
+        ("demand per rank", flow(demand.rank, demand.rank_p99)),
+        ("demand per node", flow(demand.node, demand.node_p99)),
         ("lead", demand.lead.map_or_else(unknown, |lead| lead.to_string())),
     ];
     for tier in &verdict.tiers {
-        let load = format!("keeps {}, gives {} in {}", tier.cached, tier.read, seconds(tier.time));
+        let load = format!(
+            "keeps {}, gives {} in {} samples in {}",
+            tier.cached,
+            tier.read,
+            tier.requests,
+            seconds(tier.time)
+        );
         rows.push((tier.kind.name(), load));
     }
     rows.extend([
         (
             "cold store",
             format!(
-                "gives at least {} an epoch, each node reads for {}",
+                "gives {} an epoch (at least {}), each node reads for {}",
+                verdict.cold,
                 verdict.minimal_cold,
                 seconds(verdict.cold_time)
             ),
@@ -47,33 +72,49 @@ pub fn table(demand: &Demand, verdict: &Verdict) -> String {
                 seconds(verdict.first_epoch_lower_bound)
             ),
         ),
-        ("verdict", sentence(verdict)),
     ]);
-    let mut text = String::new();
-    for (name, value) in rows {
-        writeln!(text, "{name:<20}{value}").expect("writing to a string cannot fail");
-    }
-    text
+    let keeps = |it: &super::RuleOutcome| {
+        let stall = it.stall.map_or_else(String::new, |stall| format!(" ({})", seconds(stall)));
+        format!("{} {:.1} %{stall}", it.policy.name(), it.hit_ratio * 100.0)
+    };
+    let policies: Vec<_> = verdict.policies.iter().map(keeps).collect();
+    rows.push(("hits (stall)", policies.join(", ")));
+    rows.push(("verdict", sentence(demand, verdict)));
+    rows
 }
 
-fn flow(flow: Option<Flow>) -> String {
-    flow.map_or_else(unknown, |flow| format!("{}, {} samples/s", flow.bytes, flow.requests_per_s))
+fn flow(mean: Option<Flow>, p99: Option<Flow>) -> String {
+    let words = |(mean, p99): (Flow, Flow)| {
+        format!("{} ({} p99), {} samples/s", mean.bytes, p99.bytes, mean.requests_per_s)
+    };
+    mean.zip(p99).map_or_else(unknown, words)
 }
 
 fn unknown() -> String {
     "unknown without `step_time`".to_owned()
 }
 
-fn seconds(time: Nanoseconds) -> String {
-    format!("{:.3} s", in_seconds(time))
-}
-
-fn sentence(verdict: &Verdict) -> String {
-    match (verdict.stall, verdict.bound_by) {
-        (None, _) => "unknown without `step_time`".to_owned(),
-        (Some(_), Bound::Compute) => "the tiers can meet the demand".to_owned(),
-        (Some(stall), bound) => {
-            format!("stalls for at least {} an epoch, for {}", seconds(stall), bound.name())
-        }
+fn sentence(demand: &Demand, verdict: &Verdict) -> String {
+    let (Some(stall), Some(first), Some(job)) =
+        (verdict.stall, verdict.first_epoch_stall, verdict.job_stall)
+    else {
+        return unknown();
+    };
+    if job == Nanoseconds(0) {
+        return "the tiers can meet the demand; the trainer is the brake, and no memory makes it faster"
+            .to_owned();
     }
+    let (first, job_s) = (seconds(first), seconds(job));
+    if demand.epochs < 2 {
+        let bound = verdict.first_epoch_bound_by.name();
+        return format!("stalls for {first} in its only epoch, for {bound}");
+    }
+    let later = match verdict.bound_by {
+        Bound::Compute => "does not stall after the first epoch".to_owned(),
+        bound => {
+            let percent = verdict.stall_percent.unwrap_or_default();
+            format!("stalls for {} an epoch ({percent:.1} %), for {}", seconds(stall), bound.name())
+        }
+    };
+    format!("{later}; for {first} in the first, for {job_s} in the whole job")
 }

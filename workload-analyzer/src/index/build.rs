@@ -1,52 +1,79 @@
-//! Makes the layout of a dataset: list it, measure what was listed, check what was measured.
+//! Makes an index: list the source, choose and order its objects, find the samples in each.
 
 use std::path::{self, PathBuf};
 
-use super::{IndexError, image_folder, layout::Layout, measure, raw};
-use crate::job::{Dataset, Format};
+use super::{
+    Index, IndexError,
+    choose::{self, Chosen},
+    draft::{Draft, SourceKind},
+    parse,
+};
+use crate::{
+    job::Dataset,
+    source::{self, Location, Store},
+};
 
 /// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// What is being done.
     pub stage: Stage,
-    /// Files listed or measured so far.
+    /// Objects listed or read so far.
     pub done: u64,
-    /// Files in all, or `None` while they are being listed.
+    /// Objects in all, or `None` while they are being listed.
     pub total: Option<u64>,
 }
 
-/// What is done to the files of a dataset, in this order.
+/// What is done to the objects of a dataset, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Reading directories.
+    /// Asking for names, sizes and times.
     Listing,
-    /// Asking for the size and time of each file.
-    Measuring,
+    /// Reading what says where samples lie.
+    Reading,
 }
 
-pub(super) fn layout(
+pub(super) fn draft(
     dataset: &Dataset,
+    previous: Option<&Index>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Layout, IndexError> {
-    let root = root_of(dataset)?;
-    let mut layout = match dataset.format {
-        Format::ImageFolder => image_folder::list(root, progress)?,
-        Format::Raw { record_bytes } => raw::list(root, record_bytes, progress)?,
-    };
-    for (object, measured) in measure::objects(&layout, progress)?.into_iter().enumerate() {
-        layout.objects[object].size = measured.size;
-        layout.objects[object].mtime_ns = measured.mtime_ns;
+) -> Result<Draft, IndexError> {
+    let store = source::open(&dataset.source)?;
+    let chosen = chosen(dataset, &*store, progress)?;
+    if chosen.listing.objects.is_empty() {
+        return Err(IndexError::NoSamples { root: choose::place(&dataset.source) });
     }
-    if let Format::Raw { record_bytes } = dataset.format {
-        raw::refuse_partial_records(&layout, record_bytes)?;
-    }
-    Ok(layout)
+    let samples = parse::samples(dataset, &*store, &chosen, previous, progress)?;
+    let (kind, root) = root_of(&dataset.source)?;
+    let format = dataset.format.to_string();
+    Ok(Draft { root, kind, format, classes: chosen.classes, listing: chosen.listing, samples })
 }
 
-/// The source as indexes name it: absolute, without a slash at the end, links as they are.
-pub(super) fn root_of(dataset: &Dataset) -> Result<PathBuf, IndexError> {
-    let unreadable = |source| IndexError::Unreadable { path: dataset.source.clone(), source };
-    let absolute = path::absolute(&dataset.source).map_err(unreadable)?;
-    Ok(absolute.components().collect())
+/// The objects of a dataset as they are now.
+pub(super) fn chosen(
+    dataset: &Dataset,
+    store: &dyn Store,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Chosen, IndexError> {
+    let selection = choose::selection(&dataset.format)?;
+    let mut listed = |done| progress(Progress { stage: Stage::Listing, done, total: None });
+    let listing = store.list(&*selection, &mut listed)?;
+    choose::choose(dataset, store, listing)
+}
+
+/// The source as indexes name it: a URL, or an absolute path without a slash at the end and with
+/// links as they are.
+pub(super) fn root_of(location: &Location) -> Result<(SourceKind, Vec<u8>), IndexError> {
+    use std::os::unix::ffi::OsStringExt as _;
+    match location {
+        Location::Bucket(bucket) => {
+            Ok((SourceKind::Bucket, bucket.url.trim_end_matches('/').as_bytes().to_vec()))
+        }
+        Location::Path(path) => {
+            let unreadable = |source| IndexError::Unreadable { path: path.clone(), source };
+            let absolute: PathBuf =
+                path::absolute(path).map_err(unreadable)?.components().collect();
+            Ok((SourceKind::FileSystem, absolute.into_os_string().into_vec()))
+        }
+    }
 }

@@ -4,91 +4,111 @@ use std::{io, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
 
-use crate::job::Format;
+use crate::{format::FormatError, source::SourceError};
 
 /// Why there is no index, or none that may be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// A file or directory of the dataset cannot be read.
+    /// The source cannot be listed or read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// An object is not what its format says.
+    #[error("{object}: {source}")]
+    Format {
+        /// Its path below the source.
+        object: String,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// A file that is no part of the dataset cannot be read: a manifest, or an index.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable {
-        /// The file or directory.
+        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
-    /// A name that ought to be a file and is a pipe, a socket or a device.
-    #[error("{}: not a regular file; a sample must be one", .path.display())]
-    NotAFile {
-        /// What it is called.
-        path: PathBuf,
-    },
     /// An image folder that is no directory.
-    #[error("{}: not a directory; an image folder has one directory per class", .path.display())]
+    #[error("{root}: not a directory; an image folder has one directory per class")]
     NotADirectory {
         /// The source.
-        path: PathBuf,
+        root: String,
     },
     /// An image folder without directories in it.
-    #[error("{}: no class directory; an image folder has one directory per class", .root.display())]
+    #[error("{root}: no class directory; an image folder has one directory per class")]
     NoClasses {
         /// The source.
-        root: PathBuf,
+        root: String,
     },
     /// A class without images: torchvision refuses it too.
     #[error(
-        "{}: no image for the class `{class}`{}; remove the directory or put a file there that ends in \
-         .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp",
-        .root.display(), and_others(*.others)
+        "{root}: no image for the class `{class}`{}; remove the directory or put a file there that ends \
+         in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp",
+        and_others(*.others)
     )]
     EmptyClass {
         /// The source.
-        root: PathBuf,
+        root: String,
         /// The first such class.
         class: String,
         /// How many more there are.
         others: usize,
     },
-    /// A symbolic link that leads to a directory above it.
-    #[error("{}: a symbolic link that leads back to {}; remove it", .path.display(), .ancestor.display())]
-    LinkLoop {
-        /// The link.
-        path: PathBuf,
-        /// Where it leads.
-        ancestor: PathBuf,
+    /// A pattern that is none.
+    #[error("`{pattern}` is no pattern for paths: {source}; write for example `**/*.npz`")]
+    Glob {
+        /// As given.
+        pattern: String,
+        /// What is wrong with it.
+        source: globset::Error,
     },
-    /// A directory among files of records.
-    #[error("{}: a directory; a raw dataset is one file or one directory of files", .path.display())]
-    NestedDirectory {
-        /// The directory.
-        path: PathBuf,
+    /// A manifest that names what is not there.
+    #[error("{}:{line}: `{name}` is not in the source; a line is a path below it", .manifest.display())]
+    NotInSource {
+        /// The manifest.
+        manifest: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What it names.
+        name: String,
     },
-    /// A file that does not consist of whole records.
+    /// An `index.json` that names a shard which is not there.
+    #[error("{index}: names `{name}`, which is not there; bring the whole dataset")]
+    ShardMissing {
+        /// The index.
+        index: String,
+        /// The shard.
+        name: String,
+    },
+    /// Shards without their `index.json`.
+    #[error("{root}: no index.json{}; the source is the directory that has one", elsewhere(.found))]
+    NoShardIndex {
+        /// The source.
+        root: String,
+        /// A directory below it that has one.
+        found: Option<String>,
+    },
+    /// What reads HDF5 files is not here.
     #[error(
-        "{}: {size} B long, which is {} records of {record_bytes} B and {} B more; \
-         correct record_bytes or remove the file",
-        .path.display(), .size / .record_bytes, .size % .record_bytes
+        "format hdf5 needs the program {name}, which is neither beside tierfeed nor in the PATH; \
+         build it with `cargo build --release -p {name}` (it needs libhdf5-dev) and put it there"
     )]
-    PartialRecord {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        size: u64,
-        /// The record size of the job.
-        record_bytes: u64,
+    NoHdf5Indexer {
+        /// The program.
+        name: &'static str,
     },
     /// A dataset without a sample.
-    #[error("{}: no samples", .root.display())]
+    #[error("{root}: no samples")]
     NoSamples {
         /// The source.
-        root: PathBuf,
+        root: String,
     },
     /// A dataset whose samples 32 bits cannot number.
-    #[error("{}: {samples} samples; at most {} can be numbered", .root.display(), u32::MAX)]
+    #[error("{root}: {samples} samples; at most {} can be numbered", u32::MAX)]
     TooManySamples {
         /// The source.
-        root: PathBuf,
+        root: String,
         /// As counted.
         samples: u64,
     },
@@ -135,23 +155,24 @@ pub enum IndexError {
         damage: Damage,
     },
     /// The index is that of another dataset.
-    #[error("the index is that of {} ({indexed_format}), not of {} ({format}); build it again",
-        .indexed.display(), .root.display())]
+    #[error(
+        "the index is that of {indexed} ({indexed_format}), not of {root} ({format}); build it again"
+    )]
     OtherDataset {
         /// The source of the index.
-        indexed: PathBuf,
+        indexed: String,
         /// The format of the index.
-        indexed_format: Format,
+        indexed_format: String,
         /// The source of the job.
-        root: PathBuf,
+        root: String,
         /// The format of the job.
-        format: Format,
+        format: String,
     },
     /// The dataset has changed since it was indexed.
-    #[error("{}: changed since it was indexed; build the index again", .path.display())]
+    #[error("{place}: changed since it was indexed; build the index again")]
     Stale {
-        /// The file or directory that changed.
-        path: PathBuf,
+        /// The file, directory or object that changed.
+        place: String,
     },
 }
 
@@ -162,8 +183,8 @@ pub enum Damage {
     /// Some bit is not as written.
     #[error("the checksum does not match")]
     Checksum,
-    /// A format that does not exist, or a record size of zero.
-    #[error("no such format")]
+    /// A kind that does not exist, or sections that do not go together.
+    #[error("no such kind of index")]
     Format,
     /// A position outside the names, or before the one in front of it.
     #[error("a name lies outside its place")]
@@ -171,15 +192,22 @@ pub enum Damage {
     /// A name that leads out of the dataset.
     #[error("a name leads out of the dataset")]
     Escape,
-    /// A class that starts outside the objects, or is empty.
-    #[error("a class has no samples")]
+    /// Directories that do not follow each other, or leave objects out.
+    #[error("an object lies in no directory")]
+    Directories,
+    /// Classes by directories, and an object outside of them.
+    #[error("an object lies in no class")]
     Classes,
-    /// A raw file that does not consist of whole records.
-    #[error("a file does not consist of whole records")]
+    /// Samples that do not add up, or lie outside their object.
+    #[error("a sample lies outside its object")]
     Records,
     /// Files that together are longer than 64 bits can count.
     #[error("the sizes of the files are impossible")]
     Sizes,
+}
+
+fn elsewhere(found: &Option<String>) -> String {
+    found.as_ref().map_or_else(String::new, |place| format!(" there, but in {place}"))
 }
 
 fn and_others(others: usize) -> String {

@@ -1,38 +1,57 @@
 //! Tells whether a dataset still is what its index says.
 
-use std::{fs, io};
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
 
 use super::{
-    IndexError, Progress, build, image_folder,
-    layout::Layout,
-    measure::{self, mtime_ns},
+    Index, IndexError, Progress, build,
+    choose::{class_of, classes_at, place},
+    draft::{Classes, SourceKind},
+    mtime_ns,
 };
-use crate::job::{Dataset, Format};
+use crate::{
+    job::Dataset,
+    source::{self, Listing, names::python_order},
+};
 
-/// Compares source and format, then the time of each directory. Without directories the dataset is
-/// one file, and that is looked at instead.
-pub(super) fn check(layout: &Layout, dataset: &Dataset) -> Result<(), IndexError> {
-    let root = build::root_of(dataset)?;
-    if root != layout.root || dataset.format != layout.format {
+/// Compares source and format, then the time of each directory. A source that is one file is looked
+/// at itself; in a bucket nothing tells but a listing, so nothing is compared.
+pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> {
+    if !index.is_of(dataset) {
         return Err(IndexError::OtherDataset {
-            indexed: layout.root.clone(),
-            indexed_format: layout.format,
-            root,
-            format: dataset.format,
+            indexed: index.source(),
+            indexed_format: index.format().to_owned(),
+            root: place(&dataset.source),
+            format: dataset.format.to_string(),
         });
     }
-    if layout.directories.is_empty() {
-        return compare_objects(layout, &mut |_| ());
+    match index.image.header.source_kind() {
+        SourceKind::Bucket => Ok(()),
+        SourceKind::FileSystem => check_directories(index),
     }
-    for directory in &layout.directories {
-        let path = layout.path_below(&directory.name);
+}
+
+fn check_directories(index: &Index) -> Result<(), IndexError> {
+    let image = &index.image;
+    let root = PathBuf::from(OsStr::from_bytes(image.source()));
+    for number in 0..image.directories() {
+        let name = image.directory_name(number);
+        let path = below(&root, name);
+        let Some(expected) = image.directory_mtime_ns(number) else {
+            compare_file(index, &path)?;
+            continue;
+        };
         match fs::metadata(&path) {
-            Ok(metadata) if mtime_ns(&metadata) == directory.mtime_ns => (),
-            Ok(_) if directory.name.is_empty() && has_same_classes(layout)? => (),
+            Ok(metadata) if mtime_ns(&metadata) == expected => {}
+            Ok(_) if name.is_empty() && has_same_classes(index, &root)? => {}
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(IndexError::Unreadable { path, source });
             }
-            _ => return Err(IndexError::Stale { path }),
+            _ => return Err(IndexError::Stale { place: path.display().to_string() }),
         }
     }
     Ok(())
@@ -40,33 +59,59 @@ pub(super) fn check(layout: &Layout, dataset: &Dataset) -> Result<(), IndexError
 
 /// The root of an image folder counts by its directories alone; a file that comes there, perhaps the
 /// index itself, changes nothing.
-fn has_same_classes(layout: &Layout) -> Result<bool, IndexError> {
-    match layout.format {
-        Format::Raw { .. } => Ok(false),
-        Format::ImageFolder => {
-            let found = image_folder::class_names(&layout.root)?;
-            Ok(found.iter().eq(layout.classes.iter().map(|class| &class.name)))
-        }
+fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
+    if index.image.header.classes() == Classes::None {
+        return Ok(false);
     }
+    let unreadable = |source| IndexError::Unreadable { path: root.to_owned(), source };
+    let found = classes_at(root).map_err(unreadable)?;
+    let names = (0..index.image.directories()).map(|it| class_of(index.image.directory_name(it)));
+    let mut indexed: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
+    indexed.sort_by(|left, right| python_order(left, right));
+    indexed.dedup();
+    Ok(found.iter().map(Vec::as_slice).eq(indexed))
 }
 
-/// [`check`], then one `stat` per file.
+/// The source is one file.
+fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
+    let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    let row = index.image.object(0);
+    if (metadata.len(), mtime_ns(&metadata)) == (row.size, row.mtime_ns) {
+        return Ok(());
+    }
+    Err(IndexError::Stale { place: path.display().to_string() })
+}
+
+/// [`check`], then a new listing against the objects of the index.
 pub(super) fn verify(
-    layout: &Layout,
+    index: &Index,
     dataset: &Dataset,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), IndexError> {
-    check(layout, dataset)?;
-    compare_objects(layout, progress)
+    check(index, dataset)?;
+    let store = source::open(&dataset.source)?;
+    let listing = build::chosen(dataset, &*store, progress)?.listing;
+    let image = &index.image;
+    let (found, indexed) = (listing.objects.len(), image.objects());
+    let differs = (0..found.min(indexed)).find(|number| !is_same(index, &listing, *number));
+    let Some(number) = differs.or((found != indexed).then_some(found.min(indexed))) else {
+        return Ok(());
+    };
+    let path =
+        if number < indexed { image.object_path(number) } else { listing.listed(number).path };
+    let root = PathBuf::from(OsStr::from_bytes(image.source()));
+    Err(IndexError::Stale { place: below(&root, &path).display().to_string() })
 }
 
-fn compare_objects(layout: &Layout, progress: &mut dyn FnMut(Progress)) -> Result<(), IndexError> {
-    let measured = measure::objects(layout, progress)?;
-    let differs = layout.objects.iter().zip(&measured).position(|(object, measured)| {
-        (object.size, object.mtime_ns) != (measured.size, measured.mtime_ns)
-    });
-    match differs {
-        None => Ok(()),
-        Some(object) => Err(IndexError::Stale { path: layout.path_of(object) }),
-    }
+fn is_same(index: &Index, listing: &Listing, number: usize) -> bool {
+    let (row, listed) = (index.image.object(number), listing.listed(number));
+    let (_, etag) = index.image.object_name(number);
+    (row.size, row.mtime_ns, etag) == (listed.size, listed.mtime_ns, listed.etag.as_deref())
+        && index.image.object_path(number) == listed.path
+}
+
+/// Nothing is joined for no name: that would add a slash.
+pub(super) fn below(root: &Path, name: &[u8]) -> PathBuf {
+    if name.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(name)) }
 }

@@ -3,6 +3,13 @@ use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, os::unix::net::Uni
 use tempfile::TempDir;
 
 use super::*;
+use crate::{
+    job::{
+        Format,
+        format::{Files, Raw, Rest},
+    },
+    source::Location,
+};
 
 fn tree(files: &[(&str, usize)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -15,16 +22,26 @@ fn tree(files: &[(&str, usize)]) -> TempDir {
 }
 
 fn images(source: &Path) -> Dataset {
-    let source = source.to_owned();
-    Dataset { source, format: Format::ImageFolder, speed: None, index: None }
+    let source = Location::Path(source.to_owned());
+    Dataset::new(source, Format::ImageFolder)
 }
 
 fn records(source: &Path, bytes: u64) -> Dataset {
-    Dataset { format: Format::Raw { record_bytes: Bytes(bytes) }, ..images(source) }
+    let (record_bytes, header_bytes) = (Bytes(bytes), Bytes(0));
+    let raw = Raw { record_bytes, header_bytes, rest: Rest::Refuse };
+    Dataset { format: Format::Raw(raw), ..images(source) }
+}
+
+fn files(source: &Path, files: Files) -> Dataset {
+    Dataset { format: Format::Files(files), ..images(source) }
 }
 
 fn build(dataset: &Dataset) -> Result<Index, IndexError> {
-    Index::build(dataset, &mut |_| ())
+    Index::build(dataset, None, &mut |_| ())
+}
+
+fn names(index: &Index) -> Vec<String> {
+    (0..index.len()).map(|sample| index.object_name(SampleId(sample))).collect()
 }
 
 /// The message, with `directory` written as `D`.
@@ -49,7 +66,16 @@ fn a_sample_has_a_size_a_label_an_extent_and_a_name() {
     assert_eq!(index.object_name(SampleId(1)), "cat/sub/b.jpg");
     let path = directory.path().join("dog/a.png");
     let object_mtime_ns = mtime_ns(&path.metadata().unwrap());
-    let expected = Extent { path, offset: 0, len: 30, object_size: 30, object_mtime_ns };
+    let expected = Extent {
+        path,
+        offset: 0,
+        stored_len: 30,
+        len: 30,
+        encoding: Encoding::Plain,
+        object_size: 30,
+        object_mtime_ns,
+        etag: None,
+    };
     assert_eq!(index.extent(SampleId(2)), expected);
 }
 
@@ -71,7 +97,7 @@ fn what_is_no_image_folder_is_refused() {
     let source = images(&directory.path().join("a.jpg"));
     check_refused(&source, &directory, &format!("D/a.jpg: not a directory; {has}"));
     let source = images(&directory.path().join("b"));
-    let expected = "D/b: cannot be read: No such file or directory (os error 2)";
+    let expected = "D/b: no such file or directory; correct the source of the dataset";
     check_refused(&source, &directory, expected);
 }
 
@@ -93,11 +119,12 @@ fn an_image_that_is_no_file_is_named_and_other_such_things_are_passed_over() {
     assert_eq!(build(&images(directory.path())).unwrap().len(), 1);
     let link = directory.path().join("cat/b.jpg");
     std::os::unix::fs::symlink("gone", &link).unwrap();
-    let expected = "D/cat/b.jpg: cannot be read: No such file or directory (os error 2)";
+    let expected =
+        "D/cat/b.jpg: a symbolic link to nothing; remove it, or bring back what it names";
     check_refused(&images(directory.path()), &directory, expected);
     std::fs::remove_file(&link).unwrap();
     let _socket = UnixListener::bind(&link).unwrap();
-    let expected = "D/cat/b.jpg: not a regular file; a sample must be one";
+    let expected = "D/cat/b.jpg: not a regular file; samples lie in such files alone";
     check_refused(&images(directory.path()), &directory, expected);
 }
 
@@ -139,10 +166,8 @@ fn one_file_of_records_is_a_dataset() {
 fn what_is_no_set_of_records_is_refused_with_the_numbers() {
     let directory = tree(&[("a", 20), ("b", 25), ("c/d", 10), ("e/empty", 0)]);
     let of = |name: &str| records(&directory.path().join(name), 10);
-    let expected = "D/b: 25 B long, which is 2 records of 10 B and 5 B more; \
-                    correct record_bytes or remove the file";
-    check_refused(&of("b"), &directory, expected);
-    let expected = "D/c: a directory; a raw dataset is one file or one directory of files";
+    let expected = "D/b: 25 B of records, which are 2 of 10 B and 5 B more; \
+                    correct the size of a record or remove the file";
     check_refused(&of(""), &directory, expected);
     check_refused(&of("e"), &directory, "D/e: no samples");
 }
@@ -152,7 +177,7 @@ fn more_samples_than_ids_are_refused() {
     let directory = tree(&[("a", 0)]);
     let file = std::fs::File::create(directory.path().join("a")).unwrap();
     file.set_len(1 << 32).unwrap();
-    let expected = "D: 4294967296 samples; at most 4294967295 can be numbered";
+    let expected = "D/a: 4294967296 samples; at most 4294967295 can be numbered";
     check_refused(&records(directory.path(), 1), &directory, expected);
 }
 
@@ -163,17 +188,18 @@ fn many_files_are_measured_in_parallel_with_the_same_result() {
         names.iter().zip(0..).map(|(name, len)| (name.as_str(), len % 97)).collect();
     let directory = tree(&files);
     let mut seen = Vec::new();
-    let index = Index::build(&images(directory.path()), &mut |it| seen.push(it)).unwrap();
+    let index = Index::build(&images(directory.path()), None, &mut |it| seen.push(it)).unwrap();
     let sizes = files.iter().map(|(_, len)| Bytes(*len as u64));
     assert!(index.sizes().eq(sizes));
-    let last = Progress { stage: Stage::Measuring, done: 5_000, total: Some(5_000) };
+    let last = Progress { stage: Stage::Listing, done: 5_000, total: None };
     assert_eq!(seen.last(), Some(&last));
     for name in ["c/4990.jpg", "c/1500.jpg", "c/3000.jpg"] {
         std::fs::remove_file(directory.path().join(name)).unwrap();
         std::os::unix::fs::symlink("gone", directory.path().join(name)).unwrap();
     }
     for _ in 0..20 {
-        let expected = "D/c/1500.jpg: cannot be read: No such file or directory (os error 2)";
+        let expected =
+            "D/c/1500.jpg: a symbolic link to nothing; remove it, or bring back what it names";
         check_refused(&images(directory.path()), &directory, expected);
     }
 }
@@ -263,7 +289,10 @@ fn the_root_of_an_image_folder_is_stale_if_and_only_if_its_classes_changed() {
     assert_eq!(build(&dataset).unwrap().fingerprint(), index.fingerprint());
     std::fs::create_dir(directory.path().join("eel")).unwrap();
     let error = index.check(&dataset).unwrap_err();
-    assert!(matches!(error, IndexError::Stale { path } if path == directory.path()));
+    assert_eq!(
+        message(&error, &directory),
+        "D: changed since it was indexed; build the index again"
+    );
     std::fs::remove_dir(directory.path().join("eel")).unwrap();
     std::fs::rename(directory.path().join("cat"), directory.path().join("eel")).unwrap();
     assert!(matches!(index.check(&dataset), Err(IndexError::Stale { .. })));
@@ -280,7 +309,9 @@ fn a_file_that_changed_in_place_is_found_by_verify() {
         change(&file);
         index.check(&dataset).unwrap();
         let error = index.verify(&dataset, &mut |_| ()).unwrap_err();
-        assert!(matches!(error, IndexError::Stale { path } if path == file));
+        assert!(
+            matches!(error, IndexError::Stale { place } if file.ends_with(&place[1..]) || file == Path::new(&place))
+        );
     }
 }
 
@@ -313,8 +344,67 @@ fn an_unreadable_directory_is_named() {
     std::fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
     // Root may read everything, so for root there is nothing to refuse.
     if std::fs::read_dir(&closed).is_err() {
-        let expected = "D/cat/sub: cannot be read: Permission denied (os error 13)";
+        let expected = "D/cat/sub: permission denied; a dataset needs the rights to read its files and to read and \
+                        search its directories";
         check_refused(&images(directory.path()), &directory, expected);
     }
     std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn files_are_samples_by_pattern_or_in_the_order_of_a_manifest() {
+    let tree =
+        tree(&[("a/x.npz", 1), ("a/y.txt", 2), ("b.npz", 3), ("a/.z.npz", 4), ("c/d/e.npz", 5)]);
+    let with = |pattern: &str| files(tree.path(), Files::Glob(pattern.to_owned()));
+    let of = |pattern: &str| names(&build(&with(pattern)).unwrap());
+    assert_eq!(of("**/*.npz"), ["b.npz", "a/.z.npz", "a/x.npz", "c/d/e.npz"]);
+    assert_eq!(of("*.npz"), ["b.npz"]);
+    assert_eq!(of("a/[xy].*"), ["a/x.npz", "a/y.txt"]);
+    check_refused(&with("*.png"), &tree, "D: no samples");
+    let error = build(&with("a[")).unwrap_err().to_string();
+    assert!(error.starts_with("`a[` is no pattern for paths: "), "{error}");
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let manifest = elsewhere.path().join("train.txt");
+    let listed = |text: &str| {
+        std::fs::write(&manifest, text).unwrap();
+        build(&files(tree.path(), Files::Manifest(manifest.clone())))
+    };
+    let index = listed("c/d/e.npz\nb.npz\r\n\n./a/y.txt\nb.npz\n").unwrap();
+    assert_eq!(names(&index), ["c/d/e.npz", "b.npz", "a/y.txt", "b.npz"]);
+    assert_eq!(index.sizes().map(|it| it.0).collect::<Vec<_>>(), [5, 3, 2, 3]);
+    index.save(&elsewhere.path().join("index")).unwrap();
+    assert_eq!(Index::open(&elsewhere.path().join("index")).unwrap(), index);
+    let error = message(&listed("b.npz\na/gone\n").unwrap_err(), &elsewhere);
+    let expected = "D/train.txt:2: `a/gone` is not in the source; a line is a path below it";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn records_may_have_a_header_and_a_rest() {
+    let directory = tree(&[("a", 23), ("b", 8), ("c/d", 9)]);
+    let raw = Raw { record_bytes: Bytes(5), header_bytes: Bytes(4), rest: Rest::Drop };
+    let dataset = Dataset { format: Format::Raw(raw), ..images(directory.path()) };
+    let index = build(&dataset).unwrap();
+    assert_eq!(names(&index), ["a at byte 4", "a at byte 9", "a at byte 14", "c/d at byte 4"]);
+    assert_eq!(index.samples_in(1), 0);
+    let raw = Raw { header_bytes: Bytes(9), ..raw };
+    let dataset = Dataset { format: Format::Raw(raw), ..images(directory.path()) };
+    let expected = "D/b: truncated: the header at byte 0 ends at byte 9, the object at byte 8";
+    check_refused(&dataset, &directory, expected);
+}
+
+#[test]
+fn classes_come_in_the_order_of_their_names_and_not_of_paths() {
+    let directory =
+        tree(&[("a/z/1.jpg", 1), ("a-b/2.jpg", 1), ("a/0.jpg", 1), ("a/z/sub/3.jpg", 1)]);
+    std::fs::create_dir(directory.path().join("a/empty")).unwrap();
+    let index = build(&images(directory.path())).unwrap();
+    assert_eq!(names(&index), ["a/0.jpg", "a/z/1.jpg", "a/z/sub/3.jpg", "a-b/2.jpg"]);
+    let labels = (0..4).map(|sample| index.label(SampleId(sample)).unwrap());
+    assert_eq!(labels.collect::<Vec<_>>(), [0, 0, 0, 1]);
+    assert_eq!(index.class_names(), ["a", "a-b"]);
+    index.check(&images(directory.path())).unwrap();
+    std::fs::write(directory.path().join("a/empty/4.jpg"), "").unwrap();
+    assert!(matches!(index.check(&images(directory.path())), Err(IndexError::Stale { .. })));
 }

@@ -5,6 +5,7 @@
 mod dataset;
 mod order;
 mod tiers;
+mod trainer;
 mod value;
 
 use std::path::Path;
@@ -35,6 +36,28 @@ const EPOCHS_MAX: u32 = 1_000_000;
 const PREFETCH_BATCHES_MIN: u32 = 2;
 const PREFETCH_BATCHES_MAX: u32 = 1_024;
 
+/// What the tools of object stores call their secrets.
+const CREDENTIALS: [&str; 18] = [
+    "access_key",
+    "access_key_id",
+    "account_key",
+    "account_name",
+    "api_key",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "client_secret",
+    "credentials",
+    "key",
+    "password",
+    "sas_token",
+    "secret",
+    "secret_access_key",
+    "secret_key",
+    "session_token",
+    "token",
+];
+
 /// Reads `text`. Errors name `file`; relative paths start at `directory`.
 pub(super) fn job(text: &str, file: &Path, directory: &Path) -> Result<Job, JobError> {
     Check { text, file, directory }.job()
@@ -51,7 +74,7 @@ impl Check<'_> {
     fn job(&self) -> Result<Job, JobError> {
         let typed = self.read()?;
         let chunk = self.chunk(typed.chunk.as_ref())?;
-        let world = self.world(&typed.world.unwrap_or_default())?;
+        let world = self.world(typed.world.as_ref())?;
         let order = self.order(&typed.order, world)?;
         let step_time = match &typed.step_time {
             None => None,
@@ -76,6 +99,7 @@ impl Check<'_> {
                 None => PREFETCH_BATCHES,
                 Some(count) => self.whole(&["prefetch", "batches"], count, prefetch_range)?,
             },
+            trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
             tiers: self.tiers(typed.tiers.as_ref(), chunk)?,
         })
@@ -85,8 +109,18 @@ impl Check<'_> {
         location::refuse_repeated_keys(self.text)
             .map_err(|source| self.malformed(".".to_owned(), source))?;
         let yaml = serde_yaml::Deserializer::from_str(self.text);
-        serde_path_to_error::deserialize(yaml)
-            .map_err(|error| self.malformed(error.path().to_string(), error.into_inner()))
+        serde_path_to_error::deserialize(yaml).map_err(|error| self.unread(error))
+    }
+
+    /// The key alone is named where it is a credential: its value must not get into a log.
+    fn unread(&self, error: serde_path_to_error::Error<serde_yaml::Error>) -> JobError {
+        let path = error.path().to_string();
+        let keys: Vec<_> = path.split('.').collect();
+        let is_unknown = error.inner().to_string().contains("unknown field");
+        if is_unknown && keys.last().is_some_and(|key| CREDENTIALS.contains(key)) {
+            return self.misfit(&keys, Misfit::Credential);
+        }
+        self.malformed(path, error.into_inner())
     }
 
     fn name(&self, name: &Text) -> Result<String, JobError> {
@@ -101,9 +135,9 @@ impl Check<'_> {
         }
     }
 
-    fn world(&self, world: &WorldFile) -> Result<World, JobError> {
-        let nodes = world.nodes.unwrap_or(Whole(1));
-        let ranks_per_node = world.ranks_per_node.unwrap_or(Whole(1));
+    fn world(&self, world: Option<&WorldFile>) -> Result<World, JobError> {
+        let nodes = world.and_then(|world| world.nodes).unwrap_or(Whole(1));
+        let ranks_per_node = world.and_then(|world| world.ranks_per_node).unwrap_or(Whole(1));
         Ok(World {
             nodes: self.whole(&["world", "nodes"], nodes, 1..=NODES_MAX)?,
             ranks_per_node: self.whole(

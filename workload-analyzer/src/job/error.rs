@@ -97,6 +97,9 @@ pub enum Reason {
     /// A share that is none.
     #[error("expected a whole percentage from 1 % to 90 %, for example `20 %`")]
     NotAShare,
+    /// A size that is none.
+    #[error("expected a whole number of bytes, or a size such as `4 KiB`")]
+    NotASize,
     /// A record size that is none.
     #[error("expected a whole number of bytes of at least 1, or a size such as `4 KiB`")]
     NotARecordSize,
@@ -117,18 +120,59 @@ pub enum Reason {
     /// An empty path.
     #[error("expected a path, absolute or from the directory of the job file")]
     EmptyPath,
-    /// An object store: designed, but not built.
-    #[error("{scheme} sources are not supported yet; use a path or `file:///…`")]
-    NotSupportedYet {
+    /// A scheme that nobody knows.
+    #[error(
+        "expected a path, or a URL that starts with file://, s3://, gs://, az://, https:// or http://"
+    )]
+    UnknownScheme,
+    /// A URL without a bucket.
+    #[error("expected a bucket or a host behind {scheme}, for example `{scheme}name/train`")]
+    NoBucket {
         /// The scheme, as in `s3://`.
         scheme: &'static str,
     },
-    /// A scheme that nobody knows.
-    #[error("expected a path, or a URL that starts with file://, s3://, gs:// or az://")]
-    UnknownScheme,
+    /// A URL with a user or a signature.
+    #[error(
+        "a URL holds no credentials and no query; give them to the environment, for example as \
+         AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )]
+    CredentialsInUrl,
+    /// A server that is none.
+    #[error("expected the URL of a server, for example `http://127.0.0.1:9000`")]
+    NotAnEndpoint,
+    /// A pattern that no path below the source can match.
+    #[error("expected a pattern for paths below the source, for example `**/*.npz`")]
+    NotAPattern,
+    /// A name without a letter.
+    #[error("expected a name, for example `{example}`")]
+    EmptyName {
+        /// One that would be right.
+        example: &'static str,
+    },
+    /// A name that is listed twice.
+    #[error("each name may be listed once")]
+    NamedTwice,
     /// A file URL with a host or a relative path.
     #[error("a file URL has three slashes and an absolute path, for example `file:///data/train`")]
     NotAFileUrl,
+    /// A spread that a size cannot have.
+    #[error("sizes that spread by more than nine tenths of their mean, {mean}, are not supported")]
+    TooMuchSpread {
+        /// The mean.
+        mean: Bytes,
+    },
+    /// More samples than 32 bits can number.
+    #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
+    TooManySamples {
+        /// In all objects.
+        samples: u64,
+    },
+    /// A distance that is none.
+    #[error("expected a number of epochs or steps, for example `1 epoch` or `500 steps`")]
+    NotADistance,
+    /// A distance in steps where only epochs go.
+    #[error("expected a number of epochs, for example `1 epoch`")]
+    NotEpochs,
     /// No release of PyTorch.
     #[error("expected a version as `torch.__version__` prints it, for example `2.6.0`")]
     NotATorchVersion,
@@ -150,12 +194,51 @@ pub enum Misfit {
     /// Tiers without the one that batches are staged in.
     #[error("has no `main-memory`, where batches are staged; give it a size or a reserve")]
     NoMainMemory,
-    /// `raw` without a record size.
-    #[error("has `format: raw`, which needs `record_bytes`, the size of a record")]
-    NoRecordBytes,
-    /// A record size without `raw`.
-    #[error("is for `format: raw` only; remove it")]
-    RecordBytesUnused,
+    /// A format without a key that it cannot do without.
+    #[error("has `format: {format}`, which needs `{key}`, {what}")]
+    NeededByFormat {
+        /// The name of the format.
+        format: &'static str,
+        /// The key that is missing.
+        key: &'static str,
+        /// What it says.
+        what: &'static str,
+    },
+    /// A key of another format.
+    #[error("is for `format: {formats}` only; remove it")]
+    OfOtherFormat {
+        /// The formats that have the key.
+        formats: &'static str,
+    },
+    /// A key of buckets, or of other buckets.
+    #[error("is for sources that start with {schemes} only; remove it")]
+    OfOtherSource {
+        /// The schemes that have the key.
+        schemes: &'static str,
+    },
+    /// Two keys that say the same.
+    #[error("stands beside `{other}`, which says the same; keep one of them")]
+    Beside {
+        /// The other key.
+        other: &'static str,
+    },
+    /// A list of names without any.
+    #[error("is empty; list a name, or remove it to take all")]
+    EmptyList,
+    /// A key with a secret in a file that others read.
+    #[error(
+        "is a credential, and a job file holds none; give it to the environment, for example as \
+         AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )]
+    Credential,
+    /// A decoded sample without an array.
+    #[error("has no array; give `width`, `height` and `channels`, or 1 to 256 `elements`")]
+    NoElement,
+    /// A checkpoint of unknown size.
+    #[error(
+        "has no `bytes`, and there is no `model` from which they would follow; give one of them"
+    )]
+    NoCheckpointBytes,
     /// A shuffle without a key that it cannot do without.
     #[error("has `shuffle: {shuffle}`, which needs `{key}`, {what}")]
     NeededByShuffle {

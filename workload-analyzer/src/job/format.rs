@@ -3,9 +3,11 @@
 //! The text of a format (its [`fmt::Display`]) is what an index keeps, so two formats are the same if
 //! and only if their texts are.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, num::NonZeroU64, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
+
+pub use crate::format::parquet::Unit;
 
 /// How samples lie in objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +25,10 @@ pub enum Format {
     /// Shards of MosaicML Streaming with their `index.json`.
     Mds,
     /// Chunks of `LitData` with their `index.json`.
-    LitData,
+    LitData {
+        /// For chunks of tokens: how many of them are a sample.
+        sequence_length: Option<NonZeroU64>,
+    },
     /// Arrays of NumPy: a sample is a row.
     Npy,
     /// Archives of NumPy: a sample is an array.
@@ -89,18 +94,17 @@ pub enum Compression {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parquet {
     /// What is read at once.
-    pub unit: ParquetUnit,
+    pub unit: Unit,
     /// The columns that are read, by their dotted paths; all of them if empty.
     pub columns: Vec<String>,
 }
 
-/// What of a Parquet file is read at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ParquetUnit {
-    /// A row group: the range from its first selected column to its last.
-    RowGroup,
-    /// One column of one row group.
-    ColumnChunk,
+impl Raw {
+    /// Whole records from the first byte of each file on.
+    #[must_use]
+    pub const fn of_records(record_bytes: Bytes) -> Self {
+        Self { record_bytes, header_bytes: Bytes(0), rest: Rest::Refuse }
+    }
 }
 
 impl Format {
@@ -114,7 +118,7 @@ impl Format {
             Self::TfRecord(_) => "tfrecord",
             Self::WebDataset => "webdataset",
             Self::Mds => "mds",
-            Self::LitData => "litdata",
+            Self::LitData { .. } => "litdata",
             Self::Npy => "npy",
             Self::Npz { .. } => "npz",
             Self::Parquet(_) => "parquet",
@@ -138,6 +142,9 @@ impl fmt::Display for Format {
                 write!(f, ", arrays {}", members.join(", "))
             }
             Self::Parquet(parquet) => write!(f, ", {parquet}"),
+            Self::LitData { sequence_length: Some(length) } => {
+                write!(f, ", sequences of {length}")
+            }
             Self::Hdf5 { dataset } => write!(f, ", dataset {dataset}"),
             _ => Ok(()),
         }
@@ -160,8 +167,8 @@ impl fmt::Display for Raw {
 impl fmt::Display for Parquet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.unit {
-            ParquetUnit::RowGroup => "row groups",
-            ParquetUnit::ColumnChunk => "column chunks",
+            Unit::RowGroup => "row groups",
+            Unit::ColumnChunk => "column chunks",
         })?;
         if self.columns.is_empty() { Ok(()) } else { write!(f, " of {}", self.columns.join(", ")) }
     }

@@ -3,7 +3,8 @@ use std::{fmt::Write as _, fs};
 use proptest::prelude::*;
 use tierfeed_core::units::BytesPerSecond;
 
-use super::*;
+use super::{format::Raw, *};
+use crate::source::{Bucket, Identity};
 
 mod order;
 
@@ -88,10 +89,11 @@ fn every_key_of_a_full_job_arrives() {
     let expected = Job {
         name: "resnet50".to_owned(),
         dataset: Dataset {
-            source: PathBuf::from("/data/train"),
+            source: Location::Path(PathBuf::from("/data/train")),
             format: Format::ImageFolder,
             speed: emulated(1_000_000, 200_000_000),
             index: Some(PathBuf::from("jobs/train.index")),
+            described: None,
         },
         shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 42,
@@ -121,6 +123,7 @@ fn every_key_of_a_full_job_arrives() {
                 ..tier(tier::Kind::Storage, Budget::Size(Bytes::mib(200 << 10)))
             },
         ],
+        trainer: Trainer::default(),
     };
     assert_eq!(job, expected);
 }
@@ -130,10 +133,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
     let expected = Job {
         name: "small".to_owned(),
         dataset: Dataset {
-            source: PathBuf::from("jobs/data"),
-            format: Format::ImageFolder,
-            speed: None,
-            index: None,
+            ..Dataset::new(Location::Path(PathBuf::from("jobs/data")), Format::ImageFolder)
         },
         shuffle: Shuffle::Sequential,
         seed: 0,
@@ -154,6 +154,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             path: None,
             speed: None,
         }],
+        trainer: Trainer::default(),
     };
     assert_eq!(parse(REQUIRED).unwrap(), expected);
 }
@@ -167,8 +168,8 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
     );
     check_line(
         4,
-        "  format: tfrecord",
-        "4: dataset.format is `tfrecord`; expected one of image-folder, raw",
+        "  format: zip",
+        "4: dataset.format is `zip`; expected one of image-folder, files, raw, tfrecord, webdataset, mds, litdata, npy, npz, parquet, arrow, hdf5, lmdb, ffcv",
     );
     check_line(
         8,
@@ -287,21 +288,12 @@ fn a_source_is_a_path_or_a_url_that_can_be_read() {
         ("s3", "jobs/s3"),
     ] {
         let job = parse(&full_with(3, &format!("  source: {source}"))).unwrap();
-        assert_eq!(job.dataset.source, Path::new(path));
-    }
-    for scheme in ["s3://", "gs://", "az://"] {
-        check_line(
-            3,
-            &format!("  source: {scheme}bucket/train"),
-            &format!(
-                "3: dataset.source is `{scheme}bucket/train`; {scheme} sources are not supported yet; use a path or `file:///…`"
-            ),
-        );
+        assert_eq!(job.dataset.source, Location::Path(PathBuf::from(path)));
     }
     check_line(
         3,
-        "  source: http://a/b",
-        "3: dataset.source is `http://a/b`; expected a path, or a URL that starts with file://, s3://, gs:// or az://",
+        "  source: ftp://a/b",
+        "3: dataset.source is `ftp://a/b`; expected a path, or a URL that starts with file://, s3://, gs://, az://, https:// or http://",
     );
     check_line(
         3,
@@ -313,6 +305,36 @@ fn a_source_is_a_path_or_a_url_that_can_be_read() {
         "  source: ''",
         "3: dataset.source is ``; expected a path, absolute or from the directory of the job file",
     );
+}
+
+#[test]
+fn a_bucket_has_a_server_a_region_and_a_reader() {
+    let text = full_with(
+        3,
+        "  source: s3://bucket/train\n  endpoint: http://127.0.0.1:9000\n  region: eu-central-1\n  \
+         anonymous: true",
+    );
+    let expected = Bucket {
+        url: "s3://bucket/train".to_owned(),
+        endpoint: Some("http://127.0.0.1:9000".to_owned()),
+        region: Some("eu-central-1".to_owned()),
+        identity: Identity::Anonymous,
+    };
+    assert_eq!(parse(&text).unwrap().dataset.source, Location::Bucket(expected));
+}
+
+/// Reports and logs are read by others: neither the value nor the text around it may show.
+#[test]
+fn a_credential_is_refused_by_its_name_and_not_shown() {
+    let elsewhere = "is a credential, and a job file holds none; give it to the environment, for \
+                     example as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    for key in ["access_key_id", "secret_access_key", "sas_token", "password"] {
+        let line = format!("  source: s3://bucket\n  {key}: hunter2");
+        check_line(3, &line, &format!("4: dataset.{key} {elsewhere}"));
+    }
+    let error = parse(&full_with(3, "  source: s3://AKIA:hunter2@bucket/train")).unwrap_err();
+    let said = error.to_string();
+    assert!(said.starts_with("jobs/a.yaml:3: dataset.source is `s3://***@bucket/train`"), "{said}");
 }
 
 #[test]
@@ -341,7 +363,7 @@ fn keys_that_do_not_go_together_are_refused() {
     check_line(
         4,
         "  format: raw",
-        "3: dataset has `format: raw`, which needs `record_bytes`, the size of a record",
+        "3: dataset has `format: raw`, which needs `record_bytes`, the size of a record; for tokens, `dtype` and `sequence_length`",
     );
     check_line(
         6,
@@ -355,7 +377,8 @@ fn records_are_given_in_bytes_or_with_a_unit() {
     let with =
         |bytes: &str| parse(&full_with(4, &format!("  format: raw\n  record_bytes: {bytes}")));
     for (typed, bytes) in [("3073", 3073), ("4 KiB", 4096)] {
-        assert_eq!(with(typed).unwrap().dataset.format, Format::Raw { record_bytes: Bytes(bytes) });
+        let expected = Format::Raw(Raw::of_records(Bytes(bytes)));
+        assert_eq!(with(typed).unwrap().dataset.format, expected);
     }
     for typed in ["0", "-1", "4 KB", "0 B", "1.5"] {
         let message = format!(
@@ -483,7 +506,8 @@ fn a_loaded_job_has_absolute_paths_from_the_directory_of_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.yaml");
     fs::write(&path, REQUIRED).unwrap();
-    assert_eq!(Job::load(&path).unwrap().dataset.source, directory.path().join("data"));
+    let expected = Location::Path(directory.path().join("data"));
+    assert_eq!(Job::load(&path).unwrap().dataset.source, expected);
 }
 
 #[test]

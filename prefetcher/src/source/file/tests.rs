@@ -8,7 +8,11 @@ use nix::{sys::stat::Mode, unistd::mkfifo};
 use tempfile::TempDir;
 use tierfeed_core::{session::Fault, tier::Locality};
 use tierfeed_numa_memory::{Pages, Request};
-use tierfeed_workload_analyzer::{Dataset, job::Format};
+use tierfeed_workload_analyzer::{
+    Dataset,
+    job::{Format, format::Raw},
+    source::Location,
+};
 
 use super::*;
 
@@ -20,15 +24,15 @@ fn bytes(len: usize, salt: usize) -> Vec<u8> {
 }
 
 fn index(source: &Path, format: Format) -> Arc<Index> {
-    let dataset = Dataset { source: source.into(), format, speed: None, index: None };
-    Arc::new(Index::build(&dataset, &mut |_| ()).unwrap())
+    let dataset = Dataset::new(Location::Path(source.into()), format);
+    Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())
 }
 
 /// One file of five records.
 fn records() -> (TempDir, FileSource) {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("records"), bytes(RECORD * RECORDS, 0)).unwrap();
-    let format = Format::Raw { record_bytes: Bytes(RECORD as u64) };
+    let format = Format::Raw(Raw::of_records(Bytes(RECORD as u64)));
     let index = index(root.path(), format);
     (root, FileSource::new(index, 4))
 }

@@ -1,64 +1,99 @@
-//! Checks where the samples are and how they are stored.
+//! Checks what stands below `dataset`.
 
-use std::path::PathBuf;
+use tierfeed_core::units::Bytes;
 
 use super::Check;
 use crate::{
-    job::{Dataset, Format, JobError, Misfit, Reason},
-    job_file::{DatasetFile, Text},
+    job::{
+        Dataset, Described, JobError, Reason,
+        keys::{DatasetKeys, KeyError, parse_size},
+    },
+    job_file::{DatasetFile, DescribedFile, Text, Whole},
 };
-
-/// Schemes that jobs may name one day.
-const OBJECT_STORES: [&str; 3] = ["s3://", "gs://", "az://"];
 
 impl Check<'_> {
     pub(super) fn dataset(&self, typed: &DatasetFile) -> Result<Dataset, JobError> {
+        let keys = keys(typed);
         let index = match &typed.index {
             None => None,
             Some(index) => Some(self.path(&["dataset", "index"], index)?),
         };
         Ok(Dataset {
-            source: self.source(&typed.source)?,
-            format: self.format(typed)?,
+            source: keys.location(self.directory).map_err(|error| self.placed(error))?,
+            format: keys.format(self.directory).map_err(|error| self.placed(error))?,
             speed: self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?,
             index,
+            described: typed.described.as_ref().map(|it| self.described(it)).transpose()?,
         })
     }
 
-    /// A URL is taken as it stands: `%20` names a file with a percent sign.
-    fn source(&self, typed: &Text) -> Result<PathBuf, JobError> {
-        let keys = ["dataset", "source"];
-        if let Some(path) = typed.0.strip_prefix("file://") {
-            let is_absolute = path.starts_with('/');
-            return if is_absolute {
-                Ok(PathBuf::from(path))
-            } else {
-                Err(self.invalid(&keys, &typed.0, Reason::NotAFileUrl))
-            };
+    fn described(&self, typed: &DescribedFile) -> Result<Described, JobError> {
+        let below = |key| ["dataset", "described", key];
+        let samples_per_object = typed.samples_per_object.unwrap_or(Whole(1));
+        let described = Described {
+            objects: self.whole(&below("objects"), typed.objects, 1..=u32::MAX)?,
+            samples_per_object: self.whole(
+                &below("samples_per_object"),
+                samples_per_object,
+                1..=u32::MAX,
+            )?,
+            sample_bytes: self.positive_bytes(&below("sample_bytes"), &typed.sample_bytes)?,
+            sample_bytes_stdev: match &typed.sample_bytes_stdev {
+                None => Bytes(0),
+                Some(typed) => self.deviation(&below("sample_bytes_stdev"), typed)?,
+            },
+        };
+        let samples = u64::from(described.objects) * u64::from(described.samples_per_object);
+        if samples > u64::from(u32::MAX) {
+            let count = described.objects.to_string();
+            let reason = Reason::TooManySamples { samples };
+            return Err(self.invalid(&below("objects"), &count, reason));
         }
-        let store = OBJECT_STORES.into_iter().find(|scheme| typed.0.starts_with(scheme));
-        if let Some(scheme) = store {
-            return Err(self.invalid(&keys, &typed.0, Reason::NotSupportedYet { scheme }));
+        let (mean, deviation) = (described.sample_bytes, described.sample_bytes_stdev);
+        if u128::from(deviation.0) * 10 > u128::from(mean.0 - 1) * 9 {
+            let reason = Reason::TooMuchSpread { mean };
+            let key = below("sample_bytes_stdev");
+            return Err(self.invalid(&key, &deviation.to_string(), reason));
         }
-        if typed.0.contains("://") {
-            return Err(self.invalid(&keys, &typed.0, Reason::UnknownScheme));
-        }
-        self.path(&keys, typed)
+        Ok(described)
     }
 
-    fn format(&self, typed: &DatasetFile) -> Result<Format, JobError> {
-        let record_keys = ["dataset", "record_bytes"];
-        match (typed.format.0.as_str(), &typed.record_bytes) {
-            ("image-folder", None) => Ok(Format::ImageFolder),
-            ("image-folder", Some(_)) => Err(self.misfit(&record_keys, Misfit::RecordBytesUnused)),
-            ("raw", Some(bytes)) => {
-                Ok(Format::Raw { record_bytes: self.record_bytes(&record_keys, bytes)? })
+    fn deviation(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
+        parse_size(&typed.0).ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotASize))
+    }
+
+    fn placed(&self, error: KeyError) -> JobError {
+        match error {
+            KeyError::Invalid { key, value, reason } => {
+                self.invalid(&["dataset", key], &value, reason)
             }
-            ("raw", None) => Err(self.misfit(&["dataset"], Misfit::NoRecordBytes)),
-            (other, _) => {
-                let reason = Reason::NotOneOf { allowed: "image-folder, raw" };
-                Err(self.invalid(&["dataset", "format"], other, reason))
-            }
+            KeyError::Misfit { key: Some(key), misfit } => self.misfit(&["dataset", key], misfit),
+            KeyError::Misfit { key: None, misfit } => self.misfit(&["dataset"], misfit),
         }
+    }
+}
+
+fn keys(typed: &DatasetFile) -> DatasetKeys {
+    let text = |typed: &Option<Text>| typed.as_ref().map(|text| text.0.clone());
+    let list = |typed: &Option<Vec<Text>>| {
+        typed.as_ref().map(|list| list.iter().map(|text| text.0.clone()).collect())
+    };
+    DatasetKeys {
+        source: typed.source.0.clone(),
+        endpoint: text(&typed.endpoint),
+        region: text(&typed.region),
+        anonymous: typed.anonymous,
+        format: typed.format.0.clone(),
+        glob: text(&typed.glob),
+        manifest: text(&typed.manifest),
+        record_bytes: text(&typed.record_bytes),
+        dtype: text(&typed.dtype),
+        sequence_length: typed.sequence_length.map(|number| number.0),
+        header_bytes: text(&typed.header_bytes),
+        compression: text(&typed.compression),
+        members: list(&typed.members),
+        unit: text(&typed.unit),
+        columns: list(&typed.columns),
+        dataset: text(&typed.dataset),
     }
 }

@@ -9,7 +9,7 @@ use tierfeed_core::{
 
 use super::Check;
 use crate::{
-    job::{JobError, Misfit, Percent, Reason},
+    job::{JobError, Misfit, Percent, Reason, keys::parse_size},
     job_file::{SpeedFile, Text, Whole},
 };
 
@@ -48,10 +48,9 @@ impl Check<'_> {
         Ok(quantity)
     }
 
-    /// A size without or with a unit: the key itself says bytes.
-    pub(super) fn record_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
-        let plain = typed.0.parse::<u64>().ok().map(Bytes);
-        let bytes = plain.or_else(|| typed.0.parse().ok()).filter(|bytes| bytes.0 > 0);
+    /// A size without or with a unit, at least 1: the key itself says bytes.
+    pub(super) fn positive_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
+        let bytes = parse_size(&typed.0).filter(|bytes| bytes.0 > 0);
         bytes.ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotARecordSize))
     }
 

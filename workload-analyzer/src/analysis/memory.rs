@@ -1,0 +1,67 @@
+//! What of main memory a job needs for itself, which tiers must leave.
+
+use serde::Serialize;
+use tierfeed_core::units::Bytes;
+
+use crate::{
+    Job,
+    demand::{Demand, plain},
+    job::trainer::Device,
+};
+
+/// Batches that each worker of a loader holds ready.
+///
+/// # Source
+///
+/// `prefetch_factor` of PyTorch's `DataLoader`: 2 where there are workers.
+const BATCHES_PER_WORKER: u64 = 2;
+
+/// Main memory of one node, beside the tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Parameters, gradients and states of the optimizer of all ranks of a node, where main memory
+    /// holds them.
+    #[serde(rename = "model_bytes", serialize_with = "plain::bytes")]
+    pub model: Bytes,
+    /// Batches that the loaders hold as arrays.
+    #[serde(rename = "decoded_bytes", serialize_with = "plain::bytes")]
+    pub decoded: Bytes,
+    /// The copy from which a checkpoint is written: of one rank, for all have the same.
+    #[serde(rename = "checkpoint_bytes", serialize_with = "plain::bytes")]
+    pub checkpoint: Bytes,
+    /// All of that.
+    #[serde(rename = "needed_bytes", serialize_with = "plain::bytes")]
+    pub needed: Bytes,
+    /// What is free beside the tiers.
+    #[serde(rename = "free_bytes", serialize_with = "plain::bytes")]
+    pub free: Bytes,
+    /// What the tiers must leave to the job; the cache in main memory is judged without it.
+    #[serde(rename = "missing_bytes", serialize_with = "plain::bytes")]
+    pub missing: Bytes,
+}
+
+impl Memory {
+    pub(super) fn of(
+        job: &Job,
+        demand: &Demand,
+        decoded_batch: Option<Bytes>,
+        free: Bytes,
+    ) -> Self {
+        let ranks = u64::from(demand.ranks_per_node);
+        let model = job.trainer.model.filter(|model| model.device == Device::Cpu);
+        let model = model.map_or(0, |model| model.trained_bytes().0).saturating_mul(ranks);
+        let held = u64::from(job.trainer.loader.workers).saturating_mul(BATCHES_PER_WORKER).max(1);
+        let batch = decoded_batch.unwrap_or_default().0;
+        let decoded = batch.saturating_mul(held).saturating_mul(ranks);
+        let checkpoint = super::checkpoint::bytes(job).unwrap_or_default().0;
+        let needed = model.saturating_add(decoded).saturating_add(checkpoint);
+        Self {
+            model: Bytes(model),
+            decoded: Bytes(decoded),
+            checkpoint: Bytes(checkpoint),
+            needed: Bytes(needed),
+            free,
+            missing: Bytes(needed.saturating_sub(free.0)),
+        }
+    }
+}

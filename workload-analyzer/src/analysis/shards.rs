@@ -1,0 +1,75 @@
+//! What falls to a worker that is dealt whole objects.
+
+use serde::Serialize;
+use tierfeed_core::units::Bytes;
+
+use crate::{
+    Job,
+    demand::{Sizes, plain},
+};
+
+/// The objects of a dataset as shards.
+///
+/// tierfeed deals samples, not objects, so it loses nothing where they do not divide evenly; frameworks
+/// that shard by file (`tf.data` by `FILE`, WebDataset, Streaming) do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Shards {
+    /// Objects of the dataset.
+    pub objects: u64,
+    /// Bytes of one on average.
+    #[serde(rename = "object_bytes", serialize_with = "plain::bytes")]
+    pub object: Bytes,
+    /// Ranks of all nodes.
+    pub ranks: u32,
+    /// Workers of the loader of each rank, at least 1.
+    pub workers_per_rank: u32,
+    /// Objects of the rank that has the most.
+    pub objects_per_rank: u64,
+    /// Bytes of them.
+    #[serde(rename = "rank_bytes", serialize_with = "plain::bytes")]
+    pub rank: Bytes,
+    /// Objects of the worker that has the most.
+    pub objects_per_worker: u64,
+    /// Bytes of them.
+    #[serde(rename = "worker_bytes", serialize_with = "plain::bytes")]
+    pub worker: Bytes,
+    /// Whether every worker has as many as any other.
+    pub even: bool,
+    /// Workers that have none at all.
+    pub idle_workers: u64,
+    /// How much longer the busiest worker reads than it would if all had the same, in hundredths.
+    pub longer_percent: f64,
+}
+
+impl Shards {
+    pub(super) fn of(job: &Job, sizes: &Sizes) -> Self {
+        let (objects, ranks) = (sizes.objects(), job.world.ranks());
+        let workers_per_rank = job.trainer.loader.workers.max(1);
+        let workers = u64::from(ranks) * u64::from(workers_per_rank);
+        let per_rank = objects.div_ceil(ranks.into());
+        // The rank that has the most deals them to its own workers.
+        let per_worker = per_rank.div_ceil(workers_per_rank.into());
+        let bytes_of = |count: u64| {
+            let share = u128::from(sizes.total().0) * u128::from(count);
+            Bytes(u64::try_from(share.div_ceil(objects.max(1).into())).unwrap_or(u64::MAX))
+        };
+        Self {
+            objects,
+            object: bytes_of(1),
+            ranks,
+            workers_per_rank,
+            objects_per_rank: per_rank,
+            rank: bytes_of(per_rank),
+            objects_per_worker: per_worker,
+            worker: bytes_of(per_worker),
+            even: objects.is_multiple_of(workers),
+            idle_workers: workers.saturating_sub(objects),
+            longer_percent: longer(per_worker, objects, workers),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than 53 bits")]
+fn longer(most: u64, objects: u64, workers: u64) -> f64 {
+    (most as f64 * workers as f64 / objects.max(1) as f64 - 1.0) * 100.0
+}

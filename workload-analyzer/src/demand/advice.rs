@@ -1,0 +1,295 @@
+//! What would make the trainers wait less, computed: each change is made, and the verdict taken again.
+//!
+//! 1. No change is advised that the verdict does not show to help by at least a hundredth of the
+//!    stall.
+//! 2. A size, rate or number is the smallest that takes the brake away, to the unit in which it is
+//!    given; where something else stalls then, `stall_s_after` says so.
+
+use serde::{Serialize, Serializer};
+use tierfeed_core::{
+    tier,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+use super::{
+    Bound, Demand, Rule, Supply, plain,
+    verdict::{Epoch, Verdict, arrival, verdict},
+};
+
+/// A change of the job or of the node, with what it brings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// What to change.
+    pub change: Change,
+    /// As it is.
+    pub from: String,
+    /// As it should be.
+    pub to: String,
+    /// How long the trainers wait in the whole job as it is.
+    #[serde(rename = "stall_s_before", serialize_with = "plain::seconds")]
+    pub before: Nanoseconds,
+    /// How long with the change.
+    #[serde(rename = "stall_s_after", serialize_with = "plain::seconds")]
+    pub after: Nanoseconds,
+    /// Why it helps.
+    pub reason: String,
+}
+
+/// What can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The rule by which samples stay.
+    Policy,
+    /// What a tier keeps for the cache.
+    CacheSize(tier::Kind),
+    /// How fast a tier is read.
+    TierSpeed(tier::Kind),
+    /// Batches that are staged ahead.
+    PrefetchBatches,
+    /// The rate of the cold store for each node.
+    ColdRate,
+    /// Workers of the loader of each rank.
+    LoaderWorkers,
+}
+
+impl Change {
+    /// The key of the job file, or what to call it.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Policy => "policy".to_owned(),
+            Self::CacheSize(kind) => format!("tiers.{kind} cache"),
+            Self::TierSpeed(kind) => format!("tiers.{kind} speed"),
+            Self::PrefetchBatches => "prefetch.batches".to_owned(),
+            Self::ColdRate => "cold store rate".to_owned(),
+            Self::LoaderWorkers => "loader.workers".to_owned(),
+        }
+    }
+}
+
+impl Serialize for Change {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name())
+    }
+}
+
+/// What would help, most first; nothing if the trainers never wait or the step time is unknown.
+#[must_use]
+pub fn advice(demand: &Demand, supply: &Supply) -> Vec<Advice> {
+    let verdict = verdict(demand, supply);
+    let Some(before) = verdict.job_stall.filter(|stall| stall.0 > 0) else { return Vec::new() };
+    let case = Case { demand, supply, verdict: &verdict, before };
+    let mut found: Vec<_> = [case.policy(), case.depth(), case.workers(), case.cold_rate()]
+        .into_iter()
+        .flatten()
+        .chain((0..supply.tiers.len()).filter_map(|place| case.capacity(place)))
+        .chain((0..supply.tiers.len()).filter_map(|place| case.tier_rate(place)))
+        .filter(|advice| before.0 - advice.after.0.min(before.0) >= before.0.div_ceil(100))
+        .collect();
+    // A stable sort: of equals the cheaper stand first above.
+    found.sort_by_key(|advice| advice.after);
+    found
+}
+
+/// The job as it is.
+struct Case<'a> {
+    demand: &'a Demand,
+    supply: &'a Supply,
+    verdict: &'a Verdict,
+    before: Nanoseconds,
+}
+
+impl Case<'_> {
+    fn policy(&self) -> Option<Advice> {
+        if self.supply.rule == Rule::Gap {
+            return None;
+        }
+        let changed = verdict(self.demand, &Supply { rule: Rule::Gap, ..self.supply.clone() });
+        let reason = format!(
+            "gap saves {:.1} % of the cold reads with the same tiers, {} saves {:.1} %",
+            changed.hit_ratio * 100.0,
+            self.supply.rule.name(),
+            self.verdict.hit_ratio * 100.0
+        );
+        let from = self.supply.rule.name().to_owned();
+        Some(self.with(Change::Policy, (from, Rule::Gap.name().to_owned()), &changed, reason))
+    }
+
+    /// A place in staging is held while its batch arrives and while it is computed on, so the trainer
+    /// never waits with as many places as steps fit into that time.
+    fn depth(&self) -> Option<Advice> {
+        let step = self.demand.step_time?;
+        let hits = if self.demand.epochs > 1 { self.verdict.hit_ratio } else { 0.0 };
+        let arrival = arrival(self.demand, self.supply, hits);
+        let needed = 1 + arrival.0.div_ceil(step.0.max(1));
+        let needed = u32::try_from(needed).ok()?;
+        let now = self.demand.batches_ahead;
+        if needed <= now || needed > PREFETCH_BATCHES_MAX {
+            return None;
+        }
+        let demand = Demand { batches_ahead: needed, ..self.demand.clone() };
+        let changed = verdict(&demand, self.supply);
+        let staged = self.demand.batch_p99.0.saturating_mul(u64::from(needed - now));
+        let more = staged.saturating_mul(self.demand.ranks_per_node.into());
+        let reason = format!(
+            "a batch takes {arrival} to arrive and {step} to compute on; takes {} more of main memory",
+            Bytes(more)
+        );
+        let change = (now.to_string(), needed.to_string());
+        Some(self.with(Change::PrefetchBatches, change, &changed, reason))
+    }
+
+    fn workers(&self) -> Option<Advice> {
+        let (step, each) = (self.demand.step_time?, self.demand.preprocessing?);
+        let now = self.demand.loader_workers;
+        let all = each.0.saturating_mul(u64::from(now.max(1)));
+        let needed = u32::try_from(all.div_ceil(step.0.max(1))).ok()?;
+        if needed <= now {
+            return None;
+        }
+        let share = all.div_ceil(u64::from(needed));
+        let demand = Demand {
+            preprocessing: Some(Nanoseconds(share)),
+            loader_workers: needed,
+            ..self.demand.clone()
+        };
+        let changed = verdict(&demand, self.supply);
+        let reason =
+            format!("a batch takes {} to preprocess and {step} to compute on", Nanoseconds(all));
+        let change = (now.to_string(), needed.to_string());
+        Some(self.with(Change::LoaderWorkers, change, &changed, reason))
+    }
+
+    /// The rate at which a node reads what it must within the time of the other parts.
+    fn cold_rate(&self) -> Option<Advice> {
+        let bandwidth = self.supply.cold.bandwidth;
+        if bandwidth.0 == 0 {
+            return None;
+        }
+        let epoch = self.epoch(self.supply);
+        let compute = self.demand.compute_per_epoch()?;
+        if epoch.cold_time <= compute {
+            return None;
+        }
+        let needed = ratio_up(bandwidth.0, epoch.cold_time, compute);
+        let mut supply = self.supply.clone();
+        supply.cold.bandwidth = BytesPerSecond(needed);
+        let changed = verdict(self.demand, &supply);
+        let reason = format!(
+            "each node reads cold for {} while its trainers compute for {}",
+            plain::in_words(epoch.cold_time),
+            plain::in_words(compute)
+        );
+        let change = (bandwidth.to_string(), BytesPerSecond(needed).to_string());
+        Some(self.with(Change::ColdRate, change, &changed, reason))
+    }
+
+    /// The smallest cache with which reading cold, and whatever lies below, is no longer the brake.
+    ///
+    /// More room in a tier moves reads from below into it: their time falls and its own rises, so the
+    /// point where both meet, or meet the trainer's, is found by bisection.
+    fn capacity(&self, place: usize) -> Option<Advice> {
+        let tier = self.supply.tiers[place];
+        let is_last = !self.supply.tiers[place + 1..].iter().any(|it| it.kind == tier.kind);
+        if !is_last || self.demand.epochs < 2 {
+            return None;
+        }
+        let chunk = self.supply.chunk.0.max(1);
+        let mut enough = self.demand.epoch.0.div_ceil(chunk);
+        let mut too_little = 0;
+        if self.is_enough(place, 0) || !self.is_enough(place, enough) {
+            return None;
+        }
+        while enough - too_little > 1 {
+            let middle = too_little + (enough - too_little) / 2;
+            if self.is_enough(place, middle) { enough = middle } else { too_little = middle }
+        }
+        let supply = self.grown(place, enough);
+        let changed = verdict(self.demand, &supply);
+        let to = supply.tiers[place].capacity;
+        let reason = format!(
+            "{} more keep {:.1} % of the dataset on each node instead of {:.1} %",
+            Bytes(to.0 - tier.capacity.0),
+            changed.cached_share * 100.0,
+            self.verdict.cached_share * 100.0
+        );
+        let change = (tier.capacity.to_string(), to.to_string());
+        Some(self.with(Change::CacheSize(tier.kind), change, &changed, reason))
+    }
+
+    /// Whether with so many chunks more nothing takes longer than the trainer or the tier itself.
+    fn is_enough(&self, place: usize, chunks: u64) -> bool {
+        let epoch = Epoch::later(self.demand, &self.grown(place, chunks));
+        let own = epoch.tier_time(place);
+        let (bound, longest) = epoch.longest(self.demand);
+        bound == Bound::Compute || longest <= own || bound == Bound::Preprocessing
+    }
+
+    fn grown(&self, place: usize, chunks: u64) -> Supply {
+        let mut supply = self.supply.clone();
+        let tier = &mut supply.tiers[place];
+        let more = chunks.saturating_mul(self.supply.chunk.0.max(1));
+        tier.capacity = Bytes(tier.capacity.0.saturating_add(more));
+        supply
+    }
+
+    /// How fast a tier that is the brake would have to be.
+    fn tier_rate(&self, place: usize) -> Option<Advice> {
+        let compute = self.demand.compute_per_epoch()?;
+        let time = Epoch::later(self.demand, self.supply).tier_time(place);
+        if self.demand.epochs < 2 || time <= compute {
+            return None;
+        }
+        let mut supply = self.supply.clone();
+        let tier = &mut supply.tiers[place];
+        let from = speed_of(tier.read, tier.reads_per_s);
+        tier.read = BytesPerSecond(ratio_up(tier.read.0, time, compute));
+        tier.reads_per_s = tier.reads_per_s.map(|rate| ratio_up(rate, time, compute));
+        let to = speed_of(tier.read, tier.reads_per_s);
+        let kind = tier.kind;
+        let changed = verdict(self.demand, &supply);
+        let reason = format!(
+            "its samples are read for {} while the trainers compute for {}",
+            plain::in_words(time),
+            plain::in_words(compute)
+        );
+        Some(self.with(Change::TierSpeed(kind), (from, to), &changed, reason))
+    }
+
+    /// The epoch that matters: the only one, or any later one.
+    fn epoch(&self, supply: &Supply) -> Epoch {
+        if self.demand.epochs > 1 {
+            Epoch::later(self.demand, supply)
+        } else {
+            Epoch::first(self.demand, supply)
+        }
+    }
+
+    fn with(
+        &self,
+        change: Change,
+        (from, to): (String, String),
+        changed: &Verdict,
+        reason: String,
+    ) -> Advice {
+        let after = changed.job_stall.unwrap_or(self.before);
+        Advice { change, from, to, before: self.before, after, reason }
+    }
+}
+
+/// As job files allow.
+const PREFETCH_BATCHES_MAX: u32 = 1_024;
+
+/// `value` times `longer` over `shorter`, rounded up.
+fn ratio_up(value: u64, longer: Nanoseconds, shorter: Nanoseconds) -> u64 {
+    let product = u128::from(value) * u128::from(longer.0);
+    u64::try_from(product.div_ceil(u128::from(shorter.0.max(1)))).unwrap_or(u64::MAX)
+}
+
+fn speed_of(rate: BytesPerSecond, reads_per_s: Option<u64>) -> String {
+    match (rate.0, reads_per_s) {
+        (0, Some(reads)) => format!("{reads} reads/s"),
+        (_, Some(reads)) => format!("{rate}, {reads} reads/s"),
+        (_, None) => rate.to_string(),
+    }
+}

@@ -1,0 +1,122 @@
+//! What an earlier run of the job really took, from the `report.json` that it left.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tierfeed_core::units::Nanoseconds;
+
+use super::plain;
+use crate::Job;
+
+/// What an earlier run took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Observed {
+    /// What the trainer did between two batches: the time of the run without the waits, over its
+    /// steps. What it did before the first batch and after the last counts in, and so do validation
+    /// and checkpoints.
+    #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
+    pub step_time: Option<Nanoseconds>,
+    /// How long each rank waited for batches in all, in seconds.
+    pub stall_s: f64,
+    /// What 99 of 100 waits for a batch did not exceed, in seconds.
+    pub batch_wait_p99_s: f64,
+    /// The share of the run in which the ranks waited, in hundredths.
+    pub stall_percent: f64,
+}
+
+/// Why a report tells nothing about a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObservedError {
+    /// Not the `report.json` of a run.
+    #[error("not the report of a run: {0}")]
+    NotAReport(#[source] serde_json::Error),
+    /// The report of another job.
+    #[error("the report of the job `{found}`, not of `{expected}`")]
+    OtherJob {
+        /// As reported.
+        found: String,
+        /// The job that is analysed.
+        expected: String,
+    },
+    /// A run that took no batch, or figures that cannot be.
+    #[error(
+        "{steps} steps in {wall_s} s of which {stall_s} s waiting; a run that took batches is needed"
+    )]
+    NothingObserved {
+        /// Batches of all ranks of the node.
+        steps: u64,
+        /// Length of the run.
+        wall_s: f64,
+        /// Of which waiting.
+        stall_s: f64,
+    },
+}
+
+/// The keys of a report that matter here.
+#[derive(Deserialize)]
+struct ReportFile {
+    job: String,
+    steps: u64,
+    wall_s: f64,
+    stall_s: f64,
+    batch_wait_s: BatchWaitFile,
+}
+
+#[derive(Deserialize)]
+struct BatchWaitFile {
+    p99: f64,
+}
+
+impl fmt::Display for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = self.step_time.unwrap_or_default();
+        write!(
+            f,
+            "{step} between two batches; waited {:.3} s ({:.1} %), a batch {:.3} s p99",
+            self.stall_s, self.stall_percent, self.batch_wait_p99_s
+        )
+    }
+}
+
+impl Observed {
+    /// Reads the text of a report of `job`.
+    ///
+    /// # Errors
+    ///
+    /// If it is no report, that of another job, or that of a run that did nothing.
+    pub fn parse(text: &str, job: &Job) -> Result<Self, ObservedError> {
+        let report: ReportFile = serde_json::from_str(text).map_err(ObservedError::NotAReport)?;
+        let ReportFile { steps, wall_s, stall_s, .. } = report;
+        if report.job != job.name {
+            let expected = job.name.clone();
+            return Err(ObservedError::OtherJob { found: report.job, expected });
+        }
+        // Written so that a NaN is refused too.
+        let is_possible = wall_s > 0.0 && (0.0..=wall_s).contains(&stall_s);
+        if steps == 0 || !is_possible {
+            return Err(ObservedError::NothingObserved { steps, wall_s, stall_s });
+        }
+        let step_s = (wall_s - stall_s) * f64::from(job.world.ranks_per_node) / double(steps);
+        Ok(Self {
+            step_time: Some(Nanoseconds(whole(step_s * 1e9).max(1))),
+            stall_s,
+            batch_wait_p99_s: report.batch_wait_s.p99,
+            stall_percent: stall_s / wall_s * 100.0,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no run has 2^53 steps")]
+fn double(steps: u64) -> f64 {
+    steps as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the time is not negative, and the cast of a float saturates"
+)]
+fn whole(nanoseconds: f64) -> u64 {
+    nanoseconds.round() as u64
+}

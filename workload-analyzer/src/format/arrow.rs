@@ -1,0 +1,63 @@
+//! Reads Arrow IPC files and streams: which bytes hold a record batch.
+//!
+//! Both are a row of messages: a schema, the dictionaries of its columns, record batches. A stream
+//! (what Hugging Face `datasets` writes) is read from message to message; a file (Feather version 2)
+//! has a footer that lists them. A sample is one record batch as a message, metadata and body: the
+//! schema's message, those of the dictionaries and the sample, one after the other, are a stream
+//! that every Arrow reader reads. Compressed bodies are delivered as they are.
+//!
+//! Dictionaries go into that prefix if they stand before the first batch, and in a file wherever
+//! they stand. A stream that changes them between batches is refused: then a batch would mean
+//! something else for each place in the order it is read in.
+//!
+//! # Source
+//!
+//! `docs/source/format/Columnar.rst`, `Message.fbs` and `File.fbs` of Apache Arrow.
+
+mod file;
+mod flat;
+mod message;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use super::{FormatError, Range, ReadAt, piece::malformed};
+
+const FILE_MAGIC: &[u8; 6] = b"ARROW1";
+
+/// Where the messages of a file or stream are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The schema.
+    pub schema: Range,
+    /// The dictionaries that the batches need, in the order they are to be read.
+    pub dictionaries: Vec<Range>,
+    /// The samples: the record batches in their order.
+    pub batches: Vec<Range>,
+    /// How many rows each batch has.
+    pub rows: Vec<u64>,
+}
+
+/// Finds the messages of `object`, be it a file or a stream.
+///
+/// # Errors
+///
+/// [`FormatError::Unsupported`] if dictionaries change between the batches of a stream, or for the
+/// first version of Feather; [`FormatError::Truncated`] and [`FormatError::Malformed`] if the object
+/// is damaged.
+pub fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
+    let mut start = [0; 8];
+    if object.len() < start.len() as u64 {
+        let found = format!("of {} bytes", object.len());
+        return Err(malformed("the object", 0, found, "an Arrow stream starts with a schema"));
+    }
+    object.read_exact_at(&mut start, 0)?;
+    if start.starts_with(b"FEA1") {
+        return Err(FormatError::Unsupported {
+            what: "a Feather file of version 1".to_owned(),
+            instead: "write it with version 2, which is an Arrow file",
+        });
+    }
+    if start.starts_with(FILE_MAGIC) { file::layout(object) } else { stream::layout(object) }
+}

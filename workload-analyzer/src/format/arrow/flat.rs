@@ -1,0 +1,88 @@
+//! Reads tables of `FlatBuffers`, which Arrow writes its metadata in.
+//!
+//! Every place is checked when it is used, so nothing is trusted that was not looked at, and no
+//! more is looked at than is needed.
+//!
+//! # Source
+//!
+//! `docs/source/internals.md` of `FlatBuffers`.
+
+use crate::format::piece::{array, u16_at, u32_at};
+
+/// A table: fields by number, any of which may be left out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Table<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// The offsets of the fields, two bytes each.
+    offsets: &'a [u8],
+}
+
+/// A vector, before its elements are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Vector<'a> {
+    /// From the first element on, to the end of the buffer.
+    elements: &'a [u8],
+    len: usize,
+}
+
+impl<'a> Table<'a> {
+    /// The table at the root of a buffer.
+    pub(super) fn root(bytes: &'a [u8]) -> Option<Self> {
+        Self::new(bytes, follow(bytes, 0)?)
+    }
+
+    fn new(bytes: &'a [u8], at: usize) -> Option<Self> {
+        let back = i32::from_le_bytes(array(bytes, at)?);
+        let start = i64::try_from(at).ok()?.checked_sub(i64::from(back))?;
+        let start = usize::try_from(start).ok()?;
+        let len = usize::from(u16_at(bytes, start)?);
+        let offsets = bytes.get(start..start.checked_add(len)?)?.get(4..)?;
+        Some(Self { bytes, at, offsets })
+    }
+
+    /// Where the value of field `number` stands, `None` if it was left out.
+    fn place(&self, number: usize) -> Option<usize> {
+        let offset = u16_at(self.offsets, number * 2).filter(|&offset| offset != 0)?;
+        self.at.checked_add(usize::from(offset))
+    }
+
+    /// The `N` bytes of field `number`, or `absent` if it was left out.
+    pub(super) fn scalar<const N: usize>(&self, number: usize, absent: [u8; N]) -> Option<[u8; N]> {
+        match self.place(number) {
+            None => Some(absent),
+            Some(place) => array(self.bytes, place),
+        }
+    }
+
+    /// The table that field `number` refers to.
+    pub(super) fn table(&self, number: usize) -> Option<Self> {
+        Self::new(self.bytes, follow(self.bytes, self.place(number)?)?)
+    }
+
+    /// The vector of elements of `element_bytes` that field `number` refers to, empty if left out.
+    pub(super) fn vector(&self, number: usize, element_bytes: usize) -> Option<Vector<'a>> {
+        let Some(place) = self.place(number) else {
+            return Some(Vector { elements: &[], len: 0 });
+        };
+        let at = follow(self.bytes, place)?;
+        let len = usize::try_from(u32_at(self.bytes, at)?).ok()?;
+        let end = at.checked_add(4)?.checked_add(len.checked_mul(element_bytes)?)?;
+        Some(Vector { elements: self.bytes.get(at + 4..end)?, len })
+    }
+}
+
+impl<'a> Vector<'a> {
+    /// The elements, of `N` bytes each: as many as [`Table::vector`] was told.
+    pub(super) fn elements<const N: usize>(self) -> impl Iterator<Item = &'a [u8; N]> {
+        let (elements, rest) = self.elements.as_chunks::<N>();
+        assert!(rest.is_empty() && elements.len() == self.len, "the element size is the same");
+        elements.iter()
+    }
+}
+
+/// The place that the offset at `at` refers to.
+fn follow(bytes: &[u8], at: usize) -> Option<usize> {
+    let offset = usize::try_from(u32_at(bytes, at)?).ok()?;
+    at.checked_add(offset)
+}

@@ -1,0 +1,346 @@
+//! The index as bytes, in memory as in its file: a header of counts, then the sections they count.
+//!
+//! All numbers are little-endian. Sections that a kind of index does not need are empty.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | magic |
+//! | 4, 4, 4, 4 | version; samples are objects (0), records (1) or ranges (2); flags; 0 |
+//! | 8, 8 | bytes of a record, samples |
+//! | 6 x 8 | counts: bytes of the format, bytes of the source, directories, bytes of their names, objects, bytes of their names |
+//! | 24 each | object: size, time, end of its name |
+//! | 4 each | object: its samples (not if samples are objects) |
+//! | 8 each | object: where its first record starts (records) |
+//! | 16 each | sample: where it starts, its stored bytes (ranges) |
+//! | 16 each | sample: bytes when decoded, CRC-32 of them, 1 if deflated (flag 1) |
+//! | 4 each | sample: label (flag 2) |
+//! | 16 each | directory: end of its name, first object |
+//! | … | format, source, names of directories, names of objects |
+//! | 8 | fingerprint: xxh3-64 of everything before |
+//! | 8 each | directory: time |
+//! | 8 | checksum: xxh3-64 of the fingerprint and of the times |
+//!
+//! When a directory changed matters to whether an index is stale, and not to what it says: so the
+//! times lie behind the fingerprint.
+
+use std::{fmt, ops::Range};
+
+use tierfeed_numa_memory::FileBytes;
+
+use super::draft::{Classes, SourceKind, split_etag};
+use crate::format::Encoding;
+
+mod check;
+mod encode;
+mod open;
+mod save;
+
+pub(super) use encode::encode;
+pub(super) use open::open;
+pub(super) use save::save;
+
+/// As PNG's: a byte that is no ASCII, and line ends that a text transfer would break.
+const MAGIC: [u8; 8] = *b"\x89tfidx\r\n";
+const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 8 + 4 * 4 + 2 * 8 + 6 * 8;
+const OBJECT_BYTES: usize = 24;
+const PLACE_BYTES: usize = 16;
+const ENCODING_BYTES: usize = 16;
+const DIRECTORY_BYTES: usize = 16;
+/// Fingerprint and checksum.
+const SUMS_BYTES: usize = 16;
+/// The time of a directory that has none.
+const NO_TIME: i64 = i64::MIN;
+
+const FLAG_ENCODINGS: u32 = 1;
+const FLAG_LABELS: u32 = 2;
+const FLAG_BUCKET: u32 = 4;
+const FLAG_CLASSES: u32 = 8;
+const FLAGS: u32 = FLAG_ENCODINGS | FLAG_LABELS | FLAG_BUCKET | FLAG_CLASSES;
+
+/// How the samples lie in the objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Objects,
+    Records,
+    Ranges,
+}
+
+/// The counts at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    flags: u32,
+    pub(super) record_bytes: u64,
+    pub(super) samples: u64,
+    format: u64,
+    source: u64,
+    pub(super) directories: u64,
+    directory_names: u64,
+    pub(super) objects: u64,
+    object_names: u64,
+}
+
+impl Header {
+    pub(super) fn source_kind(&self) -> SourceKind {
+        if self.flags & FLAG_BUCKET == 0 { SourceKind::FileSystem } else { SourceKind::Bucket }
+    }
+
+    pub(super) fn classes(&self) -> Classes {
+        if self.flags & FLAG_CLASSES == 0 { Classes::None } else { Classes::Directories }
+    }
+
+    pub(super) fn has_labels(&self) -> bool {
+        self.flags & FLAG_LABELS != 0
+    }
+
+    fn has_encodings(&self) -> bool {
+        self.flags & FLAG_ENCODINGS != 0
+    }
+
+    /// The bytes of each section, in their order.
+    fn sections(&self) -> [u64; 12] {
+        let objects_unless = |condition: bool| if condition { 0 } else { self.objects };
+        let samples_if = |condition: bool| if condition { self.samples } else { 0 };
+        let times = |count: u64, bytes: usize| count.saturating_mul(bytes as u64);
+        [
+            HEADER_BYTES as u64,
+            times(self.objects, OBJECT_BYTES),
+            times(objects_unless(self.kind == Kind::Objects), 4),
+            times(objects_unless(self.kind != Kind::Records), 8),
+            times(samples_if(self.kind == Kind::Ranges), PLACE_BYTES),
+            times(samples_if(self.has_encodings()), ENCODING_BYTES),
+            times(samples_if(self.has_labels()), 4),
+            times(self.directories, DIRECTORY_BYTES),
+            self.format,
+            self.source,
+            self.directory_names,
+            self.object_names,
+        ]
+    }
+
+    /// The bytes of all of it; the largest number if that is too many to count.
+    fn total(&self) -> u64 {
+        let sums = (SUMS_BYTES as u64).saturating_add(self.directories.saturating_mul(8));
+        self.sections().iter().fold(sums, |sum, section| sum.saturating_add(*section))
+    }
+}
+
+/// Where the sections lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sections {
+    objects: Range<usize>,
+    counts: Range<usize>,
+    starts: Range<usize>,
+    places: Range<usize>,
+    encodings: Range<usize>,
+    labels: Range<usize>,
+    directories: Range<usize>,
+    format: Range<usize>,
+    source: Range<usize>,
+    directory_names: Range<usize>,
+    object_names: Range<usize>,
+    times: Range<usize>,
+}
+
+impl Sections {
+    /// For a header whose total is a length that lies in memory.
+    fn of(header: &Header) -> Self {
+        let mut end = 0;
+        let mut next = |bytes: u64| {
+            let start = end;
+            end += usize::try_from(bytes).expect("the total is a length in memory");
+            start..end
+        };
+        let [_, objects, counts, starts, places, encodings, labels, directories, rest @ ..] =
+            header.sections().map(&mut next);
+        let [format, source, directory_names, object_names] = rest;
+        let _fingerprint = next(8);
+        let times = next(header.directories * 8);
+        Self {
+            objects,
+            counts,
+            starts,
+            places,
+            encodings,
+            labels,
+            directories,
+            format,
+            source,
+            directory_names,
+            object_names,
+            times,
+        }
+    }
+}
+
+/// The bytes of an index.
+enum Storage {
+    Memory(Vec<u8>),
+    File(FileBytes),
+}
+
+impl Storage {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Memory(bytes) => bytes,
+            Self::File(bytes) => bytes,
+        }
+    }
+}
+
+/// An index whose bytes were made or checked here: all its invariants hold.
+pub(super) struct Image {
+    storage: Storage,
+    pub(super) header: Header,
+    at: Sections,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Self) -> bool {
+        self.storage.bytes() == other.storage.bytes()
+    }
+}
+
+impl Eq for Image {}
+
+/// An object as the index has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ObjectRow {
+    pub(super) size: u64,
+    pub(super) mtime_ns: i64,
+    name_end: u64,
+}
+
+impl Image {
+    pub(super) fn format(&self) -> &str {
+        str::from_utf8(&self.storage.bytes()[self.at.format.clone()]).expect("it was checked")
+    }
+
+    pub(super) fn source(&self) -> &[u8] {
+        &self.storage.bytes()[self.at.source.clone()]
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        u64_at(self.storage.bytes(), self.at.object_names.end)
+    }
+
+    pub(super) fn objects(&self) -> usize {
+        self.at.objects.len() / OBJECT_BYTES
+    }
+
+    pub(super) fn object(&self, number: usize) -> ObjectRow {
+        let row = &self.storage.bytes()[self.at.objects.clone()][number * OBJECT_BYTES..];
+        let mtime_ns = u64_at(row, 8).cast_signed();
+        ObjectRow { size: u64_at(row, 0), mtime_ns, name_end: u64_at(row, 16) }
+    }
+
+    /// The name of an object in its directory, and in a bucket its `ETag`.
+    pub(super) fn object_name(&self, number: usize) -> (&[u8], Option<&str>) {
+        let start = number.checked_sub(1).map_or(0, |before| self.object(before).name_end);
+        let names = &self.storage.bytes()[self.at.object_names.clone()];
+        split_etag(&names[index(start)..index(self.object(number).name_end)])
+    }
+
+    /// Samples of an object. One if samples are objects.
+    pub(super) fn count(&self, object: usize) -> u32 {
+        match self.header.kind {
+            Kind::Objects => 1,
+            _ => u32_at(&self.storage.bytes()[self.at.counts.clone()], object * 4),
+        }
+    }
+
+    /// Where the first record of an object starts.
+    pub(super) fn start(&self, object: usize) -> u64 {
+        u64_at(&self.storage.bytes()[self.at.starts.clone()], object * 8)
+    }
+
+    /// Where a sample starts in its object, and its stored bytes.
+    pub(super) fn place(&self, sample: u32) -> (u64, u64) {
+        let row = &self.storage.bytes()[self.at.places.clone()][sample as usize * PLACE_BYTES..];
+        (u64_at(row, 0), u64_at(row, 8))
+    }
+
+    pub(super) fn encoding(&self, sample: u32) -> Encoding {
+        if !self.header.has_encodings() {
+            return Encoding::Plain;
+        }
+        let row =
+            &self.storage.bytes()[self.at.encodings.clone()][sample as usize * ENCODING_BYTES..];
+        match u32_at(row, 12) {
+            0 => Encoding::Plain,
+            _ => Encoding::Deflate { len: u64_at(row, 0), crc32: u32_at(row, 8) },
+        }
+    }
+
+    pub(super) fn label(&self, sample: u32) -> u32 {
+        u32_at(&self.storage.bytes()[self.at.labels.clone()], sample as usize * 4)
+    }
+
+    pub(super) fn directories(&self) -> usize {
+        self.at.directories.len() / DIRECTORY_BYTES
+    }
+
+    pub(super) fn directory_name(&self, number: usize) -> &[u8] {
+        let end_of = |number: usize| {
+            let rows = &self.storage.bytes()[self.at.directories.clone()];
+            index(u64_at(rows, number * DIRECTORY_BYTES))
+        };
+        let start = number.checked_sub(1).map_or(0, end_of);
+        &self.storage.bytes()[self.at.directory_names.clone()][start..end_of(number)]
+    }
+
+    pub(super) fn directory_mtime_ns(&self, number: usize) -> Option<i64> {
+        let times = &self.storage.bytes()[self.at.times.clone()];
+        let time = u64_at(times, number * 8).cast_signed();
+        (time != NO_TIME).then_some(time)
+    }
+
+    /// The first object of a directory.
+    pub(super) fn first_object(&self, directory: usize) -> usize {
+        let rows = &self.storage.bytes()[self.at.directories.clone()];
+        index(u64_at(rows, directory * DIRECTORY_BYTES + 8))
+    }
+
+    /// The directory that an object lies in.
+    pub(super) fn directory_of(&self, object: usize) -> usize {
+        let (mut low, mut high) = (0, self.directories());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.first_object(middle) <= object { low = middle + 1 } else { high = middle }
+        }
+        low.checked_sub(1).expect("the first directory starts at object 0")
+    }
+
+    /// The path of an object below the source; empty if the source is the object.
+    pub(super) fn object_path(&self, number: usize) -> Vec<u8> {
+        let mut path = self.directory_name(self.directory_of(number)).to_vec();
+        let (name, _) = self.object_name(number);
+        if !path.is_empty() && !name.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+}
+
+fn index(position: u64) -> usize {
+    usize::try_from(position).expect("positions were checked against a length in memory")
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes are 4 bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes are 8 bytes"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Collects what the objects have, one after the other, and refuses what does not go together.
+
+use super::Parsed;
+use crate::{
+    format::{FormatError, Records},
+    index::{
+        IndexError,
+        choose::Chosen,
+        draft::{RangeTable, RecordTable, Samples},
+    },
+};
+
+/// The samples of the objects so far.
+#[derive(Debug, Default)]
+pub(super) enum Gathered {
+    /// All of them whole, as far as is known.
+    #[default]
+    Whole,
+    Records(RecordTable),
+    Ranges(RangeTable),
+}
+
+impl Gathered {
+    /// Takes the samples of object `number`, the next.
+    pub(super) fn push(
+        &mut self,
+        chosen: &Chosen,
+        number: usize,
+        parsed: Parsed,
+    ) -> Result<(), IndexError> {
+        let size = chosen.listing.objects[number].size;
+        match parsed {
+            Parsed::Whole => Ok(()),
+            Parsed::Records(records) => self.push_records(records, size),
+            Parsed::Ranges(ranges) => {
+                if matches!(self, Self::Whole) {
+                    *self = Self::Ranges(RangeTable::default());
+                }
+                let Self::Ranges(table) = self else { unreachable!("a format has one kind") };
+                table.push_object(&ranges, size)
+            }
+        }
+        .map_err(|source| chosen.broken(number, source))
+    }
+
+    fn push_records(&mut self, records: Records, size: u64) -> Result<(), FormatError> {
+        let Records { offset, record_bytes, count } = records;
+        if matches!(self, Self::Whole) {
+            *self = Self::Records(RecordTable { record_bytes, ..RecordTable::default() });
+        }
+        let Self::Records(table) = self else { unreachable!("a format has one kind") };
+        if table.record_bytes != record_bytes {
+            let first = table.record_bytes;
+            return Err(FormatError::OtherRecords { found: record_bytes, first });
+        }
+        let needed = record_bytes.saturating_mul(count).saturating_add(offset);
+        if needed > size {
+            let what = "the last record";
+            return Err(FormatError::Truncated { what, at: offset, needed, found: size });
+        }
+        let samples = count;
+        let too_many = |_| FormatError::TooManySamples { samples };
+        table.counts.push(u32::try_from(count).map_err(too_many)?);
+        table.starts.push(offset);
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Samples {
+        match self {
+            Self::Whole => Samples::Objects,
+            Self::Records(table) => Samples::Records(table),
+            Self::Ranges(table) => Samples::Ranges(table),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Checks how samples lie in objects: each format has keys of its own, and takes no others.
+
+use std::{num::NonZeroU64, path::Path};
+
+use tierfeed_core::units::Bytes;
+
+use super::{DatasetKeys, KeyError, invalid, misfit, parse_size};
+use crate::job::{
+    Misfit, Reason,
+    format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
+};
+
+/// The formats of job files, in the order of [`Format`].
+pub const FORMATS: [&str; 14] = [
+    "image-folder",
+    "files",
+    "raw",
+    "tfrecord",
+    "webdataset",
+    "mds",
+    "litdata",
+    "npy",
+    "npz",
+    "parquet",
+    "arrow",
+    "hdf5",
+    "lmdb",
+    "ffcv",
+];
+const FORMATS_IN_WORDS: &str = "image-folder, files, raw, tfrecord, webdataset, mds, litdata, npy, npz, \
+                                parquet, arrow, hdf5, lmdb, ffcv";
+
+/// What tokens are stored as, with the bytes of one.
+const DTYPES: [(&str, u64); 12] = [
+    ("uint8", 1),
+    ("int8", 1),
+    ("uint16", 2),
+    ("int16", 2),
+    ("float16", 2),
+    ("bfloat16", 2),
+    ("uint32", 4),
+    ("int32", 4),
+    ("float32", 4),
+    ("uint64", 8),
+    ("int64", 8),
+    ("float64", 8),
+];
+const DTYPES_IN_WORDS: &str = "uint8, int8, uint16, int16, float16, bfloat16, uint32, int32, float32, \
+                               uint64, int64, float64";
+
+const SEQUENCE_LENGTH_MAX: u64 = u32::MAX as u64;
+
+impl DatasetKeys {
+    /// How the samples lie in objects. Relative paths start at `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such format, if it lacks a key that it needs, or if a key of another format
+    /// stands beside it.
+    pub fn format(&self, directory: &Path) -> Result<Format, KeyError> {
+        if !FORMATS.contains(&self.format.as_str()) {
+            let reason = Reason::NotOneOf { allowed: FORMATS_IN_WORDS };
+            return Err(invalid("format", &self.format, reason));
+        }
+        self.refuse_foreign_keys()?;
+        Ok(match self.format.as_str() {
+            "image-folder" => Format::ImageFolder,
+            "files" => Format::Files(self.files(directory)?),
+            "raw" => Format::Raw(self.raw()?),
+            "tfrecord" => Format::TfRecord(self.compression()?),
+            "webdataset" => Format::WebDataset,
+            "mds" => Format::Mds,
+            "litdata" => Format::LitData { sequence_length: self.sequence_length()? },
+            "npy" => Format::Npy,
+            "npz" => Format::Npz { members: names("members", self.members.as_ref(), "x.npy")? },
+            "parquet" => Format::Parquet(self.parquet()?),
+            "arrow" => Format::Arrow,
+            "hdf5" => Format::Hdf5 { dataset: self.hdf5_dataset()? },
+            "lmdb" => Format::Lmdb,
+            _ => Format::Ffcv,
+        })
+    }
+
+    fn files(&self, directory: &Path) -> Result<Files, KeyError> {
+        match (&self.glob, &self.manifest) {
+            (Some(_), Some(_)) => Err(misfit("manifest", Misfit::Beside { other: "glob" })),
+            (None, None) => {
+                let what = "which files are samples, for example `**/*.npz`; or `manifest`, a file that \
+                            lists them";
+                Err(self.needs("glob", what))
+            }
+            (Some(pattern), None) if pattern.is_empty() || pattern.starts_with('/') => {
+                Err(invalid("glob", pattern, Reason::NotAPattern))
+            }
+            (Some(pattern), None) => Ok(Files::Glob(pattern.clone())),
+            (None, Some(path)) if path.is_empty() => {
+                Err(invalid("manifest", path, Reason::EmptyPath))
+            }
+            (None, Some(path)) => Ok(Files::Manifest(directory.join(path))),
+        }
+    }
+
+    fn raw(&self) -> Result<Raw, KeyError> {
+        let header_bytes = match &self.header_bytes {
+            None => Bytes(0),
+            Some(typed) => size("header_bytes", typed)?,
+        };
+        let (record_bytes, rest) = match (&self.record_bytes, &self.dtype, self.sequence_length) {
+            (Some(typed), None, None) => (record_bytes(typed)?, Rest::Refuse),
+            (Some(_), Some(_), _) => {
+                return Err(misfit("dtype", Misfit::Beside { other: "record_bytes" }));
+            }
+            (Some(_), None, Some(_)) => {
+                return Err(misfit("sequence_length", Misfit::Beside { other: "record_bytes" }));
+            }
+            (None, Some(dtype), Some(length)) => (tokens(dtype, length)?, Rest::Drop),
+            (None, Some(_), None) => {
+                return Err(self.needs("sequence_length", "how many tokens a sample has"));
+            }
+            (None, None, Some(_)) => {
+                return Err(self.needs("dtype", "what a token is, for example `uint16`"));
+            }
+            (None, None, None) => {
+                let what = "the size of a record; for tokens, `dtype` and `sequence_length`";
+                return Err(self.needs("record_bytes", what));
+            }
+        };
+        Ok(Raw { record_bytes, header_bytes, rest })
+    }
+
+    fn sequence_length(&self) -> Result<Option<NonZeroU64>, KeyError> {
+        self.sequence_length.map(length_of_sequence).transpose()
+    }
+
+    fn compression(&self) -> Result<Compression, KeyError> {
+        match self.compression.as_deref() {
+            None | Some("none") => Ok(Compression::None),
+            Some("gzip") => Ok(Compression::Gzip),
+            Some(other) => {
+                Err(invalid("compression", other, Reason::NotOneOf { allowed: "none, gzip" }))
+            }
+        }
+    }
+
+    fn parquet(&self) -> Result<Parquet, KeyError> {
+        let unit = match self.unit.as_deref() {
+            None | Some("row-group") => Unit::RowGroup,
+            Some("column-chunk") => Unit::ColumnChunk,
+            Some(other) => {
+                let reason = Reason::NotOneOf { allowed: "row-group, column-chunk" };
+                return Err(invalid("unit", other, reason));
+            }
+        };
+        Ok(Parquet { unit, columns: names("columns", self.columns.as_ref(), "image.bytes")? })
+    }
+
+    fn hdf5_dataset(&self) -> Result<String, KeyError> {
+        match &self.dataset {
+            None => {
+                Err(self.needs("dataset", "its path in each file, for example `/train/images`"))
+            }
+            Some(path) if path.is_empty() => {
+                Err(invalid("dataset", path, Reason::EmptyName { example: "/train/images" }))
+            }
+            Some(path) => Ok(path.clone()),
+        }
+    }
+
+    fn needs(&self, key: &'static str, what: &'static str) -> KeyError {
+        let format = FORMATS.into_iter().find(|known| *known == self.format);
+        let format = format.expect("only a known format needs a key");
+        KeyError::Misfit { key: None, misfit: Misfit::NeededByFormat { format, key, what } }
+    }
+
+    fn refuse_foreign_keys(&self) -> Result<(), KeyError> {
+        let keys = [
+            ("glob", self.glob.is_some(), "files"),
+            ("manifest", self.manifest.is_some(), "files"),
+            ("record_bytes", self.record_bytes.is_some(), "raw"),
+            ("dtype", self.dtype.is_some(), "raw"),
+            ("header_bytes", self.header_bytes.is_some(), "raw"),
+            ("compression", self.compression.is_some(), "tfrecord"),
+            ("members", self.members.is_some(), "npz"),
+            ("unit", self.unit.is_some(), "parquet"),
+            ("columns", self.columns.is_some(), "parquet"),
+            ("dataset", self.dataset.is_some(), "hdf5"),
+        ];
+        let foreign = keys.into_iter().find(|(_, is_there, of)| *is_there && *of != self.format);
+        match foreign {
+            Some((key, _, formats)) => Err(misfit(key, Misfit::OfOtherFormat { formats })),
+            None if self.sequence_length.is_some()
+                && !["raw", "litdata"].contains(&self.format.as_str()) =>
+            {
+                let formats = "raw or litdata";
+                Err(misfit("sequence_length", Misfit::OfOtherFormat { formats }))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn size(key: &'static str, typed: &str) -> Result<Bytes, KeyError> {
+    parse_size(typed).ok_or_else(|| invalid(key, typed, Reason::NotASize))
+}
+
+fn record_bytes(typed: &str) -> Result<Bytes, KeyError> {
+    let wrong = || invalid("record_bytes", typed, Reason::NotARecordSize);
+    parse_size(typed).filter(|bytes| bytes.0 > 0).ok_or_else(wrong)
+}
+
+fn tokens(dtype: &str, length: u64) -> Result<Bytes, KeyError> {
+    let known = DTYPES.into_iter().find(|(name, _)| *name == dtype);
+    let reason = Reason::NotOneOf { allowed: DTYPES_IN_WORDS };
+    let (_, bytes) = known.ok_or_else(|| invalid("dtype", dtype, reason))?;
+    Ok(Bytes(bytes * length_of_sequence(length)?.get()))
+}
+
+fn length_of_sequence(length: u64) -> Result<NonZeroU64, KeyError> {
+    let reason = Reason::OutOfRange { min: 1, max: SEQUENCE_LENGTH_MAX };
+    let wrong = || invalid("sequence_length", &length.to_string(), reason);
+    NonZeroU64::new(length).filter(|length| length.get() <= SEQUENCE_LENGTH_MAX).ok_or_else(wrong)
+}
+
+/// A list that is left out stands for everything; one that is empty is a mistake.
+fn names(
+    key: &'static str,
+    typed: Option<&Vec<String>>,
+    example: &'static str,
+) -> Result<Vec<String>, KeyError> {
+    let Some(typed) = typed else { return Ok(Vec::new()) };
+    if typed.is_empty() {
+        return Err(misfit(key, Misfit::EmptyList));
+    }
+    for (place, name) in typed.iter().enumerate() {
+        if name.is_empty() {
+            return Err(invalid(key, name, Reason::EmptyName { example }));
+        }
+        if typed[..place].contains(name) {
+            return Err(invalid(key, name, Reason::NamedTwice));
+        }
+    }
+    Ok(typed.clone())
+}

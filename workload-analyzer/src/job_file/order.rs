@@ -1,0 +1,36 @@
+//! What is typed below `order`.
+
+use serde::Deserialize;
+
+use super::{Release, Text, Whole};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping with `shuffle` and `epochs`")]
+pub(crate) struct OrderFile {
+    pub(crate) shuffle: Text,
+    pub(crate) seed: Option<Whole>,
+    pub(crate) epochs: Whole,
+    pub(crate) drop_last: Option<bool>,
+    pub(crate) start: Option<StartFile>,
+    pub(crate) version: Option<Release>,
+    pub(crate) generator: Option<Text>,
+    pub(crate) persistent_workers: Option<bool>,
+    pub(crate) buffer: Option<Whole>,
+    pub(crate) global_seed: Option<Whole>,
+    pub(crate) reshuffle: Option<bool>,
+    pub(crate) second_seed: Option<Whole>,
+    pub(crate) algorithm: Option<Text>,
+    pub(crate) shard_samples: Option<Whole>,
+    pub(crate) canonical_nodes: Option<Whole>,
+    pub(crate) shuffle_block: Option<Whole>,
+    pub(crate) window: Option<Whole>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ epoch: 3, samples: 40960 }`")]
+pub(crate) struct StartFile {
+    pub(crate) epoch: Whole,
+    pub(crate) samples: Whole,
+}

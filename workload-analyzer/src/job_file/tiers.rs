@@ -1,0 +1,73 @@
+//! What is typed below `tiers`.
+
+use serde::Deserialize;
+
+use super::{SpeedFile, Text, Whole};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(expecting = "a mapping of main-memory, cxl-memory, scratch and storage")]
+pub(crate) struct TiersFile {
+    pub(crate) main_memory: Option<MainMemoryFile>,
+    pub(crate) cxl_memory: Option<CxlMemoryFile>,
+    pub(crate) scratch: Option<DirectoryFile>,
+    pub(crate) storage: Option<DirectoryFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ size: 16 GiB }`")]
+pub(crate) struct MainMemoryFile {
+    pub(crate) size: Option<Text>,
+    pub(crate) reserve: Option<Text>,
+    pub(crate) emulate: Option<SpeedFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ numa_nodes: [2], size: 16 GiB }`")]
+pub(crate) struct CxlMemoryFile {
+    pub(crate) numa_nodes: Option<Vec<Whole>>,
+    pub(crate) size: Option<Text>,
+    pub(crate) reserve: Option<Text>,
+    pub(crate) emulate: Option<SpeedFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ path: /mnt/scratch, size: 16 GiB }`")]
+pub(crate) struct DirectoryFile {
+    pub(crate) path: Text,
+    pub(crate) size: Option<Text>,
+    pub(crate) reserve: Option<Text>,
+    pub(crate) emulate: Option<SpeedFile>,
+}
+
+/// The keys that every tier has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TierKeys<'a> {
+    pub(crate) size: Option<&'a Text>,
+    pub(crate) reserve: Option<&'a Text>,
+    pub(crate) emulate: Option<&'a SpeedFile>,
+}
+
+impl MainMemoryFile {
+    pub(crate) fn keys(&self) -> TierKeys<'_> {
+        let Self { size, reserve, emulate, .. } = self;
+        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
+    }
+}
+
+impl CxlMemoryFile {
+    pub(crate) fn keys(&self) -> TierKeys<'_> {
+        let Self { size, reserve, emulate, .. } = self;
+        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
+    }
+}
+
+impl DirectoryFile {
+    pub(crate) fn keys(&self) -> TierKeys<'_> {
+        let Self { size, reserve, emulate, .. } = self;
+        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
+    }
+}

@@ -1,0 +1,101 @@
+//! The kinds of value that a job file has: a text, a number, a version.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+/// A scalar as it was typed. A bare number is text too: the missing unit is reported with the key.
+#[derive(Debug)]
+pub(crate) struct Text(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyScalar;
+
+        impl Visitor<'_> for AnyScalar {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a single value")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Text, E> {
+                Ok(Text(value.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(AnyScalar)
+    }
+}
+
+/// A version, which must be a text: as a number 2.10 would be read as 2.1.
+#[derive(Debug)]
+pub(crate) struct Release(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Release {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Version;
+
+        impl Visitor<'_> for Version {
+            type Value = Release;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a version of three numbers or in quotes, for example `2.6.0`")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Release, E> {
+                Ok(Release(value.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Version)
+    }
+}
+
+/// A number without a unit. Which range it must be in depends on the key and is checked later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeNumber;
+
+        impl Visitor<'_> for WholeNumber {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number, not negative, without a unit")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Whole, E> {
+                Ok(Whole(value))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Whole, E> {
+                let unexpected = || E::invalid_value(Unexpected::Signed(value), &self);
+                u64::try_from(value).map(Whole).map_err(|_| unexpected())
+            }
+        }
+
+        deserializer.deserialize_any(WholeNumber)
+    }
+}
