@@ -10,8 +10,9 @@ use object_store::{
 use url::{Position, Url};
 
 use crate::{
-    environment::Options,
+    environment::{Environment, Options},
     error::{RequestError, scrubbed},
+    profile::ProfileError,
 };
 
 /// A place in an object store, and who reads it.
@@ -110,6 +111,9 @@ pub enum OpenError {
         /// What the client said, scrubbed.
         detail: String,
     },
+    /// The profile of the user is of no use.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
 }
 
 /// A place in an object store that can be asked.
@@ -132,6 +136,24 @@ impl fmt::Debug for Client {
 type Opened = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
 impl Client {
+    /// Sets up a client with what the user has set. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::open`]; for AWS also if the profile is of no use.
+    pub fn open_in(
+        environment: &Environment,
+        address: &Address,
+        patience: &Patience,
+    ) -> Result<Self, OpenError> {
+        let scheme = ObjectStoreScheme::parse(&plain_url(&address.url)?);
+        if matches!(scheme, Ok((ObjectStoreScheme::AmazonS3, _))) {
+            Self::open(address, &environment.options(address.identity)?, patience)
+        } else {
+            Self::open(address, &environment.variables, patience)
+        }
+    }
+
     /// Sets up a client. Nothing is sent yet.
     ///
     /// # Errors
