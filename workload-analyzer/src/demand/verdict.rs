@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use tierfeed_core::{
     tier,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 use super::{
@@ -83,6 +83,19 @@ pub struct Verdict {
     /// How long each node reads its part of them.
     #[serde(rename = "cold_s", serialize_with = "plain::seconds")]
     pub cold_time: Nanoseconds,
+    /// What the cold store must give to each node in an epoch after the first, so that nobody waits
+    /// for it; known if the step time is.
+    #[serde(rename = "cold_needed_bytes_per_s", serialize_with = "plain::optional_rate")]
+    pub cold_needed: Option<BytesPerSecond>,
+    /// The same in the first epoch.
+    #[serde(
+        rename = "first_epoch_cold_needed_bytes_per_s",
+        serialize_with = "plain::optional_rate"
+    )]
+    pub first_epoch_cold_needed: Option<BytesPerSecond>,
+    /// What it gives to each node as far as is known; 0 if unlimited or unknown.
+    #[serde(rename = "cold_bytes_per_s", serialize_with = "plain::rate")]
+    pub cold_rate: BytesPerSecond,
     /// Bytes that all nodes together must read cold whatever the policy.
     #[serde(rename = "minimal_cold_bytes", serialize_with = "plain::bytes")]
     pub minimal_cold: Bytes,
@@ -151,6 +164,9 @@ pub fn verdict(demand: &Demand, supply: &Supply) -> Verdict {
         hit_ratio: later.hits,
         cold: later.cold,
         cold_time: later.cold_time,
+        cold_needed: compute.map(|time| rate_of(per_node(later.cold, demand), time)),
+        first_epoch_cold_needed: compute.map(|time| rate_of(per_node(first.cold, demand), time)),
+        cold_rate: supply.cold.bandwidth,
         minimal_cold,
         compute,
         preprocessing: preprocessing(demand),
@@ -298,6 +314,11 @@ fn tier_loads(demand: &Demand, supply: &Supply) -> Vec<TierLoad> {
 
 fn per_node(bytes: Bytes, demand: &Demand) -> Bytes {
     Bytes(bytes.0.div_ceil(u64::from(demand.nodes)))
+}
+
+fn rate_of(bytes: Bytes, time: Nanoseconds) -> BytesPerSecond {
+    let rate = (u128::from(bytes.0) * 1_000_000_000).div_ceil(time.0.max(1).into());
+    BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than 53 bits")]
