@@ -58,7 +58,7 @@ fn a_job_is_analysed_before_its_data_is_there() {
         .iter()
         .map(|it| it["change"].as_str().unwrap())
         .collect();
-    assert_eq!(changes, ["cold store rate", "policy"]);
+    assert_eq!(changes, ["cold store rate", "tiers.main-memory cache", "policy"]);
     for advice in found["advice"].as_array().unwrap() {
         let seconds = |key: &str| advice[key].as_f64().unwrap();
         assert!(seconds("stall_s_after") < seconds("stall_s_before"), "{advice}");
