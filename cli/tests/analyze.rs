@@ -116,3 +116,18 @@ fn an_earlier_run_tells_how_long_a_step_takes() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("report.json: the report of the job `large`, not of `small`"), "{said}");
 }
+
+/// No machine has a petabyte free beside its tiers.
+#[test]
+fn memory_that_the_job_needs_itself_is_no_cache() {
+    let folder = folder();
+    let kept = || {
+        let found = json(folder.path(), &["analyze", "job.yaml", "--json"]);
+        let missing = found["analysis"]["memory"]["missing_bytes"].as_u64().unwrap();
+        (missing > 0, found["verdict"]["tiers"][0]["cached_bytes"].as_u64().unwrap() > 0)
+    };
+    assert_eq!(kept(), (false, true));
+    let model = "model: { parameters: 1e14, optimizer: adam }\n";
+    fs::write(folder.path().join("job.yaml"), format!("{JOB}{model}")).unwrap();
+    assert_eq!(kept(), (true, false));
+}

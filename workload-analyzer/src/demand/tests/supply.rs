@@ -104,3 +104,12 @@ fn a_cold_store_of_unknown_rate_is_told_what_it_must_give() {
     let enough = verdict(&demand(), &supply(&tiers, cold(5_000_000)));
     assert!(table(&demand(), &enough, &[]).contains("can meet the demand; the trainer"));
 }
+
+#[test]
+fn no_batch_is_larger_than_its_largest_samples() {
+    let sizes = Sizes::of(10, || (0..10).map(|it| Bytes(if it == 0 { 2_000 } else { 1_000 })));
+    // A sample of 1,100 B with a deviation of 300 B; two of them.
+    assert_eq!((sizes.p99_of(1), sizes.p99_of(2)), (Bytes(1_797), Bytes(3_186)));
+    let even = Sizes::of(2, || [Bytes(0), Bytes(1_000)].into_iter());
+    assert_eq!((even.p99_of(1), even.mean_of(1)), (Bytes(1_000), Bytes(500)));
+}
