@@ -46,9 +46,9 @@ if cargo deny --version >/dev/null 2>&1; then
 else
   skip 'licences and sources' cargo-deny
 fi
-check 'python' .venv/bin/python -m compileall -q demo python/python python/tests scripts/numa-machine
+check 'python' .venv/bin/python -m compileall -q demo python/python python/tests scripts/numa-machine scripts/fixtures
 if .venv/bin/python -m pyflakes --version >/dev/null 2>&1; then
-  check 'pyflakes' .venv/bin/python -m pyflakes demo python/python python/tests scripts/numa-machine
+  check 'pyflakes' .venv/bin/python -m pyflakes demo python/python python/tests scripts/numa-machine scripts/fixtures
 else
   skip 'pyflakes' pyflakes
 fi

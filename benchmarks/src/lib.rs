@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod handoff;
+pub mod index;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;

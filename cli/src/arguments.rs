@@ -62,6 +62,8 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
+    /// Many small files, listed by find and indexed by tierfeed.
+    Index(BenchIndex),
     /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
     /// run) and fio.
     TiersAccuracy(BenchTiersAccuracy),
@@ -97,6 +99,24 @@ pub(crate) struct BenchPolicies {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIndex {
+    /// How many files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) files: u64,
+    /// How often each side has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
+    /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) folder: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,11 +12,19 @@
 pub mod arrow;
 pub mod ffcv;
 pub mod hdf5;
+pub mod litdata;
 pub mod lmdb;
+pub mod mds;
+pub mod megatron;
 pub mod npy;
 pub mod npz;
+mod offset_table;
 pub mod parquet;
 mod piece;
+mod read_ahead;
+mod shard_index;
+pub mod tfrecord;
+pub mod webdataset;
 
 use std::io;
 
@@ -36,6 +44,14 @@ pub trait ReadAt: Sync {
     ///
     /// If that cannot be read; [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// How many bytes could be read in the time that it takes to begin one more read.
+    ///
+    /// Where two pieces that a parser wants are nearer than this, it reads what lies between them.
+    /// The default suits a local disk; what lies behind a network costs more.
+    fn read_cost_bytes(&self) -> u64 {
+        64 * 1024
+    }
 }
 
 impl ReadAt for [u8] {
@@ -50,6 +66,20 @@ impl ReadAt for [u8] {
         });
         into.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(into, offset)
+    }
+
+    fn read_cost_bytes(&self) -> u64 {
+        (**self).read_cost_bytes()
     }
 }
 
@@ -178,6 +208,16 @@ pub enum FormatError {
     TooManySamples {
         /// As counted.
         samples: u64,
+    },
+    /// An index beside the objects that says what cannot be.
+    #[error("{place} is {found}; {right}")]
+    Index {
+        /// Where in the index: a line, or a key.
+        place: String,
+        /// What stands there.
+        found: String,
+        /// What would be right.
+        right: &'static str,
     },
     /// Correct, but not to be read by ranges.
     #[error("{what}; {instead}")]

@@ -15,6 +15,7 @@ pub mod format;
 pub mod index;
 pub mod job;
 mod job_file;
+pub mod script;
 pub mod source;
 
 pub use index::{Extent, Index};

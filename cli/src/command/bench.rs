@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tierfeed_benchmarks::{handoff, policies, reader, tiers_accuracy, tiers_contended};
+use tierfeed_benchmarks::{handoff, index, policies, reader, tiers_accuracy, tiers_contended};
 
 use crate::{
     arguments::{
-        Bench, BenchHandoff, BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended,
-        TiersSubject,
+        Bench, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies, BenchTiersAccuracy,
+        BenchTiersContended, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -20,6 +20,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
         Bench::Policies(it) => policies(it),
+        Bench::Index(it) => index(it),
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Reader => read(),
@@ -45,6 +46,14 @@ fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
         policies::Settings { tierfeed: own_binary()?, folder: place.folder(), scratch, files };
     let outcome = policies::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, policies::table)
+}
+
+fn index(arguments: BenchIndex) -> Result<(), Failure> {
+    let BenchIndex { files, rounds, folder, json } = arguments;
+    let settings = index::Settings { tierfeed: own_binary()?, folder, files, rounds };
+    let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
 }
 
 fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {

@@ -24,17 +24,22 @@ struct Summary<'a> {
     index: &'a Path,
     source: String,
     format: &'a str,
+    objects: usize,
     samples: u32,
     total_bytes: u64,
     classes: usize,
     fingerprint: String,
+    /// The most memory that this process took, or `None` where the system does not tell.
+    peak_memory_bytes: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     let dataset = dataset(&arguments.dataset)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_output(&dataset.source));
     let bar = output::bar();
-    let index = DatasetIndex::build(&dataset, None, &mut |it| output::show_indexing(&bar, it));
+    let previous = DatasetIndex::open(&path).ok();
+    let index =
+        DatasetIndex::build(&dataset, previous.as_ref(), &mut |it| output::show_indexing(&bar, it));
     bar.finish_and_clear();
     let index = index.map_err(Failure::input)?;
     index.save(&path).map_err(Failure::work)?;
@@ -42,22 +47,32 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
         index: &path,
         source: index.source(),
         format: index.format(),
+        objects: index.objects(),
         samples: index.len(),
         total_bytes: index.total().0,
         classes: index.class_names().len(),
         fingerprint: format!("{:016x}", index.fingerprint()),
+        peak_memory_bytes: peak_memory(),
     };
     if arguments.json {
         return output::json(&summary);
     }
     output::lines(&format!(
-        "{}: {} samples, {}, {} classes, fingerprint {}",
+        "{}: {} samples, {}, in {} objects{}, fingerprint {}",
         path.display(),
         summary.samples,
         Bytes(summary.total_bytes),
-        summary.classes,
+        summary.objects,
+        if summary.classes > 0 { format!(", {} classes", summary.classes) } else { String::new() },
         summary.fingerprint
     ))
+}
+
+/// `VmHWM`: the peak of the resident set.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {

@@ -8,7 +8,7 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::{
     Limits,
-    object_store::{Identity, ObjectStoreError, Options, Request, measure},
+    object_store::{Identity, ObjectStoreError, OpenError, Options, Request, measure},
 };
 use crate::report::{ObjectStore, Skipped};
 
@@ -59,14 +59,12 @@ pub(super) fn figures(
 }
 
 fn is_wrong_input(error: &ObjectStoreError) -> bool {
-    matches!(
-        error,
-        ObjectStoreError::NoUrl(_)
-            | ObjectStoreError::Credentials
-            | ObjectStoreError::Local
-            | ObjectStoreError::Scheme { .. }
-            | ObjectStoreError::NoObject { .. }
-    )
+    match error {
+        ObjectStoreError::Open(error) => !matches!(error, OpenError::Settings { .. }),
+        error => {
+            matches!(error, ObjectStoreError::Local | ObjectStoreError::NoObject { .. })
+        }
+    }
 }
 
 #[cfg(test)]

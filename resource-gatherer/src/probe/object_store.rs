@@ -18,9 +18,10 @@ mod error;
 mod made;
 mod run;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::time::Duration;
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
+pub use tierfeed_object_stores::{Identity, OpenError, Options, RequestError};
 use tokio::{runtime, time};
 
 pub use self::error::ObjectStoreError;
@@ -51,27 +52,6 @@ pub struct Request {
     pub time: Nanoseconds,
     /// How long may pass beside that: listing, making objects, and again as much for removing them.
     pub patience: Nanoseconds,
-}
-
-/// Who reads a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
-    /// Whoever the options name, else the machine, as its metadata service says.
-    Configured,
-    /// Nobody: requests are not signed.
-    Anonymous,
-}
-
-/// Settings of a bucket by the names of environment variables: those that start with `AWS_`, `GOOGLE_`
-/// or `AZURE_`. Names that the client does not know are ignored.
-#[derive(Clone, Default)]
-pub struct Options(pub BTreeMap<String, String>);
-
-impl fmt::Debug for Options {
-    /// Without values, which may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
 }
 
 /// Measures the bucket of `request`.

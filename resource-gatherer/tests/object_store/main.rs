@@ -4,18 +4,15 @@
 #![cfg(test)]
 #![cfg(feature = "object-store")]
 
-mod server;
-
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_object_stores::test_server::{Access, KEY, SECRET, Server, Verdict};
 use tierfeed_resource_gatherer::{
-    probe::object_store::{Identity, ObjectStoreError, Options, Request, measure},
+    probe::object_store::{Identity, ObjectStoreError, Options, Request, RequestError, measure},
     report,
 };
-
-use self::server::{Access, KEY, SECRET, Server, Verdict};
 
 const MIB: usize = 1 << 20;
 
@@ -39,7 +36,7 @@ fn request(server: &Server, url: &str) -> Request {
 }
 
 fn served(access: Access) -> Server {
-    Server::start(access, |_| Verdict::Serve)
+    Server::serving(access)
 }
 
 fn refusal(server: &Server, url: &str) -> ObjectStoreError {
@@ -147,7 +144,7 @@ fn objects_that_were_made_are_removed_when_reading_fails() {
     });
     let request = Request { writes: Bytes(4000), ..request(&server, "s3://bucket/new") };
     let error = measure(&request).unwrap_err();
-    assert!(matches!(error, ObjectStoreError::Failed { .. }), "{error}");
+    assert!(matches!(error, ObjectStoreError::Request(RequestError::Failed { .. })), "{error}");
     assert_eq!(server.count("PUT"), 4);
     assert_eq!(server.keys(), [""; 0]);
 }
@@ -174,7 +171,7 @@ fn a_wrong_secret_names_the_bucket_and_the_rights_and_no_secret() {
     let mut request = request(&server, "s3://bucket/data");
     request.options.0.insert("AWS_SECRET_ACCESS_KEY".to_owned(), "another-secret".to_owned());
     let error = measure(&request).unwrap_err();
-    assert!(matches!(&error, ObjectStoreError::Denied { .. }), "{error}");
+    assert!(matches!(&error, ObjectStoreError::Request(RequestError::Denied { .. })), "{error}");
     let text = format!("{error} {error:?}");
     assert!(text.contains("s3://bucket/data") && text.contains("read objects"), "{text}");
     assert!(!text.contains("another-secret") && !text.contains(KEY), "{text}");
@@ -184,7 +181,7 @@ fn a_wrong_secret_names_the_bucket_and_the_rights_and_no_secret() {
 fn a_bucket_that_is_not_there_is_named() {
     let server = served(Access::Signed);
     let error = refusal(&server, "s3://no-such-bucket/data");
-    assert!(matches!(&error, ObjectStoreError::NotFound { .. }), "{error}");
+    assert!(matches!(&error, ObjectStoreError::Request(RequestError::NotFound { .. })), "{error}");
     assert!(error.to_string().contains("s3://no-such-bucket/data"), "{error}");
 }
 
@@ -207,7 +204,10 @@ fn an_object_on_a_web_server_is_measured_by_its_url() {
     let root = format!("http://{}/", server.address);
     assert!(matches!(refusal(&server, &root), ObjectStoreError::NoObject { .. }));
     let absent = format!("http://{}/bucket/data/two", server.address);
-    assert!(matches!(refusal(&server, &absent), ObjectStoreError::NotFound { .. }));
+    assert!(matches!(
+        refusal(&server, &absent),
+        ObjectStoreError::Request(RequestError::NotFound { .. })
+    ));
 }
 
 #[test]

@@ -51,11 +51,7 @@ pub struct Beton {
 /// [`FormatError::Truncated`] if something does not fit, [`FormatError::Malformed`] if a number
 /// cannot be right.
 pub fn check(object: &dyn ReadAt) -> Result<Beton, FormatError> {
-    let header: [u8; HEADER_BYTES] = read_array(object, "the header", 0)?;
-    let long = |at| u64_at(&header, at).expect("the array is long enough");
-    let short = |at| u16_at(&header, at).expect("the array is long enough");
-    let page_bytes = u32_at(&header, 4).expect("the array is long enough");
-    let (version, fields, samples, table) = (short(0), short(2), long(8), long(16));
+    let Header { version, fields, page_bytes, samples, table } = header(object)?;
     if version != VERSION {
         return Err(malformed("the version", 0, version.to_string(), "FFCV 1.0 writes version 2"));
     }
@@ -72,6 +68,29 @@ pub fn check(object: &dyn ReadAt) -> Result<Beton, FormatError> {
     end_of(object, "the rows of the samples", rows, least)?;
     let allocations = allocations(object, table, rows + least, samples)?;
     Ok(Beton { samples, fields, page_bytes, allocations })
+}
+
+struct Header {
+    version: u16,
+    fields: u16,
+    page_bytes: u32,
+    samples: u64,
+    /// Where the allocation table starts.
+    table: u64,
+}
+
+fn header(object: &dyn ReadAt) -> Result<Header, FormatError> {
+    let header: [u8; HEADER_BYTES] = read_array(object, "the header", 0)?;
+    let short = |at| u16_at(&header, at).expect("the array is long enough");
+    let long = |at| u64_at(&header, at).expect("the array is long enough");
+    let page_bytes = u32_at(&header, 4).expect("the array is long enough");
+    Ok(Header {
+        version: short(0),
+        fields: short(2),
+        page_bytes,
+        samples: long(8),
+        table: long(16),
+    })
 }
 
 fn allocations(
@@ -121,4 +140,58 @@ fn check_entry(
         return Err(malformed("an allocation", at, found, "it lies between rows and table"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: usize = 3072;
+
+    fn fixture() -> Vec<u8> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/ffcv");
+        std::fs::read(format!("{folder}/bytes.beton")).unwrap()
+    }
+
+    /// The message for the fixture with these bytes at `at`.
+    #[track_caller]
+    fn check_refused(at: usize, bytes: &[u8], expected: &str) {
+        let mut object = fixture();
+        object[at..at + bytes.len()].copy_from_slice(bytes);
+        let message = check(&object).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn headers_that_cannot_be_right_are_refused() {
+        check_refused(0, &[1, 0], "the version at byte 0 is 1; FFCV 1.0 writes version 2");
+        check_refused(2, &[0, 0], "the number of fields at byte 2 is 0");
+        check_refused(2, &[9, 0], "truncated: the fields at byte 24 ends at byte 9393");
+        check_refused(4, &[1], "the page size at byte 4 is 513; FFCV takes powers of two");
+        check_refused(4, &[0; 4], "the page size at byte 4 is 0");
+        check_refused(8, &[0xFF; 8], "truncated: the rows of the samples");
+        check_refused(8, &[0, 9], "truncated: the rows of the samples");
+        assert!(check(&Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_table_lies_behind_the_rows_and_ends_the_file() {
+        check_refused(16, &[0xFF; 8], "truncated: the allocation table");
+        check_refused(16, &[100, 0], "the allocation table at byte 100 is before byte 2118");
+        check_refused(16, &[1], "143 bytes long; it has 24 bytes for each piece");
+        let mut object = fixture();
+        object.truncate(TABLE);
+        assert_eq!(check(&object).unwrap().allocations, 0);
+    }
+
+    #[test]
+    fn pieces_lie_between_rows_and_table() {
+        for entry in [TABLE, TABLE + 24, TABLE + 120] {
+            check_refused(entry, &[6], "for sample 6 of 6; samples are counted from 0");
+            check_refused(entry + 8, &[0, 0], "it lies between rows and table");
+            check_refused(entry + 8, &[0xFF; 8], "it lies between rows and table");
+            check_refused(entry + 16, &[0xFF; 8], "it lies between rows and table");
+            check_refused(entry + 16, &[0, 9], "it lies between rows and table");
+        }
+    }
 }

@@ -1,1 +1,151 @@
-//! stub
+//! Checks what `tierfeed-hdf5-indexer` says of a dataset in an HDF5 file.
+//!
+//! Reading HDF5 needs libhdf5, which runs in a process of its own (`hdf5-indexer/`); its word is not
+//! taken for granted here, because it comes from a file that may be damaged. A sample is a row of a
+//! contiguous dataset, or a chunk of a chunked one, as stored: where filters (compression) were
+//! applied, the trainer undoes them.
+//!
+//! A chunk at an edge of the dataset is as large as any other, and its surplus has no meaning; the
+//! coordinates say which rows and columns it holds.
+
+mod chunks;
+mod document;
+
+#[cfg(test)]
+mod tests;
+
+use self::document::{Document, Layout};
+use super::{
+    FormatError, Range, ReadAt, Records,
+    piece::{end_of, malformed},
+};
+
+/// `H5F_SIGNATURE` of libhdf5.
+const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+
+/// A dataset in an HDF5 file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dataset {
+    /// Its path in the file.
+    pub path: String,
+    /// The type of the elements, in NumPy's way; structures as `{x: <f4, y: <i2}`.
+    pub dtype: String,
+    /// How many elements each axis has; never empty.
+    pub shape: Vec<u64>,
+    /// Its samples.
+    pub samples: Samples,
+}
+
+/// The samples of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Samples {
+    /// The rows along the first axis.
+    Rows(Records),
+    /// The chunks, in row-major order of their coordinates.
+    Chunks(Chunks),
+}
+
+/// Chunks of one shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunks {
+    /// How many elements each axis of a chunk has.
+    pub shape: Vec<u64>,
+    /// The filters, in the order they were applied.
+    pub filters: Vec<String>,
+    /// How many chunks have a filter applied, and so are not their elements as they stand.
+    pub filtered: u64,
+    /// The chunks.
+    pub chunks: Vec<Chunk>,
+}
+
+/// One chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its bytes, as stored.
+    pub range: Range,
+    /// The place of its first element in the dataset.
+    pub coordinates: Vec<u64>,
+    /// The filters that were not applied to it: bit `i` stands for filter `i`.
+    pub filter_mask: u32,
+}
+
+/// Finds the signature of HDF5, and says how long the user's block before it is.
+///
+/// # Errors
+///
+/// [`FormatError::Malformed`] if there is none where the format allows one: at byte 0, 512, 1024 and
+/// so on, doubling.
+pub fn check_signature(object: &dyn ReadAt) -> Result<u64, FormatError> {
+    let places = (0..).map(|power: u32| match power {
+        0 => Some(0),
+        _ => 512_u64.checked_shl(power - 1).filter(|place| place.is_power_of_two()),
+    });
+    for place in places.map_while(|place| place) {
+        let mut bytes = [0; SIGNATURE.len()];
+        if place.saturating_add(bytes.len() as u64) > object.len() {
+            break;
+        }
+        object.read_exact_at(&mut bytes, place)?;
+        if &bytes == SIGNATURE {
+            return Ok(place);
+        }
+    }
+    let right = "a file of HDF5 has its signature at byte 0, 512, 1024, 2048, …";
+    Err(malformed("the signature of HDF5", 0, "nowhere", right))
+}
+
+/// Reads what the indexer printed for a dataset of `object`, and checks it against `object`.
+///
+/// # Errors
+///
+/// [`FormatError::Malformed`] and [`FormatError::Truncated`] if it cannot be true;
+/// [`FormatError::Unsupported`] if chunks are missing, or the rows have no bytes.
+pub fn parse(output: &[u8], object: &dyn ReadAt) -> Result<Dataset, FormatError> {
+    check_signature(object)?;
+    let broken = |found: String| {
+        malformed("the indexer's answer", 0, found, "use the indexer of the same version")
+    };
+    let mut document: Document = serde_json::from_slice(output)
+        .map_err(|error| broken(format!("no such document: {error}")))?;
+    let layout = document.layout().ok_or_else(|| broken("without a field".to_owned()))?;
+    let Document { dataset: path, dtype, shape, item_bytes, .. } = document;
+    if shape.is_empty() || item_bytes == 0 {
+        let found = format!("of shape {shape:?} and elements of {item_bytes} bytes");
+        return Err(malformed("the dataset", 0, found, "there are axes, and elements have bytes"));
+    }
+    let samples = match layout {
+        Layout::Contiguous { offset_bytes } => {
+            Samples::Rows(rows(object, offset_bytes, item_bytes, &shape)?)
+        }
+        Layout::Chunked { chunk, filters, chunks } => {
+            Samples::Chunks(chunks::checked(object, &shape, item_bytes, chunk, filters, chunks)?)
+        }
+    };
+    Ok(Dataset { path, dtype, shape, samples })
+}
+
+/// `item_bytes` times the lengths of all axes.
+fn bytes_of(item_bytes: u64, axes: &[u64]) -> Result<u64, FormatError> {
+    let bytes = axes.iter().try_fold(item_bytes, |bytes, &axis| bytes.checked_mul(axis));
+    bytes.ok_or_else(|| {
+        let found = format!("{axes:?} of {item_bytes} bytes each");
+        malformed("the shape", 0, found, "a dataset has fewer than 2^64 bytes")
+    })
+}
+
+fn rows(
+    object: &dyn ReadAt,
+    offset: u64,
+    item_bytes: u64,
+    shape: &[u64],
+) -> Result<Records, FormatError> {
+    let record_bytes = bytes_of(item_bytes, &shape[1..])?;
+    if record_bytes == 0 {
+        return Err(FormatError::Unsupported {
+            what: format!("a dataset of shape {shape:?}, whose rows have no bytes"),
+            instead: "leave it out, there is nothing to read",
+        });
+    }
+    end_of(object, "the dataset", offset, bytes_of(item_bytes, shape)?)?;
+    Ok(Records { offset, record_bytes, count: shape[0] })
+}

@@ -105,3 +105,63 @@ fn meta(object: &dyn ReadAt, at: u64, page: u64) -> Result<Meta, FormatError> {
     }
     Ok(Meta { page_bytes, entries: long(24 + 48 + 32), last_page, transaction: long(128) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture() -> Vec<u8> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lmdb");
+        std::fs::read(format!("{folder}/two.mdb")).unwrap()
+    }
+
+    /// The message for the fixture with these bytes at `at`.
+    #[track_caller]
+    fn check_refused(at: usize, bytes: &[u8], expected: &str) {
+        let mut object = fixture();
+        object[at..at + bytes.len()].copy_from_slice(bytes);
+        let message = check(&object).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn either_meta_page_that_is_none_is_refused() {
+        for page in [0, 4096] {
+            check_refused(page + 16, b"x", "the meta page at byte");
+            check_refused(page + 20, &[2], "of version 2; version 1 is read");
+            check_refused(page, &[7], "another page; the first two pages are meta pages");
+            check_refused(page + 10, &[0], "another page; the first two pages are meta pages");
+            check_refused(page + 40, &[0, 0], "of 0 bytes a page; a power of two");
+            check_refused(page + 40, &[0, 0x30], "of 12288 bytes a page");
+            check_refused(page + 40, &[0, 0, 1], "of 65536 bytes a page");
+        }
+        check_refused(40, &[0, 0x20], "the meta page at byte 8208 is marked");
+        check_refused(4096 + 40, &[0, 0x20], "the second meta page at byte 4096 is of 8192 bytes");
+    }
+
+    #[test]
+    fn the_newer_meta_page_counts() {
+        // The last transaction was written to the first page, the one before to the second.
+        let mut object = fixture();
+        let found = check(&object).unwrap();
+        assert_eq!((found.transaction, found.entries), (2, 10));
+        object[16 + 128] = 0;
+        let found = check(&object).unwrap();
+        assert_eq!((found.transaction, found.entries), (1, 5));
+    }
+
+    #[test]
+    fn pages_in_use_lie_in_the_file() {
+        check_refused(16 + 120, &[5], "truncated: the tree at byte 0 ends at byte 24576");
+        check_refused(16 + 120, &[0xFF; 8], "truncated: the tree");
+        check_refused(16 + 120, &[0], "there are two meta pages");
+        let mut object = fixture();
+        object.truncate(20_479);
+        check(&object).unwrap_err();
+        object.truncate(4096 + 151);
+        assert!(
+            check(&object).unwrap_err().to_string().contains("the meta page at byte 4096 ends")
+        );
+        assert!(check(&Vec::new()).is_err());
+    }
+}

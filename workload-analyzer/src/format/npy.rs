@@ -123,14 +123,14 @@ fn axes(shape: &Literal, at: u64) -> Result<Vec<u64>, FormatError> {
             instead: "save array.reshape(1, -1), or keep one file for each sample",
         });
     }
-    let axis = |axis: &Literal| match axis {
+    let len = |axis: &Literal| match axis {
         Literal::Int(len) => Ok(*len),
         _ => Err(malformed("the shape", at, "no tuple of numbers", right)),
     };
     if axes.len() > AXES_MAX {
         return Err(malformed("the shape", at, format!("of {} axes", axes.len()), right));
     }
-    axes.iter().map(axis).collect()
+    axes.iter().map(len).collect()
 }
 
 fn rows(

@@ -105,7 +105,9 @@ fn quoted(entry: &Entry) -> String {
 fn chosen(directory: &Directory, members: &[String]) -> Result<Vec<usize>, FormatError> {
     let entries = &directory.entries;
     if members.is_empty() {
-        return match entries.iter().find(|entry| !entry.name.ends_with(".npy")) {
+        // As NumPy compares it, with regard to case.
+        let is_other = |entry: &&Entry| !entry.name.as_bytes().ends_with(b".npy");
+        return match entries.iter().find(is_other) {
             None => Ok((0..entries.len()).collect()),
             Some(other) => Err(FormatError::Unsupported {
                 what: format!("{}, which is no .npy file", quoted(other)),

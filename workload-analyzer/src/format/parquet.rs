@@ -19,14 +19,11 @@ mod thrift;
 #[cfg(test)]
 mod tests;
 
-use self::footer::{Chunk, Footer, RowGroup};
+use self::footer::{Chunk, Footer, MAGIC_BYTES, RowGroup};
 use super::{
     FormatError, Range, ReadAt,
     piece::{malformed, refuse_overlap, some_of},
 };
-
-/// Bytes before the first chunk: `PAR1`.
-const MAGIC_BYTES: u64 = 4;
 
 /// What a sample is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,13 +103,13 @@ fn check_place(span: &Range, footer: u64) -> Result<(), FormatError> {
 
 /// Where the first chunk starts, and how far it is to the end of the last.
 fn hull(chunks: &[Chunk]) -> (u64, u64) {
-    // A chunk without bytes may be said to be anywhere.
+    // A chunk without bytes is nowhere.
     let real = || chunks.iter().filter(|chunk| chunk.len > 0);
     let start = real().map(|chunk| chunk.start).min();
     let end = real().map(|chunk| chunk.start + chunk.len).max();
     match (start, end) {
         (Some(start), Some(end)) => (start, end - start),
-        _ => (chunks.first().map_or(MAGIC_BYTES, |chunk| chunk.start), 0),
+        _ => (MAGIC_BYTES, 0),
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn chosen(
     let selection = choose::selection(&dataset.format)?;
     let mut listed = |done| progress(Progress { stage: Stage::Listing, done, total: None });
     let listing = store.list(&*selection, &mut listed)?;
-    choose::choose(dataset, listing)
+    choose::choose(dataset, store, listing)
 }
 
 /// The source as indexes name it: a URL, or an absolute path without a slash at the end and with

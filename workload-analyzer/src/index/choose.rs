@@ -5,6 +5,7 @@
 
 mod image_folder;
 mod manifest;
+mod shards;
 
 use std::collections::BTreeMap;
 
@@ -12,9 +13,9 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use super::{IndexError, draft::Classes, lossy};
 use crate::{
-    format::FormatError,
+    format::{FormatError, ReadAt, litdata, mds},
     job::{Dataset, Format, format::Files},
-    source::{Listed, Listing, Location, Selection},
+    source::{Listed, Listing, Location, Selection, Store},
 };
 
 pub(super) use image_folder::{class_of, classes_at};
@@ -33,8 +34,12 @@ pub(super) struct Chosen {
 impl Chosen {
     /// What is wrong with object `number`.
     pub(super) fn broken(&self, number: usize, source: FormatError) -> IndexError {
-        let path = self.listing.listed(number).path;
-        let object = match path.as_slice() {
+        self.broken_at(&self.listing.listed(number), source)
+    }
+
+    /// What is wrong with an object.
+    pub(super) fn broken_at(&self, listed: &Listed, source: FormatError) -> IndexError {
+        let object = match listed.path.as_slice() {
             b"" => self.place.clone(),
             path => format!("{}/{}", self.place, lossy(path)),
         };
@@ -48,6 +53,10 @@ pub(super) enum Beside {
     Nothing,
     /// An index that some tool wrote, where there is one.
     Index(Vec<Option<Listed>>),
+    /// The shards, as `index.json` has them.
+    Mds(Vec<mds::Shard>),
+    /// The chunks, as `index.json` has them.
+    LitData(litdata::Index),
 }
 
 /// Which objects of a source a format looks at.
@@ -55,9 +64,10 @@ pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexErro
     let ends: fn(&[u8]) -> bool = match format {
         Format::ImageFolder => return Ok(Box::new(image_folder::Images)),
         Format::Files(Files::Glob(pattern)) => return glob(pattern),
-        Format::Files(Files::Manifest(_)) | Format::Raw(_) | Format::Mds | Format::LitData => {
-            |_| true
-        }
+        Format::Files(Files::Manifest(_))
+        | Format::Raw(_)
+        | Format::Mds
+        | Format::LitData { .. } => |_| true,
         Format::TfRecord(_) => |name| is_tfrecord(name) || is_index(name),
         Format::WebDataset => |name| name.ends_with(b".tar") || is_index(name),
         Format::Npy => |name| name.ends_with(b".npy"),
@@ -72,7 +82,11 @@ pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexErro
 }
 
 /// Puts what was listed into the order of the dataset.
-pub(super) fn choose(dataset: &Dataset, listing: Listing) -> Result<Chosen, IndexError> {
+pub(super) fn choose(
+    dataset: &Dataset,
+    store: &dyn Store,
+    listing: Listing,
+) -> Result<Chosen, IndexError> {
     let place = place(&dataset.source).trim_end_matches('/').to_owned();
     let (mut classes, mut beside) = (Classes::None, Beside::Nothing);
     let listing = match &dataset.format {
@@ -84,6 +98,16 @@ pub(super) fn choose(dataset: &Dataset, listing: Listing) -> Result<Chosen, Inde
         Format::TfRecord(_) | Format::WebDataset => {
             let (objects, indexes) = part_indexes(&listing);
             beside = Beside::Index(indexes);
+            objects
+        }
+        Format::Mds => {
+            let (objects, shards) = shards::mds(&place, store, &listing)?;
+            beside = Beside::Mds(shards);
+            objects
+        }
+        Format::LitData { .. } => {
+            let (objects, index) = shards::litdata(&place, store, &listing)?;
+            beside = Beside::LitData(index);
             objects
         }
         _ => listing,
@@ -183,4 +207,20 @@ pub(super) fn place(location: &Location) -> String {
         Location::Path(path) => path.display().to_string(),
         Location::Bucket(bucket) => bucket.url.clone(),
     }
+}
+
+/// All bytes of an object that is no longer than `most`.
+pub(super) fn read_all(object: &dyn ReadAt, most: u64) -> Result<Vec<u8>, FormatError> {
+    if object.len() > most {
+        return Err(FormatError::Malformed {
+            what: "the index",
+            at: 0,
+            found: format!("{} B long", object.len()),
+            right: "an index that some tool wrote is shorter than 1 GiB",
+        });
+    }
+    let len = usize::try_from(object.len()).expect("less than 1 GiB fits in memory");
+    let mut bytes = vec![0; len];
+    object.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }

@@ -73,6 +73,31 @@ pub enum IndexError {
         /// What it names.
         name: String,
     },
+    /// An `index.json` that names a shard which is not there.
+    #[error("{index}: names `{name}`, which is not there; bring the whole dataset")]
+    ShardMissing {
+        /// The index.
+        index: String,
+        /// The shard.
+        name: String,
+    },
+    /// Shards without their `index.json`.
+    #[error("{root}: no index.json{}; the source is the directory that has one", elsewhere(.found))]
+    NoShardIndex {
+        /// The source.
+        root: String,
+        /// A directory below it that has one.
+        found: Option<String>,
+    },
+    /// What reads HDF5 files is not here.
+    #[error(
+        "format hdf5 needs the program {name}, which is neither beside tierfeed nor in the PATH; \
+         build it with `cargo build --release -p {name}` (it needs libhdf5-dev) and put it there"
+    )]
+    NoHdf5Indexer {
+        /// The program.
+        name: &'static str,
+    },
     /// A dataset without a sample.
     #[error("{root}: no samples")]
     NoSamples {
@@ -179,6 +204,10 @@ pub enum Damage {
     /// Files that together are longer than 64 bits can count.
     #[error("the sizes of the files are impossible")]
     Sizes,
+}
+
+fn elsewhere(found: &Option<String>) -> String {
+    found.as_ref().map_or_else(String::new, |place| format!(" there, but in {place}"))
 }
 
 fn and_others(others: usize) -> String {

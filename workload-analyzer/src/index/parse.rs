@@ -1,6 +1,7 @@
 //! Finds the samples in every object, by the parser of the format.
 
 mod gathered;
+mod hdf5;
 mod known;
 mod object;
 mod work;

@@ -3,7 +3,7 @@
 //! The text of a format (its [`fmt::Display`]) is what an index keeps, so two formats are the same if
 //! and only if their texts are.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, num::NonZeroU64, path::PathBuf};
 
 use tierfeed_core::units::Bytes;
 
@@ -25,7 +25,10 @@ pub enum Format {
     /// Shards of MosaicML Streaming with their `index.json`.
     Mds,
     /// Chunks of `LitData` with their `index.json`.
-    LitData,
+    LitData {
+        /// For chunks of tokens: how many of them are a sample.
+        sequence_length: Option<NonZeroU64>,
+    },
     /// Arrays of NumPy: a sample is a row.
     Npy,
     /// Archives of NumPy: a sample is an array.
@@ -115,7 +118,7 @@ impl Format {
             Self::TfRecord(_) => "tfrecord",
             Self::WebDataset => "webdataset",
             Self::Mds => "mds",
-            Self::LitData => "litdata",
+            Self::LitData { .. } => "litdata",
             Self::Npy => "npy",
             Self::Npz { .. } => "npz",
             Self::Parquet(_) => "parquet",
@@ -139,6 +142,9 @@ impl fmt::Display for Format {
                 write!(f, ", arrays {}", members.join(", "))
             }
             Self::Parquet(parquet) => write!(f, ", {parquet}"),
+            Self::LitData { sequence_length: Some(length) } => {
+                write!(f, ", sequences of {length}")
+            }
             Self::Hdf5 { dataset } => write!(f, ", dataset {dataset}"),
             _ => Ok(()),
         }

@@ -1,11 +1,11 @@
-//! Reads tables of FlatBuffers, which Arrow writes its metadata in.
+//! Reads tables of `FlatBuffers`, which Arrow writes its metadata in.
 //!
 //! Every place is checked when it is used, so nothing is trusted that was not looked at, and no
 //! more is looked at than is needed.
 //!
 //! # Source
 //!
-//! `docs/source/internals.md` of FlatBuffers.
+//! `docs/source/internals.md` of `FlatBuffers`.
 
 use crate::format::piece::{array, u16_at, u32_at};
 

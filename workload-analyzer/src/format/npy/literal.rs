@@ -40,17 +40,14 @@ pub(super) struct Entry {
 pub(super) fn parse(text: &str, at: u64) -> Result<Literal, FormatError> {
     let mut parser = Parser { text, at: 0 };
     let parsed = parser.literal(DEPTH_MAX).filter(|_| parser.rest().is_empty());
-    match parsed {
-        Some(value) => Ok(value),
-        None => {
-            let found = match text[parser.at..].chars().next() {
-                Some(found) => format!("`{}`", found.escape_debug()),
-                None => "its end".to_owned(),
-            };
-            let right = "a Python literal, as numpy.save writes it";
-            Err(malformed("the header", at.saturating_add(parser.at as u64), found, right))
-        }
-    }
+    parsed.ok_or_else(|| {
+        let found = match text[parser.at..].chars().next() {
+            Some(found) => format!("`{}`", found.escape_debug()),
+            None => "its end".to_owned(),
+        };
+        let right = "a Python literal, as numpy.save writes it";
+        malformed("the header", at.saturating_add(parser.at as u64), found, right)
+    })
 }
 
 struct Parser<'a> {

@@ -6,6 +6,9 @@ use crate::format::{
     piece::{malformed, read, read_array},
 };
 
+/// Bytes before the first chunk: `PAR1`.
+pub(super) const MAGIC_BYTES: u64 = 4;
+
 /// Length of the metadata, and the magic.
 const TAIL_BYTES: u64 = 8;
 
@@ -41,8 +44,8 @@ pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
     let tail_at = end.saturating_sub(TAIL_BYTES);
     let tail: [u8; 8] = read_array(object, "the end of the file", tail_at)?;
     let [a, b, c, d, magic @ ..] = tail;
-    refuse_encrypted(&magic)?;
-    refuse_encrypted(&start)?;
+    refuse_encrypted(magic)?;
+    refuse_encrypted(start)?;
     for (at, magic) in [(0, start), (end - 4, magic)] {
         if &magic != b"PAR1" {
             let found = format!("`{}`", magic.escape_ascii());
@@ -51,7 +54,7 @@ pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
         }
     }
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
-    let Some(at) = tail_at.checked_sub(len).filter(|&at| at >= 4) else {
+    let Some(at) = tail_at.checked_sub(len).filter(|&at| at >= MAGIC_BYTES) else {
         let found = format!("of {len} bytes");
         return Err(malformed("the footer", tail_at, found, "it fits between the two PAR1"));
     };
@@ -64,8 +67,8 @@ pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
     found.finish(Range::plain(at, end - at))
 }
 
-fn refuse_encrypted(magic: &[u8; 4]) -> Result<(), FormatError> {
-    if magic != b"PARE" {
+fn refuse_encrypted(magic: [u8; 4]) -> Result<(), FormatError> {
+    if &magic != b"PARE" {
         return Ok(());
     }
     Err(encrypted("a Parquet file whose footer is encrypted".to_owned()))
@@ -235,9 +238,11 @@ fn metadata(walk: &mut Walk<'_>, path: &mut String) -> Walked<Chunk> {
         Ok(())
     })?;
     let (Some(len), Some(data)) = (len, data) else { return Err(walk.stop()) };
-    // Some writers say 0, or the place of the data, where there is no dictionary.
-    let dictionary = dictionary.and_then(|it| u64::try_from(it).ok()).filter(|&it| it > 0);
-    Ok(Chunk { start: dictionary.map_or(data, |it| it.min(data)), len })
+    // Offsets where no page can be stand for pages that are not there.
+    let first = |it: &u64| *it >= MAGIC_BYTES && len > 0;
+    let dictionary = dictionary.and_then(|it| u64::try_from(it).ok());
+    let start = dictionary.into_iter().chain([data]).filter(first).min();
+    Ok(Chunk { start: start.unwrap_or(MAGIC_BYTES), len })
 }
 
 /// Whether `writer` leaves the header of the dictionary page out of the length of a chunk.

@@ -37,7 +37,7 @@ pub(super) fn choose(path: &Path, listing: &Listing) -> Result<Listing, IndexErr
 }
 
 /// The directory and the number of the object with this path.
-fn find(listing: &Listing, path: &[u8]) -> Option<(usize, usize)> {
+pub(super) fn find(listing: &Listing, path: &[u8]) -> Option<(usize, usize)> {
     let path = path.strip_prefix(b"./").unwrap_or(path);
     let slash = path.iter().rposition(|byte| *byte == b'/');
     let (parent, name) = slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]));

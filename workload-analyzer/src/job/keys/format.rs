@@ -1,6 +1,6 @@
 //! Checks how samples lie in objects: each format has keys of its own, and takes no others.
 
-use std::path::Path;
+use std::{num::NonZeroU64, path::Path};
 
 use tierfeed_core::units::Bytes;
 
@@ -70,7 +70,7 @@ impl DatasetKeys {
             "tfrecord" => Format::TfRecord(self.compression()?),
             "webdataset" => Format::WebDataset,
             "mds" => Format::Mds,
-            "litdata" => Format::LitData,
+            "litdata" => Format::LitData { sequence_length: self.sequence_length()? },
             "npy" => Format::Npy,
             "npz" => Format::Npz { members: names("members", self.members.as_ref(), "x.npy")? },
             "parquet" => Format::Parquet(self.parquet()?),
@@ -128,6 +128,10 @@ impl DatasetKeys {
         Ok(Raw { record_bytes, header_bytes, rest })
     }
 
+    fn sequence_length(&self) -> Result<Option<NonZeroU64>, KeyError> {
+        self.sequence_length.map(length_of_sequence).transpose()
+    }
+
     fn compression(&self) -> Result<Compression, KeyError> {
         match self.compression.as_deref() {
             None | Some("none") => Ok(Compression::None),
@@ -174,7 +178,6 @@ impl DatasetKeys {
             ("manifest", self.manifest.is_some(), "files"),
             ("record_bytes", self.record_bytes.is_some(), "raw"),
             ("dtype", self.dtype.is_some(), "raw"),
-            ("sequence_length", self.sequence_length.is_some(), "raw"),
             ("header_bytes", self.header_bytes.is_some(), "raw"),
             ("compression", self.compression.is_some(), "tfrecord"),
             ("members", self.members.is_some(), "npz"),
@@ -185,6 +188,12 @@ impl DatasetKeys {
         let foreign = keys.into_iter().find(|(_, is_there, of)| *is_there && *of != self.format);
         match foreign {
             Some((key, _, formats)) => Err(misfit(key, Misfit::OfOtherFormat { formats })),
+            None if self.sequence_length.is_some()
+                && !["raw", "litdata"].contains(&self.format.as_str()) =>
+            {
+                let formats = "raw or litdata";
+                Err(misfit("sequence_length", Misfit::OfOtherFormat { formats }))
+            }
             None => Ok(()),
         }
     }
@@ -203,11 +212,13 @@ fn tokens(dtype: &str, length: u64) -> Result<Bytes, KeyError> {
     let known = DTYPES.into_iter().find(|(name, _)| *name == dtype);
     let reason = Reason::NotOneOf { allowed: DTYPES_IN_WORDS };
     let (_, bytes) = known.ok_or_else(|| invalid("dtype", dtype, reason))?;
-    if (1..=SEQUENCE_LENGTH_MAX).contains(&length) {
-        return Ok(Bytes(bytes * length));
-    }
+    Ok(Bytes(bytes * length_of_sequence(length)?.get()))
+}
+
+fn length_of_sequence(length: u64) -> Result<NonZeroU64, KeyError> {
     let reason = Reason::OutOfRange { min: 1, max: SEQUENCE_LENGTH_MAX };
-    Err(invalid("sequence_length", &length.to_string(), reason))
+    let wrong = || invalid("sequence_length", &length.to_string(), reason);
+    NonZeroU64::new(length).filter(|length| length.get() <= SEQUENCE_LENGTH_MAX).ok_or_else(wrong)
 }
 
 /// A list that is left out stands for everything; one that is empty is a mistake.

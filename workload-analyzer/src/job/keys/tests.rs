@@ -1,3 +1,5 @@
+use std::num::NonZeroU64;
+
 use std::path::{Path, PathBuf};
 
 use tierfeed_core::units::Bytes;
@@ -73,7 +75,9 @@ fn every_format_has_its_name_and_its_keys() {
     );
     check(&of("webdataset"), &Format::WebDataset);
     check(&of("mds"), &Format::Mds);
-    check(&of("litdata"), &Format::LitData);
+    check(&of("litdata"), &Format::LitData { sequence_length: None });
+    let tokens = DatasetKeys { sequence_length: Some(2_048), ..of("litdata") };
+    check(&tokens, &Format::LitData { sequence_length: NonZeroU64::new(2_048) });
     check(&of("npy"), &Format::Npy);
     check(&of("npz"), &Format::Npz { members: Vec::new() });
     check(
@@ -137,7 +141,7 @@ fn a_key_of_another_format_is_refused_for_every_key_and_format() {
         ("manifest", "files", DatasetKeys { manifest: text("a"), ..of("") }),
         ("record_bytes", "raw", DatasetKeys { record_bytes: text("1"), ..of("") }),
         ("dtype", "raw", DatasetKeys { dtype: text("int8"), ..of("") }),
-        ("sequence_length", "raw", DatasetKeys { sequence_length: Some(1), ..of("") }),
+        ("sequence_length", "raw or litdata", DatasetKeys { sequence_length: Some(1), ..of("") }),
         ("header_bytes", "raw", DatasetKeys { header_bytes: text("1"), ..of("") }),
         ("compression", "tfrecord", DatasetKeys { compression: text("gzip"), ..of("") }),
         ("members", "npz", DatasetKeys { members: list(&["x"]), ..of("") }),
@@ -146,7 +150,8 @@ fn a_key_of_another_format_is_refused_for_every_key_and_format() {
         ("dataset", "hdf5", DatasetKeys { dataset: text("x"), ..of("") }),
     ];
     for (key, owner, keys) in keys {
-        for format in FORMATS.into_iter().filter(|format| *format != owner) {
+        let is_foreign = |format: &&str| owner.split(" or ").all(|owner| owner != *format);
+        for format in FORMATS.into_iter().filter(is_foreign) {
             let keys = DatasetKeys { format: format.to_owned(), ..keys.clone() };
             check_refused(&keys, &format!("{key} is for `format: {owner}` only; remove it"));
         }

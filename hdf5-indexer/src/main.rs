@@ -1,0 +1,45 @@
+//! `tierfeed-hdf5-indexer FILE DATASET` says where the samples of an HDF5 dataset lie, as JSON.
+//!
+//! A program of its own, because it links libhdf5: tierfeed builds and runs without that library, and
+//! a file that breaks it takes nothing else down. tierfeed starts this program for each object, and
+//! checks what it says (`workload-analyzer/src/format/hdf5.rs`).
+//!
+//! Exit codes: 0 done, 1 the dataset cannot be read by ranges, 2 the arguments were wrong. Messages
+//! go to stderr, and nothing but the document to stdout.
+
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod index;
+
+use std::{
+    env,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = env::args_os().skip(1).collect();
+    let [file, dataset] = arguments.as_slice() else {
+        return fail(2, "two arguments are needed: FILE DATASET");
+    };
+    let Some(dataset) = dataset.to_str() else {
+        return fail(2, "the path of the dataset must be UTF-8");
+    };
+    let index = match index::read(file.as_ref(), dataset) {
+        Ok(index) => index,
+        Err(error) => return fail(1, &error.to_string()),
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = serde_json::to_writer(&mut out, &index).map_err(io::Error::from);
+    match written.and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(1, &format!("cannot write to stdout: {error}")),
+    }
+}
+
+fn fail(code: u8, message: &str) -> ExitCode {
+    // Nobody is left to tell if stderr is closed too.
+    let _ = writeln!(io::stderr(), "tierfeed-hdf5-indexer: {message}");
+    ExitCode::from(code)
+}

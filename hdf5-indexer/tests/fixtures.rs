@@ -1,0 +1,82 @@
+//! The program prints what is stored beside the fixtures, and that is what the analyzer reads.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use tierfeed_workload_analyzer::format::hdf5;
+
+fn fixture(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    folder.join("../workload-analyzer/tests/fixtures/hdf5").join(name)
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tierfeed-hdf5-indexer")).args(arguments).output().unwrap()
+}
+
+fn index(file: &str, dataset: &str) -> Output {
+    run(&[fixture(file).to_str().unwrap(), dataset])
+}
+
+#[test]
+fn answers_are_those_that_the_analyzer_is_tested_with() {
+    let mut compared = 0;
+    for entry in fs::read_dir(fixture("")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let Some((file, dataset)) =
+            name.strip_suffix(".index").and_then(|stem| stem.split_once('.'))
+        else {
+            continue;
+        };
+        let output = index(&format!("{file}.h5"), &dataset.replace("deep-", "deep/"));
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert_eq!(output.stdout, fs::read(&path).unwrap(), "{name}");
+        assert!(output.stderr.is_empty(), "{name}: {output:?}");
+        let object = fs::read(fixture(&format!("{file}.h5"))).unwrap();
+        // Not all chunks of `holes` were written.
+        assert_eq!(hdf5::parse(&output.stdout, &object).is_ok(), dataset != "holes", "{name}");
+        compared += 1;
+    }
+    assert_eq!(compared, 10);
+}
+
+#[track_caller]
+fn check_refused(output: &Output, code: i32, expected: &str) {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = message.strip_prefix("tierfeed-hdf5-indexer: ").unwrap();
+    assert!(message.starts_with(expected), "{message}");
+}
+
+#[test]
+fn what_has_no_ranges_is_refused_with_a_way_out() {
+    for (dataset, expected) in [
+        ("unwritten", "the dataset has no bytes in the file: nothing was written; write it"),
+        ("scalar", "the dataset has no axes, so no rows; give one that has samples"),
+        ("strings", "elements of the type `unicode (var len)` point to bytes elsewhere; store"),
+        ("compact", "the dataset is compact, in the header of its object; store it contiguous"),
+        ("virtual", "the dataset is virtual, a view of others; give the datasets that it shows"),
+        ("external", "the dataset is stored in external files; give those as raw records"),
+        ("deep", "no dataset `deep`; the file has chunked, compact, deep, external,"),
+    ] {
+        check_refused(&index("arrays.h5", dataset), 1, expected);
+    }
+}
+
+#[test]
+fn what_is_no_file_of_hdf5_is_refused() {
+    check_refused(&index("arrays.json", "x"), 1, "H5Fopen(): unable to open file");
+    check_refused(&index("missing.h5", "x"), 1, "H5Fopen(): unable to open file");
+}
+
+#[test]
+fn wrong_arguments_are_told_from_failed_work() {
+    check_refused(&run(&["only-one"]), 2, "two arguments are needed: FILE DATASET");
+}

@@ -1,0 +1,308 @@
+//! Decides which client speaks to a URL, and sets it up.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use object_store::{
+    BackoffConfig, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig,
+    aws::AmazonS3Builder, azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder,
+    http::HttpBuilder, list::PaginatedListStore, path::Path,
+};
+use url::{Position, Url};
+
+use crate::{
+    environment::Options,
+    error::{RequestError, scrubbed},
+};
+
+/// A place in an object store, and who reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or a place on a web server.
+    /// Without credentials.
+    pub url: String,
+    /// The server, if it is not the usual one; more than what the options say.
+    pub endpoint: Option<String>,
+    /// The region; more than what the options say. Only AWS has some.
+    pub region: Option<String>,
+    /// Who reads.
+    pub identity: Identity,
+}
+
+/// Who reads a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// Whoever the options name, else the machine, as its metadata service says.
+    Configured,
+    /// Nobody: requests are not signed.
+    Anonymous,
+}
+
+/// How long a request may take before it has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For the connection to be there.
+    pub connect: Duration,
+    /// Without a byte of an answer.
+    pub silence: Duration,
+    /// How often a request is made again that the server refused for now, or did not answer.
+    pub retries: usize,
+    /// When it is no longer made again, however often it was.
+    pub retry_time: Duration,
+    /// How long to wait before the first repetition; later ones wait longer.
+    pub pause: Duration,
+}
+
+impl Default for Patience {
+    /// A store that is busy recovers within a minute, or its owner has to help.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            silence: Duration::from_secs(20),
+            retries: 8,
+            retry_time: Duration::from_secs(60),
+            pause: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Why there is no client for an address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The text is no URL.
+    #[error("an object store is named by a URL such as s3://bucket/prefix: {0}")]
+    NoUrl(url::ParseError),
+    /// The URL holds a user, a password or a query.
+    #[error(
+        "the URL of an object store holds credentials or a query; leave them out, and set the \
+         variables of the provider (AWS_ACCESS_KEY_ID, AZURE_STORAGE_SAS_KEY, …) instead"
+    )]
+    Credentials,
+    /// The URL has a `#`, behind which nothing is sent.
+    #[error("{place} ends at its `#`; write %23 for one that is part of a name")]
+    Fragment {
+        /// The URL.
+        place: String,
+    },
+    /// The URL names a directory.
+    #[error("file:// is no object store; name the directory by its path")]
+    Local,
+    /// There is no client for such a URL.
+    #[error("{scheme}:// is no object store; write s3://, gs://, az://, http:// or https://")]
+    Scheme {
+        /// What stands before `://`.
+        scheme: String,
+    },
+    /// The URL has no bucket, or a path that no client can ask for.
+    #[error(
+        "{place} names no place in an object store; write a bucket and a prefix without empty \
+         parts and without `.` and `..`, such as s3://bucket/prefix"
+    )]
+    Place {
+        /// The URL.
+        place: String,
+    },
+    /// The options contradict each other or lack something.
+    #[error("cannot set up a client for {place}: {detail}")]
+    Settings {
+        /// The bucket.
+        place: String,
+        /// What the client said, scrubbed.
+        detail: String,
+    },
+}
+
+/// A place in an object store that can be asked.
+#[derive(Clone)]
+pub struct Client {
+    store: Arc<dyn ObjectStore>,
+    pages: Option<Arc<dyn PaginatedListStore>>,
+    prefix: Path,
+    url: Url,
+    options: Options,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("url", &self.url.as_str()).finish_non_exhaustive()
+    }
+}
+
+/// A client of which it is known whether it can list.
+type Opened = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+
+impl Client {
+    /// Sets up a client. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// The URL names no object store, or the options do not fit it.
+    pub fn open(
+        address: &Address,
+        options: &Options,
+        patience: &Patience,
+    ) -> Result<Self, OpenError> {
+        let url = plain_url(&address.url)?;
+        let (scheme, prefix) = ObjectStoreScheme::parse(&url).map_err(|_| unknown(&url))?;
+        use_tls();
+        let setup = Setup { url: &url, address, options, patience };
+        let opened = match scheme {
+            ObjectStoreScheme::AmazonS3 => setup.amazon(),
+            ObjectStoreScheme::GoogleCloudStorage => setup.google(),
+            ObjectStoreScheme::MicrosoftAzure => setup.azure(),
+            ObjectStoreScheme::Http => setup.http(),
+            _ => return Err(unknown(&url)),
+        };
+        let (store, pages) = opened.map_err(|error| OpenError::Settings {
+            place: url.to_string(),
+            detail: scrubbed(&error, options),
+        })?;
+        Ok(Self { store, pages, prefix, url, options: options.clone() })
+    }
+
+    /// Reads, writes and removes single objects.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// Lists page by page; `None` for a web server, which cannot list.
+    pub fn pages(&self) -> Option<&Arc<dyn PaginatedListStore>> {
+        self.pages.as_ref()
+    }
+
+    /// What stands behind the bucket, without a slash at its ends.
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// The URL, which holds no credentials.
+    pub fn place(&self) -> String {
+        self.url.to_string()
+    }
+
+    /// What an error means, in words for the user, without a secret.
+    pub fn explain(&self, error: &object_store::Error) -> RequestError {
+        RequestError::new(error, self.place(), &self.options)
+    }
+
+    /// The same of an error about one object.
+    pub fn explain_object(&self, error: &object_store::Error, place: String) -> RequestError {
+        RequestError::new(error, place, &self.options)
+    }
+
+    /// The text of an error and of its causes, without a secret.
+    pub fn scrubbed(&self, error: &dyn std::error::Error) -> String {
+        scrubbed(error, &self.options)
+    }
+}
+
+fn plain_url(text: &str) -> Result<Url, OpenError> {
+    let url = Url::parse(text).map_err(OpenError::NoUrl)?;
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    // In abfss://container@account the user is no user.
+    if has_user && !url.scheme().starts_with("abfs") || url.query().is_some() {
+        return Err(OpenError::Credentials);
+    }
+    if url.fragment().is_some() {
+        return Err(OpenError::Fragment { place: url[..Position::AfterPath].to_owned() });
+    }
+    if url.scheme() == "file" { Err(OpenError::Local) } else { Ok(url) }
+}
+
+fn unknown(url: &Url) -> OpenError {
+    const KNOWN: [&str; 10] =
+        ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
+    if KNOWN.contains(&url.scheme()) {
+        OpenError::Place { place: url.to_string() }
+    } else {
+        OpenError::Scheme { scheme: url.scheme().to_owned() }
+    }
+}
+
+/// The client library leaves the choice of TLS to the process. Somebody may have chosen before.
+fn use_tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+struct Setup<'a> {
+    url: &'a Url,
+    address: &'a Address,
+    options: &'a Options,
+    patience: &'a Patience,
+}
+
+/// The three builders share their methods, but no trait. `$more` are settings that win over the options.
+macro_rules! configured {
+    ($setup:expr, $builder:ty, $more:expr) => {{
+        let setup = $setup;
+        let builder = <$builder>::new().with_client_options(setup.client(setup.allows_http()));
+        let builder = builder.with_url(setup.url.as_str()).with_retry(setup.retries());
+        let given = setup.options.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let more = $more.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let known = given.chain(more).filter_map(|(name, value): (&str, &str)| {
+            Some((name.to_ascii_lowercase().parse().ok()?, value))
+        });
+        let builder = known.fold(builder, |builder, (key, value)| builder.with_config(key, value));
+        match setup.address.identity {
+            Identity::Anonymous => builder.with_skip_signature(true),
+            Identity::Configured => builder,
+        }
+    }};
+}
+
+impl Setup<'_> {
+    fn amazon(&self) -> object_store::Result<Opened> {
+        // The second is the one that wins in the client library.
+        let more = [
+            ("aws_region", self.address.region.as_deref()),
+            ("aws_endpoint_url_s3", self.address.endpoint.as_deref()),
+        ];
+        let store = Arc::new(configured!(self, AmazonS3Builder, more).build()?);
+        Ok((Arc::clone(&store) as _, Some(store)))
+    }
+
+    fn google(&self) -> object_store::Result<Opened> {
+        let more = [("google_base_url", self.address.endpoint.as_deref())];
+        let store = Arc::new(configured!(self, GoogleCloudStorageBuilder, more).build()?);
+        Ok((Arc::clone(&store) as _, Some(store)))
+    }
+
+    fn azure(&self) -> object_store::Result<Opened> {
+        let more = [("azure_storage_endpoint", self.address.endpoint.as_deref())];
+        let store = Arc::new(configured!(self, MicrosoftAzureBuilder, more).build()?);
+        Ok((Arc::clone(&store) as _, Some(store)))
+    }
+
+    fn http(&self) -> object_store::Result<Opened> {
+        let client = self.client(self.url.scheme() == "http");
+        let builder = HttpBuilder::new().with_url(&self.url[..Position::BeforePath]);
+        let store = builder.with_retry(self.retries()).with_client_options(client).build()?;
+        Ok((Arc::new(store), None))
+    }
+
+    /// Endpoints without TLS are test servers and appliances, and were named on purpose.
+    fn allows_http(&self) -> bool {
+        let mut values = self.options.0.values().chain(&self.address.endpoint);
+        values.any(|value| value.starts_with("http://"))
+    }
+
+    /// A large object may take long, as long as something arrives.
+    fn client(&self, allows_http: bool) -> ClientOptions {
+        ClientOptions::new()
+            .with_allow_http(allows_http)
+            .with_connect_timeout(self.patience.connect)
+            .with_read_timeout(self.patience.silence)
+            .with_timeout_disabled()
+    }
+
+    fn retries(&self) -> RetryConfig {
+        RetryConfig {
+            max_retries: self.patience.retries,
+            retry_timeout: self.patience.retry_time,
+            backoff: BackoffConfig {
+                init_backoff: self.patience.pause,
+                ..BackoffConfig::default()
+            },
+        }
+    }
+}

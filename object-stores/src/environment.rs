@@ -1,0 +1,104 @@
+//! What the user set for the tools of a provider: variables, and where the files are.
+
+use std::{collections::BTreeMap, env, fmt, fs, io, path::PathBuf};
+
+use crate::profile::{self, ProfileError};
+
+/// Settings of a bucket by the names of environment variables: those that start with `AWS_`, `GOOGLE_`
+/// or `AZURE_`. Names that the client does not know are ignored.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Options(pub BTreeMap<String, String>);
+
+impl fmt::Debug for Options {
+    /// Without values, which may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Where settings of buckets come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The variables of providers.
+    pub variables: Options,
+    /// The user's directory, which has `.aws` in it.
+    pub home: Option<PathBuf>,
+}
+
+impl Environment {
+    /// That of this process.
+    pub fn of_process() -> Self {
+        let prefixes = ["AWS_", "GOOGLE_", "AZURE_"];
+        let variables = env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            let is_of_bucket = prefixes.iter().any(|prefix| name.starts_with(prefix));
+            is_of_bucket.then(|| Some((name, value.into_string().ok()?)))?
+        });
+        let home = env::var_os("HOME").filter(|home| !home.is_empty());
+        Self { variables: Options(variables.collect()), home: home.map(PathBuf::from) }
+    }
+
+    /// The variables, and for what they leave out of AWS the profile that they name.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, the named profile is not in them, or its credentials are not written
+    /// there and the variables have none either.
+    pub fn options(&self) -> Result<Options, ProfileError> {
+        let credentials = self.file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")?;
+        let config = self.file("AWS_CONFIG_FILE", ".aws/config")?;
+        profile::complete(&self.variables, &credentials, &config)
+    }
+
+    /// A file that is not there says nothing.
+    fn file(&self, variable: &str, usual: &str) -> Result<String, ProfileError> {
+        let named = self.variables.0.get(variable).map(PathBuf::from);
+        let usual = || self.home.as_ref().map(|home| home.join(usual));
+        let Some(path) = named.or_else(usual) else { return Ok(String::new()) };
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.map_err(|source| ProfileError::Unreadable { path, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Options {
+        Options(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+
+    #[test]
+    fn options_print_their_names_only() {
+        let options = variables(&[("AWS_TOKEN", "secret")]);
+        assert_eq!(format!("{options:?}"), r#"{"AWS_TOKEN"}"#);
+    }
+
+    #[test]
+    fn files_are_those_in_the_home_unless_variables_name_others() {
+        let home = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = home.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        write(".aws/config", "[default]\nregion = usual\n");
+        let other = write("other", "[default]\nregion = other\n");
+        let region = |pairs: &[(&str, &str)]| {
+            let home = Some(home.path().to_owned());
+            let options = Environment { variables: variables(pairs), home }.options().unwrap();
+            options.0["AWS_REGION"].clone()
+        };
+        assert_eq!(region(&[]), "usual");
+        assert_eq!(region(&[("AWS_CONFIG_FILE", &other)]), "other");
+        assert_eq!(region(&[("AWS_REGION", "mine"), ("AWS_CONFIG_FILE", &other)]), "mine");
+        let nobody = Environment { variables: variables(&[("AWS_REGION", "x")]), home: None };
+        assert_eq!(nobody.options().unwrap(), nobody.variables);
+        let unreadable = variables(&[("AWS_CONFIG_FILE", home.path().to_str().unwrap())]);
+        let error = Environment { variables: unreadable, home: None }.options().unwrap_err();
+        assert!(matches!(error, ProfileError::Unreadable { .. }), "{error}");
+    }
+}

@@ -1,0 +1,250 @@
+//! What can go wrong with a request, in words that say what would be right and give no secret away.
+
+use std::error::Error;
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+use crate::environment::Options;
+
+/// Why a request failed.
+///
+/// `place` is the URL without query and credentials; `detail` is what the client library said, scrubbed.
+/// The library's own error is not kept, because whoever prints its sources may print a signed URL.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The identity may not do it.
+    #[error(
+        "{place} refuses access: the identity needs the rights to list it and to read objects, and \
+         to make and remove them if it may write; a public bucket is read anonymously ({detail})"
+    )]
+    Denied {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// Nobody said who reads.
+    #[error(
+        "no credentials for {place}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
+         profile that has keys by AWS_PROFILE (GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY), \
+         or read it anonymously ({detail})"
+    )]
+    NoCredentials {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// There is no such bucket or object.
+    #[error("{place} does not exist ({detail}); check its name, the endpoint and the region")]
+    NotFound {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// The object is not the one that was asked for any more.
+    #[error("{place} was written or replaced since it was listed ({detail})")]
+    Changed {
+        /// The object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// The server has too much to do, for longer than we wait.
+    #[error(
+        "{place} refuses more requests for now ({detail}); try again later, or with fewer readers"
+    )]
+    Throttled {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// The bucket is in another region.
+    #[error(
+        "{place} is in another region; set AWS_REGION, or the region of the dataset ({detail})"
+    )]
+    Region {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// There is no server.
+    #[error("no server for {place} can be reached ({detail}); check the endpoint and the network")]
+    Unreachable {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// The server says nothing.
+    #[error("{place} does not answer ({detail}); check the endpoint, or try again later")]
+    Silent {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// A key that the client cannot name.
+    #[error(
+        "{place} has an object that cannot be read ({detail}); rename it: no part of a key between \
+         two `/` may be empty, `.` or `..`, or have control characters"
+    )]
+    Key {
+        /// The bucket.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+    /// Anything else.
+    #[error("{place} failed: {detail}")]
+    Failed {
+        /// The bucket or object.
+        place: String,
+        /// What the client said.
+        detail: String,
+    },
+}
+
+/// Where a machine in a cloud is asked who it is.
+const METADATA_SERVICES: [&str; 3] =
+    ["169.254.169.254", "169.254.170.2", "metadata.google.internal"];
+
+impl RequestError {
+    pub(crate) fn new(error: &object_store::Error, place: String, options: &Options) -> Self {
+        let detail = scrubbed(error, options);
+        if METADATA_SERVICES.iter().any(|service| detail.contains(service)) {
+            return Self::NoCredentials { place, detail };
+        }
+        if is_about_region(&detail) {
+            return Self::Region { place, detail };
+        }
+        match (status(error, &detail), kind(error)) {
+            (Some(401 | 403), _) => Self::Denied { place, detail },
+            (Some(404), _) => Self::NotFound { place, detail },
+            (Some(412), _) => Self::Changed { place, detail },
+            (Some(429 | 503), _) => Self::Throttled { place, detail },
+            (_, Some(HttpErrorKind::Connect)) => Self::Unreachable { place, detail },
+            (_, Some(HttpErrorKind::Timeout)) => Self::Silent { place, detail },
+            _ if is_about_key(error) => Self::Key { place, detail },
+            _ => Self::Failed { place, detail },
+        }
+    }
+}
+
+/// `PermanentRedirect` and `AuthorizationHeaderMalformed` of S3, and what the client makes of a
+/// redirect to nowhere.
+fn is_about_region(detail: &str) -> bool {
+    let words = ["incorrectly configured region", "PermanentRedirect", "the region '"];
+    words.iter().any(|word| detail.contains(word))
+}
+
+/// The answer of the server, where it decides. For a listing the client keeps it in a type that is not
+/// public, so that only the text tells.
+fn status(error: &object_store::Error, detail: &str) -> Option<u16> {
+    match error {
+        object_store::Error::PermissionDenied { .. } => Some(403),
+        object_store::Error::Unauthenticated { .. } => Some(401),
+        object_store::Error::NotFound { .. } => Some(404),
+        object_store::Error::Precondition { .. } => Some(412),
+        _ => {
+            let (_, behind) = detail.split_once("status code: ")?;
+            behind.get(..3)?.parse().ok()
+        }
+    }
+}
+
+type Cause<'a> = &'a (dyn Error + 'static);
+
+fn causes(error: Cause<'_>) -> impl Iterator<Item = Cause<'_>> {
+    std::iter::successors(Some(error), |it: &Cause<'_>| (*it).source())
+}
+
+fn kind(error: &object_store::Error) -> Option<HttpErrorKind> {
+    causes(error).find_map(|it| it.downcast_ref::<HttpError>()).map(HttpError::kind)
+}
+
+fn is_about_key(error: &object_store::Error) -> bool {
+    causes(error).any(<dyn Error + 'static>::is::<object_store::path::Error>)
+}
+
+/// The text of the innermost errors too, because the client library says the cause there, without
+/// anything secret (invariant 1 of the crate), and not much longer than a line.
+pub fn scrubbed(error: &dyn Error, options: &Options) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    let text = without_queries(&text);
+    let secrets = options.0.iter().filter(|(name, value)| is_secret(name) && value.len() >= 4);
+    let text = secrets.fold(text, |text, (_, value)| text.replace(value.as_str(), "***"));
+    shortened(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["KEY", "SECRET", "TOKEN", "SAS", "PASSWORD", "CREDENTIAL", "ACCOUNT"]
+        .iter()
+        .any(|word| name.contains(word))
+}
+
+/// A signed URL has its signature behind a question mark; `<?xml` has none.
+fn without_queries(text: &str) -> String {
+    let mut parts = text.split('?');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_query = !plain.ends_with('<');
+        plain.push('?');
+        if !is_query {
+            plain.push_str(part);
+            continue;
+        }
+        let is_end = |c: char| c.is_whitespace() || matches!(c, ')' | '"' | '\'' | '>' | '<');
+        plain.push_str(part.find(is_end).map_or("", |end| &part[end..]));
+    }
+    plain
+}
+
+/// Servers answer with pages of XML.
+fn shortened(text: &str) -> String {
+    const LEN_MAX: usize = 400;
+    match text.char_indices().nth(LEN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn no_secret_and_no_query_survives() {
+        let options = [("AWS_SECRET_ACCESS_KEY", "wJalr/XUtn"), ("AWS_REGION", "eu-west-1")];
+        let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let error = io::Error::other(
+            "GET https://h/b?sig=abc&se=1 (url https://h/b?X-Amz-Signature=def) of wJalr/XUtn \
+             in eu-west-1: <?xml version=\"1.0\"?><Error/>",
+        );
+        assert_eq!(
+            scrubbed(&error, &Options(options.into())),
+            "GET https://h/b? (url https://h/b?) of *** in eu-west-1: <?xml version=\"1.0\"?><Error/>"
+        );
+    }
+
+    #[test]
+    fn long_answers_are_cut_at_a_character() {
+        let text = shortened(&"ä".repeat(1000));
+        assert_eq!(text.chars().count(), 401);
+        assert_eq!(shortened("short"), "short");
+    }
+}

@@ -1,0 +1,288 @@
+//! An S3 server on loopback that does what a test tells it to: late and slow answers, refusals,
+//! silence, bodies that end too soon, small pages.
+//!
+//! The protocol is that of a library for servers; what is in the bucket lies in memory, so that a key
+//! may be anything. The accept loop is ours because the one that comes with the library leaves Nagle's
+//! algorithm on, which costs 38 ms for each request.
+
+mod bucket;
+mod paced;
+
+use std::{
+    convert::Infallible,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use hyper::{
+    Request, Response, StatusCode, body::Incoming, header::AUTHORIZATION, server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use s3s::{
+    Body,
+    auth::SimpleAuth,
+    service::{S3Service, S3ServiceBuilder},
+};
+use tokio::{net::TcpStream, runtime, sync::oneshot, time};
+
+use self::bucket::{Backend, Shared};
+use crate::Options;
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is answered.
+    Serve,
+    /// It is answered later.
+    ServeAfter(Duration),
+    /// It is answered, and the body takes a second for so many bytes.
+    ServeAt {
+        /// Of the connection.
+        bytes_per_s: u64,
+    },
+    /// The connection ends after so many bytes of the body.
+    CutAfter {
+        /// Of the body.
+        bytes: usize,
+    },
+    /// It is refused.
+    Refuse(StatusCode),
+    /// Nothing happens.
+    NeverAnswer,
+}
+
+/// What the server saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Of the request.
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    /// What stands behind the `?`.
+    pub query: String,
+    /// The header of this name.
+    pub range: Option<String>,
+    /// The header of this name.
+    pub if_match: Option<String>,
+    /// Whether somebody signed it.
+    pub is_signed: bool,
+}
+
+/// The key whose secret is [`SECRET`].
+pub const KEY: &str = "AKIATEST";
+/// The secret of [`KEY`].
+pub const SECRET: &str = "the-secret-of-the-test";
+/// The one bucket that there is.
+pub const BUCKET: &str = "bucket";
+
+type Judge = Arc<dyn Fn(&Request<Incoming>) -> Verdict + Send + Sync>;
+
+/// A server that runs as long as this value lives.
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Who may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever signs with [`KEY`] and [`SECRET`].
+    Signed,
+    /// Also who does not sign.
+    Everybody,
+}
+
+impl Server {
+    /// A server with one empty bucket, [`BUCKET`].
+    ///
+    /// # Panics
+    ///
+    /// If nothing can listen on loopback.
+    pub fn start(
+        access: Access,
+        judge: impl Fn(&Request<Incoming>) -> Verdict + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Arc::new(Shared::default());
+        let mut builder = S3ServiceBuilder::new(Backend(Arc::clone(&shared)));
+        if access == Access::Signed {
+            builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        }
+        let service = builder.build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        listener.set_nonblocking(true).expect("a listener can be asked without waiting");
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let desk = Desk { service, judge: Arc::new(judge), seen: Arc::clone(&seen) };
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be made").block_on(async {
+                tokio::select! {
+                    () = accept(listener, desk) => (),
+                    _ = stopped => (),
+                }
+            });
+        });
+        Self { address, shared, seen, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// A server that answers every request.
+    ///
+    /// # Panics
+    ///
+    /// If nothing can listen on loopback.
+    pub fn serving(access: Access) -> Self {
+        Self::start(access, |_| Verdict::Serve)
+    }
+
+    /// What a client is to be told to reach it, and to be let in.
+    pub fn options(&self) -> Options {
+        let options = [
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+        ];
+        Options(options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// The URL of the server.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Puts an object of `len` bytes there.
+    pub fn put(&self, key: &str, len: usize) {
+        self.put_bytes(key, vec![7; len]);
+    }
+
+    /// Puts an object there, or another in its place, which has another `ETag`.
+    pub fn put_bytes(&self, key: &str, bytes: Vec<u8>) {
+        self.shared.put(key.to_owned(), bytes.into());
+    }
+
+    /// Takes an object away.
+    pub fn remove(&self, key: &str) {
+        self.shared.remove(key);
+    }
+
+    /// Lists no more keys than `keys` at a time.
+    pub fn limit_pages(&self, keys: usize) {
+        self.shared.page.store(keys, Ordering::Relaxed);
+    }
+
+    /// The keys in the bucket, sorted.
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.objects().keys().cloned().collect()
+    }
+
+    /// All requests since the start.
+    pub fn seen(&self) -> Vec<Seen> {
+        locked(&self.seen).clone()
+    }
+
+    /// How many requests of a method there were.
+    pub fn count(&self, method: &str) -> usize {
+        locked(&self.seen).iter().filter(|seen| seen.method == method).count()
+    }
+
+    /// How many listings were asked for.
+    pub fn listings(&self) -> usize {
+        locked(&self.seen).iter().filter(|seen| seen.query.contains("list-type=2")).count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(!matches!(ended, Some(Err(_))) || std::thread::panicking(), "the server panicked");
+    }
+}
+
+/// Refuses the first `times` requests that `is_meant`, with the status.
+pub fn refuse_first(
+    times: usize,
+    status: StatusCode,
+    is_meant: impl Fn(&Request<Incoming>) -> bool + Send + Sync + 'static,
+) -> impl Fn(&Request<Incoming>) -> Verdict + Send + Sync + 'static {
+    let refused = AtomicUsize::new(0);
+    move |request| {
+        let is_refused = is_meant(request) && refused.fetch_add(1, Ordering::Relaxed) < times;
+        if is_refused { Verdict::Refuse(status) } else { Verdict::Serve }
+    }
+}
+
+#[derive(Clone)]
+struct Desk {
+    service: S3Service,
+    judge: Judge,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+async fn accept(listener: TcpListener, desk: Desk) {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("the runtime has I/O");
+    while let Ok((stream, _)) = listener.accept().await {
+        stream.set_nodelay(true).expect("it is a TCP socket");
+        tokio::spawn(serve(stream, desk.clone()));
+    }
+}
+
+async fn serve(stream: TcpStream, desk: Desk) {
+    let service = service_fn(|request| desk.answer(request));
+    // The client closes connections when it likes, and a verdict cuts them.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+impl Desk {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let verdict = (self.judge)(&request);
+        locked(&self.seen).push(Seen::of(&request));
+        match verdict {
+            Verdict::ServeAfter(delay) => time::sleep(delay).await,
+            Verdict::Refuse(status) => return Ok(empty(status)),
+            Verdict::NeverAnswer => std::future::pending().await,
+            Verdict::Serve | Verdict::ServeAt { .. } | Verdict::CutAfter { .. } => (),
+        }
+        let failed = |_| empty(StatusCode::INTERNAL_SERVER_ERROR);
+        let answer = self.service.call(request.map(Body::from)).await.unwrap_or_else(failed);
+        Ok(match verdict {
+            Verdict::ServeAt { bytes_per_s } => answer.map(|it| paced::at(it, bytes_per_s)),
+            Verdict::CutAfter { bytes } => answer.map(|it| paced::cut(it, bytes)),
+            _ => answer,
+        })
+    }
+}
+
+impl Seen {
+    fn of(request: &Request<Incoming>) -> Self {
+        let header = |name| Some(request.headers().get(name)?.to_str().ok()?.to_owned());
+        Self {
+            method: request.method().to_string(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            range: header("range"),
+            if_match: header("if-match"),
+            is_signed: request.headers().contains_key(AUTHORIZATION),
+        }
+    }
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

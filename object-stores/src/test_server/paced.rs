@@ -1,0 +1,56 @@
+//! Bodies that come slowly, or not whole.
+
+use std::{io, time::Duration};
+
+use hyper::body::Bytes;
+use s3s::{Body, dto::StreamingBlob};
+use tokio::{sync::mpsc, time};
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
+
+/// Pieces of a body that comes slowly.
+const PIECE: usize = 16 << 10;
+
+type Piece = Result<Bytes, io::Error>;
+
+/// The same body at a rate.
+pub(super) fn at(body: Body, bytes_per_s: u64) -> Body {
+    sent(body, move |bytes, sender| async move {
+        for start in (0..bytes.len()).step_by(PIECE) {
+            let piece = bytes.slice(start..bytes.len().min(start + PIECE));
+            let ns = piece.len() as u128 * 1_000_000_000 / u128::from(bytes_per_s.max(1));
+            time::sleep(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))).await;
+            if sender.send(Ok(piece)).await.is_err() {
+                break;
+            }
+        }
+    })
+}
+
+/// The beginning of the body, and then an error, which ends the connection.
+pub(super) fn cut(body: Body, len: usize) -> Body {
+    sent(body, move |bytes, sender| async move {
+        if bytes.len() <= len {
+            let _ = sender.send(Ok(bytes)).await;
+            return;
+        }
+        // Whoever closed the connection sees no cut.
+        let _ = sender.send(Ok(bytes.slice(..len))).await;
+        let _ = sender.send(Err(io::Error::other("cut"))).await;
+    })
+}
+
+fn sent<F: Future<Output = ()> + Send>(
+    body: Body,
+    send: impl FnOnce(Bytes, mpsc::Sender<Piece>) -> F + Send + 'static,
+) -> Body {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut whole = Vec::new();
+        let mut pieces = body;
+        while let Some(Ok(piece)) = pieces.next().await {
+            whole.extend_from_slice(&piece);
+        }
+        send(whole.into(), sender).await;
+    });
+    Body::from(StreamingBlob::wrap(ReceiverStream::new(receiver)))
+}

@@ -1,0 +1,144 @@
+//! LitData: chunks of items, or of tokens, and an `index.json` that lists them.
+//!
+//! A chunk is a table of offsets and the items. A sample is what LitData's `PyTreeLoader` decodes: the
+//! sizes of an item's leaves and the leaves. Chunks of tokens, which its `TokensLoader` reads, are
+//! read as blocks of as many tokens as the user says, across the borders of the items; the tokens
+//! that are left at the end of a chunk belong to no block.
+//!
+//! 1. [`ranges`] and [`token_blocks`] fail unless chunk and index agree in the number of items.
+//! 2. The items lie one after the other. After the last one the chunk ends, or has the copy of its
+//!    rows that newer writers append.
+//! 3. A chunk's name leads to a file below the folder of the index.
+//!
+//! Source: `litdata/streaming/{writer,item_loader}.py` of litdata 0.2.76.
+
+mod index_file;
+
+use std::num::NonZeroU64;
+
+pub use index_file::index;
+
+use super::{FormatError, Range, ReadAt, Records, offset_table};
+
+/// What a chunk ends with that has its rows once more, or only, as an Arrow table.
+const ROWS_MAGIC: [u8; 8] = *b"LDARW01\0";
+/// Bytes of the number of items, and of each offset.
+const WORD_BYTES: u64 = 4;
+
+/// What `index.json` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// The chunks, in the order of the dataset.
+    pub chunks: Vec<Chunk>,
+    /// What is in them.
+    pub content: Content,
+}
+
+/// What the chunks of a dataset hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Items, for [`ranges`].
+    Items,
+    /// Tokens, for [`token_blocks`].
+    Tokens {
+        /// Bytes of a token.
+        token_bytes: NonZeroU64,
+    },
+}
+
+/// A file of items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its name, relative to the folder of the index.
+    pub filename: String,
+    /// How many items it has, by the index.
+    pub items: u32,
+    /// Its size by the index; older writers leave the table of offsets out.
+    pub bytes: u64,
+    /// How many tokens it has, if it has tokens.
+    pub tokens: Option<u64>,
+}
+
+/// Where the items of a chunk lie, in their order.
+///
+/// # Errors
+///
+/// [`FormatError::Truncated`] and [`FormatError::Malformed`] if the chunk is not the one that the index
+/// means, or is damaged; [`FormatError::Unsupported`] if its rows are there only as an Arrow table.
+pub fn ranges(object: &dyn ReadAt, chunk: &Chunk) -> Result<Vec<Range>, FormatError> {
+    expect_whole(object, chunk)?;
+    let table = offset_table::read(object, chunk.items)?;
+    if table.end == object.len() {
+        return Ok(table.ranges);
+    }
+    if !ends_with_rows(object, table.end)? {
+        return Err(FormatError::Malformed {
+            what: "the end of the last item",
+            at: table.end,
+            found: format!("byte {}, but the chunk ends at byte {}", table.end, object.len()),
+            right: "chunk and index.json must be of one dataset, and whole",
+        });
+    }
+    if table.ranges.iter().all(|range| range.len == 0) {
+        return Err(FormatError::Unsupported {
+            what: "the chunk holds its rows as one Arrow table, no item can be read alone".into(),
+            instead: "write nested values as bytes (one serialized leaf), or the dataset as Parquet",
+        });
+    }
+    Ok(table.ranges)
+}
+
+/// The blocks of `block_tokens` tokens of a chunk.
+///
+/// # Errors
+///
+/// As [`ranges`]; [`FormatError::Index`] if the index does not say how many tokens the chunk has.
+pub fn token_blocks(
+    object: &dyn ReadAt,
+    chunk: &Chunk,
+    token_bytes: NonZeroU64,
+    block_tokens: NonZeroU64,
+) -> Result<Records, FormatError> {
+    expect_whole(object, chunk)?;
+    let tokens = chunk.tokens.ok_or_else(|| FormatError::Index {
+        place: format!("the chunk {}", chunk.filename),
+        found: "without `dim`".into(),
+        right: "write the dataset with TokensLoader",
+    })?;
+    let offset = (u64::from(chunk.items) + 2) * WORD_BYTES;
+    let first_to_last = offset_table::bounds(object, chunk.items)?;
+    let bytes = tokens.checked_mul(token_bytes.get());
+    let end = bytes.and_then(|bytes| offset.checked_add(bytes));
+    if first_to_last != (offset..object.len()) || end != Some(object.len()) {
+        return Err(FormatError::Malformed {
+            what: "the last token",
+            at: first_to_last.end,
+            found: format!(
+                "the end of {tokens} tokens of {token_bytes} bytes from byte {offset} on, but the \
+                 chunk ends at byte {}",
+                object.len()
+            ),
+            right: "chunk and index.json must be of one dataset, and whole",
+        });
+    }
+    let record_bytes = block_tokens.checked_mul(token_bytes).map_or(u64::MAX, NonZeroU64::get);
+    Ok(Records { offset, record_bytes, count: tokens / block_tokens })
+}
+
+fn expect_whole(object: &dyn ReadAt, chunk: &Chunk) -> Result<(), FormatError> {
+    if object.len() >= chunk.bytes {
+        return Ok(());
+    }
+    let found = object.len();
+    Err(FormatError::Truncated { what: "the chunk", at: 0, needed: chunk.bytes, found })
+}
+
+/// Whether the object ends with a table of rows that begins at `start`.
+fn ends_with_rows(object: &dyn ReadAt, start: u64) -> Result<bool, FormatError> {
+    let mut tail = [0; 12];
+    let tail_at = object.len().checked_sub(tail.len() as u64).filter(|at| *at >= start);
+    let Some(tail_at) = tail_at else { return Ok(false) };
+    object.read_exact_at(&mut tail, tail_at)?;
+    let [l0, l1, l2, l3, magic @ ..] = tail;
+    Ok(magic == ROWS_MAGIC && u64::from(u32::from_le_bytes([l0, l1, l2, l3])) == tail_at - start)
+}

@@ -1,0 +1,112 @@
+//! Reads `index.json`.
+
+use std::num::NonZeroU64;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Chunk, Content, Index};
+use crate::format::{
+    FormatError,
+    shard_index::{Names, parse, wrong},
+};
+
+const RIGHT: &str = "litdata.optimize writes what is right";
+
+/// Bytes of the types that `no_header_tensor:N` counts, `N` from 0.
+const TENSOR_BYTES: [u64; 21] = [4, 4, 8, 8, 8, 8, 16, 16, 2, 2, 2, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2];
+/// Bytes of the types that `no_header_numpy:N` counts, `N` from 0.
+const NUMPY_BYTES: [u64; 14] = [1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 8, 16, 1];
+
+#[derive(Deserialize)]
+struct IndexFile {
+    chunks: Vec<ChunkFile>,
+    config: ConfigFile,
+}
+
+#[derive(Deserialize)]
+struct ChunkFile {
+    filename: String,
+    chunk_bytes: u64,
+    chunk_size: u32,
+    #[serde(default)]
+    dim: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct ConfigFile {
+    #[serde(default)]
+    compression: Option<String>,
+    #[serde(default)]
+    encryption: Option<Value>,
+    #[serde(default)]
+    item_loader: Option<String>,
+    #[serde(default)]
+    data_format: Option<Vec<String>>,
+}
+
+/// What the index of a dataset says.
+///
+/// # Errors
+///
+/// [`FormatError::Index`] with the key that is wrong; [`FormatError::Unsupported`] if the chunks are
+/// compressed, encrypted, or of a kind whose samples cannot be read alone.
+pub fn index(index_json: &[u8]) -> Result<Index, FormatError> {
+    let file: IndexFile = parse(index_json, RIGHT)?;
+    let content = content(&file.config)?;
+    let mut names = Names::default();
+    let mut chunks = Vec::new();
+    for (number, chunk) in file.chunks.into_iter().enumerate() {
+        names.take(&chunk.filename, format!("chunks[{number}].filename"))?;
+        chunks.push(Chunk {
+            filename: chunk.filename,
+            items: chunk.chunk_size,
+            bytes: chunk.chunk_bytes,
+            tokens: chunk.dim,
+        });
+    }
+    Ok(Index { chunks, content })
+}
+
+fn content(config: &ConfigFile) -> Result<Content, FormatError> {
+    if let Some(compression) = &config.compression {
+        return Err(FormatError::Unsupported {
+            what: format!("the chunks are compressed ({compression}), items cannot be read alone"),
+            instead: "write the dataset without `compression`",
+        });
+    }
+    if config.encryption.is_some() {
+        return Err(FormatError::Unsupported {
+            what: "the chunks are encrypted".into(),
+            instead: "write the dataset without `encryption`",
+        });
+    }
+    match config.item_loader.as_deref() {
+        None | Some("PyTreeLoader") => Ok(Content::Items),
+        Some("TokensLoader") => Ok(Content::Tokens { token_bytes: token_bytes(config)? }),
+        Some("ParquetLoader") => Err(FormatError::Unsupported {
+            what: "the chunks are Parquet files".into(),
+            instead: "say `format: parquet`",
+        }),
+        Some(loader) => Err(FormatError::Unsupported {
+            what: format!("the chunks are for the loader {loader}"),
+            instead: "write the dataset with PyTreeLoader or TokensLoader",
+        }),
+    }
+}
+
+fn token_bytes(config: &ConfigFile) -> Result<NonZeroU64, FormatError> {
+    let format = config.data_format.as_deref().and_then(<[_]>::first).map_or("", String::as_str);
+    let bytes = format.split_once(':').and_then(|(kind, number)| {
+        let number: usize = number.parse().ok()?;
+        match kind {
+            "no_header_tensor" => TENSOR_BYTES.get(number).copied(),
+            "no_header_numpy" => NUMPY_BYTES.get(number).copied(),
+            _ => None,
+        }
+    });
+    bytes.and_then(NonZeroU64::new).ok_or_else(|| {
+        let right = "TokensLoader needs tensors or arrays of one dimension and a known type";
+        wrong("config.data_format[0]".into(), format!("{format:?}"), right)
+    })
+}

@@ -1,0 +1,102 @@
+//! Reads `index.json`, version 2.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Compressed, Shard, label};
+use crate::format::{
+    FormatError,
+    shard_index::{Names, parse, wrong},
+};
+
+const RIGHT: &str = "MDSWriter writes what is right (version 2)";
+
+#[derive(Deserialize)]
+struct IndexFile {
+    version: u64,
+    shards: Vec<ShardFile>,
+}
+
+#[derive(Deserialize)]
+struct ShardFile {
+    version: u64,
+    format: String,
+    #[serde(default)]
+    compression: Option<String>,
+    #[serde(default)]
+    raw_data: Option<BytesFile>,
+    #[serde(default)]
+    zip_data: Option<BytesFile>,
+    #[serde(default)]
+    samples: u32,
+    #[serde(default)]
+    column_names: Vec<String>,
+    #[serde(default)]
+    column_encodings: Vec<String>,
+    #[serde(default)]
+    column_sizes: Vec<Option<u64>>,
+}
+
+#[derive(Deserialize)]
+struct BytesFile {
+    basename: String,
+    bytes: u64,
+    #[serde(default)]
+    hashes: BTreeMap<String, String>,
+}
+
+/// The shards of a dataset, in the order of its index.
+///
+/// # Errors
+///
+/// [`FormatError::Index`] with the key that is wrong; [`FormatError::Unsupported`] if the shards are
+/// of another format than MDS.
+pub fn shards(index_json: &[u8]) -> Result<Vec<Shard>, FormatError> {
+    let file: IndexFile = parse(index_json, RIGHT)?;
+    if file.version != 2 {
+        return Err(wrong("version".into(), file.version.to_string(), "only version 2 is known"));
+    }
+    let mut names = Names::default();
+    let shards = file.shards.into_iter().enumerate();
+    shards.map(|(number, shard)| validated(shard, number, &mut names)).collect()
+}
+
+fn validated(file: ShardFile, number: usize, names: &mut Names) -> Result<Shard, FormatError> {
+    let key = |name: &str| format!("shards[{number}].{name}");
+    if file.format != "mds" {
+        return Err(FormatError::Unsupported {
+            what: format!("{} is {:?}", key("format"), file.format),
+            instead: "write the dataset with MDSWriter; JSON and CSV have no index of samples here",
+        });
+    }
+    if file.version != 2 {
+        return Err(wrong(key("version"), file.version.to_string(), "only version 2 is known"));
+    }
+    let columns = file.column_names.len();
+    if file.column_encodings.len() != columns || file.column_sizes.len() != columns {
+        let found = format!(
+            "{} long, column_encodings {}, column_sizes {}",
+            columns,
+            file.column_encodings.len(),
+            file.column_sizes.len()
+        );
+        return Err(wrong(key("column_names"), found, "the three must have one entry per column"));
+    }
+    let label = label::column(&file.column_names, &file.column_encodings, &file.column_sizes);
+    let raw = file.raw_data.ok_or_else(|| wrong(key("raw_data"), "missing", RIGHT))?;
+    names.take(&raw.basename, key("raw_data.basename"))?;
+    let compressed = file.zip_data.map(|zip| {
+        names.take(&zip.basename, key("zip_data.basename"))?;
+        let algorithm = file.compression.unwrap_or_else(|| "unnamed".into());
+        Ok::<_, FormatError>(Compressed { basename: zip.basename, algorithm })
+    });
+    Ok(Shard {
+        basename: raw.basename,
+        bytes: raw.bytes,
+        samples: file.samples,
+        compressed: compressed.transpose()?,
+        hashes: raw.hashes.into_iter().collect(),
+        label,
+    })
+}

@@ -1,0 +1,111 @@
+//! Megatron's indexed datasets: a `.bin` of tokens, and an `.idx` that says where sequences lie.
+//!
+//! The index is `MMIDIDX\0\0`, `u64` version 1, `u8` type of the tokens, `u64` number of sequences, `u64`
+//! number of document borders; then for each sequence `i32` its tokens, then for each `i64` where it
+//! starts in the `.bin`, then `i64` for each border; then, in datasets of several modes, `i8` for each
+//! sequence. All are little endian. A sample is a sequence, the bytes of what `IndexedDataset[i]`
+//! returns. Training on windows of tokens across sequences reads the `.bin` as records instead.
+//!
+//! 1. The index is as long as its counts say, to the byte.
+//! 2. The sequences follow one another, from the start of the `.bin` to its end.
+//!
+//! Source: `megatron/core/datasets/indexed_dataset.py` of megatron-core 0.16.
+
+use super::{FormatError, Range, ReadAt, read_ahead::ReadAhead};
+
+const MAGIC: [u8; 9] = *b"MMIDIDX\0\0";
+const HEAD_BYTES: u64 = 34;
+const LENGTH_BYTES: u64 = 4;
+const POINTER_BYTES: u64 = 8;
+/// Bytes of a token by the code of its type, from code 1 on.
+const TOKEN_BYTES: [u64; 8] = [1, 1, 2, 4, 8, 8, 4, 2];
+
+/// What an index starts with.
+struct Head {
+    token_bytes: u64,
+    sequences: u64,
+    /// Where the table of the places starts.
+    pointers_at: u64,
+}
+
+/// Where the sequences of a `.bin` lie, in the order of its `.idx`.
+///
+/// # Errors
+///
+/// [`FormatError::Index`] if `index` is not one, or not that of `object`.
+pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
+    let head = head(index)?;
+    let mut lengths = ReadAhead::new(index);
+    let mut pointers = ReadAhead::new(index);
+    let mut ranges = Vec::new();
+    let mut end = 0;
+    for sequence in 0..head.sequences {
+        let tokens = i32::from_le_bytes(lengths.array(HEAD_BYTES + sequence * LENGTH_BYTES)?);
+        let place = head.pointers_at + sequence * POINTER_BYTES;
+        let start = i64::from_le_bytes(pointers.array(place)?);
+        let range = range(tokens, start, head.token_bytes);
+        let range = range.filter(|range| range.offset == end).ok_or_else(|| {
+            let found = format!("{tokens} tokens at byte {start}, the one before ends at {end}");
+            wrong(
+                format!("sequence {sequence}"),
+                found,
+                "sequences follow one another without gaps",
+            )
+        })?;
+        end = range.offset + range.len;
+        ranges.push(range);
+    }
+    if end != object.len() {
+        let found = format!("byte {end}, but the .bin ends at byte {}", object.len());
+        let right = "index and .bin must be of one dataset, and whole";
+        return Err(wrong("the end of the last sequence".into(), found, right));
+    }
+    Ok(ranges)
+}
+
+fn range(tokens: i32, start: i64, token_bytes: u64) -> Option<Range> {
+    let offset = u64::try_from(start).ok()?;
+    let len = u64::try_from(tokens).ok()?.checked_mul(token_bytes)?;
+    offset.checked_add(len).map(|_| Range::plain(offset, len))
+}
+
+/// Reads the head of an index. When it returns, both tables are there.
+fn head(index: &dyn ReadAt) -> Result<Head, FormatError> {
+    let mut bytes = [0; 34];
+    if index.len() < HEAD_BYTES {
+        let found = format!("{} bytes long", index.len());
+        return Err(wrong("the index".into(), found, "its head has 34 bytes"));
+    }
+    index.read_exact_at(&mut bytes, 0)?;
+    let word = |at: usize| {
+        let bytes = bytes[at..at + 8].try_into().expect("a word in the head");
+        u64::from_le_bytes(bytes)
+    };
+    let (version, code) = (word(9), bytes[17]);
+    if bytes[..9] != MAGIC || version != 1 {
+        let found = format!("{} of version {version}", bytes[..9].escape_ascii());
+        return Err(wrong("the index".into(), found, "MMIDIDX of version 1 is known"));
+    }
+    let token_bytes = TOKEN_BYTES.get(usize::from(code).wrapping_sub(1)).copied();
+    let token_bytes = token_bytes.ok_or_else(|| {
+        wrong("the type of the tokens".into(), code.to_string(), "types have codes from 1 to 8")
+    })?;
+    let (sequences, borders) = (word(18), word(26));
+    let pointers_at =
+        sequences.checked_mul(LENGTH_BYTES).and_then(|len| len.checked_add(HEAD_BYTES));
+    let tables = || {
+        let borders_at = sequences.checked_mul(POINTER_BYTES)?.checked_add(pointers_at?)?;
+        let end = borders.checked_mul(POINTER_BYTES)?.checked_add(borders_at)?;
+        (index.len() == end || index.len() == end.checked_add(sequences)?).then_some(pointers_at?)
+    };
+    let pointers_at = tables().ok_or_else(|| {
+        let found =
+            format!("{} bytes long for {sequences} sequences and {borders} borders", index.len());
+        wrong("the index".into(), found, "write the dataset again, the index is cut off or damaged")
+    })?;
+    Ok(Head { token_bytes, sequences, pointers_at })
+}
+
+fn wrong(place: String, found: String, right: &'static str) -> FormatError {
+    FormatError::Index { place, found, right }
+}

@@ -1,0 +1,87 @@
+//! The table of offsets that MDS shards and LitData chunks start with.
+//!
+//! `u32` number of samples, then for each sample `u32` where it starts, then `u32` where the last one
+//! ends; all little endian, all counted from the start of the object.
+
+use super::{FormatError, Range, ReadAt, read_ahead::ReadAhead};
+
+/// Bytes of the number of samples, and of each offset.
+const WORD_BYTES: u64 = 4;
+
+/// The samples of an object, and where the last one ends.
+pub(super) struct Table {
+    pub(super) ranges: Vec<Range>,
+    pub(super) end: u64,
+}
+
+/// Reads the table of an object that has `count` samples by its index.
+pub(super) fn read(object: &dyn ReadAt, count: u32) -> Result<Table, FormatError> {
+    let mut ahead = ReadAhead::new(object);
+    let mut start = first(&mut ahead, count)?;
+    let mut ranges = Vec::new();
+    for sample in 0..u64::from(count) {
+        let at = (sample + 2) * WORD_BYTES;
+        let end = u64::from(word(&mut ahead, at)?);
+        let len = end.checked_sub(start);
+        let len =
+            len.ok_or_else(|| bad_offset(at, end, "no offset is less than that before it"))?;
+        expect_inside(object, start, end)?;
+        ranges.push(Range::plain(start, len));
+        start = end;
+    }
+    Ok(Table { ranges, end: start })
+}
+
+/// Where the first sample starts and the last one ends.
+pub(super) fn bounds(object: &dyn ReadAt, count: u32) -> Result<std::ops::Range<u64>, FormatError> {
+    let mut ahead = ReadAhead::new(object);
+    let start = first(&mut ahead, count)?;
+    let at = (u64::from(count) + 1) * WORD_BYTES;
+    let end = u64::from(word(&mut ahead, at)?);
+    if end < start {
+        return Err(bad_offset(at, end, "no offset is less than that before it"));
+    }
+    expect_inside(object, start, end)?;
+    Ok(start..end)
+}
+
+/// Where the first of `count` samples starts. When it returns, the whole table is there.
+fn first(ahead: &mut ReadAhead<'_>, count: u32) -> Result<u64, FormatError> {
+    let table_end = (u64::from(count) + 2) * WORD_BYTES;
+    let found = ahead.object_len();
+    if found < table_end {
+        let what = "the table of offsets";
+        return Err(FormatError::Truncated { what, at: 0, needed: table_end, found });
+    }
+    let found = word(ahead, 0)?;
+    if found != count {
+        return Err(FormatError::Malformed {
+            what: "the number of samples",
+            at: 0,
+            found: format!("{found}, but {count} in the index"),
+            right: "object and index must be of one dataset",
+        });
+    }
+    let start = u64::from(word(ahead, WORD_BYTES)?);
+    if start < table_end {
+        let right = "the samples start where the table ends, or later";
+        return Err(bad_offset(WORD_BYTES, start, right));
+    }
+    Ok(start)
+}
+
+fn expect_inside(object: &dyn ReadAt, start: u64, end: u64) -> Result<(), FormatError> {
+    if end <= object.len() {
+        return Ok(());
+    }
+    let found = object.len();
+    Err(FormatError::Truncated { what: "a sample", at: start, needed: end, found })
+}
+
+fn word(ahead: &mut ReadAhead<'_>, at: u64) -> Result<u32, FormatError> {
+    Ok(u32::from_le_bytes(ahead.array(at)?))
+}
+
+fn bad_offset(at: u64, offset: u64, right: &'static str) -> FormatError {
+    FormatError::Malformed { what: "the offset of a sample", at, found: offset.to_string(), right }
+}

@@ -1,0 +1,146 @@
+//! TFRecord files: records, each with its length before it and checksums of both.
+//!
+//! A record is `u64` length, `u32` checksum of the length, the data, `u32` checksum of the data, all
+//! little endian; the checksums are masked CRC-32C. A sample is the data, which is what
+//! `tf.data.TFRecordDataset` hands over. Files that are compressed as a whole have no records that
+//! could be read alone, so that such a file is one sample.
+//!
+//! 1. Each length is used only after its own checksum held.
+//! 2. [`ranges`] reads no data; [`check`] reads it all.
+//!
+//! Source: `tensorflow/core/lib/io/record_writer.h`; the index is that of DALI's `tfrecord2idx`.
+
+mod dali_index;
+
+pub use dali_index::from_dali_index;
+
+use super::{
+    FormatError, Range, ReadAt,
+    read_ahead::{ReadAhead, for_each_piece},
+};
+
+/// Length and its checksum.
+const HEAD: usize = 12;
+const HEAD_BYTES: u64 = HEAD as u64;
+/// The checksum of the data.
+const TAIL: usize = 4;
+const TAIL_BYTES: u64 = TAIL as u64;
+
+/// Where the records of a file lie, in their order.
+///
+/// # Errors
+///
+/// [`FormatError::Truncated`] if the last record is cut off, [`FormatError::Checksum`] if a length is
+/// damaged, [`FormatError::Unsupported`] if the file is compressed.
+pub fn ranges(object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
+    let mut ahead = ReadAhead::new(object);
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while at < object.len() {
+        let range = match record(&mut ahead, at) {
+            Err(error) if at == 0 => return Err(compression(object)?.map_or(error, unsupported)),
+            found => found?,
+        };
+        at = range.offset + range.len + TAIL_BYTES;
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
+
+/// Reads the data of every record and compares it with its checksum.
+///
+/// # Errors
+///
+/// [`FormatError::Checksum`] if a record is damaged, [`FormatError::Read`] if one of `ranges` does
+/// not lie in the object.
+pub fn check(object: &dyn ReadAt, ranges: &[Range]) -> Result<(), FormatError> {
+    for range in ranges {
+        let mut crc = 0;
+        for_each_piece(object, range.offset, range.len, &mut |bytes| {
+            crc = crc32c::crc32c_append(crc, bytes);
+        })?;
+        let mut found = [0; TAIL];
+        object.read_exact_at(&mut found, range.offset.saturating_add(range.len))?;
+        expect_checksum("a record", range.offset, u32::from_le_bytes(found), mask(crc))?;
+    }
+    Ok(())
+}
+
+/// A file that is compressed as a whole, with GZIP or ZLIB, as one sample.
+///
+/// # Errors
+///
+/// [`FormatError::Malformed`] if it does not start as such a file does.
+pub fn compressed(object: &dyn ReadAt) -> Result<Range, FormatError> {
+    if compression(object)?.is_some() {
+        return Ok(Range::plain(0, object.len()));
+    }
+    Err(FormatError::Malformed {
+        what: "the start of the file",
+        at: 0,
+        found: "neither that of GZIP nor that of ZLIB".into(),
+        right: "leave `compression` out for files that are not compressed",
+    })
+}
+
+/// The record that starts at `at`.
+fn record(ahead: &mut ReadAhead<'_>, at: u64) -> Result<Range, FormatError> {
+    let found = ahead.object_len();
+    let truncated = |what, needed: Option<u64>| FormatError::Truncated {
+        what,
+        at,
+        needed: needed.unwrap_or(u64::MAX),
+        found,
+    };
+    let offset = at.checked_add(HEAD_BYTES).filter(|end| *end <= found);
+    let offset =
+        offset.ok_or_else(|| truncated("the length of a record", at.checked_add(HEAD_BYTES)))?;
+    let [l0, l1, l2, l3, l4, l5, l6, l7, crc @ ..] = ahead.array::<HEAD>(at)?;
+    let len = [l0, l1, l2, l3, l4, l5, l6, l7];
+    let computed = mask(crc32c::crc32c(&len));
+    expect_checksum("the length of a record", at, u32::from_le_bytes(crc), computed)?;
+    let len = u64::from_le_bytes(len);
+    let end = offset.checked_add(len).and_then(|end| end.checked_add(TAIL_BYTES));
+    end.filter(|end| *end <= found).ok_or_else(|| truncated("a record", end))?;
+    Ok(Range::plain(offset, len))
+}
+
+fn expect_checksum(
+    what: &'static str,
+    at: u64,
+    found: u32,
+    computed: u32,
+) -> Result<(), FormatError> {
+    if found == computed {
+        return Ok(());
+    }
+    Err(FormatError::Checksum { what, at, found, computed })
+}
+
+/// A checksum as it is stored, so that the checksum of data that holds checksums is no weaker.
+const fn mask(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// How the file as a whole is compressed, by how it starts.
+fn compression(object: &dyn ReadAt) -> Result<Option<&'static str>, FormatError> {
+    if object.len() < 3 {
+        return Ok(None);
+    }
+    let mut magic = [0; 3];
+    object.read_exact_at(&mut magic, 0)?;
+    Ok(match magic {
+        [0x1f, 0x8b, 0x08] => Some("GZIP"),
+        [0x78, flags, _] if (0x7800 + u16::from(flags)).is_multiple_of(31) => Some("ZLIB"),
+        _ => None,
+    })
+}
+
+fn unsupported(compression: &str) -> FormatError {
+    FormatError::Unsupported {
+        what: format!(
+            "the file is compressed as a whole ({compression}), its records cannot be read alone"
+        ),
+        instead: "say `compression: gzip` to have each file as one sample, or write the records uncompressed",
+    }
+}

@@ -1,0 +1,188 @@
+//! Says what an expression of a script is when it runs, without running it.
+//!
+//! Names are followed to where they are bound, options to their defaults, functions to what they
+//! return, parameters to what they are called with. What cannot be followed is unknown, and says why.
+//!
+//! 1. Nothing of a script is executed, and no file is read.
+//! 2. Every question ends: following costs fuel, and nests no deeper than [`DEPTH_MAX`].
+
+mod builtin;
+mod call;
+mod lookup;
+mod member;
+mod operator;
+mod option;
+
+use std::{cell::Cell, collections::BTreeMap, rc::Rc};
+
+use super::{
+    program::{FunctionId, Program, Site, StepId},
+    tree::{Expr, Kind, Piece},
+    value::{Env, Known, Value},
+};
+pub(super) use call::Callee;
+pub(super) use operator::every;
+
+/// Expressions that are followed from one another.
+pub(super) const DEPTH_MAX: u32 = 60;
+
+/// Expressions that are looked at to answer one question.
+pub(super) const FUEL_OF_QUESTION: u32 = 20_000;
+
+/// Expressions that are looked at in one analysis.
+pub(super) const FUEL: u32 = 20_000_000;
+
+/// Callers of a function that are followed.
+pub(super) const CALLERS_MAX: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Evaluator<'a> {
+    pub(super) program: &'a Program<'a>,
+    /// Where each function, or the class whose `__init__` it is, is called.
+    sites: BTreeMap<FunctionId, Vec<Site<'a>>>,
+    options: BTreeMap<String, Vec<option::Choice<'a>>>,
+    fuel: Cell<u32>,
+    fuel_of_question: Cell<u32>,
+    depth: Cell<u32>,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn new(program: &'a Program<'a>) -> Self {
+        let mut evaluator = Self {
+            program,
+            sites: BTreeMap::new(),
+            options: BTreeMap::new(),
+            fuel: Cell::new(FUEL),
+            fuel_of_question: Cell::new(0),
+            depth: Cell::new(0),
+        };
+        evaluator.options = option::of(program);
+        evaluator.sites = evaluator.callers();
+        evaluator
+    }
+
+    /// Whether something was left unknown because the analysis had taken as long as it may.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.fuel.get() == 0
+    }
+
+    pub(super) fn eval(&self, expr: &'a Expr, env: &Env<'a>) -> Known<'a> {
+        if self.depth.get() == 0 {
+            self.fuel_of_question.set(FUEL_OF_QUESTION);
+        }
+        let (fuel, of_question) = (self.fuel.get(), self.fuel_of_question.get());
+        if fuel == 0 || of_question == 0 || self.depth.get() >= DEPTH_MAX {
+            return Known::unknown("follows from too much to be followed here");
+        }
+        self.fuel.set(fuel - 1);
+        self.fuel_of_question.set(of_question - 1);
+        self.depth.set(self.depth.get() + 1);
+        let known = self.kind(expr, env);
+        self.depth.set(self.depth.get() - 1);
+        known
+    }
+
+    fn kind(&self, expr: &'a Expr, env: &Env<'a>) -> Known<'a> {
+        match &expr.kind {
+            Kind::Name(name) => self.lookup(name, env),
+            Kind::Attribute(base, name) => self.attribute(base, name, env),
+            Kind::Call(call) => self.call(expr, call, env),
+            Kind::Text(text) => Known::text(text.as_str()),
+            Kind::Format(pieces) => self.format(pieces, env),
+            Kind::Int(int) => Known::certain(Value::Int(*int)),
+            Kind::Float(float) => Known::certain(Value::Float(*float)),
+            Kind::Bool(bool) => Known::certain(Value::Bool(*bool)),
+            Kind::None => Known::certain(Value::None),
+            Kind::Sequence(items) => {
+                Self::sequence(items.iter().map(|item| self.eval(item, env)).collect())
+            }
+            Kind::Dict(pairs) => self.dict(pairs, env),
+            Kind::Binary(operator, left, right) => {
+                let (left, right) = (self.eval(left, env), self.eval(right, env));
+                self.binary(expr, env, *operator, &left, &right)
+            }
+            Kind::Negative(inner) => self.negative(expr, inner, env),
+            Kind::Not(inner) => {
+                let inner = self.eval(inner, env);
+                self.each(expr, env, &inner, |it| it.truth().map(|truth| Value::Bool(!truth)))
+            }
+            Kind::Logic(logic, left, right) => self.logic(*logic, left, right, env),
+            Kind::Compare(comparison, left, right) => {
+                let (left, right) = (self.eval(left, env), self.eval(right, env));
+                self.compare(expr, env, *comparison, &left, &right)
+            }
+            Kind::Choice { test, then, otherwise } => self.choice(test, then, otherwise, env),
+            Kind::Item(base, index) => {
+                let (base, index) = (self.eval(base, env), self.eval(index, env));
+                self.item(expr, env, &base, &index)
+            }
+            Kind::Bound => Known::unknown("changes from call to call"),
+            Kind::Other(_) => self.computed(expr, env),
+        }
+    }
+
+    /// Unknown because it is computed.
+    pub(super) fn computed(&self, expr: &Expr, env: &Env<'a>) -> Known<'a> {
+        Known::unknown(format!("computed: {}", self.program.text(env.step, expr)))
+    }
+
+    pub(super) fn place(&self, step: StepId, expr: &Expr) -> String {
+        self.program.place(step, expr.line)
+    }
+
+    pub(super) fn sites_of(&self, function: FunctionId) -> &[Site<'a>] {
+        self.sites.get(&function).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn sequence(items: Vec<Known<'a>>) -> Known<'a> {
+        let value = Value::Sequence(items.clone().into());
+        Known::from_all(value, &items.iter().collect::<Vec<_>>())
+    }
+
+    fn dict(&self, pairs: &'a [(Option<Expr>, Expr)], env: &Env<'a>) -> Known<'a> {
+        let mut known = Vec::new();
+        let mut rest = None;
+        for (key, value) in pairs {
+            let value = self.eval(value, env);
+            match key {
+                Some(key) => known.push((self.eval(key, env), value)),
+                None => match &value.value {
+                    Value::Dict(more) => known.extend(more.iter().cloned()),
+                    _ => rest = Some(value),
+                },
+            }
+        }
+        let mut dict = Known::certain(Value::Dict(known.into()));
+        // A key that is not among these may be among those that are unknown.
+        if let Some(rest) = rest {
+            (dict.certainty, dict.why) = (super::value::Certainty::Unknown, rest.why);
+        }
+        dict
+    }
+
+    fn format(&self, pieces: &'a [Piece], env: &Env<'a>) -> Known<'a> {
+        let mut text = String::new();
+        let mut parts = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Value(value) => {
+                    let known = self.eval(value, env);
+                    match &known.value {
+                        Value::Text(value) => text.push_str(value),
+                        Value::Int(value) => text.push_str(&value.to_string()),
+                        _ => return Known::unknown(self.reason(&known, value, env)),
+                    }
+                    parts.push(known);
+                }
+            }
+        }
+        Known::from_all(Value::Text(text.into()), &parts.iter().collect::<Vec<_>>())
+    }
+
+    /// Why `known` is unknown.
+    fn reason(&self, known: &Known<'a>, expr: &Expr, env: &Env<'a>) -> Rc<str> {
+        let why = known.why.clone();
+        why.unwrap_or_else(|| format!("computed: {}", self.program.text(env.step, expr)).into())
+    }
+}

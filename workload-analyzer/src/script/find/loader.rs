@@ -1,0 +1,333 @@
+//! Loaders: their arguments, what they read, which phase they serve, and which order they read in.
+
+use super::{Finder, Found, argument_expr, dataset::Origin, spec_of};
+use crate::script::{
+    finding::{Fact, Finding, Kind, Literal},
+    known::{Default, LOADERS, Parameter, Phase},
+    value::{Certainty, Env, Known, Value},
+};
+
+/// # Source
+///
+/// `TrainingArguments` of Transformers 4 and 5.
+const HUGGING_FACE: &[Parameter] = &[
+    Parameter { name: "per_device_train_batch_size", place: None, default: Default::Int(8) },
+    Parameter { name: "dataloader_num_workers", place: None, default: Default::Int(0) },
+    Parameter { name: "dataloader_drop_last", place: None, default: Default::Bool(false) },
+    Parameter { name: "dataloader_prefetch_factor", place: None, default: Default::Silent },
+    Parameter { name: "gradient_accumulation_steps", place: None, default: Default::Silent },
+    Parameter { name: "group_by_length", place: None, default: Default::Silent },
+    Parameter { name: "seed", place: None, default: Default::Int(42) },
+    Parameter { name: "data_seed", place: None, default: Default::Silent },
+];
+
+/// Arguments of a dataset that the order depends on.
+const ORDER: [&str; 4] =
+    ["shuffle_algo", "shuffle_seed", "shuffle_block_size", "num_canonical_nodes"];
+
+/// Hooks of Lightning modules and data modules.
+const HOOKS: [(&str, Phase); 4] = [
+    ("train_dataloader", Phase::Training),
+    ("val_dataloader", Phase::Validation),
+    ("test_dataloader", Phase::Evaluation),
+    ("predict_dataloader", Phase::Evaluation),
+];
+
+impl<'a> Finder<'_, 'a> {
+    pub(super) fn loaders(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for found in &self.calls {
+            if let Some(spec) = spec_of(LOADERS, &found.path) {
+                let loader = |env: &Env<'a>| Some(self.loader(spec.parameters, found, env));
+                findings.extend(self.in_each_context(&found.site, loader));
+            }
+            if matches!(&*found.path, "transformers.Trainer" | "transformers.Seq2SeqTrainer") {
+                findings.extend(self.trainer(found));
+            }
+        }
+        findings
+    }
+
+    fn loader(&self, parameters: &[Parameter], found: &Found<'a>, env: &Env<'a>) -> Finding {
+        let call = found.site.call;
+        let mut facts = self.facts(parameters, call, env);
+        let dataset =
+            ["dataset", "data_source", "fname", "file_root", "path"].iter().find_map(|name| {
+                let place = parameters.iter().find(|it| it.name == *name)?.place;
+                self.evaluator.argument(call, env, name, place)
+            });
+        let origin = self.origin_of_loader(found, dataset.as_ref(), &facts);
+        if let Some(phase) = self.phase_of_loader(found, env, &origin) {
+            facts.insert(0, phase);
+        }
+        facts.extend(reads(&origin));
+        facts.extend(origin.facts.iter().filter(|fact| ORDER.contains(&fact.name)).cloned());
+        facts.extend(self.seed_of_grain(found, env));
+        facts.push(self.order_of(found, env, &origin));
+        let mut finding = self.finding(Kind::Loader, found.path.to_string(), &found.site);
+        finding.facts = facts;
+        finding
+    }
+
+    fn origin_of_loader(
+        &self,
+        found: &Found<'a>,
+        dataset: Option<&Known<'a>>,
+        facts: &[Fact],
+    ) -> Origin<'a> {
+        let origin = dataset.map(|dataset| self.origin(dataset)).unwrap_or_default();
+        let Some(format) = crate::script::known::Format::of(&found.path) else { return origin };
+        let crate::script::known::Format::Named(format) = format else { return origin };
+        // A loader that reads files itself.
+        let source =
+            facts.iter().find(|it| ["fname", "file_root", "path", "paths"].contains(&it.name));
+        Origin {
+            name: format.to_owned(),
+            format: Some(Fact::said("format", format, Certainty::Certain)),
+            source: source.cloned().map(|fact| Fact { name: "source", ..fact }),
+            hints: source.map(|fact| fact.text.clone()).into_iter().collect(),
+            ..origin
+        }
+    }
+
+    pub(super) fn phase_of_loader(
+        &self,
+        found: &Found<'a>,
+        env: &Env<'a>,
+        origin: &Origin<'a>,
+    ) -> Option<Fact> {
+        let program = self.evaluator.program;
+        let function = program.function_of(found.site.step);
+        let name =
+            function.map(|it| program.functions[it.0].tree.name.as_str()).unwrap_or_default();
+        let said = |phase: Phase, certainty| Fact::said("phase", phase.name(), certainty);
+        if let Some((hook, phase)) = HOOKS.iter().find(|(hook, _)| *hook == name) {
+            return Some(said(*phase, Certainty::Certain).because(format!("in {hook}")));
+        }
+        // A literal that says which part of the data this is says more than a name does.
+        let hint = origin.hints.iter().find_map(|hint| Some((Phase::of_name(hint)?, hint)));
+        let around = self.phase_around(&found.site, env);
+        match (hint, around) {
+            (Some((phase, hint)), around) => {
+                let agrees = around.is_none_or(|(other, _)| other == phase);
+                let why = format!("its data: {}", hint.trim_start_matches("validation: "));
+                Some(if agrees {
+                    said(phase, Certainty::Likely).because(why)
+                } else {
+                    said(phase, Certainty::Likely).because(format!("{why}, but its name differs"))
+                })
+            }
+            (None, Some((phase, words))) => Some(said(phase, Certainty::Likely).because(words)),
+            (None, None) => None,
+        }
+    }
+
+    /// The order of a job file that this loader reads in.
+    fn order_of(&self, found: &Found<'a>, env: &Env<'a>, origin: &Origin<'a>) -> Fact {
+        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
+        let none = |why: &str| {
+            let fact = Fact { value: Literal::Nothing, ..order("none", Certainty::Unknown) };
+            fact.because(why)
+        };
+        let argument =
+            |name: &str, place| self.evaluator.argument(found.site.call, env, name, place);
+        match (&*found.path, &*origin.path) {
+            ("ffcv.loader.Loader", _) => {
+                return none("FFCV permutes by itself, in an order of its own");
+            }
+            ("grain.DataLoader", _) => return self.order_of_grain(argument("sampler", None)),
+            (dali, _) if dali.starts_with("nvidia.") => {
+                return none("DALI shuffles by itself, in an order of its own");
+            }
+            (_, "streaming.StreamingDataset") => return Self::order_of_mosaic(origin),
+            (_, "litdata.StreamingDataset") => {
+                return none("LitData's order is none of tierfeed's");
+            }
+            (_, "webdataset.WebDataset") => {
+                return none("WebDataset shuffles shards and a buffer, in an order of its own");
+            }
+            _ => {}
+        }
+        if let Some(Known { value, .. }) = argument("batch_sampler", Some(4))
+            && value != Value::None
+        {
+            return order("published", Certainty::Likely)
+                .because("it has a batch_sampler of its own");
+        }
+        let shuffle = argument("shuffle", Some(2)).unwrap_or(Known::certain(Value::Bool(false)));
+        match argument("sampler", Some(3)) {
+            Some(sampler) if sampler.value != Value::None => {
+                self.order_of_sampler(&sampler, &shuffle)
+            }
+            _ => self.order_of_flag(&shuffle),
+        }
+    }
+
+    fn order_of_flag(&self, shuffle: &Known<'a>) -> Fact {
+        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
+        match (shuffle.bool(), self.distributes_by_itself()) {
+            (Some(true), Some(who)) => order("torch-distributed", Certainty::Likely)
+                .because(format!("{who} puts in a DistributedSampler; torch-random with one rank")),
+            (Some(true), None) => order("torch-random", shuffle.certainty).because("shuffle=True"),
+            (Some(false), _) => {
+                order("sequential", shuffle.certainty).because("no shuffle, no sampler")
+            }
+            (None, _) => {
+                let why = shuffle.why.as_deref().unwrap_or("shuffle is not known");
+                let fact = order("torch-random or sequential", Certainty::Unknown).because(why);
+                Fact { value: Literal::Nothing, ..fact }
+            }
+        }
+    }
+
+    fn order_of_sampler(&self, sampler: &Known<'a>, shuffle: &Known<'a>) -> Fact {
+        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
+        let made = sampler.alternatives().into_iter().find_map(|it| it.made().cloned());
+        let Some(made) = made else {
+            let why = "a sampler of its own: the trainer hands its order over";
+            return order("published", Certainty::Likely).because(why);
+        };
+        let shuffles = self.evaluator.argument(made.call, &made.env, "shuffle", Some(3));
+        let is_one = sampler.made().is_some();
+        match &*made.path {
+            "torch.utils.data.DistributedSampler" => {
+                let shuffles = shuffles.unwrap_or(Known::certain(Value::Bool(true)));
+                let name = match shuffles.bool() {
+                    Some(true) => "torch-distributed",
+                    Some(false) => "sequential",
+                    None => return self.order_of_flag(&shuffles),
+                };
+                let certainty = if is_one { shuffles.certainty } else { Certainty::Likely };
+                let fact = order(name, certainty);
+                if is_one {
+                    fact.because(format!("DistributedSampler, {}", self.evaluator.place_of(&made)))
+                } else {
+                    let alone = self.order_of_flag(&with_one_rank(shuffle));
+                    fact.because(format!("with several ranks; {} with one", alone.text))
+                }
+            }
+            "torch.utils.data.RandomSampler"
+                if argument_expr(made.call, "replacement", Some(1)).is_none() =>
+            {
+                order("torch-random", Certainty::Certain).because("RandomSampler")
+            }
+            "torch.utils.data.SequentialSampler" => {
+                order("sequential", Certainty::Certain).because("SequentialSampler")
+            }
+            other => {
+                order("published", Certainty::Likely).because(format!("its sampler is {other}"))
+            }
+        }
+    }
+
+    fn order_of_mosaic(origin: &Origin<'a>) -> Fact {
+        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
+        let Some(shuffle) = origin.facts.iter().find(|fact| fact.name == "shuffle") else {
+            return order("sequential", Certainty::Likely)
+                .because("StreamingDataset does not shuffle");
+        };
+        match shuffle.bool() {
+            Some(true) => {
+                order("mosaic", shuffle.certainty).because("StreamingDataset(shuffle=True)")
+            }
+            Some(false) => {
+                order("sequential", shuffle.certainty).because("StreamingDataset(shuffle=False)")
+            }
+            None => {
+                let why = shuffle.why.as_deref().unwrap_or("its shuffle is not known").to_owned();
+                let fact = order("mosaic or sequential", Certainty::Unknown).because(why);
+                Fact { value: Literal::Nothing, ..fact }
+            }
+        }
+    }
+
+    /// The seed that `grain.DataLoader` permutes with is that of its sampler.
+    fn seed_of_grain(&self, found: &Found<'a>, env: &Env<'a>) -> Option<Fact> {
+        if &*found.path != "grain.DataLoader" {
+            return None;
+        }
+        let sampler = self.evaluator.argument(found.site.call, env, "sampler", None)?;
+        let made = sampler.made()?;
+        let parameter = Parameter { name: "seed", place: None, default: Default::Silent };
+        self.fact(&parameter, made.call, &made.env)
+    }
+
+    fn order_of_grain(&self, sampler: Option<Known<'a>>) -> Fact {
+        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
+        let Some(made) = sampler.as_ref().and_then(Known::made) else {
+            return order("published", Certainty::Likely).because("a sampler of its own");
+        };
+        let shuffle = self.evaluator.argument(made.call, &made.env, "shuffle", None);
+        let shuffle = shuffle.unwrap_or(Known::certain(Value::Bool(false)));
+        match shuffle.bool() {
+            Some(true) => {
+                let why = "IndexSampler shuffles as MapDataset.shuffle, from its seed";
+                order("grain", shuffle.certainty).because(why)
+            }
+            Some(false) => {
+                order("sequential", shuffle.certainty).because("IndexSampler does not shuffle")
+            }
+            None => self.order_of_flag(&shuffle),
+        }
+    }
+
+    /// What gives every rank its part without being asked to.
+    pub(super) fn distributes_by_itself(&self) -> Option<&'static str> {
+        self.calls.iter().find_map(|found| match &*found.path {
+            "lightning.Trainer" => Some("Lightning"),
+            _ => None,
+        })
+    }
+
+    /// `transformers.Trainer` makes its loader itself.
+    fn trainer(&self, found: &Found<'a>) -> Option<Finding> {
+        let env = Env::at(found.site.step);
+        let argument =
+            |name: &str, place| self.evaluator.argument(found.site.call, &env, name, place);
+        let settings = argument("args", Some(1))?;
+        let mut finding = self.finding(Kind::Loader, found.path.to_string(), &found.site);
+        finding
+            .facts
+            .push(Fact::said("phase", "training", Certainty::Certain).because("train_dataset"));
+        if let Some(made) = settings.made() {
+            finding.facts.extend(self.facts(HUGGING_FACE, made.call, &made.env));
+        } else {
+            let place = settings.why.as_deref().unwrap_or("its arguments are not followed");
+            let fact = Fact::said("per_device_train_batch_size", "?", Certainty::Unknown);
+            finding.facts.push(Fact { value: Literal::Nothing, ..fact.because(place) });
+        }
+        for fact in &mut finding.facts {
+            // The names that every loader has.
+            fact.name = match fact.name {
+                "per_device_train_batch_size" => "batch_size",
+                "dataloader_num_workers" => "num_workers",
+                "dataloader_drop_last" => "drop_last",
+                "dataloader_prefetch_factor" => "prefetch_factor",
+                other => other,
+            };
+        }
+        let dataset = argument("train_dataset", Some(3));
+        let origin = dataset.map(|dataset| self.origin(&dataset)).unwrap_or_default();
+        finding.facts.extend(reads(&origin));
+        let order = Fact::said("order.shuffle", "published", Certainty::Likely);
+        finding.facts.push(order.because("batches are dealt to the ranks, not samples"));
+        Some(finding)
+    }
+}
+
+/// In `shuffle=(sampler is None)` there is no sampler with one rank.
+fn with_one_rank<'a>(shuffle: &Known<'a>) -> Known<'a> {
+    let mut alternatives = shuffle.alternatives().into_iter();
+    alternatives.find(|it| it.bool() == Some(true)).unwrap_or_else(|| shuffle.clone())
+}
+
+/// What a loader reads, as facts.
+pub(super) fn reads(origin: &Origin<'_>) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    if !origin.name.is_empty() {
+        facts.push(Fact::said("reads", origin.name.clone(), Certainty::Certain));
+    }
+    facts.extend(origin.format.clone());
+    facts.extend(origin.source.clone());
+    facts
+}
