@@ -5,6 +5,7 @@
 //! `docs/demand.md` has the formulas.
 
 mod advice;
+mod epoch;
 mod limit;
 mod observed;
 pub(crate) mod plain;
@@ -23,12 +24,13 @@ use tierfeed_core::{
 use crate::Job;
 
 pub use advice::{Advice, Change, advice};
+pub use epoch::{Bound, TierLoad};
 pub use observed::{Observed, ObservedError};
 pub use rule::{Rule, RuleOutcome};
 pub use sizes::Sizes;
 pub use supply::{Supply, TierFigure};
 pub use table::table;
-pub use verdict::{Bound, TierLoad, Verdict, verdict};
+pub use verdict::{Verdict, verdict};
 
 /// What the trainers of a job ask for.
 ///

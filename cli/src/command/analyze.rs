@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
         output::lines(&format!("{:<20}{observed}", "observed"))?;
     }
     if job.dataset.described.is_some() {
-        output::lines(&format!("{:<20}described, not here", "dataset"))?;
+        output::lines(&format!("{:<20}the dataset is described, not here", "note"))?;
     }
     match emulated_tiers.as_slice() {
         [] => Ok(()),

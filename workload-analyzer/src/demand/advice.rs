@@ -12,8 +12,10 @@ use tierfeed_core::{
 };
 
 use super::{
-    Bound, Demand, Rule, Supply, plain,
-    verdict::{Epoch, Verdict, arrival, verdict},
+    Bound, Demand, Rule, Supply,
+    epoch::{Epoch, arrival},
+    plain,
+    verdict::{Verdict, verdict},
 };
 
 /// A change of the job or of the node, with what it brings.
@@ -291,5 +293,20 @@ fn speed_of(rate: BytesPerSecond, reads_per_s: Option<u64>) -> String {
         (0, Some(reads)) => format!("{reads} reads/s"),
         (_, Some(reads)) => format!("{rate}, {reads} reads/s"),
         (_, None) => rate.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rate that were rounded down would leave a stall.
+    #[test]
+    fn a_rate_is_rounded_up() {
+        let ratio =
+            |value, longer, shorter| ratio_up(value, Nanoseconds(longer), Nanoseconds(shorter));
+        assert_eq!((ratio(10, 3, 2), ratio(10, 4, 3), ratio(1, 1, 3)), (15, 14, 1));
+        assert_eq!(ratio(u64::MAX, 2, 1), u64::MAX);
+        assert_eq!(ratio(5, 1, 0), 5);
     }
 }

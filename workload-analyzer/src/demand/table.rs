@@ -44,12 +44,13 @@ fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
         ("lead", demand.lead.map_or_else(unknown, |lead| lead.to_string())),
     ];
     for tier in &verdict.tiers {
+        let time = match tier.time {
+            Nanoseconds(0) if tier.read.0 > 0 => "a time that is not known".to_owned(),
+            time => seconds(time),
+        };
         let load = format!(
-            "keeps {}, gives {} in {} samples in {}",
-            tier.cached,
-            tier.read,
-            tier.requests,
-            seconds(tier.time)
+            "keeps {}, gives {} in {} samples in {time}",
+            tier.cached, tier.read, tier.requests
         );
         rows.push((tier.kind.name(), load));
     }
@@ -57,10 +58,10 @@ fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
         (
             "cold store",
             format!(
-                "gives {} an epoch (at least {}), each node reads for {}",
+                "gives {} an epoch (at least {}), {}",
                 verdict.cold,
                 verdict.minimal_cold,
-                seconds(verdict.cold_time)
+                cold_time(verdict)
             ),
         ),
         ("compute per epoch", verdict.compute.map_or_else(unknown, seconds)),
@@ -94,6 +95,20 @@ fn unknown() -> String {
     "unknown without `step_time`".to_owned()
 }
 
+fn cold_time(verdict: &Verdict) -> String {
+    match verdict.cold_rate.0 {
+        0 => format!("its rate is not known; each node needs {}", cold_needed(verdict)),
+        _ => format!("each node reads for {}", seconds(verdict.cold_time)),
+    }
+}
+
+fn cold_needed(verdict: &Verdict) -> String {
+    match verdict.cold_needed.zip(verdict.first_epoch_cold_needed) {
+        Some((later, first)) => format!("{later} ({first} in the first epoch)"),
+        None => unknown(),
+    }
+}
+
 fn sentence(demand: &Demand, verdict: &Verdict) -> String {
     let (Some(stall), Some(first), Some(job)) =
         (verdict.stall, verdict.first_epoch_stall, verdict.job_stall)
@@ -101,8 +116,14 @@ fn sentence(demand: &Demand, verdict: &Verdict) -> String {
         return unknown();
     };
     if job == Nanoseconds(0) {
-        return "the tiers can meet the demand; the trainer is the brake, and no memory makes it faster"
-            .to_owned();
+        let condition = match verdict.cold_rate.0 {
+            0 => format!(" if the cold store gives each node {}", cold_needed(verdict)),
+            _ => String::new(),
+        };
+        return format!(
+            "the tiers can meet the demand{condition}; the trainer is the brake, and no memory makes it \
+             faster"
+        );
     }
     let (first, job_s) = (seconds(first), seconds(job));
     if demand.epochs < 2 {

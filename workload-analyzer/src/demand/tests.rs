@@ -6,6 +6,11 @@ use tierfeed_core::{
 };
 
 use super::*;
+
+mod advice;
+mod observed;
+mod supply;
+
 use crate::{
     Index,
     job::{Dataset, Format, format::Raw},

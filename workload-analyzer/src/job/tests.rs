@@ -7,6 +7,8 @@ use super::{format::Raw, *};
 use crate::source::{Bucket, Identity};
 
 mod order;
+mod reference;
+mod trainer;
 
 /// Every key there is, one to a line, so that a case can replace the line it is about.
 const FULL: &str = "\

@@ -29,9 +29,9 @@ pub(super) fn knots(mean: u64, deviation: u64, count: usize) -> Vec<u64> {
         for _ in 0..HALVINGS {
             let middle = f64::midpoint(left, right);
             if -standard_quantiles(middle, count)[0] > room {
-                left = middle
+                left = middle;
             } else {
-                right = middle
+                right = middle;
             }
         }
         standard = standard_quantiles(right, count);

@@ -1,0 +1,198 @@
+//! How long one epoch takes on a node: the slowest of the trainer, its loader, the tiers and the cold
+//! store.
+
+use serde::{Serialize, Serializer};
+use tierfeed_core::{
+    tier,
+    units::{Bytes, Nanoseconds},
+};
+
+use super::{
+    Demand, Supply,
+    limit::{part_of, share_of},
+    plain,
+};
+
+/// What a tier must give in an epoch after the first, on each node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TierLoad {
+    /// What it is.
+    #[serde(serialize_with = "plain::kind")]
+    pub kind: tier::Kind,
+    /// Bytes that it keeps.
+    #[serde(rename = "cached_bytes", serialize_with = "plain::bytes")]
+    pub cached: Bytes,
+    /// Bytes that are read from it.
+    #[serde(rename = "read_bytes", serialize_with = "plain::bytes")]
+    pub read: Bytes,
+    /// Samples that are read from it.
+    pub requests: u64,
+    /// How long that takes at its speed.
+    #[serde(rename = "read_s", serialize_with = "plain::seconds")]
+    pub time: Nanoseconds,
+}
+
+/// What keeps an epoch from being shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// The trainer: the tiers are fast enough.
+    Compute,
+    /// The loader, which decodes and transforms.
+    Preprocessing,
+    /// Reading what no cache holds.
+    ColdStore,
+    /// Waiting for the cold store to answer, with too few batches under way.
+    Latency,
+    /// Reading what this tier holds.
+    Tier(tier::Kind),
+}
+
+impl Bound {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Preprocessing => "preprocessing",
+            Self::ColdStore => "cold-store",
+            Self::Latency => "latency",
+            Self::Tier(kind) => kind.name(),
+        }
+    }
+}
+
+impl Serialize for Bound {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// One epoch of one node.
+#[derive(Debug)]
+pub(super) struct Epoch {
+    /// The caches of the node, as a share of the bytes of an epoch.
+    pub(super) cached: f64,
+    /// The share of reads that they save.
+    pub(super) hits: f64,
+    /// What each tier gives.
+    pub(super) loads: Vec<TierLoad>,
+    /// What all nodes together read cold.
+    pub(super) cold: Bytes,
+    /// How long this node reads its part of it.
+    pub(super) cold_time: Nanoseconds,
+    /// How long the batches take to come one after the other.
+    pub(super) pipeline: Nanoseconds,
+}
+
+impl Epoch {
+    /// Any epoch but the first.
+    pub(super) fn later(demand: &Demand, supply: &Supply) -> Self {
+        let loads = tier_loads(demand, supply);
+        let cached = loads.iter().fold(0, |sum: u64, load| sum.saturating_add(load.cached.0));
+        let cached = share_of(Bytes(cached), demand.epoch);
+        let hits = supply.rule.hit_share(cached, demand.nodes);
+        Self::with(demand, supply, loads, (cached, hits))
+    }
+
+    /// The first: every byte is read cold.
+    pub(super) fn first(demand: &Demand, supply: &Supply) -> Self {
+        Self::with(demand, supply, Vec::new(), (0.0, 0.0))
+    }
+
+    fn with(
+        demand: &Demand,
+        supply: &Supply,
+        loads: Vec<TierLoad>,
+        (cached, hits): (f64, f64),
+    ) -> Self {
+        let cold = part_of(demand.epoch, 1.0 - hits);
+        let cold_time = supply.cold.bandwidth.time_for(per_node(cold, demand));
+        let pipeline = demand.steps_of(pipeline_step(demand, supply, hits));
+        Self { cached, hits, loads, cold, cold_time, pipeline }
+    }
+
+    /// What takes longest. The first of equals: tiers that just keep up are not the brake.
+    pub(super) fn longest(&self, demand: &Demand) -> (Bound, Nanoseconds) {
+        let tiers = self.loads.iter().map(|load| (Bound::Tier(load.kind), load.time));
+        let others = [
+            (Bound::Preprocessing, preprocessing(demand).unwrap_or_default()),
+            (Bound::ColdStore, self.cold_time),
+            (Bound::Latency, self.pipeline),
+        ];
+        let mut longest = (Bound::Compute, demand.compute_per_epoch().unwrap_or_default());
+        for candidate in others.into_iter().chain(tiers) {
+            if candidate.1 > longest.1 {
+                longest = candidate;
+            }
+        }
+        longest
+    }
+
+    /// How long the tier at `place` is read.
+    pub(super) fn tier_time(&self, place: usize) -> Nanoseconds {
+        self.loads[place].time
+    }
+}
+
+/// How long a batch takes from the request to the last of its samples, as far as they are cold.
+pub(super) fn arrival(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
+    let misses = 1.0 - hits;
+    if misses <= 0.0 {
+        return Nanoseconds(0);
+    }
+    let node_batch = demand.batch_mean.0.saturating_mul(demand.ranks_per_node.into());
+    let transfer = supply.cold.bandwidth.time_for(part_of(Bytes(node_batch), misses));
+    Nanoseconds(supply.cold.latency.0.saturating_add(transfer.0))
+}
+
+/// A batch that is staged takes its place for as long as it arrives and is computed on, and there are
+/// as many places as batches ahead: one batch comes in that part of the time.
+fn pipeline_step(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
+    let arrival = arrival(demand, supply, hits);
+    if arrival == Nanoseconds(0) {
+        return arrival;
+    }
+    let held = demand.step_time.unwrap_or_default();
+    Nanoseconds(arrival.0.saturating_add(held.0).div_ceil(demand.batches_ahead.into()))
+}
+
+/// How long the loaders take in an epoch.
+pub(super) fn preprocessing(demand: &Demand) -> Option<Nanoseconds> {
+    let step = demand.preprocessing?;
+    let beside = match demand.loader_workers {
+        0 => demand.step_time.unwrap_or_default(),
+        _ => Nanoseconds(0),
+    };
+    Some(demand.steps_of(Nanoseconds(step.0.saturating_add(beside.0))))
+}
+
+fn tier_loads(demand: &Demand, supply: &Supply) -> Vec<TierLoad> {
+    let (mut kept, mut read) = (0, 0);
+    let requests = u64::from(demand.samples_per_rank) * u64::from(demand.ranks_per_node);
+    let node_bytes = per_node(demand.epoch, demand);
+    supply
+        .tiers
+        .iter()
+        .map(|tier| {
+            let cached = tier.capacity.0.min(demand.epoch.0 - kept);
+            kept += cached;
+            let hits = supply.rule.hit_share(share_of(Bytes(kept), demand.epoch), demand.nodes);
+            let read_so_far = per_node(part_of(demand.epoch, hits), demand).0;
+            let read_here = Bytes(read_so_far.saturating_sub(read));
+            read = read_so_far;
+            let requests = part_of(Bytes(requests), share_of(read_here, node_bytes)).0;
+            TierLoad {
+                kind: tier.kind,
+                cached: Bytes(cached),
+                read: read_here,
+                requests,
+                time: tier.time_for(read_here, requests),
+            }
+        })
+        .collect()
+}
+
+/// The part of each node.
+pub(super) fn per_node(bytes: Bytes, demand: &Demand) -> Bytes {
+    Bytes(bytes.0.div_ceil(u64::from(demand.nodes)))
+}

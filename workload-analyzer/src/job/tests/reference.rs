@@ -1,0 +1,60 @@
+//! `docs/job-file.md` lists the keys that the parser takes, all of them and no other.
+//!
+//! The parser itself says which keys a mapping may have, when it is given one that no mapping has.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use crate::job::Job;
+
+/// No mapping has this key.
+const UNKNOWN: &str = "no-such-key";
+
+/// The keys of the mapping at `path`, or `None` if there is no mapping.
+fn keys_below(path: &[String]) -> Option<Vec<String>> {
+    let nested = path.iter().rev().fold(format!("{UNKNOWN}: 1"), |inner, key| {
+        match key.strip_suffix("[]") {
+            Some(list) => format!("{list}: [ {{ {inner} }} ]"),
+            None => format!("{key}: {{ {inner} }}"),
+        }
+    });
+    let said = Job::parse(&format!("{{ {nested} }}"), Path::new("a.yaml")).unwrap_err().to_string();
+    let (_, expected) = said.split_once(&format!("unknown field `{UNKNOWN}`, expected "))?;
+    Some(expected.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+}
+
+fn collect(path: &[String], found: &mut BTreeSet<String>) {
+    for key in keys_below(path).expect("a mapping") {
+        let place: Vec<_> = path.iter().cloned().chain([key.clone()]).collect();
+        let list: Vec<_> = path.iter().cloned().chain([format!("{key}[]")]).collect();
+        if keys_below(&place).is_some() {
+            collect(&place, found);
+            continue;
+        }
+        found.insert(place.join("."));
+        if keys_below(&list).is_some() {
+            collect(&list, found);
+        }
+    }
+}
+
+#[test]
+fn the_reference_lists_every_key_and_no_other() {
+    let mut parsed = BTreeSet::new();
+    collect(&[], &mut parsed);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/job-file.md");
+    let page = fs::read_to_string(page).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: Vec<_> = rows.map(|row| row.split('`').next().unwrap().to_owned()).collect();
+    let once: BTreeSet<_> = listed.iter().cloned().collect();
+    assert_eq!(listed.len(), once.len(), "a key is listed twice");
+    assert_eq!(parsed, once);
+    assert!(parsed.len() > 90, "{} keys", parsed.len());
+}
+
+#[test]
+fn every_row_of_the_reference_has_its_cells() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/job-file.md");
+    for line in fs::read_to_string(page).unwrap().lines().filter(|line| line.starts_with("| `")) {
+        assert_eq!(line.matches('|').count(), 6, "{line}");
+    }
+}
