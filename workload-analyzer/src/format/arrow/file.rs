@@ -7,7 +7,7 @@ use super::{
 };
 use crate::format::{
     FormatError, Range, ReadAt,
-    piece::{array, end_of, malformed, read, read_array, refuse_overlap},
+    piece::{Window, array, end_of, malformed, read, read_array, refuse_overlap},
 };
 
 /// The magic, padded to eight bytes.
@@ -18,6 +18,9 @@ const TAIL_BYTES: u64 = 10;
 
 /// The longest footer that is read: ten million batches.
 const FOOTER_BYTES_MAX: u32 = 1 << 28;
+
+/// Bytes that are read at once.
+const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
 /// Where the footer says that a message is.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +79,7 @@ fn framed_schema(object: &dyn ReadAt) -> Result<Option<Range>, FormatError> {
 
 /// The bytes of the footer, and where they start.
 fn footer(object: &dyn ReadAt) -> Result<(Vec<u8>, u64), FormatError> {
+    let object = &Window::tail(object, FOOTER_BYTES_EXPECTED)?;
     let what = "the end of the file";
     let end = object.len();
     let tail_at = end.saturating_sub(TAIL_BYTES);
