@@ -110,9 +110,11 @@ impl Found {
             let found = format!("of other columns than the first: the one at index {group}");
             return Err(malformed("a row group", at, found, "all have the same columns"));
         }
-        let sum = self.row_groups.iter().try_fold(0, |sum: u64, it| sum.checked_add(it.rows));
-        if sum.is_none() || sum != self.rows {
-            let found = format!("{:?}, and the row groups have {sum:?}", self.rows);
+        // Too few groups fit in a footer for this sum to leave 128 bits.
+        let sum: u128 = self.row_groups.iter().map(|group| u128::from(group.rows)).sum();
+        let rows = self.rows.unwrap_or_default();
+        if sum != u128::from(rows) {
+            let found = format!("{rows}, and the row groups have {sum}");
             return Err(malformed("the number of rows", at, found, "the sum over row groups"));
         }
         Ok(Footer { row_groups: self.row_groups, paths: self.paths, range })
