@@ -117,6 +117,11 @@ fn footer_and_messages_of_a_file_agree() {
     check_refused(&with(blocks[1] + 16, i64::MAX), "truncated: a message");
     check_refused(&with(blocks[1] + 16, 8), "not as long as the footer says");
     check_refused(&with(blocks[1] + 8, 8), "not as long as the footer says");
+    // As long as said, but with another border between metadata and body.
+    let mut shifted = file.clone();
+    shifted[blocks[1] + 8] += 8;
+    shifted[blocks[1] + 16] -= 8;
+    check_refused(&shifted, "not as long as the footer says");
     let end = file.len() - 10;
     let mut object = file.clone();
     object[end..end + 4].fill(0xFF);
