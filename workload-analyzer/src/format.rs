@@ -120,7 +120,9 @@ pub enum FormatError {
         found: u64,
     },
     /// A checksum in the object does not hold.
-    #[error("{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}")]
+    #[error(
+        "{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}"
+    )]
     Checksum {
         /// What is damaged.
         what: &'static str,

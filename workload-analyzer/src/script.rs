@@ -87,7 +87,8 @@ fn of_files(files: Vec<load::Read>, mut left_out: Vec<String>) -> Analysis {
     let evaluator = Evaluator::new(&program);
     let findings = find::all(&evaluator);
     if evaluator.is_exhausted() {
-        left_out.push("the files are larger than can be followed; some values are missing".to_owned());
+        left_out
+            .push("the files are larger than can be followed; some values are missing".to_owned());
     }
     let name = parsed.first().map(|file| file.name.as_str()).unwrap_or_default();
     Analysis {

@@ -66,32 +66,29 @@ pub(super) fn contradictions(findings: &[Finding], job: &Job) -> Vec<Contradicti
     }
     let format = loader.fact("format").filter(|fact| fact.str().is_some());
     if let Some(fact) = format.filter(|fact| fact.str() != Some(job.dataset.format.name())) {
-        found.push(contradiction("dataset.format", job.dataset.format.name().to_owned(), loader, fact));
+        found.push(contradiction(
+            "dataset.format",
+            job.dataset.format.name().to_owned(),
+            loader,
+            fact,
+        ));
     }
-    found.extend(drop_last(findings, loader, job));
+    found.extend(drop_last(loader, job));
     found.extend(world(findings, job));
     found
 }
 
 /// The job's `drop_last` is that of the sampler, which cuts an epoch to a multiple of the ranks.
-fn drop_last(findings: &[Finding], loader: &Finding, job: &Job) -> Option<Contradiction> {
-    if suggest::order(loader) != Some("torch-distributed") {
-        return None;
-    }
-    let sampler = suggest::sampler(findings)?;
-    let fact = sampler.fact("drop_last")?;
-    let script = fact.bool()?;
-    (script != job.drop_last).then(|| {
-        contradiction("order.drop_last", job.drop_last.to_string(), sampler, fact)
-    })
+fn drop_last(loader: &Finding, job: &Job) -> Option<Contradiction> {
+    let fact = loader.fact("sampler.drop_last")?;
+    let differs = fact.bool()? != job.drop_last;
+    differs.then(|| contradiction("order.drop_last", job.drop_last.to_string(), loader, fact))
 }
 
 fn world(findings: &[Finding], job: &Job) -> Option<Contradiction> {
     let (place, ranks, nodes) = suggest::ranks(findings)?;
-    let (of_job, of_script) = (
-        (i64::from(job.world.nodes), i64::from(job.world.ranks_per_node)),
-        (nodes, ranks),
-    );
+    let (of_job, of_script) =
+        ((i64::from(job.world.nodes), i64::from(job.world.ranks_per_node)), (nodes, ranks));
     (of_job != of_script).then(|| Contradiction {
         key: "world",
         job: format!("{} nodes of {} ranks", of_job.0, of_job.1),

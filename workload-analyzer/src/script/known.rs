@@ -11,7 +11,7 @@ mod training;
 mod transforms;
 
 pub(super) use calls::{CACHES, CHECKPOINTS, DISTRIBUTION, SEEDS};
-pub(super) use data::{DATASETS, Format, OUT_OF_FILES, WRAPPERS};
+pub(super) use data::{DATASETS, Format, OUT_OF_FILES, PARTS, WRAPPERS};
 pub(super) use loaders::LOADERS;
 pub(super) use spec::{Default, Parameter, Spec};
 pub(super) use training::{EPOCHS, FRAMEWORKS, Phase, TRAINING};
@@ -23,7 +23,10 @@ const ALIASES: [(&str, &str); 27] = [
     ("tensorflow.compat.v2", "tensorflow"),
     ("tensorflow.keras", "keras"),
     ("tensorflow.python.keras", "keras"),
-    ("keras.preprocessing.image_dataset_from_directory", "keras.utils.image_dataset_from_directory"),
+    (
+        "keras.preprocessing.image_dataset_from_directory",
+        "keras.utils.image_dataset_from_directory",
+    ),
     ("pytorch_lightning", "lightning"),
     ("lightning.pytorch", "lightning"),
     ("lightning.callbacks.model_checkpoint", "lightning.callbacks"),
@@ -93,18 +96,61 @@ const FAMILIES: [Family; 4] = [
             "keras.utils.image_dataset_from_directory",
         ],
         methods: &[
-            "apply", "batch", "cache", "concatenate", "enumerate", "filter", "flat_map", "ignore_errors",
-            "interleave", "map", "padded_batch", "prefetch", "ragged_batch", "rebatch", "repeat", "shard",
-            "shuffle", "skip", "snapshot", "take", "unbatch", "window", "with_options",
+            "apply",
+            "batch",
+            "cache",
+            "concatenate",
+            "enumerate",
+            "filter",
+            "flat_map",
+            "ignore_errors",
+            "interleave",
+            "map",
+            "padded_batch",
+            "prefetch",
+            "ragged_batch",
+            "rebatch",
+            "repeat",
+            "shard",
+            "shuffle",
+            "skip",
+            "snapshot",
+            "take",
+            "unbatch",
+            "window",
+            "with_options",
         ],
-        telling: &["batch", "cache", "interleave", "map", "padded_batch", "prefetch", "repeat", "shuffle"],
+        telling: &[
+            "batch",
+            "cache",
+            "interleave",
+            "map",
+            "padded_batch",
+            "prefetch",
+            "repeat",
+            "shuffle",
+        ],
     },
     Family {
         name: "webdataset.WebDataset",
         roots: &["webdataset.WebDataset", "webdataset.DataPipeline", "webdataset.WebLoader"],
         methods: &[
-            "batched", "compose", "decode", "map", "map_dict", "map_tuple", "rename", "repeat", "rsample",
-            "select", "shuffle", "slice", "to_tuple", "unbatched", "with_epoch", "with_length",
+            "batched",
+            "compose",
+            "decode",
+            "map",
+            "map_dict",
+            "map_tuple",
+            "rename",
+            "repeat",
+            "rsample",
+            "select",
+            "shuffle",
+            "slice",
+            "to_tuple",
+            "unbatched",
+            "with_epoch",
+            "with_length",
         ],
         telling: &[],
     },
@@ -112,17 +158,44 @@ const FAMILIES: [Family; 4] = [
         name: "grain.MapDataset",
         roots: &["grain.MapDataset", "grain.IterDataset"],
         methods: &[
-            "batch", "filter", "map", "map_with_index", "mix", "mp_prefetch", "random_map", "repeat",
-            "seed", "shuffle", "slice", "to_iter_dataset",
+            "batch",
+            "filter",
+            "map",
+            "map_with_index",
+            "mix",
+            "mp_prefetch",
+            "random_map",
+            "repeat",
+            "seed",
+            "shuffle",
+            "slice",
+            "to_iter_dataset",
         ],
         telling: &[],
     },
     Family {
         name: "datasets.Dataset",
-        roots: &["datasets.load_dataset", "datasets.load_from_disk", "datasets.Dataset.", "datasets.concatenate_datasets"],
+        roots: &[
+            "datasets.load_dataset",
+            "datasets.load_from_disk",
+            "datasets.Dataset.",
+            "datasets.concatenate_datasets",
+        ],
         methods: &[
-            "batch", "cast_column", "filter", "map", "remove_columns", "rename_column", "select", "shard",
-            "shuffle", "skip", "take", "to_iterable_dataset", "train_test_split", "with_format",
+            "batch",
+            "cast_column",
+            "filter",
+            "map",
+            "remove_columns",
+            "rename_column",
+            "select",
+            "shard",
+            "shuffle",
+            "skip",
+            "take",
+            "to_iterable_dataset",
+            "train_test_split",
+            "with_format",
             "with_transform",
         ],
         telling: &[],
@@ -133,7 +206,9 @@ const FAMILIES: [Family; 4] = [
 pub(super) fn family(path: &str) -> Option<&'static Family> {
     let is_root = |root: &&str| match root.strip_suffix('.') {
         Some(_) => path.starts_with(*root),
-        None => path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')),
+        None => {
+            path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        }
     };
     FAMILIES.iter().find(|family| family.roots.iter().any(is_root) || path.starts_with(family.name))
 }

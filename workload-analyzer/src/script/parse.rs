@@ -118,7 +118,9 @@ impl<'a> Reader<'a> {
 /// Python 2 is no error to the grammar, so it is looked for wherever statements stand.
 fn has_blocks(node: Node<'_>) -> bool {
     let kind = node.kind();
-    ["module", "block"].contains(&kind) || kind.ends_with("_statement") || kind.ends_with("_clause")
+    ["module", "block"].contains(&kind)
+        || kind.ends_with("_statement")
+        || kind.ends_with("_clause")
         || kind.ends_with("_definition")
 }
 

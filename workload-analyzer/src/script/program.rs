@@ -101,7 +101,10 @@ pub(super) enum Bound<'a> {
     Parameter(FunctionId, usize),
     Function(FunctionId),
     Class(ClassId),
-    Import { module: &'a str, member: Option<&'a str> },
+    Import {
+        module: &'a str,
+        member: Option<&'a str>,
+    },
 }
 
 /// A statement.

@@ -44,21 +44,18 @@ pub(super) fn seed<'f>(findings: &'f [Finding], loader: &'f Finding) -> Option<&
         seeds.find(|it| names.contains(&it.what.as_str()))?.fact("seed")
     };
     match order(loader)? {
-        "torch-distributed" => sampler(findings)
-            .and_then(|sampler| sampler.fact("seed"))
-            .or_else(|| of(&["lightning.seed_everything"])),
-        "torch-random" if loader.fact("generator").is_some() => of(&["torch.Generator.manual_seed"]),
+        "torch-distributed" => {
+            loader.fact("sampler.seed").or_else(|| of(&["lightning.seed_everything"]))
+        }
+        "torch-random" if loader.fact("generator").is_some() => {
+            of(&["torch.Generator.manual_seed"])
+        }
         "torch-random" => of(&GLOBAL[..5]),
         "mosaic" => loader.fact("shuffle_seed"),
         "grain" => loader.fact("seed").or_else(|| of(&["grain.IndexSampler"])),
         "tf-shuffle" => loader.fact("seed"),
         _ => None,
     }
-}
-
-/// The sampler that deals an epoch to the ranks: the one for training, else the first.
-pub(super) fn sampler(findings: &[Finding]) -> Option<&Finding> {
-    findings.iter().find(|it| it.what == "torch.utils.data.DistributedSampler")
 }
 
 /// The order of a loader, if it is at least likely.
@@ -78,20 +75,34 @@ pub(super) fn ranks(findings: &[Finding]) -> Option<(&Finding, i64, i64)> {
 pub(super) fn job(script: &str, findings: &[Finding]) -> String {
     let mut text = String::new();
     let Some(loader) = main_loader(findings) else {
-        text.push_str("# no loader was found: nothing can be suggested\n");
+        add(&mut text, "# no loader was found: nothing can be suggested");
+        for reader in findings.iter().filter(|it| it.kind == Kind::Reader) {
+            let format = reader.fact("format").map_or("unknown", |format| format.text.as_str());
+            let Finding { file, line, what, .. } = reader;
+            add(&mut text, &format!("# {file}:{line} reads files with {what}: format {format}"));
+        }
         return text;
     };
     let stem = script.rsplit('/').next().unwrap_or(script).trim_end_matches(".py");
-    let name: String = stem.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
+    let name: String =
+        stem.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '-' }).collect();
     let name = name.trim_matches('-');
     add(&mut text, &format!("# from {}:{}, {}", loader.file, loader.line, loader.what));
     add(&mut text, &format!("name: {}", if name.is_empty() { "job" } else { name }));
     add(&mut text, "dataset:");
     let unknown = |why: &str| Key::Unknown(why.to_owned());
     key(&mut text, "  source", of(loader, "source").unwrap_or(unknown("not found in the script")));
-    key(&mut text, "  format", of(loader, "format").unwrap_or(unknown("what is read is not found")));
+    key(
+        &mut text,
+        "  format",
+        of(loader, "format").unwrap_or(unknown("what is read is not found")),
+    );
     if loader.fact("format").is_some_and(|format| format.text == "raw") {
-        key(&mut text, "  record_bytes", of(loader, "record_bytes").unwrap_or(unknown("the size of a record")));
+        key(
+            &mut text,
+            "  record_bytes",
+            of(loader, "record_bytes").unwrap_or(unknown("the size of a record")),
+        );
     }
     add(&mut text, "order:");
     key(&mut text, "  shuffle", of(loader, "order.shuffle").unwrap_or(unknown("not found")));
@@ -118,7 +129,7 @@ fn of_order(text: &mut String, findings: &[Finding], loader: &Finding) {
     }
     match order {
         "torch-distributed" => {
-            let drop_last = sampler(findings).and_then(|sampler| sampler.fact("drop_last"));
+            let drop_last = loader.fact("sampler.drop_last");
             if let Some(drop_last) = drop_last.filter(|fact| fact.bool() == Some(true)) {
                 key(text, "  drop_last", as_key(drop_last));
             }
@@ -145,7 +156,11 @@ fn of_order(text: &mut String, findings: &[Finding], loader: &Finding) {
             }
         }
         "mosaic" => {
-            key(text, "  shard_samples", Key::Unknown("samples in a shard: see index.json".to_owned()));
+            key(
+                text,
+                "  shard_samples",
+                Key::Unknown("samples in a shard: see index.json".to_owned()),
+            );
             for (name, fact) in [
                 ("  algorithm", "shuffle_algo"),
                 ("  canonical_nodes", "num_canonical_nodes"),
@@ -204,8 +219,12 @@ fn scalar(value: &Literal) -> Option<String> {
 
 fn quoted(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./-".contains(letter);
-    let starts = text.chars().next().is_some_and(|first| first.is_ascii_alphabetic() || first == '/');
-    if starts && text.chars().all(is_plain) && !["true", "false", "null", "yes", "no", "on", "off"].contains(&text) {
+    let starts =
+        text.chars().next().is_some_and(|first| first.is_ascii_alphabetic() || first == '/');
+    if starts
+        && text.chars().all(is_plain)
+        && !["true", "false", "null", "yes", "no", "on", "off"].contains(&text)
+    {
         return text.to_owned();
     }
     let mut quoted = String::from('"');
@@ -214,7 +233,8 @@ fn quoted(text: &str) -> String {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             control if control.is_control() => {
-                write!(quoted, "\\u{:04x}", u32::from(control)).expect("writing to a string cannot fail");
+                write!(quoted, "\\u{:04x}", u32::from(control))
+                    .expect("writing to a string cannot fail");
             }
             other => quoted.push(other),
         }

@@ -23,7 +23,12 @@ pub fn table(analysis: &Analysis) -> String {
         format!("{}:{}  {}", it.file, it.line, it.what)
     });
     section(&mut text, "left out", &analysis.left_out, Clone::clone);
-    section(&mut text, "contradictions with the job", &analysis.contradictions, ToString::to_string);
+    section(
+        &mut text,
+        "contradictions with the job",
+        &analysis.contradictions,
+        ToString::to_string,
+    );
     line(&mut text, "\njob file that this suggests");
     for suggested in analysis.job_yaml.lines() {
         line(&mut text, &format!("  {suggested}"));
@@ -45,7 +50,7 @@ fn show(text: &mut String, finding: &Finding) {
     let place = format!("{}:{}", finding.file, finding.line);
     line(text, &format!("  {place}  {}{sure}", finding.what));
     for Fact { name, text: value, certainty, why, .. } in &finding.facts {
-        line(text, &format!("    {name:<20}{value}{}", self::sure(*certainty, why.as_deref())));
+        line(text, &format!("    {name:<19} {value}{}", self::sure(*certainty, why.as_deref())));
     }
 }
 

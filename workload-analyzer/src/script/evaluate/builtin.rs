@@ -24,7 +24,8 @@ impl<'a> Evaluator<'a> {
             "len" => Some(self.converted(call, env, len)),
             "min" | "max" => Some(self.extreme(path, call, env)),
             "list" | "tuple" | "sorted" | "copy.deepcopy" | "copy.copy" | "os.path.expanduser"
-            | "os.path.abspath" | "os.path.realpath" | "os.path.normpath" | "os.path.expandvars" => {
+            | "os.path.abspath" | "os.path.realpath" | "os.path.normpath"
+            | "os.path.expandvars" => {
                 Some(first().unwrap_or_else(|| Known::certain(Value::Sequence([].into()))))
             }
             "pathlib.Path" | "os.path.join" | "pathlib.PurePath" | "pathlib.PosixPath" => {
@@ -38,7 +39,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Methods of texts and mappings.
-    pub(super) fn method(&self, on: &Known<'a>, call: &'a Call, env: &Env<'a>) -> Option<Known<'a>> {
+    pub(super) fn method(
+        &self,
+        on: &Known<'a>,
+        call: &'a Call,
+        env: &Env<'a>,
+    ) -> Option<Known<'a>> {
         match (&on.value, call.last_name()) {
             (Value::Text(base), "joinpath") => {
                 let path = self.path(call, env);
@@ -105,18 +111,19 @@ impl<'a> Evaluator<'a> {
     }
 
     fn path(&self, call: &'a Call, env: &Env<'a>) -> Known<'a> {
-        let mut whole = String::new();
-        let mut parts = Vec::new();
+        let mut whole = Known::text("");
         for argument in &call.arguments {
-            let known = self.eval(&argument.value, env);
-            match known.str() {
-                Some(part) => whole = joined(&whole, part),
-                None if known.is_unknown() => return known,
-                None => return self.computed_call(call, env),
-            }
-            parts.push(known);
+            let part = self.eval(&argument.value, env);
+            whole = self.both(&argument.value, env, (&whole, &part), |left, right| {
+                match (left, right) {
+                    (Value::Text(left), Value::Text(right)) => {
+                        Some(Value::Text(joined(left, right).into()))
+                    }
+                    _ => None,
+                }
+            });
         }
-        Known::from_all(Value::Text(whole.into()), &parts.iter().collect::<Vec<_>>())
+        whole
     }
 
     fn dict_of(&self, call: &'a Call, env: &Env<'a>) -> Known<'a> {
@@ -180,11 +187,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// `HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()`
-    fn dataclass(
-        &self,
-        made: &crate::script::value::Made<'a>,
-        index: usize,
-    ) -> Option<Known<'a>> {
+    fn dataclass(&self, made: &crate::script::value::Made<'a>, index: usize) -> Option<Known<'a>> {
         let parser = made.on.as_ref()?.made()?;
         let classes = self.argument(parser.call, &parser.env, "dataclass_types", Some(0))?;
         let class = match classes.value {

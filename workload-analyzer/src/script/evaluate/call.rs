@@ -52,7 +52,8 @@ impl<'a> Evaluator<'a> {
             (Kind::Attribute(base, name), Some(on)) => self.attribute_of(on, base, name, env),
             _ => self.eval(&call.callee, env),
         };
-        match callee.alternatives().into_iter().map(|it| it.value).find(|it| *it != Value::Unknown) {
+        match callee.alternatives().into_iter().map(|it| it.value).find(|it| *it != Value::Unknown)
+        {
             Some(Value::Symbol(path)) => Callee::Library(path, on),
             Some(Value::Member(made, name)) => {
                 let path = format!("{}.{name}", made.path);
@@ -83,9 +84,7 @@ impl<'a> Evaluator<'a> {
     }
 
     pub(super) fn call(&self, expr: &'a Expr, call: &'a Call, env: &Env<'a>) -> Known<'a> {
-        let made = |path: Rc<str>, on| {
-            Rc::new(Made { path, expr, call, env: env.clone(), on })
-        };
+        let made = |path: Rc<str>, on| Rc::new(Made { path, expr, call, env: env.clone(), on });
         match self.callee(call, env) {
             Callee::Library(path, on) => {
                 let known = self.builtin(&path, call, env);
@@ -126,7 +125,8 @@ impl<'a> Evaluator<'a> {
                 continue;
             }
             known.push(self.eval(value, &at));
-            let is_sure = |arm: &crate::script::program::Arm| self.decided(arm.branch, &at).is_some();
+            let is_sure =
+                |arm: &crate::script::program::Arm| self.decided(arm.branch, &at).is_some();
             if arms.iter().all(is_sure) {
                 break;
             }
@@ -161,7 +161,8 @@ impl<'a> Evaluator<'a> {
         if sites.len() > CALLERS_MAX {
             return Known::unknown(format!("`{}` has {} callers", found.tree.name, sites.len()));
         }
-        let known = sites.iter().map(|site| self.passed(&self.frame_at(function, site, None), index));
+        let known =
+            sites.iter().map(|site| self.passed(&self.frame_at(function, site, None), index));
         Known::one_of(known.collect(), || {
             let places: Vec<_> = sites.iter().map(|it| self.place(it.step, it.expr)).collect();
             format!("differs from call to call: {}", places.join(", "))
@@ -197,11 +198,17 @@ impl<'a> Evaluator<'a> {
         decorators.iter().any(|it| matches!(&it.kind, Kind::Name(name) if name == "staticmethod"))
     }
 
+    /// Whether the command line gives the parameters, by decorators of click.
+    fn is_command(&self, function: FunctionId) -> bool {
+        let is_option =
+            |it: &Expr| matches!(&it.kind, Kind::Call(it) if it.last_name() == "option");
+        self.program.functions[function.0].tree.decorators.iter().any(is_option)
+    }
+
     fn without_caller(&self, function: FunctionId, index: usize) -> Known<'a> {
         let found = &self.program.functions[function.0];
         let parameter = &found.tree.parameters[index];
-        let is_option = |it: &Expr| matches!(&it.kind, Kind::Call(it) if it.last_name() == "option");
-        if found.tree.decorators.iter().any(is_option)
+        if self.is_command(function)
             && let Some(option) = self.option(&parameter.name)
         {
             return option;
@@ -234,6 +241,7 @@ impl<'a> Evaluator<'a> {
         let is_open = frame.call.arguments.iter().any(|it| matches!(it.how, How::Splat));
         match &parameter.default {
             Some(default) if !is_open => self.eval(default, &Env::at(found.step)),
+            None if self.is_command(frame.function) => self.without_caller(frame.function, index),
             _ => Known::unknown(format!(
                 "parameter `{}` of {}, called at {}",
                 parameter.name,
@@ -312,7 +320,9 @@ impl<'a> Evaluator<'a> {
 
         let unknown = || vec![env.clone()];
         let scope = self.program.step(env.step).scope;
-        let Owner::Function(function) = self.program.scopes[scope.0].owner else { return unknown() };
+        let Owner::Function(function) = self.program.scopes[scope.0].owner else {
+            return unknown();
+        };
         let sites = self.sites_of(function);
         if sites.is_empty() || sites.len() > CONTEXTS_MAX {
             return unknown();

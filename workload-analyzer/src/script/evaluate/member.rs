@@ -12,8 +12,8 @@ use crate::script::{
 
 /// What options are called where nobody can say what the name holds.
 const OPTION_NAMES: [&str; 16] = [
-    "FLAGS", "arg", "args", "argv", "cfg", "conf", "config", "flags", "hparams", "hp", "opt", "options",
-    "opts", "params", "parsed", "settings",
+    "FLAGS", "arg", "args", "argv", "cfg", "conf", "config", "flags", "hparams", "hp", "opt",
+    "options", "opts", "params", "parsed", "settings",
 ];
 
 /// Objects that keep what they are made with under its own name.
@@ -27,12 +27,7 @@ const NAMESPACES: [&str; 6] = [
 ];
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn attribute(
-        &self,
-        base: &'a Expr,
-        name: &'a str,
-        env: &Env<'a>,
-    ) -> Known<'a> {
+    pub(super) fn attribute(&self, base: &'a Expr, name: &'a str, env: &Env<'a>) -> Known<'a> {
         let known = self.eval(base, env);
         self.attribute_of(&known, base, name, env)
     }
@@ -96,10 +91,19 @@ impl<'a> Evaluator<'a> {
 
     fn made_member(&self, made: &Rc<Made<'a>>, name: &str) -> Known<'a> {
         if known::gives_options(&made.path) {
-            let missing = || Known::unknown(format!("no option `{name}` is declared in these files"));
+            let missing =
+                || Known::unknown(format!("no option `{name}` is declared in these files"));
             return self.option(name).unwrap_or_else(missing);
         }
         if NAMESPACES.contains(&&*made.path) {
+            let inner = self.argument(made.call, &made.env, "", Some(0));
+            if let Some(Known { value: Value::Dict(pairs), .. }) = inner
+                && let Some((_, value)) =
+                    pairs.iter().rev().find(|(key, _)| key.str() == Some(name))
+            {
+                let place = || format!("from {} at {}", made.path, self.place_of(made));
+                return value.clone().likely(place);
+            }
             let arguments = made.call.arguments.iter();
             let own = arguments.rev().find(|it| matches!(&it.how, How::Name(it) if it == name));
             if let Some(argument) = own {
@@ -143,10 +147,8 @@ impl<'a> Evaluator<'a> {
         bindings: &[crate::script::program::Binding<'a>],
     ) -> Option<Known<'a>> {
         // A field of a dataclass may be given when an object is made.
-        let is_field = matches!(
-            bindings.last().map(|it| it.what),
-            Some(Bound::To(_) | Bound::Declared)
-        );
+        let is_field =
+            matches!(bindings.last().map(|it| it.what), Some(Bound::To(_) | Bound::Declared));
         let given = made.filter(|_| is_field).and_then(|made| {
             let mut arguments = made.call.arguments.iter();
             let own = arguments.find(|it| matches!(&it.how, How::Name(it) if it == name))?;
@@ -215,10 +217,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    pub(super) fn initialiser(
-        &self,
-        class: ClassId,
-    ) -> Option<crate::script::program::FunctionId> {
+    pub(super) fn initialiser(&self, class: ClassId) -> Option<crate::script::program::FunctionId> {
         let bindings = self.bindings_in(self.program.classes[class.0].scope, "__init__")?;
         bindings.iter().rev().find_map(|binding| match binding.what {
             Bound::Function(function) => Some(function),
@@ -232,7 +231,9 @@ impl<'a> Evaluator<'a> {
         let Some(function) = self.initialiser(class) else { return missing() };
         let found = &self.program.functions[function.0];
         let parameters = &found.tree.parameters;
-        let Some(index) = parameters.iter().position(|it| it.name == name) else { return missing() };
+        let Some(index) = parameters.iter().position(|it| it.name == name) else {
+            return missing();
+        };
         let env = Env { step: found.step, frame: None };
         match made.and_then(|_| self.frame_for(function, class, made)) {
             Some(frame) => self.parameter(function, index, &Env { frame: Some(frame), ..env }),

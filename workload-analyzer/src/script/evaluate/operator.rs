@@ -19,14 +19,14 @@ impl<'a> Evaluator<'a> {
         to: impl Fn(&Value<'a>) -> Option<Value<'a>>,
     ) -> Known<'a> {
         let result = |it: &Known<'a>| match to(&it.value) {
-            Some(value) => Known { value, certainty: Self::own(it), why: it.why.clone() },
+            Some(value) => Known { value, certainty: it.certainty, why: it.why.clone() },
             None => Known::unknown(self.reason(it, expr, env)),
         };
         let results = known.alternatives().iter().map(result).collect();
         Known::one_of(results, || self.reason(known, expr, env).to_string())
     }
 
-    fn both(
+    pub(super) fn both(
         &self,
         expr: &Expr,
         env: &Env<'a>,
@@ -41,23 +41,15 @@ impl<'a> Evaluator<'a> {
         for left in &lefts {
             for right in &rights {
                 results.push(match to(&left.value, &right.value) {
-                    Some(value) => {
-                        let mut known = Known::from_all(value, &[left, right]);
-                        known.certainty = Self::own(left).max(Self::own(right));
-                        known
-                    }
+                    Some(value) => Known::from_all(value, &[left, right]),
+                    None if left.is_unknown() => Known::unknown(self.reason(left, expr, env)),
                     None if right.is_unknown() => Known::unknown(self.reason(right, expr, env)),
-                    None => Known::unknown(self.reason(left, expr, env)),
+                    None => self.computed(expr, env),
                 });
             }
         }
         let several = if lefts.len() > 1 { left } else { right };
         Known::one_of(results, || self.reason(several, expr, env).to_string())
-    }
-
-    /// That a value is known says how surely, even where its neighbour in a sequence is not.
-    fn own(known: &Known<'a>) -> Certainty {
-        known.certainty
     }
 
     pub(super) fn binary(
@@ -109,6 +101,7 @@ impl<'a> Evaluator<'a> {
         env: &Env<'a>,
     ) -> Known<'a> {
         let first = self.eval(left, env);
+        let mut why = self.reason(&first, left, env);
         let ends = logic == Logic::Or;
         let mut results = Vec::new();
         for alternative in first.alternatives() {
@@ -116,6 +109,7 @@ impl<'a> Evaluator<'a> {
                 Some(truth) if truth == ends => results.push(alternative),
                 Some(_) => {
                     let mut second = self.eval(right, env);
+                    why = self.reason(&second, right, env);
                     if alternative.certainty > second.certainty {
                         (second.certainty, second.why) = (alternative.certainty, alternative.why);
                     }
@@ -127,7 +121,7 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
-        Known::one_of(results, || self.reason(&first, left, env).to_string())
+        Known::one_of(results, || why.to_string())
     }
 
     /// `then if test else otherwise`
@@ -185,11 +179,16 @@ impl<'a> Evaluator<'a> {
                 let item = usize::try_from(index).ok().and_then(|index| items.get(index));
                 item.cloned().unwrap_or_else(|| self.computed(expr, env))
             }
-            (Value::Dict(pairs), key) => match pairs.iter().rev().find(|(it, _)| it.value == *key) {
-                Some((_, value)) if value.value.is_plain() => value.clone().likely(place),
-                Some((_, value)) => value.clone(),
-                None => Known::unknown(format!("no such key: {}", self.program.text(env.step, expr))),
-            },
+            (Value::Dict(pairs), key) => {
+                match pairs.iter().rev().find(|(it, _)| it.value == *key) {
+                    Some((_, value)) if value.value.is_plain() => value.clone().likely(place),
+                    Some((_, value)) => value.clone(),
+                    None => Known::unknown(format!(
+                        "no such key: {}",
+                        self.program.text(env.step, expr)
+                    )),
+                }
+            }
             // A split of a dataset is that dataset as far as its files go.
             (Value::Made(made), _) if made.path.starts_with("datasets.") => base.clone(),
             (Value::Symbol(path), Value::Text(name)) if &**path == "os.environ" => {
@@ -222,7 +221,7 @@ fn ints<'a>(operator: Operator, left: i64, right: i64) -> Option<Value<'a>> {
     int.map(Value::Int)
 }
 
-fn texts<'a>(operator: Operator, left: &str, right: &str) -> Option<Value<'a>> {
+pub(super) fn texts<'a>(operator: Operator, left: &str, right: &str) -> Option<Value<'a>> {
     match operator {
         Operator::Add => Some(Value::Text(format!("{left}{right}").into())),
         // Strings do not divide: one of them is a path.

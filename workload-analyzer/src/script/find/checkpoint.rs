@@ -45,7 +45,8 @@ impl<'a> Finder<'_, 'a> {
         let receiver = found.site.call.receiver().filter(|_| is_save)?;
         let env = Env::at(found.site.step);
         let name = self.text(&env, receiver).to_lowercase();
-        let is_model = ["model", "net", "checkpoint", "ckpt", "manager"].iter().any(|it| name.contains(it));
+        let is_model =
+            ["model", "net", "checkpoint", "ckpt", "manager"].iter().any(|it| name.contains(it));
         if spec_of(CHECKPOINTS, &found.path).is_some() || !is_model || name.contains("image") {
             return None;
         }
@@ -92,6 +93,9 @@ impl<'a> Finder<'_, 'a> {
                 facts.push(Fact::of("every", &known, format!("{shown} of `{of}`")));
             }
             let text = self.text(&at, test);
+            if text.starts_with("__name__") {
+                continue;
+            }
             let words = if arm.arm == 0 { text } else { format!("not ({text})") };
             facts.push(Fact::said("if", words, Certainty::Certain));
         }

@@ -14,14 +14,13 @@ impl<'a> Finder<'_, 'a> {
         let mut findings = Vec::new();
         for found in &self.calls {
             let Some(spec) = spec_of(EPOCHS, &found.path) else { continue };
-            let env = Env::at(found.site.step);
-            let facts = self.facts(spec.parameters, found.site.call, &env);
-            if facts.is_empty() {
-                continue;
-            }
-            let mut finding = self.finding(Kind::Epochs, found.path.to_string(), &found.site);
-            finding.facts = facts.into_iter().flat_map(named_alike).collect();
-            findings.push(finding);
+            findings.extend(self.in_each_context(&found.site, |env| {
+                let facts = self.facts(spec.parameters, found.site.call, env);
+                let what = found.path.trim_start_matches("*.");
+                let mut finding = self.finding(Kind::Epochs, what, &found.site);
+                finding.facts = facts.into_iter().flat_map(named_alike).collect();
+                (!finding.facts.is_empty()).then_some(finding)
+            }));
         }
         findings.extend(self.evaluator.program.loops.iter().filter_map(|it| self.epoch_loop(it)));
         findings
@@ -59,7 +58,8 @@ impl<'a> Finder<'_, 'a> {
     /// The bounds of a `range`, through whatever shows progress around it.
     fn range(&self, over: &'a Expr, env: &Env<'a>) -> Option<(Known<'a>, Known<'a>)> {
         let Tree::Call(call) = &over.kind else { return None };
-        let eval = |index: usize| call.arguments.get(index).map(|it| self.evaluator.eval(&it.value, env));
+        let eval =
+            |index: usize| call.arguments.get(index).map(|it| self.evaluator.eval(&it.value, env));
         let zero = || Known::certain(Value::Int(0));
         match call.last_name() {
             "range" | "trange" => match (eval(0), eval(1)) {
@@ -76,12 +76,15 @@ impl<'a> Finder<'_, 'a> {
 fn passes<'a>(start: &Known<'a>, end: &Known<'a>) -> Known<'a> {
     match (start.int(), end.int()) {
         (Some(start_at), Some(end_at)) => {
-            let mut known = Known::from_all(Value::Int(end_at.saturating_sub(start_at)), &[start, end]);
+            let mut known =
+                Known::from_all(Value::Int(end_at.saturating_sub(start_at)), &[start, end]);
             known.why = end.why.clone().or(known.why);
             known
         }
         // A run that is resumed starts later, and ends at the same epoch.
-        (None, Some(_)) if start.is_unknown() => end.clone().likely(|| "from the first epoch".to_owned()),
+        (None, Some(_)) if start.is_unknown() => {
+            end.clone().likely(|| "from the first epoch".to_owned())
+        }
         _ => end.clone(),
     }
 }
@@ -91,7 +94,10 @@ fn named_alike(fact: Fact) -> Vec<Fact> {
     match fact.name {
         "max_epochs" | "num_train_epochs" | "num_epochs" => {
             let whole = match fact.value {
-                #[expect(clippy::cast_possible_truncation, reason = "checked to be a small whole number")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "checked to be a small whole number"
+                )]
                 Literal::Float(float) if float.fract() == 0.0 && float.abs() < 1e9 => {
                     Literal::Int(float as i64)
                 }

@@ -1,5 +1,7 @@
 //! Loaders: their arguments, what they read, which phase they serve, and which order they read in.
 
+use std::rc::Rc;
+
 use super::{Finder, Found, argument_expr, dataset::Origin, spec_of};
 use crate::script::{
     finding::{Fact, Finding, Kind, Literal},
@@ -51,10 +53,11 @@ impl<'a> Finder<'_, 'a> {
     fn loader(&self, parameters: &[Parameter], found: &Found<'a>, env: &Env<'a>) -> Finding {
         let call = found.site.call;
         let mut facts = self.facts(parameters, call, env);
-        let dataset = ["dataset", "data_source", "fname", "file_root", "path"].iter().find_map(|name| {
-            let place = parameters.iter().find(|it| it.name == *name)?.place;
-            self.evaluator.argument(call, env, name, place)
-        });
+        let dataset =
+            ["dataset", "data_source", "fname", "file_root", "path"].iter().find_map(|name| {
+                let place = parameters.iter().find(|it| it.name == *name)?.place;
+                self.evaluator.argument(call, env, name, place)
+            });
         let origin = self.origin_of_loader(found, dataset.as_ref(), &facts);
         if let Some(phase) = self.phase_of_loader(found, env, &origin) {
             facts.insert(0, phase);
@@ -62,10 +65,59 @@ impl<'a> Finder<'_, 'a> {
         facts.extend(reads(&origin));
         facts.extend(origin.facts.iter().filter(|fact| ORDER.contains(&fact.name)).cloned());
         facts.extend(self.seed_of_grain(found, env));
+        facts.extend(self.of_sampler(found, env));
         facts.push(self.order_of(found, env, &origin));
+        self.batch_of_dataset(&mut facts, dataset.as_ref(), found, env);
+        facts.extend(self.shape_of_batch(&facts, &origin));
         let mut finding = self.finding(Kind::Loader, found.path.to_string(), &found.site);
         finding.facts = facts;
         finding
+    }
+
+    /// A loader that does not batch gets batches: from a pipeline, or from Grain's `Batch`.
+    fn batch_of_dataset(
+        &self,
+        facts: &mut Vec<Fact>,
+        dataset: Option<&Known<'a>>,
+        found: &Found<'a>,
+        env: &Env<'a>,
+    ) {
+        let own = facts.iter().position(|fact| fact.name == "batch_size");
+        if own.is_some_and(|own| facts[own].text != "None") {
+            return;
+        }
+        let operations = self.evaluator.argument(found.site.call, env, "operations", None);
+        let operations = operations.into_iter().flat_map(|known| match known.value {
+            Value::Sequence(items) => items.to_vec(),
+            _ => Vec::new(),
+        });
+        let of_grain = operations.into_iter().filter_map(|known| known.made().cloned());
+        let of_grain = of_grain.filter(|made| &*made.path == "grain.Batch").last();
+        let made = of_grain.or_else(|| super::pipeline::batch_in(dataset?));
+        let Some(made) = made else { return };
+        let names = ["batch_size", "batchsize"];
+        let parameters =
+            names.map(|name| Parameter { name, place: Some(0), default: Default::Silent });
+        let fact = parameters.iter().find_map(|it| self.fact(it, made.call, &made.env));
+        let Some(fact) = fact.map(|fact| Fact { name: "batch_size", ..fact }) else { return };
+        let why = format!("batches are made at {}", self.evaluator.place_of(&made));
+        let why = fact.why.clone().map_or(why.clone(), |inner| format!("{why}: {inner}"));
+        match own {
+            Some(own) => facts[own] = fact.because(why),
+            None => facts.push(fact.because(why)),
+        }
+    }
+
+    /// The shape that the transforms of the dataset make, and the bytes of a batch.
+    fn shape_of_batch(&self, facts: &[Fact], origin: &Origin<'a>) -> Vec<Fact> {
+        let Some(made) = &origin.made else { return Vec::new() };
+        let arguments =
+            made.call.arguments.iter().map(|it| self.evaluator.eval(&it.value, &made.env));
+        let shape = arguments.filter_map(|known| self.shape_of(known.made()?)).next();
+        let mut shape = shape.unwrap_or_default();
+        let batch = facts.iter().find(|fact| fact.name == "batch_size");
+        shape.extend(bytes_of_batch(batch, &shape));
+        shape
     }
 
     fn origin_of_loader(
@@ -78,7 +130,8 @@ impl<'a> Finder<'_, 'a> {
         let Some(format) = crate::script::known::Format::of(&found.path) else { return origin };
         let crate::script::known::Format::Named(format) = format else { return origin };
         // A loader that reads files itself.
-        let source = facts.iter().find(|it| ["fname", "file_root", "path", "paths"].contains(&it.name));
+        let source =
+            facts.iter().find(|it| ["fname", "file_root", "path", "paths"].contains(&it.name));
         Origin {
             name: format.to_owned(),
             format: Some(Fact::said("format", format, Certainty::Certain)),
@@ -96,7 +149,8 @@ impl<'a> Finder<'_, 'a> {
     ) -> Option<Fact> {
         let program = self.evaluator.program;
         let function = program.function_of(found.site.step);
-        let name = function.map(|it| program.functions[it.0].tree.name.as_str()).unwrap_or_default();
+        let name =
+            function.map(|it| program.functions[it.0].tree.name.as_str()).unwrap_or_default();
         let said = |phase: Phase, certainty| Fact::said("phase", phase.name(), certainty);
         if let Some((hook, phase)) = HOOKS.iter().find(|(hook, _)| *hook == name) {
             return Some(said(*phase, Certainty::Certain).because(format!("in {hook}")));
@@ -106,7 +160,10 @@ impl<'a> Finder<'_, 'a> {
         let around = self.phase_around(&found.site, env);
         match (hint, around) {
             (Some((phase, hint)), around) => {
-                let agrees = around.is_none_or(|(other, _)| other == phase);
+                // Whether what is held out is called validation or evaluation is a matter of taste.
+                let is_training = |phase| phase == Phase::Training;
+                let agrees =
+                    around.is_none_or(|(other, _)| is_training(other) == is_training(phase));
                 let why = format!("its data: {}", hint.trim_start_matches("validation: "));
                 Some(if agrees {
                     said(phase, Certainty::Likely).because(why)
@@ -126,15 +183,20 @@ impl<'a> Finder<'_, 'a> {
             let fact = Fact { value: Literal::Nothing, ..order("none", Certainty::Unknown) };
             fact.because(why)
         };
-        let argument = |name: &str, place| self.evaluator.argument(found.site.call, env, name, place);
+        let argument =
+            |name: &str, place| self.evaluator.argument(found.site.call, env, name, place);
         match (&*found.path, &*origin.path) {
-            ("ffcv.loader.Loader", _) => return none("FFCV permutes by itself, in an order of its own"),
+            ("ffcv.loader.Loader", _) => {
+                return none("FFCV permutes by itself, in an order of its own");
+            }
             ("grain.DataLoader", _) => return self.order_of_grain(argument("sampler", None)),
             (dali, _) if dali.starts_with("nvidia.") => {
                 return none("DALI shuffles by itself, in an order of its own");
             }
             (_, "streaming.StreamingDataset") => return Self::order_of_mosaic(origin),
-            (_, "litdata.StreamingDataset") => return none("LitData's order is none of tierfeed's"),
+            (_, "litdata.StreamingDataset") => {
+                return none("LitData's order is none of tierfeed's");
+            }
             (_, "webdataset.WebDataset") => {
                 return none("WebDataset shuffles shards and a buffer, in an order of its own");
             }
@@ -143,11 +205,18 @@ impl<'a> Finder<'_, 'a> {
         if let Some(Known { value, .. }) = argument("batch_sampler", Some(4))
             && value != Value::None
         {
-            return order("published", Certainty::Likely).because("it has a batch_sampler of its own");
+            return order("published", Certainty::Likely)
+                .because("it has a batch_sampler of its own");
+        }
+        if origin.is_part {
+            let why = format!("{}: only some of the samples in the files", origin.name);
+            return order("published", Certainty::Likely).because(why);
         }
         let shuffle = argument("shuffle", Some(2)).unwrap_or(Known::certain(Value::Bool(false)));
         match argument("sampler", Some(3)) {
-            Some(sampler) if sampler.value != Value::None => self.order_of_sampler(&sampler, &shuffle),
+            Some(sampler) if sampler.value != Value::None => {
+                self.order_of_sampler(&sampler, &shuffle)
+            }
             _ => self.order_of_flag(&shuffle),
         }
     }
@@ -158,7 +227,9 @@ impl<'a> Finder<'_, 'a> {
             (Some(true), Some(who)) => order("torch-distributed", Certainty::Likely)
                 .because(format!("{who} puts in a DistributedSampler; torch-random with one rank")),
             (Some(true), None) => order("torch-random", shuffle.certainty).because("shuffle=True"),
-            (Some(false), _) => order("sequential", shuffle.certainty).because("no shuffle, no sampler"),
+            (Some(false), _) => {
+                order("sequential", shuffle.certainty).because("no shuffle, no sampler")
+            }
             (None, _) => {
                 let why = shuffle.why.as_deref().unwrap_or("shuffle is not known");
                 let fact = order("torch-random or sequential", Certainty::Unknown).because(why);
@@ -193,30 +264,60 @@ impl<'a> Finder<'_, 'a> {
                     fact.because(format!("with several ranks; {} with one", alone.text))
                 }
             }
-            "torch.utils.data.RandomSampler" if argument_expr(made.call, "replacement", Some(1)).is_none() => {
+            "torch.utils.data.RandomSampler"
+                if argument_expr(made.call, "replacement", Some(1)).is_none() =>
+            {
                 order("torch-random", Certainty::Certain).because("RandomSampler")
             }
             "torch.utils.data.SequentialSampler" => {
                 order("sequential", Certainty::Certain).because("SequentialSampler")
             }
-            other => order("published", Certainty::Likely).because(format!("its sampler is {other}")),
+            other => {
+                order("published", Certainty::Likely).because(format!("its sampler is {other}"))
+            }
         }
     }
 
     fn order_of_mosaic(origin: &Origin<'a>) -> Fact {
         let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
         let Some(shuffle) = origin.facts.iter().find(|fact| fact.name == "shuffle") else {
-            return order("sequential", Certainty::Likely).because("StreamingDataset does not shuffle");
+            return order("sequential", Certainty::Likely)
+                .because("StreamingDataset does not shuffle");
         };
         match shuffle.bool() {
-            Some(true) => order("mosaic", shuffle.certainty).because("StreamingDataset(shuffle=True)"),
-            Some(false) => order("sequential", shuffle.certainty).because("StreamingDataset(shuffle=False)"),
+            Some(true) => {
+                order("mosaic", shuffle.certainty).because("StreamingDataset(shuffle=True)")
+            }
+            Some(false) => {
+                order("sequential", shuffle.certainty).because("StreamingDataset(shuffle=False)")
+            }
             None => {
                 let why = shuffle.why.as_deref().unwrap_or("its shuffle is not known").to_owned();
                 let fact = order("mosaic or sequential", Certainty::Unknown).because(why);
                 Fact { value: Literal::Nothing, ..fact }
             }
         }
+    }
+
+    /// What the `DistributedSampler` of a loader is made with.
+    fn of_sampler(&self, found: &Found<'a>, env: &Env<'a>) -> Vec<Fact> {
+        const SEED: Parameter =
+            Parameter { name: "seed", place: Some(4), default: Default::Int(0) };
+        const DROP: Parameter =
+            Parameter { name: "drop_last", place: Some(5), default: Default::Bool(false) };
+
+        let sampler = self.evaluator.argument(found.site.call, env, "sampler", Some(3));
+        let alternatives = sampler.map(|sampler| sampler.alternatives()).unwrap_or_default();
+        let mut made = alternatives.iter().filter_map(Known::made);
+        let dealer = made.find(|made| &*made.path == "torch.utils.data.DistributedSampler");
+        let Some(made) = dealer else { return Vec::new() };
+        let fact = |parameter, name| {
+            self.fact(parameter, made.call, &made.env).map(|fact| Fact { name, ..fact })
+        };
+        [fact(&SEED, "sampler.seed"), fact(&DROP, "sampler.drop_last")]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// The seed that `grain.DataLoader` permutes with is that of its sampler.
@@ -239,10 +340,20 @@ impl<'a> Finder<'_, 'a> {
         let shuffle = shuffle.unwrap_or(Known::certain(Value::Bool(false)));
         match shuffle.bool() {
             Some(true) => {
-                let why = "IndexSampler shuffles as MapDataset.shuffle, from its seed";
-                order("grain", shuffle.certainty).because(why)
+                let shards = self.evaluator.argument(made.call, &made.env, "shard_options", None);
+                let shards =
+                    shards.as_ref().and_then(Known::made).map(|made| Rc::clone(&made.path));
+                if shards.as_deref() == Some("grain.NoSharding") {
+                    return order("grain", shuffle.certainty).because("IndexSampler(shuffle=True)");
+                }
+                // `samplers.py`: the shard is taken first, and shuffled then.
+                let why = "IndexSampler shards before it shuffles; with one process it is grain";
+                let fact = order("none", Certainty::Unknown).because(why);
+                Fact { value: Literal::Nothing, ..fact }
             }
-            Some(false) => order("sequential", shuffle.certainty).because("IndexSampler does not shuffle"),
+            Some(false) => {
+                order("sequential", shuffle.certainty).because("IndexSampler does not shuffle")
+            }
             None => self.order_of_flag(&shuffle),
         }
     }
@@ -258,10 +369,13 @@ impl<'a> Finder<'_, 'a> {
     /// `transformers.Trainer` makes its loader itself.
     fn trainer(&self, found: &Found<'a>) -> Option<Finding> {
         let env = Env::at(found.site.step);
-        let argument = |name: &str, place| self.evaluator.argument(found.site.call, &env, name, place);
+        let argument =
+            |name: &str, place| self.evaluator.argument(found.site.call, &env, name, place);
         let settings = argument("args", Some(1))?;
         let mut finding = self.finding(Kind::Loader, found.path.to_string(), &found.site);
-        finding.facts.push(Fact::said("phase", "training", Certainty::Certain).because("train_dataset"));
+        finding
+            .facts
+            .push(Fact::said("phase", "training", Certainty::Certain).because("train_dataset"));
         if let Some(made) = settings.made() {
             finding.facts.extend(self.facts(HUGGING_FACE, made.call, &made.env));
         } else {
@@ -292,6 +406,16 @@ impl<'a> Finder<'_, 'a> {
 fn with_one_rank<'a>(shuffle: &Known<'a>) -> Known<'a> {
     let mut alternatives = shuffle.alternatives().into_iter();
     alternatives.find(|it| it.bool() == Some(true)).unwrap_or_else(|| shuffle.clone())
+}
+
+/// S_b: the bytes of a decoded batch.
+pub(super) fn bytes_of_batch(batch: Option<&Fact>, shape: &[Fact]) -> Option<Fact> {
+    let sample = shape.iter().find(|fact| fact.name == "sample_bytes")?;
+    let batch = batch?;
+    let bytes = batch.int()?.checked_mul(sample.int()?)?;
+    let worse = if batch.certainty > sample.certainty { batch } else { sample };
+    let fact = Fact::said("batch_bytes", format!("{bytes} B"), worse.certainty);
+    Some(Fact { value: Literal::Int(bytes), why: worse.why.clone(), ..fact })
 }
 
 /// What a loader reads, as facts.

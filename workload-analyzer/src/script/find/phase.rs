@@ -34,14 +34,24 @@ impl<'a> Finder<'_, 'a> {
             if is_own || (name == "train" && is_false) || self.is_plain_function(found) {
                 continue;
             }
-            let function = self.evaluator.program.function_of(found.site.step);
+            let function = self.decorated(found.site.expr);
+            let function = function.or(self.evaluator.program.function_of(found.site.step));
             let line = found.site.expr.line;
             by_function.entry(function).or_default().push((found.site.step, line, name, *phase));
         }
-        let mut findings: Vec<_> =
-            by_function.into_iter().flat_map(|(function, calls)| self.phase(function, &calls)).collect();
+        let mut findings: Vec<_> = by_function
+            .into_iter()
+            .flat_map(|(function, calls)| self.phase(function, &calls))
+            .collect();
         findings.extend(self.hooks());
         findings
+    }
+
+    /// The function that an expression decorates.
+    fn decorated(&self, expr: &Expr) -> Option<FunctionId> {
+        let mut functions = self.evaluator.program.functions.iter();
+        let decorates = |decorator: &Expr| std::ptr::eq(decorator, expr);
+        functions.position(|it| it.tree.decorators.iter().any(decorates)).map(FunctionId)
     }
 
     /// `evaluate(model)` of a library without a dot is a function like any other.
@@ -57,6 +67,10 @@ impl<'a> Finder<'_, 'a> {
         let program = self.evaluator.program;
         let trains: Vec<_> = calls.iter().filter(|(.., phase)| *phase == Phase::Training).collect();
         let rests: Vec<_> = calls.iter().filter(|(.., phase)| *phase != Phase::Training).collect();
+        // Whoever evaluates puts the model back to training at the end.
+        let is_restored =
+            !rests.is_empty() && trains.iter().all(|(_, _, name, _)| *name == "train");
+        let trains = if is_restored && function.is_some() { Vec::new() } else { trains };
         let mut findings = Vec::new();
         for (calls, is_training) in [(trains, true), (rests, false)] {
             let Some((step, line, ..)) = calls.first() else { continue };
@@ -71,9 +85,12 @@ impl<'a> Finder<'_, 'a> {
             let phase = match (is_training, named) {
                 (true, _) => Phase::Training,
                 (false, Some(phase)) if phase != Phase::Training => phase,
-                (false, _) => calls.iter().map(|(.., phase)| *phase).min().unwrap_or(Phase::Evaluation),
+                (false, _) => {
+                    calls.iter().map(|(.., phase)| *phase).min().unwrap_or(Phase::Evaluation)
+                }
             };
-            let words: Vec<_> = calls.iter().map(|(_, line, name, _)| format!("{name} ({line})")).collect();
+            let words: Vec<_> =
+                calls.iter().map(|(_, line, name, _)| format!("{name} ({line})")).collect();
             let mut finding = Finding {
                 kind: Kind::Phase,
                 what: format!("{}: {name}", phase.name()),
@@ -90,9 +107,14 @@ impl<'a> Finder<'_, 'a> {
     }
 
     /// What the loops around these statements go through.
-    fn loops_of(&self, function: Option<FunctionId>, steps: impl Iterator<Item = StepId>) -> Vec<Fact> {
+    fn loops_of(
+        &self,
+        function: Option<FunctionId>,
+        steps: impl Iterator<Item = StepId>,
+    ) -> Vec<Fact> {
         let program = self.evaluator.program;
-        let mut loops: Vec<usize> = steps.flat_map(|step| program.step(step).loops.to_vec()).collect();
+        let mut loops: Vec<usize> =
+            steps.flat_map(|step| program.step(step).loops.to_vec()).collect();
         // `model.eval()` stands before the loop that it is about.
         if loops.is_empty() && function.is_some() {
             let own = program.loops.iter().enumerate();
@@ -135,7 +157,8 @@ impl<'a> Finder<'_, 'a> {
         let mut findings = Vec::new();
         for function in &program.functions {
             let name = function.tree.name.as_str();
-            let hook = HOOKS.iter().find(|(hook, _)| *hook == name).filter(|_| function.class.is_some());
+            let hook =
+                HOOKS.iter().find(|(hook, _)| *hook == name).filter(|_| function.class.is_some());
             let Some((_, phase)) = hook else { continue };
             findings.push(Finding {
                 kind: Kind::Phase,

@@ -34,14 +34,15 @@ impl<'a> Finder<'_, 'a> {
         for found in &self.calls {
             for table in [DISTRIBUTION, DATASETS, CACHES, SEEDS] {
                 if let Some(spec) = spec_of(table, &found.path) {
-                    findings.extend(self.in_each_context(&found.site, |env| {
-                        self.of_table(spec, found, env)
-                    }));
+                    findings.extend(
+                        self.in_each_context(&found.site, |env| self.of_table(spec, found, env)),
+                    );
                 }
             }
             findings.extend(self.reader(found));
             findings.extend(self.launcher(found));
         }
+        findings.extend(self.classes());
         findings.extend(self.decorators());
         findings.extend(self.environment());
         findings
@@ -49,7 +50,8 @@ impl<'a> Finder<'_, 'a> {
 
     fn of_table(&self, spec: &Spec, found: &Found<'a>, env: &Env<'a>) -> Option<Finding> {
         let facts = self.facts(spec.parameters, found.site.call, env);
-        let needs = ONLY_WITH.iter().find(|(path, _)| spec.kind == Kind::Cache && *path == spec.path);
+        let needs =
+            ONLY_WITH.iter().find(|(path, _)| spec.kind == Kind::Cache && *path == spec.path);
         if needs.is_some_and(|(_, name)| !facts.iter().any(|fact| fact.name == *name)) {
             return None;
         }
@@ -70,7 +72,8 @@ impl<'a> Finder<'_, 'a> {
         let spec = spec_of(OUT_OF_FILES, &found.path)?;
         let around = self.class_of(found);
         // Elsewhere these read a model or a state rather than samples.
-        let is_any = matches!(spec.path, "torch.load" | "pickle.load" | "safetensors.torch.load_file");
+        let is_any =
+            matches!(spec.path, "torch.load" | "pickle.load" | "safetensors.torch.load_file");
         if is_any && !around.is_some_and(|class| self.is_dataset(class)) {
             return None;
         }
@@ -85,6 +88,26 @@ impl<'a> Finder<'_, 'a> {
             finding.facts.push(format);
         }
         Some(finding)
+    }
+
+    /// Datasets that these files define.
+    fn classes(&self) -> Vec<Finding> {
+        let program = self.evaluator.program;
+        let classes = program.classes.iter().enumerate().map(|(id, class)| (ClassId(id), class));
+        let datasets = classes.filter(|(id, _)| self.is_dataset(*id));
+        let finding = |(id, class): (ClassId, &crate::script::program::Class<'a>)| Finding {
+            kind: Kind::Dataset,
+            what: format!("class {}", class.tree.name),
+            file: program.modules[program.module_of(class.step)].parsed.name.clone(),
+            line: program.step(class.step).line,
+            certainty: Certainty::Certain,
+            why: None,
+            facts: {
+                let bases = self.evaluator.library_bases(id);
+                bases.iter().map(|it| Fact::said("is a", &**it, Certainty::Certain)).collect()
+            },
+        };
+        datasets.map(finding).collect()
     }
 
     pub(super) fn class_of(&self, found: &Found<'a>) -> Option<ClassId> {
@@ -116,7 +139,7 @@ impl<'a> Finder<'_, 'a> {
                         .because("nothing here says which")
                 },
             },
-            Format::Synthetic | Format::Whole | Format::Inner => return None,
+            Format::Synthetic | Format::Whole | Format::Foreign(_) | Format::Inner => return None,
         })
     }
 
@@ -166,7 +189,9 @@ impl<'a> Finder<'_, 'a> {
             site.call.arguments.iter().map(|argument| (site.step, &argument.value))
         });
         for (step, expr) in bound.chain(passed) {
-            let Some(name) = variable(expr).filter(|name| LAUNCHER.contains(name)) else { continue };
+            let Some(name) = variable(expr).filter(|name| LAUNCHER.contains(name)) else {
+                continue;
+            };
             findings.push(Finding {
                 kind: Kind::Distribution,
                 what: format!("{name} of the environment"),

@@ -61,14 +61,20 @@ impl Phase {
                 spaced.push(' ');
             }
             was_lower = letter.is_lowercase();
-            spaced.extend(if letter.is_alphabetic() { letter.to_lowercase().next() } else { Some(' ') });
+            spaced.extend(if letter.is_alphabetic() {
+                letter.to_lowercase().next()
+            } else {
+                Some(' ')
+            });
         }
         spaced.split_whitespace().find_map(Self::of_word)
     }
 
     fn of_word(word: &str) -> Option<Self> {
         match word {
-            "train" | "training" | "trn" | "trainloader" | "trainset" | "fit" => Some(Self::Training),
+            "train" | "training" | "trn" | "trainloader" | "trainset" | "fit" => {
+                Some(Self::Training)
+            }
             "val" | "valid" | "validate" | "validation" | "dev" | "valloader" | "valset" => {
                 Some(Self::Validation)
             }
@@ -106,9 +112,24 @@ const FIT: &[Parameter] =
 
 /// Calls that say for how long a training lasts.
 pub(in crate::script) const EPOCHS: &[Spec] = &[
-    Spec::new(Epochs, "lightning.Trainer", "", &[named("max_epochs"), named("max_steps"), named("check_val_every_n_epoch")]),
-    Spec::new(Epochs, "transformers.TrainingArguments", "", &[named("num_train_epochs"), named("max_steps")]),
-    Spec::new(Epochs, "transformers.Seq2SeqTrainingArguments", "", &[named("num_train_epochs"), named("max_steps")]),
+    Spec::new(
+        Epochs,
+        "lightning.Trainer",
+        "",
+        &[named("max_epochs"), named("max_steps"), named("check_val_every_n_epoch")],
+    ),
+    Spec::new(
+        Epochs,
+        "transformers.TrainingArguments",
+        "",
+        &[named("num_train_epochs"), named("max_steps")],
+    ),
+    Spec::new(
+        Epochs,
+        "transformers.Seq2SeqTrainingArguments",
+        "",
+        &[named("num_train_epochs"), named("max_steps")],
+    ),
     Spec::new(Epochs, "composer.Trainer", "", &[named("max_duration"), named("eval_interval")]),
     Spec::new(Epochs, "grain.IndexSampler", "", &[named("num_epochs")]),
     Spec::new(Epochs, "tensorflow.data.Dataset.repeat", "", &[at(0, "count")]),

@@ -4,22 +4,40 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::script) enum Effect {
     /// Height and width, or more; a single number stands for all sides of an image.
-    Sides { name: &'static str, place: Option<usize> },
+    Sides {
+        name: &'static str,
+        place: Option<usize>,
+    },
     /// Two numbers leave the proportions behind, one number keeps them.
-    Resize { name: &'static str, place: Option<usize> },
+    Resize {
+        name: &'static str,
+        place: Option<usize>,
+    },
     /// The whole shape, channels last.
-    Shape { name: &'static str, place: Option<usize> },
+    Shape {
+        name: &'static str,
+        place: Option<usize>,
+    },
     /// Height and width as two arguments.
-    HeightAndWidth { first: usize },
+    HeightAndWidth {
+        first: usize,
+    },
     /// The decoder says how many channels.
-    Channels { name: &'static str, place: Option<usize>, default: i64 },
+    Channels {
+        name: &'static str,
+        place: Option<usize>,
+        default: i64,
+    },
     Gray,
     /// To floats of 4 bytes, channels first, three unless something says otherwise.
     Floats,
     /// To bytes, channels first.
     BytesOfImage,
     /// Elements of this argument.
-    Type { name: &'static str, place: Option<usize> },
+    Type {
+        name: &'static str,
+        place: Option<usize>,
+    },
 }
 
 use Effect::{BytesOfImage, Channels, Floats, Gray, HeightAndWidth, Resize, Shape, Sides, Type};

@@ -30,8 +30,12 @@ impl Reader<'_> {
             "call" => self.call(node),
             "string" => self.string(node),
             "concatenated_string" => self.strings(node),
-            "integer" => literal::int(self.text_of(node)).map_or(Kind::Other(Vec::new()), Kind::Int),
-            "float" => literal::float(self.text_of(node)).map_or(Kind::Other(Vec::new()), Kind::Float),
+            "integer" => {
+                literal::int(self.text_of(node)).map_or(Kind::Other(Vec::new()), Kind::Int)
+            }
+            "float" => {
+                literal::float(self.text_of(node)).map_or(Kind::Other(Vec::new()), Kind::Float)
+            }
             "true" => Kind::Bool(true),
             "false" => Kind::Bool(false),
             "none" => Kind::None,
@@ -48,20 +52,27 @@ impl Reader<'_> {
                 let logic = if logic == Some("and") { Logic::And } else { Logic::Or };
                 Kind::Logic(logic, self.boxed(node, "left"), self.boxed(node, "right"))
             }
-            "not_operator" if self.has(node, &["argument"]) => Kind::Not(self.boxed(node, "argument")),
+            "not_operator" if self.has(node, &["argument"]) => {
+                Kind::Not(self.boxed(node, "argument"))
+            }
             "unary_operator" if self.has(node, &["argument"]) => self.unary(node),
             "comparison_operator" => self.comparison(node),
             "conditional_expression" => self.choice(node),
             "subscript" => self.subscript(node),
             "named_expression" => self.named(node),
             "lambda" => self.lambda(node),
-            "list_comprehension" | "set_comprehension" | "dictionary_comprehension"
+            "list_comprehension"
+            | "set_comprehension"
+            | "dictionary_comprehension"
             | "generator_expression" => self.comprehension(node),
             _ => Kind::Other(self.exprs(named_children(node))),
         }
     }
 
-    #[expect(clippy::unused_self, reason = "reads as a question to the reader, like its neighbours")]
+    #[expect(
+        clippy::unused_self,
+        reason = "reads as a question to the reader, like its neighbours"
+    )]
     fn has(&self, node: Node<'_>, fields: &[&str]) -> bool {
         fields.iter().all(|field| node.child_by_field_name(field).is_some())
     }
@@ -116,7 +127,9 @@ impl Reader<'_> {
                 let how = How::Name(name.unwrap_or_default().to_owned());
                 (how, node.child_by_field_name("value").unwrap_or(node))
             }
-            "list_splat" if inner(node).is_some() => (How::Splat, node.named_child(0).unwrap_or(node)),
+            "list_splat" if inner(node).is_some() => {
+                (How::Splat, node.named_child(0).unwrap_or(node))
+            }
             "dictionary_splat" if inner(node).is_some() => {
                 (How::Names, node.named_child(0).unwrap_or(node))
             }
@@ -133,8 +146,12 @@ impl Reader<'_> {
         let mut pieces = Vec::new();
         for part in &parts {
             match part.kind() {
-                "string_content" if is_raw => pieces.push(Piece::Text(self.text_of(*part).to_owned())),
-                "string_content" => pieces.push(Piece::Text(literal::unescaped(self.text_of(*part)))),
+                "string_content" if is_raw => {
+                    pieces.push(Piece::Text(self.text_of(*part).to_owned()))
+                }
+                "string_content" => {
+                    pieces.push(Piece::Text(literal::unescaped(self.text_of(*part))))
+                }
                 "interpolation" => {
                     let value = part.child_by_field_name("expression").unwrap_or(*part);
                     pieces.push(Piece::Value(self.expr(value)));
@@ -225,7 +242,9 @@ impl Reader<'_> {
 
     fn choice(&mut self, node: Node<'_>) -> Kind {
         let parts = named_children(node);
-        let [then, test, otherwise] = parts.as_slice() else { return Kind::Other(self.exprs(parts)) };
+        let [then, test, otherwise] = parts.as_slice() else {
+            return Kind::Other(self.exprs(parts));
+        };
         Kind::Choice {
             then: Box::new(self.expr(*then)),
             test: Box::new(self.expr(*test)),
@@ -284,7 +303,8 @@ impl Reader<'_> {
             }
             // Deeper patterns are rare, and cost recursion that no limit holds.
             _ => {
-                let names = named_children(pattern).into_iter().filter(|it| it.kind() == "identifier");
+                let names =
+                    named_children(pattern).into_iter().filter(|it| it.kind() == "identifier");
                 let names: Vec<_> = names.map(|name| self.text_of(name).to_owned()).collect();
                 self.bound.extend(names);
             }

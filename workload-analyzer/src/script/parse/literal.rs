@@ -6,7 +6,10 @@ pub(super) fn int(text: &str) -> Option<i64> {
     let radix = |prefix: &str, radix| {
         digits.strip_prefix(prefix).map(|rest| i64::from_str_radix(rest, radix).ok())
     };
-    radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| radix("0b", 2)).unwrap_or_else(|| digits.parse().ok())
+    radix("0x", 16)
+        .or_else(|| radix("0o", 8))
+        .or_else(|| radix("0b", 2))
+        .unwrap_or_else(|| digits.parse().ok())
 }
 
 /// `1e-3`, `.5`, `1_0.`; `None` for imaginary ones.

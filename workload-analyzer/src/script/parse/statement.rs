@@ -107,11 +107,8 @@ impl Reader<'_> {
             return vec![Import { module, what: Imported::Everything, alias: None }];
         }
         let names = children_by_field(node, "name").into_iter();
-        let import = |(name, alias)| Import {
-            module: module.clone(),
-            what: Imported::Member(name),
-            alias,
-        };
+        let import =
+            |(name, alias)| Import { module: module.clone(), what: Imported::Member(name), alias };
         names.map(|name| import(self.aliased(name))).collect()
     }
 
@@ -140,7 +137,8 @@ impl Reader<'_> {
             }
             let then = self.field_block(clause, "consequence");
             let test = self.test(clause);
-            otherwise = vec![Stmt { line: line(clause), kind: StmtKind::If { test, then, otherwise } }];
+            otherwise =
+                vec![Stmt { line: line(clause), kind: StmtKind::If { test, then, otherwise } }];
         }
         let then = self.field_block(node, "consequence");
         StmtKind::If { test: self.test(node), then, otherwise }
@@ -168,7 +166,8 @@ impl Reader<'_> {
         for item in clause.map(named_children).unwrap_or_default() {
             let Some(value) = item.child_by_field_name("value") else { continue };
             let alias = value.child_by_field_name("alias");
-            let entered = if value.kind() == "as_pattern" { value.named_child(0) } else { Some(value) };
+            let entered =
+                if value.kind() == "as_pattern" { value.named_child(0) } else { Some(value) };
             let alias = alias.map(|alias| self.expr(alias));
             items.push((self.expr(entered.unwrap_or(value)), alias));
         }
@@ -184,8 +183,12 @@ impl Reader<'_> {
         for clause in named_children(node) {
             let block = named_children(clause).into_iter().find(|it| it.kind() == "block");
             match (clause.kind(), block) {
-                ("except_clause" | "except_group_clause", Some(body)) => handlers.push(self.block(body)),
-                ("finally_clause" | "else_clause", Some(body)) => rest.push((clause, self.block(body))),
+                ("except_clause" | "except_group_clause", Some(body)) => {
+                    handlers.push(self.block(body))
+                }
+                ("finally_clause" | "else_clause", Some(body)) => {
+                    rest.push((clause, self.block(body)))
+                }
                 _ => {}
             }
         }
@@ -229,7 +232,8 @@ impl Reader<'_> {
         let mut parameters = Vec::new();
         let mut kind = ParameterKind::Plain;
         for node in nodes {
-            let inner = if node.kind() == "typed_parameter" { node.named_child(0) } else { Some(node) };
+            let inner =
+                if node.kind() == "typed_parameter" { node.named_child(0) } else { Some(node) };
             let pattern = inner.map(|inner| inner.kind()).unwrap_or_default();
             let is_rest = matches!(pattern, "list_splat_pattern" | "dictionary_splat_pattern");
             if pattern == "keyword_separator" {

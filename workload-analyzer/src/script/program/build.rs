@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
-    Arm, Binding, Bound, Branch, Class, ClassId, Function, FunctionId, Imports, Loop, Module, Owner,
-    Parsed, Program, Scope, ScopeId, Site, Step, StepId,
+    Arm, Binding, Bound, Branch, Class, ClassId, Function, FunctionId, Imports, Loop, Module,
+    Owner, Parsed, Program, Scope, ScopeId, Site, Step, StepId,
 };
 use crate::script::tree::{
     Class as ClassTree, Expr, Function as FunctionTree, Import, Imported, Kind, Stmt, StmtKind,
