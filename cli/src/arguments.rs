@@ -263,7 +263,12 @@ pub(crate) enum FormatName {
 #[derive(Debug, Args)]
 pub(crate) struct Analyze {
     /// The job file.
-    pub(crate) job: PathBuf,
+    #[arg(required_unless_present = "script")]
+    pub(crate) job: Option<PathBuf>,
+    /// A training script: says what its source tells, without running it; may be given several times.
+    /// With a job file, says where the two contradict each other.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) cold: Cold,
     /// Prints the analysis as JSON.

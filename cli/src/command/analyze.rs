@@ -1,5 +1,7 @@
 //! `tierfeed analyze`.
 
+use std::path::Path;
+
 use serde::Serialize;
 use tierfeed_core::{
     tier::Speed,
@@ -13,6 +15,7 @@ use tierfeed_runtime::{
 use tierfeed_workload_analyzer::{
     Job,
     demand::{self, Demand, TierFigure, Verdict},
+    script,
 };
 
 use crate::{
@@ -32,7 +35,23 @@ struct Analysis<'a> {
 }
 
 pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
-    let Indexed { job, demand, .. } = jobs::load(&arguments.job, None)?;
+    match &arguments.job {
+        Some(job) if arguments.script.is_empty() => run_job(arguments, job),
+        job => run_script(arguments, job.as_deref()),
+    }
+}
+
+/// The dataset is not read: a script can be compared with a job before its data is there.
+fn run_script(arguments: &Analyze, job: Option<&Path>) -> Result<(), Failure> {
+    let mut analysis = script::analyze(&arguments.script).map_err(Failure::input)?;
+    if let Some(job) = job {
+        analysis = analysis.compared_with(&Job::load(job).map_err(Failure::input)?);
+    }
+    if arguments.json { output::json(&analysis) } else { output::lines(&script::table(&analysis)) }
+}
+
+fn run_job(arguments: &Analyze, job: &Path) -> Result<(), Failure> {
+    let Indexed { job, demand, .. } = jobs::load(job, None)?;
     let layout = layout(&job, &demand)?;
     let measured = measured();
     let speeds = prediction::tier_speeds(&layout, measured.as_ref());

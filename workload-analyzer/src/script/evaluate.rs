@@ -94,7 +94,7 @@ impl<'a> Evaluator<'a> {
             Kind::Bool(bool) => Known::certain(Value::Bool(*bool)),
             Kind::None => Known::certain(Value::None),
             Kind::Sequence(items) => {
-                Self::sequence(items.iter().map(|item| self.eval(item, env)).collect())
+                Self::sequence(&items.iter().map(|item| self.eval(item, env)).collect::<Vec<_>>())
             }
             Kind::Dict(pairs) => self.dict(pairs, env),
             Kind::Binary(operator, left, right) => {
@@ -134,8 +134,8 @@ impl<'a> Evaluator<'a> {
         self.sites.get(&function).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn sequence(items: Vec<Known<'a>>) -> Known<'a> {
-        let value = Value::Sequence(items.clone().into());
+    fn sequence(items: &[Known<'a>]) -> Known<'a> {
+        let value = Value::Sequence(items.into());
         Known::from_all(value, &items.iter().collect::<Vec<_>>())
     }
 

@@ -208,8 +208,8 @@ impl<'p, 'a> Finder<'p, 'a> {
             frame = current.env.frame.as_ref();
         }
         let around = program.around(site.step).map(|name| format!("in `{name}`"));
-        let words = named.into_iter().chain(around);
-        words.filter_map(|words| Phase::of_name(&words).map(|phase| (phase, words))).next()
+        let mut words = named.into_iter().chain(around);
+        words.find_map(|words| Phase::of_name(&words).map(|phase| (phase, words)))
     }
 }
 

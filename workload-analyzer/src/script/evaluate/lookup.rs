@@ -60,11 +60,11 @@ impl<'a> Evaluator<'a> {
             }
             scope = found.parent;
         }
-        self.from_elsewhere(name, env)
+        self.bound_elsewhere(name, env)
     }
 
     /// A name that no statement binds: from `import *`, or Python's own.
-    fn from_elsewhere(&self, name: &'a str, env: &Env<'a>) -> Known<'a> {
+    fn bound_elsewhere(&self, name: &'a str, env: &Env<'a>) -> Known<'a> {
         let module = self.program.module_of(env.step);
         let stars = self.program.modules[module].imports.iter().rev();
         for (_, import) in stars.filter(|(_, import)| import.is_everything) {

@@ -235,14 +235,13 @@ impl<'a> Evaluator<'a> {
             return missing();
         };
         let env = Env { step: found.step, frame: None };
-        match made.and_then(|_| self.frame_for(function, class, made)) {
+        match made.and_then(|_| Self::frame_for(function, class, made)) {
             Some(frame) => self.parameter(function, index, &Env { frame: Some(frame), ..env }),
             None => self.parameter(function, index, &env),
         }
     }
 
     fn frame_for(
-        &self,
         function: crate::script::program::FunctionId,
         class: ClassId,
         made: Option<&Rc<Made<'a>>>,

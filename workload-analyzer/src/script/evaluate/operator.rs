@@ -136,8 +136,8 @@ impl<'a> Evaluator<'a> {
         let Some(truth) = decided.value.truth().filter(|_| decided.certainty != Certainty::Unknown)
         else {
             let both = vec![self.eval(then, env), self.eval(otherwise, env)];
-            let text = self.program.text(env.step, test);
-            return Known::one_of(both, || format!("depends on `{text}`"));
+            let source = self.program.text(env.step, test);
+            return Known::one_of(both, || format!("depends on `{source}`"));
         };
         let taken = self.eval(if truth { then } else { otherwise }, env);
         let Known { certainty, why, .. } = decided;
@@ -301,7 +301,7 @@ fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
 }
 
 /// Whether an expression is a number that is compared with zero after a remainder: `n % 5 == 0`.
-pub(in crate::script) fn every<'a>(test: &'a Expr) -> Option<(&'a Expr, &'a Expr)> {
+pub(in crate::script) fn every(test: &Expr) -> Option<(&Expr, &Expr)> {
     match &test.kind {
         Kind::Compare(Comparison::Equal, left, right) => match (&left.kind, &right.kind) {
             (Kind::Binary(Operator::Modulo, what, every), Kind::Int(_)) => Some((what, every)),

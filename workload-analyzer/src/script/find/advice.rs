@@ -16,7 +16,7 @@ impl<'a> Finder<'_, 'a> {
             advice.extend(self.random_windows(found));
             advice.extend(self.in_each_context(&found.site, |env| self.order_of_steps(found, env)));
         }
-        advice.extend(self.unseeded(findings));
+        advice.extend(Self::unseeded(findings));
         advice.extend(self.undealt(findings));
         advice
     }
@@ -136,7 +136,7 @@ impl<'a> Finder<'_, 'a> {
     }
 
     /// An order that is drawn from a generator which nobody seeds.
-    fn unseeded(&self, findings: &[Finding]) -> Vec<Finding> {
+    fn unseeded(findings: &[Finding]) -> Vec<Finding> {
         let is_seeded = findings.iter().any(|it| {
             it.kind == Kind::Seed
                 && [

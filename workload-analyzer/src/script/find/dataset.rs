@@ -87,11 +87,10 @@ impl<'a> Finder<'_, 'a> {
             };
         };
         let facts = self.facts(spec.parameters, made.call, &made.env);
-        self.origin_of_facts(&made.path, facts, Some(made))
+        Self::origin_of_facts(&made.path, facts, Some(made))
     }
 
     fn origin_of_facts(
-        &self,
         path: &Rc<str>,
         facts: Vec<Fact>,
         made: Option<&Rc<Made<'a>>>,
@@ -129,44 +128,12 @@ impl<'a> Finder<'_, 'a> {
         Origin {
             name: last(path).to_owned(),
             path: Rc::clone(path),
-            format: self.format_of(path, source.as_ref()),
+            format: format_of(path, source.as_ref()),
             source,
             made: made.cloned(),
             is_part: false,
             hints,
             facts,
-        }
-    }
-
-    fn format_of(&self, path: &str, source: Option<&Fact>) -> Option<Fact> {
-        let certain = |name: &str| Fact::said("format", name, Certainty::Certain);
-        match Format::of(path)? {
-            Format::Named(name)
-                if path.starts_with("datasets.") || path.starts_with("tensorflow_d") =>
-            {
-                let why = "the format of its cache, unless it streams";
-                Some(Fact { certainty: Certainty::Likely, ..certain(name).because(why) })
-            }
-            Format::Named(name) => Some(certain(name).because(format!("as {} reads", last(path)))),
-            Format::ByName => {
-                let name = source.and_then(|source| source.str()).unwrap_or_default();
-                let ending = name.rsplit('.').next().filter(|it| ["npy", "npz"].contains(it))?;
-                Some(certain(ending).because("as the file is named"))
-            }
-            Format::Synthetic => {
-                let none = Fact { value: Literal::Nothing, ..certain("none") };
-                Some(none.because("made up in memory, nothing is read"))
-            }
-            Format::Whole => {
-                let none = Fact { value: Literal::Nothing, ..certain("none") };
-                Some(none.because("held in memory as a whole"))
-            }
-            Format::Foreign(name) => {
-                let foreign = Fact { value: Literal::Nothing, ..certain(name) };
-                let why = "tierfeed has no such format";
-                Some(Fact { certainty: Certainty::Unknown, ..foreign.because(why) })
-            }
-            Format::Inner => None,
         }
     }
 
@@ -200,7 +167,7 @@ impl<'a> Finder<'_, 'a> {
                 calls.find(|it| spec_of(DATASETS, &it.path).is_some()).map(|it| Rc::clone(&it.path))
             }
         };
-        path.map(|path| self.origin_of_facts(&path, Vec::new(), None)).unwrap_or_default()
+        path.map(|path| Self::origin_of_facts(&path, Vec::new(), None)).unwrap_or_default()
     }
 
     fn origin_of_class(&self, class: ClassId, made: Option<&Rc<Made<'a>>>) -> Origin<'a> {
@@ -211,7 +178,8 @@ impl<'a> Finder<'_, 'a> {
             let Some(spec) = spec_of(DATASETS, &base) else { continue };
             let (call, env) = self.initialised_as(class, made);
             let Some(call) = call else { continue };
-            let origin = self.origin_of_facts(&base, self.facts(spec.parameters, call, &env), made);
+            let origin =
+                Self::origin_of_facts(&base, self.facts(spec.parameters, call, &env), made);
             return Origin {
                 name: format!("{name}, a {}", last(&base)),
                 hints: [hints, origin.hints].concat(),
@@ -307,6 +275,39 @@ impl<'a> Finder<'_, 'a> {
             }
         }
         hints
+    }
+}
+
+/// The format that holds what a dataset reads.
+fn format_of(path: &str, source: Option<&Fact>) -> Option<Fact> {
+    let certain = |name: &str| Fact::said("format", name, Certainty::Certain);
+    match Format::of(path)? {
+        Format::Named(name)
+            if path.starts_with("datasets.") || path.starts_with("tensorflow_d") =>
+        {
+            let why = "the format of its cache, unless it streams";
+            Some(Fact { certainty: Certainty::Likely, ..certain(name).because(why) })
+        }
+        Format::Named(name) => Some(certain(name).because(format!("as {} reads", last(path)))),
+        Format::ByName => {
+            let name = source.and_then(|source| source.str()).unwrap_or_default();
+            let ending = name.rsplit('.').next().filter(|it| ["npy", "npz"].contains(it))?;
+            Some(certain(ending).because("as the file is named"))
+        }
+        Format::Synthetic => {
+            let none = Fact { value: Literal::Nothing, ..certain("none") };
+            Some(none.because("made up in memory, nothing is read"))
+        }
+        Format::Whole => {
+            let none = Fact { value: Literal::Nothing, ..certain("none") };
+            Some(none.because("held in memory as a whole"))
+        }
+        Format::Foreign(name) => {
+            let foreign = Fact { value: Literal::Nothing, ..certain(name) };
+            let why = "tierfeed has no such format";
+            Some(Fact { certainty: Certainty::Unknown, ..foreign.because(why) })
+        }
+        Format::Inner => None,
     }
 }
 

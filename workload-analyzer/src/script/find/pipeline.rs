@@ -286,7 +286,7 @@ fn push_some<'a>(from: Rc<Made<'a>>, count: usize, stages: &mut Vec<Stage<'a>>) 
     let mut made = from;
     for _ in 0..count {
         let next = made.on.as_ref().and_then(|on| {
-            on.alternatives().iter().filter_map(|it| it.made().cloned()).max_by_key(|it| length(it))
+            on.alternatives().iter().filter_map(|it| it.made().cloned()).max_by_key(length)
         });
         let Some(next) = next else { return made };
         stages.push(Stage { made, is_always: false });
