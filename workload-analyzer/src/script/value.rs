@@ -258,7 +258,7 @@ impl Value<'_> {
 impl PartialEq for Value<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::None, Self::None) => true,
+            (Self::None, Self::None) | (Self::Unknown, Self::Unknown) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
             (Self::Int(a), Self::Int(b)) => a == b,
             (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
@@ -281,7 +281,6 @@ impl PartialEq for Value<'_> {
                 a == b && expr(made) == expr(other)
             }
             // Not equal to itself, like a NaN, and kept once all the same: see `one_of`.
-            (Self::Unknown, Self::Unknown) => true,
             _ => false,
         }
     }

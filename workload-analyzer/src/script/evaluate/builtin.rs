@@ -111,18 +111,19 @@ impl<'a> Evaluator<'a> {
     }
 
     fn path(&self, call: &'a Call, env: &Env<'a>) -> Known<'a> {
-        let mut whole = String::new();
-        let mut parts = Vec::new();
+        let mut whole = Known::text("");
         for argument in &call.arguments {
-            let known = self.eval(&argument.value, env);
-            match known.str() {
-                Some(part) => whole = joined(&whole, part),
-                None if known.is_unknown() => return known,
-                None => return self.computed_call(call, env),
-            }
-            parts.push(known);
+            let part = self.eval(&argument.value, env);
+            whole = self.both(&argument.value, env, (&whole, &part), |left, right| {
+                match (left, right) {
+                    (Value::Text(left), Value::Text(right)) => {
+                        Some(Value::Text(joined(left, right).into()))
+                    }
+                    _ => None,
+                }
+            });
         }
-        Known::from_all(Value::Text(whole.into()), &parts.iter().collect::<Vec<_>>())
+        whole
     }
 
     fn dict_of(&self, call: &'a Call, env: &Env<'a>) -> Known<'a> {

@@ -60,11 +60,11 @@ impl<'a> Evaluator<'a> {
             }
             scope = found.parent;
         }
-        self.from_elsewhere(name, env)
+        self.bound_elsewhere(name, env)
     }
 
     /// A name that no statement binds: from `import *`, or Python's own.
-    fn from_elsewhere(&self, name: &'a str, env: &Env<'a>) -> Known<'a> {
+    fn bound_elsewhere(&self, name: &'a str, env: &Env<'a>) -> Known<'a> {
         let module = self.program.module_of(env.step);
         let stars = self.program.modules[module].imports.iter().rev();
         for (_, import) in stars.filter(|(_, import)| import.is_everything) {
@@ -107,13 +107,14 @@ impl<'a> Evaluator<'a> {
         if let Some(place) = used.and_then(|used| self.changed_in_loop(bindings, used)) {
             return Known::unknown(format!("`{name}` changes in the loop, {place}"));
         }
-        let found = self.reaching(bindings, used, env);
+        let mut found = self.reaching(bindings, used, env);
+        found.reverse();
         let known = found.iter().map(|binding| self.bound(name, *binding, env)).collect::<Vec<_>>();
         if known.is_empty() {
             return Known::unknown(format!("`{name}` is bound further down only"));
         }
         Known::one_of(known, || {
-            let lines: Vec<_> = found.iter().rev().map(|it| self.line_of(*it)).collect();
+            let lines: Vec<_> = found.iter().map(|it| self.line_of(*it)).collect();
             format!("assigned in branches: {}", lines.join(", "))
         })
     }
@@ -246,15 +247,19 @@ impl<'a> Evaluator<'a> {
             };
             return Known::certain(value);
         };
-        if let Some(local) = self.linked(file, module) {
-            let missing = || Known::unknown(format!("`{member}` is not bound in {module}"));
-            return self.in_module(local, member).unwrap_or_else(missing);
-        }
         let path = format!("{module}{}{member}", if module.ends_with('.') { "" } else { "." });
-        match self.linked(file, &path) {
-            Some(local) => Known::certain(Value::Module(local)),
-            None => Known::certain(Value::Symbol(known::canonical(&path).into())),
+        // What a package binds itself hides a file of that name.
+        let own = self.linked(file, module).and_then(|local| self.in_module(local, member));
+        if let Some(own) = own {
+            return own;
         }
+        if let Some(local) = self.linked(file, &path) {
+            return Known::certain(Value::Module(local));
+        }
+        if self.linked(file, module).is_some() {
+            return Known::unknown(format!("`{member}` is not bound in {module}"));
+        }
+        Known::certain(Value::Symbol(known::canonical(&path).into()))
     }
 
     /// The scope that a class or a function opens.
