@@ -171,8 +171,8 @@ batch_size: 8
     assert_eq!(
         shown,
         [
-            "batch_size: 8 in the job, 7 at unet3d.py:43 [likely: from a mapping, unet3d.py:45]",
-            "order.epochs: 6 in the job, 5 at unet3d.py:59 [likely: from a mapping, unet3d.py:59]",
+            "batch_size: 8 in the job, 7 at unet3d.py:43 [likely: assigned at unet3d.py:10]",
+            "order.epochs: 6 in the job, 5 at unet3d.py:59 [likely: assigned at unet3d.py:10]",
             "order.seed: 8 in the job, 9 at unet3d.py:43 [certain]",
             "dataset.format: raw in the job, npz at unet3d.py:43 [likely: the file speaks of .npz]",
             "order.drop_last: false in the job, True at unet3d.py:43 [certain]",
