@@ -27,10 +27,10 @@ pub(super) use operator::every;
 pub(super) const DEPTH_MAX: u32 = 60;
 
 /// Expressions that are looked at to answer one question.
-pub(super) const FUEL_OF_QUESTION: u32 = 20_000;
+pub(super) const FUEL_OF_QUESTION: u32 = 10_000;
 
 /// Expressions that are looked at in one analysis.
-pub(super) const FUEL: u32 = 20_000_000;
+pub(super) const FUEL: u32 = 4_000_000;
 
 /// Callers of a function that are followed.
 pub(super) const CALLERS_MAX: usize = 8;
@@ -70,16 +70,24 @@ impl<'a> Evaluator<'a> {
         if self.depth.get() == 0 {
             self.fuel_of_question.set(FUEL_OF_QUESTION);
         }
-        let (fuel, of_question) = (self.fuel.get(), self.fuel_of_question.get());
-        if fuel == 0 || of_question == 0 || self.depth.get() >= DEPTH_MAX {
+        if self.depth.get() >= DEPTH_MAX || !self.spend() {
             return Known::unknown("follows from too much to be followed here");
         }
-        self.fuel.set(fuel - 1);
-        self.fuel_of_question.set(of_question - 1);
         self.depth.set(self.depth.get() + 1);
         let known = self.kind(expr, env);
         self.depth.set(self.depth.get() - 1);
         known
+    }
+
+    /// Takes one unit of fuel; false if there is none left.
+    fn spend(&self) -> bool {
+        let (fuel, of_question) = (self.fuel.get(), self.fuel_of_question.get());
+        if fuel == 0 || of_question == 0 {
+            return false;
+        }
+        self.fuel.set(fuel - 1);
+        self.fuel_of_question.set(of_question - 1);
+        true
     }
 
     fn kind(&self, expr: &'a Expr, env: &Env<'a>) -> Known<'a> {

@@ -156,7 +156,10 @@ impl<'a> Known<'a> {
     }
 
     /// One of several, or that one if they are all the same.
-    pub(super) fn one_of(alternatives: Vec<Self>, why: impl FnOnce() -> String) -> Self {
+    pub(super) fn one_of(mut alternatives: Vec<Self>, why: impl FnOnce() -> String) -> Self {
+        if alternatives.len() == 1 {
+            return alternatives.remove(0);
+        }
         let mut different: Vec<Self> = Vec::new();
         for alternative in alternatives.into_iter().flat_map(|it| it.alternatives()) {
             match different.iter_mut().find(|it| it.value == alternative.value) {

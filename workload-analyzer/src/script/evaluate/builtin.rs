@@ -1,6 +1,9 @@
 //! Functions of Python and its library that give something known for something known.
 
-use super::{Evaluator, operator::joined};
+use super::{
+    Evaluator,
+    operator::{from_mapping, joined},
+};
 use crate::script::{
     program::StepId,
     tree::{Call, Expr, How, Kind},
@@ -62,7 +65,7 @@ impl<'a> Evaluator<'a> {
                 let found = pairs.iter().rev().find(|(it, _)| it.value == key.value);
                 let default = || self.argument(call, env, "default", Some(1));
                 let known = found.map(|(_, value)| value.clone()).or_else(default);
-                let place = || format!("from a mapping, {}", self.line(env.step, call));
+                let place = || from_mapping(on, || self.line(env.step, call));
                 Some(known.unwrap_or(Known::certain(Value::None)).likely(place))
             }
             _ => None,

@@ -309,7 +309,13 @@ impl<'a> Evaluator<'a> {
         let place = self.place(env.step, values);
         (!found.is_empty()).then(|| {
             let known = Known::one_of(found, || format!("one of several `{text}`"));
-            Ok(known.likely(|| format!("from `**{text}`, {place}")))
+            // A mapping that stands in the call is as good as arguments.
+            let is_literal = matches!(values.kind, Kind::Dict(_));
+            Ok(if is_literal {
+                known
+            } else {
+                known.likely(|| format!("from `**{text}`, {place}"))
+            })
         })
     }
 

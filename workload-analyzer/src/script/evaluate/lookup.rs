@@ -6,9 +6,12 @@
 use super::Evaluator;
 use crate::script::{
     known,
-    program::{Arm, Binding, Bound, Owner, ScopeId, StepId},
+    program::{Arm, Binding, Bound, Imports, Owner, ScopeId, StepId},
     value::{Certainty, Env, Known, Value},
 };
+
+/// Branches in which a name may be bound before it is used.
+const BRANCHES_MAX: usize = 16;
 
 const BUILTINS: [&str; 34] = [
     "abs",
@@ -72,16 +75,28 @@ impl<'a> Evaluator<'a> {
                 if let Some(known) = self.in_module(local, name) {
                     return known;
                 }
-            } else if known::is_known(&known::canonical(&format!("{}.{name}", import.module))) {
+            } else {
                 let path = known::canonical(&format!("{}.{name}", import.module));
-                let symbol = Known::certain(Value::Symbol(path.into()));
-                return symbol.likely(|| format!("from {} import *", import.module));
+                let is_only = !BUILTINS.contains(&name) && self.stars(module) == 1;
+                if is_only || known::is_known(&path) {
+                    let symbol = Known::certain(Value::Symbol(path.into()));
+                    return symbol.likely(|| format!("from {} import *", import.module));
+                }
             }
         }
         if BUILTINS.contains(&name) {
             return Known::certain(Value::Symbol(name.into()));
         }
         Known::unknown(format!("`{name}` is bound nowhere in these files"))
+    }
+
+    /// How many packages a file imports everything of.
+    fn stars(&self, module: usize) -> usize {
+        let imports = self.program.modules[module].imports.iter();
+        let is_star = |import: &Imports<'_>| {
+            import.is_everything && self.linked(module, import.module).is_none()
+        };
+        imports.filter(|(_, import)| is_star(import)).count()
     }
 
     /// What a name of a file is at its end.
@@ -111,7 +126,7 @@ impl<'a> Evaluator<'a> {
         found.reverse();
         let known = found.iter().map(|binding| self.bound(name, *binding, env)).collect::<Vec<_>>();
         if known.is_empty() {
-            return Known::unknown(format!("`{name}` is bound further down only"));
+            return Known::unknown(format!("`{name}` is bound further down only, or too often"));
         }
         Known::one_of(known, || {
             let lines: Vec<_> = found.iter().map(|it| self.line_of(*it)).collect();
@@ -126,13 +141,16 @@ impl<'a> Evaluator<'a> {
     /// A name that `+=` changes further down in a loop around its use.
     fn changed_in_loop(&self, bindings: &[Binding<'a>], used: StepId) -> Option<String> {
         let loops = &self.program.step(used).loops;
+        if loops.is_empty() {
+            return None;
+        }
+        let below = bindings.partition_point(|it| it.step < used);
         let is_changed = |binding: &&Binding<'a>| {
             let inner = &self.program.step(binding.step).loops;
-            matches!(binding.what, Bound::Changed(_))
-                && binding.step >= used
-                && loops.iter().any(|it| inner.contains(it))
+            matches!(binding.what, Bound::Changed(_)) && loops.iter().any(|it| inner.contains(it))
         };
-        bindings.iter().find(is_changed).map(|binding| self.line_of(*binding))
+        let mut below = bindings[below..].iter().take_while(|_| self.spend());
+        below.find(is_changed).map(|binding| self.line_of(*binding))
     }
 
     /// The bindings that a use may see, the last first.
@@ -146,9 +164,12 @@ impl<'a> Evaluator<'a> {
         let at = at.unwrap_or(Some(Vec::new())).unwrap_or_default();
         let mut found = Vec::new();
         let mut covered: Vec<Vec<Arm>> = Vec::new();
-        for binding in bindings.iter().rev() {
-            let is_above = used.is_none_or(|used| binding.step < used);
-            if !is_above || matches!(binding.what, Bound::Declared) {
+        let above = bindings.partition_point(|it| used.is_none_or(|used| it.step < used));
+        for binding in bindings[..above].iter().rev() {
+            if found.len() == BRANCHES_MAX || !self.spend() {
+                return Vec::new();
+            }
+            if matches!(binding.what, Bound::Declared) {
                 continue;
             }
             let is_parameter = matches!(binding.what, Bound::Parameter(..));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::Evaluator;
+use super::{Evaluator, operator::from_mapping};
 use crate::script::{
     known,
     program::{Bound, ClassId, StepId},
@@ -68,7 +68,11 @@ impl<'a> Evaluator<'a> {
             Value::Made(made) => self.made_member(made, name),
             Value::Dict(pairs) => {
                 let found = pairs.iter().rev().find(|(key, _)| key.str() == Some(name));
-                let from = || "from a mapping".to_owned();
+                let from = || {
+                    from_mapping(base, || {
+                        self.program.place(env.step, self.program.step(env.step).line)
+                    })
+                };
                 found.map_or_else(unknown, |(_, value)| value.clone().likely(from))
             }
             Value::Unknown => base.clone(),

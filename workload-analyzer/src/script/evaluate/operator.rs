@@ -171,7 +171,7 @@ impl<'a> Evaluator<'a> {
         base: &Known<'a>,
         index: &Known<'a>,
     ) -> Known<'a> {
-        let place = || format!("from a mapping, {}", self.place(env.step, expr));
+        let place = || from_mapping(base, || self.place(env.step, expr));
         match (&base.value, &index.value) {
             (Value::Sequence(items), Value::Int(index)) => {
                 let len = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -198,6 +198,12 @@ impl<'a> Evaluator<'a> {
             _ => self.computed(expr, env),
         }
     }
+}
+
+/// Where a mapping that holds a value comes from.
+pub(super) fn from_mapping(base: &Known<'_>, place: impl FnOnce() -> String) -> String {
+    let why = base.why.as_deref().filter(|_| base.certainty == Certainty::Likely);
+    why.map_or_else(|| format!("from a mapping, {}", place()), str::to_owned)
 }
 
 fn ints<'a>(operator: Operator, left: i64, right: i64) -> Option<Value<'a>> {

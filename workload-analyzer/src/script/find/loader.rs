@@ -113,7 +113,7 @@ impl<'a> Finder<'_, 'a> {
         let Some(made) = &origin.made else { return Vec::new() };
         let mut arguments =
             made.call.arguments.iter().map(|it| self.evaluator.eval(&it.value, &made.env));
-        let shape = arguments.filter_map(|known| self.shape_of(known.made()?)).next();
+        let shape = arguments.find_map(|known| self.shape_of(known.made()?));
         let mut shape = shape.unwrap_or_default();
         let batch = facts.iter().find(|fact| fact.name == "batch_size");
         shape.extend(bytes_of_batch(batch, &shape));

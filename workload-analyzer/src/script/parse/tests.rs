@@ -66,8 +66,8 @@ fn nesting_ends_at_its_limit() {
     let mut ifs = String::from("if a: pass\n");
     ifs.push_str(&"elif a: pass\n".repeat(20_000));
     parse("a.py", &ifs);
-    let blocks: String = (0..2_000).map(|depth| format!("{}if a:\n", " ".repeat(depth))).collect();
-    parse("a.py", &blocks);
+    let blocks: Vec<String> = (0..2_000).map(|depth| " ".repeat(depth) + "if a:").collect();
+    parse("a.py", &blocks.join("\n"));
 }
 
 #[test]
