@@ -202,6 +202,31 @@ impl Client {
         self.url.to_string()
     }
 
+    /// What the store calls the object at `path` below the place; empty for the place itself. `None` if
+    /// no client can ask for it, or it lies elsewhere.
+    pub fn key(&self, path: &[u8]) -> Option<Path> {
+        let name = str::from_utf8(path).ok()?;
+        // The client would take such a slash away.
+        if name.starts_with('/') || name.ends_with('/') {
+            return None;
+        }
+        let key = match (name.is_empty(), self.prefix.is_root()) {
+            (true, _) => return Some(self.prefix.clone()),
+            (false, true) => Path::parse(name),
+            (false, false) => Path::parse(format!("{}/{name}", self.prefix)),
+        };
+        key.ok()
+    }
+
+    /// What the user calls the object at `path` below the place.
+    pub fn place_of(&self, path: &[u8]) -> String {
+        let place = self.place();
+        if path.is_empty() {
+            return place;
+        }
+        format!("{}/{}", place.trim_end_matches('/'), String::from_utf8_lossy(path))
+    }
+
     /// What an error means, in words for the user, without a secret.
     pub fn explain(&self, error: &object_store::Error) -> RequestError {
         RequestError::new(error, self.place(), &self.options)

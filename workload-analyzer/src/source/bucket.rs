@@ -17,7 +17,7 @@ mod window;
 use std::{sync::Arc, time::Duration};
 
 use tierfeed_object_stores::{
-    Address, Client, Environment, Patience,
+    Address, Client, Environment, Patience, mtime_ns,
     object_store::{self, ObjectMeta, ObjectStoreExt as _, path::Path},
 };
 use tokio::runtime::{self, Runtime};
@@ -105,7 +105,7 @@ impl Store for BucketStore {
         let Connection { client, runtime } = &*self.connection;
         let key = self.connection.key(path)?;
         let asked = runtime.block_on(client.store().head(&key));
-        let place = self.connection.place(path);
+        let place = client.place_of(path);
         let meta = asked.map_err(|error| client.explain_object(&error, place))?;
         Ok(listed(path, &meta))
     }
@@ -120,26 +120,7 @@ impl Connection {
     /// What the store calls the object at `path`.
     fn key(&self, path: &[u8]) -> Result<Path, SourceError> {
         let outside = || SourceError::Outside { name: String::from_utf8_lossy(path).into_owned() };
-        let name = str::from_utf8(path).map_err(|_| outside())?;
-        // The client would take such a slash away.
-        if name.starts_with('/') || name.ends_with('/') {
-            return Err(outside());
-        }
-        let prefix = self.client.prefix();
-        if name.is_empty() || prefix.is_root() {
-            return Path::parse(if name.is_empty() { prefix.as_ref() } else { name })
-                .map_err(|_| outside());
-        }
-        Path::parse(format!("{prefix}/{name}")).map_err(|_| outside())
-    }
-
-    /// What the user calls the object at `path`.
-    fn place(&self, path: &[u8]) -> String {
-        let place = self.client.place();
-        if path.is_empty() {
-            return place;
-        }
-        format!("{}/{}", place.trim_end_matches('/'), String::from_utf8_lossy(path))
+        self.client.key(path).ok_or_else(outside)
     }
 }
 
@@ -160,11 +141,6 @@ fn entry(name: &[u8], etag: Option<&str>) -> Vec<u8> {
         entry.extend_from_slice(etag.as_bytes());
     }
     entry
-}
-
-/// Years in which 64 bits of nanoseconds do not suffice are nobody's.
-fn mtime_ns(meta: &ObjectMeta) -> i64 {
-    meta.last_modified.timestamp_nanos_opt().unwrap_or(0)
 }
 
 fn is_not_found(error: &object_store::Error) -> bool {

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tierfeed_object_stores::{
-    Client,
+    Client, mtime_ns,
     object_store::{
         self, ObjectMeta, ObjectStore, ObjectStoreExt as _, Result,
         list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore},
@@ -19,7 +19,7 @@ use tierfeed_object_stores::{
 };
 use tokio::task::JoinSet;
 
-use super::{REQUESTS_MAX, entry, is_not_found, mtime_ns};
+use super::{REQUESTS_MAX, entry, is_not_found};
 use crate::source::{
     Selection,
     arranged::{Filled, Found},
@@ -126,20 +126,17 @@ impl<'a> Crawl<'a> {
         }
         for object in page.result.objects {
             self.has_keys = true;
-            self.take_object(&part, object);
+            self.take_object(object);
         }
         if let Some(token) = page.page_token.filter(|token| !token.is_empty()) {
             self.waiting.push(Part { token: Some(token), ..part });
         }
     }
 
-    fn take_object(&mut self, part: &Part, object: ObjectMeta) {
+    fn take_object(&mut self, object: ObjectMeta) {
         let key = object.location.as_ref();
-        // The marker of the folder itself has lost its slash, and so does not begin with the prefix.
-        let Some(path) = key.strip_prefix(&self.base).filter(|_| key.starts_with(&part.prefix))
-        else {
-            return;
-        };
+        // The marker of the source itself has lost its slash, and so does not begin with it.
+        let Some(path) = key.strip_prefix(&self.base) else { return };
         let path = path.as_bytes();
         let (directory, name) = split(path);
         if !self.enters(directory) {

@@ -9,20 +9,21 @@ use std::{
     },
 };
 
-use tierfeed_object_stores::object_store::{self, GetOptions, GetRange, ObjectStore, path::Path};
+use tierfeed_object_stores::{
+    RangeError, Version,
+    object_store::{self, ObjectStore, path::Path},
+    read_range,
+};
 use tokio::task::JoinHandle;
-use tokio_stream::StreamExt as _;
 
 use super::{
-    Connection, is_not_found, mtime_ns,
+    Connection,
     window::{LEN_MAX, Windows},
 };
 use crate::{
     format::ReadAt,
     source::{Listed, Opened, SourceError},
 };
-
-const SECOND_NS: i64 = 1_000_000_000;
 
 pub(super) struct OpenedObject {
     connection: Arc<Connection>,
@@ -42,40 +43,12 @@ struct Reading {
 #[derive(Debug)]
 struct Ahead {
     range: Range<u64>,
-    request: JoinHandle<Result<Vec<u8>, Fault>>,
+    request: JoinHandle<Result<Vec<u8>, RangeError>>,
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
         self.request.abort();
-    }
-}
-
-/// What is read, as it was listed.
-#[derive(Debug, Clone)]
-struct Version {
-    key: Path,
-    size: u64,
-    mtime_ns: i64,
-    etag: Option<String>,
-}
-
-/// Why a range did not come.
-#[derive(Debug)]
-enum Fault {
-    Client(object_store::Error),
-    Changed,
-    Length { expected: u64, found: u64 },
-}
-
-impl From<object_store::Error> for Fault {
-    fn from(error: object_store::Error) -> Self {
-        match error {
-            object_store::Error::Precondition { .. } => Self::Changed,
-            // It was there when it was listed.
-            error if is_not_found(&error) => Self::Changed,
-            error => Self::Client(error),
-        }
     }
 }
 
@@ -98,7 +71,7 @@ impl OpenedObject {
     }
 
     /// Fetches the part that `offset` lies in.
-    fn fetch(&self, reading: &mut Reading, offset: u64, len: u64) -> Result<(), Fault> {
+    fn fetch(&self, reading: &mut Reading, offset: u64, len: u64) -> Result<(), RangeError> {
         let ahead = reading.ahead.take().filter(|it| it.range.contains(&offset));
         let (start, bytes) = if let Some(mut ahead) = ahead {
             let fetched = self.connection.runtime.block_on(&mut ahead.request);
@@ -120,7 +93,7 @@ impl OpenedObject {
     fn request(
         &self,
         range: Range<u64>,
-    ) -> impl Future<Output = Result<Vec<u8>, Fault>> + Send + 'static {
+    ) -> impl Future<Output = Result<Vec<u8>, RangeError>> + Send + 'static {
         let store = Arc::clone(self.connection.client.store());
         let version = self.version.clone();
         async move {
@@ -132,19 +105,28 @@ impl OpenedObject {
         }
     }
 
-    fn explain(&self, fault: Fault) -> SourceError {
-        let place = self.connection.place(&self.path);
-        match fault {
-            Fault::Client(error) => self.connection.client.explain_object(&error, place).into(),
-            Fault::Length { expected, found } => SourceError::Length { place, expected, found },
-            Fault::Changed => {
+    fn explain(&self, error: RangeError) -> SourceError {
+        let place = self.place();
+        match error {
+            RangeError::Client(error) => {
+                self.connection.client.explain_object(&error, place).into()
+            }
+            RangeError::Length { expected, found } => {
+                SourceError::Length { place, expected, found }
+            }
+            // It was there when it was listed.
+            _ => {
                 self.has_changed.store(true, Ordering::Relaxed);
                 SourceError::Changed { place }
             }
         }
     }
 
-    fn read(&self, into: &mut [u8], offset: u64) -> Result<(), Fault> {
+    fn place(&self) -> String {
+        self.connection.client.place_of(&self.path)
+    }
+
+    fn read(&self, into: &mut [u8], offset: u64) -> Result<(), RangeError> {
         let end = offset + into.len() as u64;
         if into.len() as u64 >= LEN_MAX {
             let store = Arc::clone(self.connection.client.store());
@@ -177,7 +159,7 @@ impl ReadAt for OpenedObject {
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.version.size);
         end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        self.read(into, offset).map_err(|fault| io::Error::other(self.explain(fault)))
+        self.read(into, offset).map_err(|error| io::Error::other(self.explain(error)))
     }
 }
 
@@ -185,7 +167,7 @@ impl Opened for OpenedObject {
     /// Sends nothing: all that was read was of the version that was listed, or this object knows.
     fn verify(&self) -> Result<(), SourceError> {
         if self.has_changed.load(Ordering::Relaxed) {
-            return Err(SourceError::Changed { place: self.connection.place(&self.path) });
+            return Err(SourceError::Changed { place: self.place() });
         }
         Ok(())
     }
@@ -196,43 +178,14 @@ async fn fetch_into(
     version: &Version,
     range: Range<u64>,
     into: &mut [u8],
-) -> Result<(), Fault> {
-    let options = GetOptions {
-        range: Some(GetRange::Bounded(range)),
-        // A weak one matches nothing, not even itself (RFC 9110, section 13.1.1).
-        if_match: version.etag.clone().filter(|etag| !etag.starts_with("W/")),
-        ..GetOptions::default()
-    };
-    let answer = store.get_opts(&version.key, options).await?;
-    if !version.is(&answer.meta) {
-        return Err(Fault::Changed);
-    }
-    let expected = into.len() as u64;
-    let mut body = answer.into_stream();
-    let mut done = 0;
-    while let Some(piece) = body.next().await {
-        let piece = piece?;
-        let end = done + piece.len();
-        let Some(place) = into.get_mut(done..end) else {
-            return Err(Fault::Length { expected, found: end as u64 });
-        };
-        place.copy_from_slice(&piece);
-        done = end;
-    }
-    if done < into.len() { Err(Fault::Length { expected, found: done as u64 }) } else { Ok(()) }
+) -> Result<(), RangeError> {
+    read_range(store, version, range, |place, piece| {
+        let start = usize::try_from(place).expect("it is a place in memory");
+        into[start..start + piece.len()].copy_from_slice(piece);
+    })
+    .await
 }
 
-impl Version {
-    /// Without a name for the version there is the time, which answers give in seconds.
-    fn is(&self, answer: &object_store::ObjectMeta) -> bool {
-        let is_same = match (&self.etag, &answer.e_tag) {
-            (Some(expected), Some(found)) => expected == found,
-            _ => mtime_ns(answer).div_euclid(SECOND_NS) == self.mtime_ns.div_euclid(SECOND_NS),
-        };
-        is_same && answer.size == self.size
-    }
-}
-
-fn lost(source: tokio::task::JoinError) -> Fault {
-    Fault::Client(object_store::Error::JoinError { source })
+fn lost(source: tokio::task::JoinError) -> RangeError {
+    RangeError::Client(object_store::Error::JoinError { source })
 }

@@ -1,10 +1,10 @@
 //! What a listing of a bucket has in it.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use tierfeed_object_stores::{
     RequestError,
-    test_server::{Access, Server},
+    test_server::{Access, Server, Verdict},
 };
 use tierfeed_workload_analyzer::source::{FileStore, SourceError, Store};
 
@@ -100,6 +100,23 @@ fn many_folders_take_a_request_each_and_not_one_for_each_level() {
     assert_eq!((listing.objects.len(), listing.directories.len()), (100, 302));
     let listings = server.listings();
     assert!((102..=102 + 16 * 3).contains(&listings), "{listings}");
+}
+
+/// The delay is there so that the requests meet; nothing depends on how long they take.
+#[test]
+fn folders_are_listed_at_the_same_time_and_no_more_than_sixteen() {
+    let delay = Duration::from_millis(5);
+    let server = Server::start(Access::Signed, move |_| Verdict::ServeAfter(delay));
+    server.limit_pages(2);
+    for number in 0..40 {
+        for file in 0..5 {
+            server.put(&format!("{number}/{file}"), usize::from(number % 2 == 0));
+        }
+    }
+    let listing = list(&store(&server, "s3://bucket")).unwrap();
+    assert_eq!((listing.objects.len(), listing.directories.len()), (200, 41));
+    let most = server.most_in_flight();
+    assert!((2..=16).contains(&most), "{most} requests at the same time");
 }
 
 #[test]
