@@ -6,12 +6,15 @@
 //!
 //! Usage: `trainer LOG [STEP_US [lock-step]]`, started by `tierfeed run` or `tierfeed exec`. LOG gets a
 //! line for each batch: rank, epoch, step, `agent` or `self`, and the samples. In lock-step, no rank starts
-//! a step before all have finished the one before, as in data-parallel training.
+//! a step before all have finished the one before, as in data-parallel training. With `TRAINER_COPY` the
+//! bytes are compared with those below that folder instead of with the dataset.
 
 use std::{
     env,
+    ffi::OsString,
     fs::{self, OpenOptions},
     io::Write,
+    os::unix::fs::FileExt as _,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -58,11 +61,19 @@ fn main() -> anyhow::Result<()> {
         ensure!(index.fingerprint() == briefing.fingerprint, "the index is another one");
         ensure!(order == briefing.order, "the agent works by another order");
     }
-    let files = FileSource::new(Arc::new(index), 64);
+    let files = match env_os("TRAINER_COPY") {
+        Some(folder) => Files::Copy { index, folder: folder.into() },
+        None => Files::Dataset(FileSource::new(Arc::new(index), 64)),
+    };
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);
     let mut training = Training { rank, order, files, log, step, pace };
     training.run(Requests::new(client.as_ref(), rank, order))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
+fn env_os(name: &str) -> Option<OsString> {
+    env::var_os(name)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
@@ -73,10 +84,39 @@ fn variable(name: &str) -> anyhow::Result<String> {
 struct Training {
     rank: Rank,
     order: Spec,
-    files: FileSource,
+    files: Files,
     log: fs::File,
     step: Duration,
     pace: Pace,
+}
+
+/// Where the bytes are that the samples shall have.
+enum Files {
+    Dataset(FileSource),
+    /// The objects of a bucket, below a folder by their keys.
+    Copy {
+        index: Index,
+        folder: PathBuf,
+    },
+}
+
+impl Files {
+    fn index(&self) -> &Index {
+        match self {
+            Self::Dataset(source) => source.index(),
+            Self::Copy { index, .. } => index,
+        }
+    }
+
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> anyhow::Result<()> {
+        match self {
+            Self::Dataset(source) => Ok(source.read_into(sample, into)?),
+            Self::Copy { index, folder } => {
+                let extent = index.extent(sample);
+                Ok(fs::File::open(folder.join(extent.path))?.read_exact_at(into, extent.offset)?)
+            }
+        }
+    }
 }
 
 /// Whether ranks wait for each other.
@@ -145,7 +185,7 @@ impl Training {
             let mut expected = vec![0; bytes.len()];
             let offset = tierfeed_core::units::Bytes(leased.offset.0 + row.offset.0);
             leased.arena.read(offset, &mut bytes)?;
-            self.files.read_into(*sample, &mut expected)?;
+            self.files.read(*sample, &mut expected)?;
             ensure!(bytes == expected, "sample {} has wrong bytes", sample.0);
         }
         Ok(())
@@ -154,7 +194,7 @@ impl Training {
     fn read_alone(&self, samples: &[SampleId]) -> anyhow::Result<()> {
         for sample in samples {
             let len = self.files.index().size(*sample);
-            self.files.read_into(*sample, &mut vec![0; usize::try_from(len.0)?])?;
+            self.files.read(*sample, &mut vec![0; usize::try_from(len.0)?])?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 mod apart;
+mod bucket;
 mod failures;
 mod fixture;
 mod memory;

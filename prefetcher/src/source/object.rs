@@ -18,7 +18,7 @@ use tierfeed_workload_analyzer::{
     format::{Encoding, npz},
 };
 use tokio::{
-    runtime::{self, Runtime},
+    runtime::{self, Handle, Runtime},
     sync::watch,
 };
 
@@ -32,7 +32,9 @@ const THREADS: usize = 4;
 pub struct ObjectSource {
     index: Arc<Index>,
     client: Client,
-    runtime: Runtime,
+    /// Taken when this is dropped, which may be where nobody may wait.
+    runtime: Option<Runtime>,
+    requests: Handle,
     is_stopped: watch::Sender<bool>,
 }
 
@@ -48,7 +50,9 @@ impl ObjectSource {
             .thread_name("tierfeed-objects")
             .enable_all()
             .build()?;
-        Ok(Self { index, client, runtime, is_stopped: watch::Sender::new(false) })
+        let requests = runtime.handle().clone();
+        let (runtime, is_stopped) = (Some(runtime), watch::Sender::new(false));
+        Ok(Self { index, client, runtime, requests, is_stopped })
     }
 
     /// The index that says where the samples lie.
@@ -132,7 +136,7 @@ impl ObjectSource {
     /// Returns none if the data plane stops first.
     fn wait<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut stopped = self.is_stopped.subscribe();
-        self.runtime.block_on(async {
+        self.requests.block_on(async {
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|is_stopped| *is_stopped) => None,
@@ -163,6 +167,14 @@ impl ObjectSource {
                 ReadError::Changed { path, indexed, found }
             }
             _ => ReadError::Vanished { path },
+        }
+    }
+}
+
+impl Drop for ObjectSource {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }

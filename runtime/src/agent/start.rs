@@ -10,14 +10,15 @@ use tierfeed_core::{
     tier::Locality,
     units::Bytes,
 };
+use tierfeed_object_stores::{Client, Environment, OpenError, Patience};
 use tierfeed_prefetcher::{
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, READ_THREADS, Settings as PlaneSettings, StartError, Verify},
-    source::{FileSource, Source, ThrottledSource},
+    source::{FileSource, ObjectSource, Source, ThrottledSource},
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
-use tierfeed_workload_analyzer::{Job, job};
+use tierfeed_workload_analyzer::{Index, Job, job, source::Location};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use super::{Agent, Completions, JoinError, Limits, Loans, Phase, TICK, join::Joined};
@@ -53,6 +54,12 @@ pub enum AgentError {
     /// Its threads or tiers cannot be started.
     #[error(transparent)]
     Plane(#[from] StartError),
+    /// The bucket of the job cannot be read.
+    #[error(transparent)]
+    Bucket(#[from] OpenError),
+    /// The threads for the network cannot be started.
+    #[error("no threads for the network: {0}")]
+    Network(std::io::Error),
     /// Trainers cannot reach it.
     #[error(transparent)]
     Handoff(#[from] tierfeed_prefetcher::handoff::StartError),
@@ -74,8 +81,9 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) => true,
+            Self::RunDir(_) | Self::Bucket(_) => true,
             Self::Ended
+            | Self::Network(_)
             | Self::Handoff(_)
             | Self::Watch(_)
             | Self::TrainerFile(_)
@@ -103,7 +111,7 @@ pub(super) fn agent(
     let finished = completions.clone();
     let plane = DataPlane::start(
         &plane_settings(&job, &layout),
-        source(&job, FileSource::new(Arc::clone(&index), OPEN_FILES_MAX)),
+        source(&job, &index)?,
         move |op, outcome| finished.push(op, outcome),
     )?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
@@ -209,11 +217,21 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     }
 }
 
-fn source(job: &Job, files: FileSource) -> Arc<dyn Source> {
-    match job.dataset.speed {
-        Some(speed) => Arc::new(ThrottledSource::new(files, speed)),
-        None => Arc::new(files),
-    }
+/// What reads the cold store of a job, as fast as the job imposes.
+fn source(job: &Job, index: &Arc<Index>) -> Result<Arc<dyn Source>, AgentError> {
+    let index = Arc::clone(index);
+    let cold: Arc<dyn Source> = match &job.dataset.source {
+        Location::Path(_) => Arc::new(FileSource::new(index, OPEN_FILES_MAX)),
+        Location::Bucket(bucket) => {
+            let environment = Environment::of_process();
+            let client = Client::open_in(&environment, &bucket.address(), &Patience::default())?;
+            Arc::new(ObjectSource::new(index, client).map_err(AgentError::Network)?)
+        }
+    };
+    Ok(match job.dataset.speed {
+        Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
+        None => cold,
+    })
 }
 
 fn log_tier(place: &Place) {

@@ -153,7 +153,7 @@ fn glob(pattern: &str) -> Result<Box<dyn Selection>, IndexError> {
     Ok(Box::new(Matching { matcher: glob.compile_matcher() }))
 }
 
-/// As TFDS, `tf.io` and the scripts of MLPerf name them.
+/// As TFDS, `tf.io` and the scripts of `MLPerf` name them.
 fn is_tfrecord(name: &[u8]) -> bool {
     let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
     has(b"tfrecord") || has(b"-of-") || ends_in(name, &[".tfrec", ".tfr", ".record", ".records"])

@@ -82,7 +82,7 @@ pub enum IndexError {
         name: String,
     },
     /// Shards without their `index.json`.
-    #[error("{root}: no index.json{}; the source is the directory that has one", elsewhere(.found))]
+    #[error("{root}: no index.json{}; the source is the directory that has one", elsewhere(.found.as_ref()))]
     NoShardIndex {
         /// The source.
         root: String,
@@ -206,8 +206,8 @@ pub enum Damage {
     Sizes,
 }
 
-fn elsewhere(found: &Option<String>) -> String {
-    found.as_ref().map_or_else(String::new, |place| format!(" there, but in {place}"))
+fn elsewhere(found: Option<&String>) -> String {
+    found.map_or_else(String::new, |place| format!(" there, but in {place}"))
 }
 
 fn and_others(others: usize) -> String {

@@ -47,6 +47,22 @@ struct Connection {
     runtime: Runtime,
 }
 
+impl Bucket {
+    /// What a client is opened with.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address {
+            url: self.url.clone(),
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            identity: match self.identity {
+                Identity::Configured => tierfeed_object_stores::Identity::Configured,
+                Identity::Anonymous => tierfeed_object_stores::Identity::Anonymous,
+            },
+        }
+    }
+}
+
 impl BucketStore {
     /// Sets up a client. Nothing is sent yet.
     ///
@@ -58,16 +74,7 @@ impl BucketStore {
         environment: &Environment,
         patience: &Patience,
     ) -> Result<Self, SourceError> {
-        let address = Address {
-            url: bucket.url.clone(),
-            endpoint: bucket.endpoint.clone(),
-            region: bucket.region.clone(),
-            identity: match bucket.identity {
-                Identity::Configured => tierfeed_object_stores::Identity::Configured,
-                Identity::Anonymous => tierfeed_object_stores::Identity::Anonymous,
-            },
-        };
-        let client = Client::open_in(environment, &address, patience)?;
+        let client = Client::open_in(environment, &bucket.address(), patience)?;
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("tierfeed-objects")

@@ -1,6 +1,6 @@
 //! What an earlier index says of objects that have not changed since.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::Parsed;
 use crate::{
@@ -13,14 +13,14 @@ use crate::{
 /// The objects of an earlier index of the same dataset, by path.
 pub(super) struct Known<'a> {
     index: Option<&'a Index>,
-    objects: HashMap<Vec<u8>, usize>,
+    objects: BTreeMap<Vec<u8>, usize>,
 }
 
 impl<'a> Known<'a> {
     /// Nothing if `previous` is the index of something else.
     pub(super) fn of(dataset: &Dataset, previous: Option<&'a Index>) -> Self {
         let index = previous.filter(|it| it.is_of(dataset));
-        let objects = index.map_or_else(HashMap::new, |it| {
+        let objects = index.map_or_else(BTreeMap::new, |it| {
             (0..it.image.objects()).map(|number| (it.image.object_path(number), number)).collect()
         });
         Self { index, objects }

@@ -1,0 +1,67 @@
+//! `tierfeed index` and `tierfeed run` on a bucket of a real S3 server on loopback.
+
+use std::{fs, path::Path, process::Command};
+
+use tierfeed_object_stores::test_server::{Access, KEY, SECRET, Server};
+
+use crate::fixture::{Fixture, assert_complete, assert_ended};
+
+/// A server with the dataset of `fixture`, and the keys that a job needs to find it.
+fn serve(fixture: &Fixture) -> (Server, String) {
+    let server = Server::serving(Access::Signed);
+    let data = fixture.path("data");
+    for class in fs::read_dir(&data).unwrap() {
+        for file in fs::read_dir(class.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            let key = Path::new("train").join(path.strip_prefix(&data).unwrap());
+            server.put_bytes(key.to_str().unwrap(), fs::read(path).unwrap());
+        }
+    }
+    let source = format!("source: s3://bucket/train\n  endpoint: {}", server.endpoint());
+    (server, source)
+}
+
+fn with_credentials(command: &mut Command) -> &mut Command {
+    command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET)
+}
+
+/// The job of `fixture` on another source.
+fn write_job(fixture: &Fixture, source: &str) {
+    fixture.write_job("");
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let files = format!("source: file://{}", fixture.path("data").display());
+    assert!(text.contains(&files), "{text}");
+    fs::write(fixture.job(), text.replace(&files, source)).unwrap();
+}
+
+#[test]
+fn a_training_on_a_bucket_gets_the_bytes_of_its_objects() {
+    let fixture = Fixture::new();
+    let (server, source) = serve(&fixture);
+    write_job(&fixture, &source);
+    let mut command = fixture.run(0);
+    let command = with_credentials(&mut command).env("TRAINER_COPY", fixture.path("data"));
+    assert_ended(&command.output().unwrap(), 0);
+    let log = fixture.log();
+    assert_eq!(assert_complete(&log), log.len(), "the stand-in compares what the agent hands over");
+    assert_eq!(fixture.report()["fault_count"], 0);
+    assert!(server.seen().iter().all(|request| request.is_signed));
+}
+
+#[test]
+fn an_index_of_a_bucket_names_its_objects_and_no_secret() {
+    let fixture = Fixture::new();
+    let (server, _) = serve(&fixture);
+    let endpoint = server.endpoint();
+    let mut index = fixture.tierfeed(&["index", "s3://bucket/train", "--json", "--endpoint"]);
+    let output = with_credentials(index.arg(&endpoint)).output().unwrap();
+    assert_ended(&output, 0);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["samples"], &summary["classes"]), (&100.into(), &4.into()));
+    let mut refused = fixture.tierfeed(&["index", "s3://bucket/train", "--endpoint", &endpoint]);
+    let refused = refused.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", "wrong-one");
+    let output = refused.output().unwrap();
+    assert_ended(&output, 2);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("s3://bucket/train") && !said.contains("wrong-one"), "{said}");
+}
