@@ -42,6 +42,8 @@ pub(super) struct Program<'a> {
     pub(super) loops: Vec<Loop<'a>>,
     pub(super) functions: Vec<Function<'a>>,
     pub(super) classes: Vec<Class<'a>>,
+    /// Where `base.name` is assigned to, by `name`: the last name of the base, and the statement.
+    pub(super) assigned: BTreeMap<&'a str, Vec<(&'a str, StepId)>>,
     /// In the order of the files, and of the statements in each.
     pub(super) calls: Vec<Site<'a>>,
 }

@@ -97,6 +97,9 @@ fn an_option_is_likely_its_default() {
     unknown(&format!("{none}DataLoader(d, args.batch_size)"), "args.batch_size", why);
     let why = "no option `n` is declared in these files";
     unknown(&format!("{none}DataLoader(d, args.n)"), "args.n", why);
+    let shared = "args.batch_size = int(args.batch_size / 4)\nDataLoader(d, args.batch_size)";
+    let why = "`batch_size` is assigned at a.py:6";
+    unknown(&format!("{size}{shared}"), "args.batch_size", why);
     let twice = format!("{size}p.set_defaults(batch_size=6)\nDataLoader(d, args.batch_size)");
     likely(&twice, "6", "default of --batch_size, a.py:6");
 }

@@ -52,7 +52,22 @@ impl<'a> Evaluator<'a> {
             self.option(name).unwrap_or(member)
         });
         let why = || known.why.as_deref().unwrap_or("one of several").to_owned();
-        Known::one_of(members.collect(), why)
+        let found = Known::one_of(members.collect(), why);
+        // What the script assigns over an option or a field is not followed to each use.
+        match self.assigned(base, name).filter(|_| found.value.is_plain()) {
+            Some(place) => Known::unknown(format!("`{name}` is assigned at {place}")),
+            None => found,
+        }
+    }
+
+    /// Where an attribute of what `base` may be is assigned to.
+    fn assigned(&self, base: &Expr, name: &str) -> Option<String> {
+        let (Kind::Name(own) | Kind::Attribute(_, own)) = &base.kind else { return None };
+        let is_option = |name: &str| OPTION_NAMES.contains(&name);
+        let found = self.program.assigned.get(name)?;
+        let same = |base: &str| base == own || (is_option(base) && is_option(own));
+        let (_, step) = found.iter().find(|(base, _)| same(base))?;
+        Some(self.program.place(*step, self.program.step(*step).line))
     }
 
     fn member(&self, base: &Known<'a>, name: &'a str, env: &Env<'a>) -> Known<'a> {

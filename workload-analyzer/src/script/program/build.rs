@@ -20,6 +20,7 @@ impl<'a> Program<'a> {
             loops: Vec::new(),
             functions: Vec::new(),
             classes: Vec::new(),
+            assigned: BTreeMap::new(),
             calls: Vec::new(),
         };
         for (module, parsed) in files.iter().enumerate() {
@@ -191,15 +192,16 @@ impl<'a> Program<'a> {
     }
 
     /// `self.name = …` in a method.
-    fn bind_attribute(&mut self, base: &Expr, name: &'a str, what: Bound<'a>, step: StepId) {
-        let Some(function) = self.function_of(step) else { return };
-        let function = &self.functions[function.0];
-        let (Some(class), Some(own)) = (function.class, function.tree.parameters.first()) else {
-            return;
-        };
-        if matches!(&base.kind, Kind::Name(base) if *base == own.name) {
-            let attributes = &mut self.classes[class.0].attributes;
-            attributes.entry(name).or_default().push(Binding { step, what });
+    fn bind_attribute(&mut self, base: &'a Expr, name: &'a str, what: Bound<'a>, step: StepId) {
+        let (Kind::Name(base) | Kind::Attribute(_, base)) = &base.kind else { return };
+        let function = self.function_of(step).map(|function| &self.functions[function.0]);
+        let own = function.and_then(|it| Some((it.class?, &it.tree.parameters.first()?.name)));
+        match own {
+            Some((class, own)) if own == base => {
+                let attributes = &mut self.classes[class.0].attributes;
+                attributes.entry(name).or_default().push(Binding { step, what });
+            }
+            _ => self.assigned.entry(name).or_default().push((base, step)),
         }
     }
 
