@@ -2,10 +2,14 @@
 //!
 //! An LMDB environment has no ranges to read by: its B+tree is walked by the library itself, in a
 //! file that was staged as a whole. Two meta pages start the file; a commit writes the one that the
-//! last commit did not, so the newer of two good ones counts, and neither may point past the end.
+//! last commit did not, so the newer of the two counts. Pages in use lie in the file; the library maps
+//! it, and a trainer that reads past its end is killed.
 //!
 //! Deliberately absent: the pages of the tree. The library checks those as it reads.
 
+mod free;
+
+use self::free::FreeList;
 use super::{
     FormatError, ReadAt,
     piece::{array, malformed, read_array, u16_at, u32_at, u64_at},
@@ -34,7 +38,7 @@ pub struct Environment {
     pub page_bytes: u32,
     /// Entries of the unnamed database: keys, and the named databases if there are any.
     pub entries: u64,
-    /// Bytes that the file uses; what stands behind them is free.
+    /// Bytes of the file that may be in use; what stands behind them is not.
     pub used_bytes: u64,
     /// The transaction that was committed last.
     pub transaction: u64,
@@ -46,6 +50,8 @@ struct Meta {
     entries: u64,
     last_page: u64,
     transaction: u64,
+    /// The root of the list of free pages.
+    free_root: u64,
 }
 
 /// Reads both meta pages of `object`.
@@ -63,14 +69,17 @@ pub fn check(object: &dyn ReadAt) -> Result<Environment, FormatError> {
         return Err(malformed("the second meta page", at, found, "both name the same page size"));
     }
     let newer = if second.transaction > first.transaction { second } else { first };
-    let pages = newer.last_page.saturating_add(1);
-    let used_bytes = pages.saturating_mul(u64::from(newer.page_bytes));
+    let Meta { page_bytes, entries, transaction, last_page, free_root } = newer;
+    let pages = last_page.saturating_add(1);
+    let needed = pages.saturating_mul(u64::from(page_bytes));
     let found = object.len();
-    if used_bytes > found {
-        return Err(FormatError::Truncated { what: "the tree", at: 0, needed: used_bytes, found });
+    if needed > found {
+        let missing = found / u64::from(page_bytes)..pages;
+        if !FreeList::new(object, page_bytes, missing).has_all_missing(free_root)? {
+            return Err(FormatError::Truncated { what: "the tree", at: 0, needed, found });
+        }
     }
-    let Meta { page_bytes, entries, transaction, .. } = newer;
-    Ok(Environment { page_bytes, entries, used_bytes, transaction })
+    Ok(Environment { page_bytes, entries, used_bytes: needed.min(found), transaction })
 }
 
 fn meta(object: &dyn ReadAt, at: u64, page: u64) -> Result<Meta, FormatError> {
@@ -103,22 +112,23 @@ fn meta(object: &dyn ReadAt, at: u64, page: u64) -> Result<Meta, FormatError> {
     if last_page < 1 {
         return Err(malformed(what, at + 136, "the last page", "there are two meta pages"));
     }
-    Ok(Meta { page_bytes, entries: long(24 + 48 + 32), last_page, transaction: long(128) })
+    let (free_root, entries, transaction) = (long(24 + 40), long(24 + 48 + 32), long(128));
+    Ok(Meta { page_bytes, entries, last_page, transaction, free_root })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fixture() -> Vec<u8> {
+    fn fixture(name: &str) -> Vec<u8> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lmdb");
-        std::fs::read(format!("{folder}/two.mdb")).unwrap()
+        std::fs::read(format!("{folder}/{name}.mdb")).unwrap()
     }
 
     /// The message for the fixture with these bytes at `at`.
     #[track_caller]
     fn check_refused(at: usize, bytes: &[u8], expected: &str) {
-        let mut object = fixture();
+        let mut object = fixture("two");
         object[at..at + bytes.len()].copy_from_slice(bytes);
         let message = check(&object).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
@@ -142,7 +152,7 @@ mod tests {
     #[test]
     fn the_newer_meta_page_counts() {
         // The last transaction was written to the first page, the one before to the second.
-        let mut object = fixture();
+        let mut object = fixture("two");
         let found = check(&object).unwrap();
         assert_eq!((found.transaction, found.entries), (2, 10));
         object[16 + 128] = 0;
@@ -155,7 +165,7 @@ mod tests {
         check_refused(16 + 120, &[5], "truncated: the tree at byte 0 ends at byte 24576");
         check_refused(16 + 120, &[0xFF; 8], "truncated: the tree");
         check_refused(16 + 120, &[0], "there are two meta pages");
-        let mut object = fixture();
+        let mut object = fixture("two");
         object.truncate(20_479);
         check(&object).unwrap_err();
         object.truncate(4096 + 151);
@@ -163,5 +173,42 @@ mod tests {
             check(&object).unwrap_err().to_string().contains("the meta page at byte 4096 ends")
         );
         assert!(check(&Vec::new()).is_err());
+    }
+
+    #[test]
+    fn pages_that_are_free_may_be_missing() {
+        let object = fixture("short");
+        let found = check(&object).unwrap();
+        assert_eq!(found.used_bytes, object.len() as u64);
+        // One page less, and one that is in use is missing.
+        for len in [object.len() - 1, object.len() - 4096] {
+            let message = check(&object[..len].to_vec()).unwrap_err().to_string();
+            assert!(message.starts_with("truncated: "), "{message}");
+        }
+        // What the free list says counts only if it is one.
+        let newer = if object[16 + 128] > object[4096 + 16 + 128] { 0 } else { 4096 };
+        let root = usize::from(object[newer + 16 + 24 + 40]) * 4096;
+        for (place, expected) in [(0, "damaged"), (10, "damaged"), (16, "the free list at byte")] {
+            let mut damaged = object.clone();
+            damaged[root + place] ^= 1;
+            let message = check(&damaged).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_free_list_that_leads_back_to_itself_ends() {
+        let object = fixture("short");
+        let newer = if object[16 + 128] > object[4096 + 16 + 128] { 0 } else { 4096 };
+        let page = object[newer + 16 + 24 + 40];
+        let root = usize::from(page) * 4096;
+        let mut object = object;
+        // A branch of one node, whose page is the branch.
+        object[root + 10] = 1;
+        object[root + 12..root + 14].copy_from_slice(&18_u16.to_le_bytes());
+        object[root + 16..root + 18].copy_from_slice(&32_u16.to_le_bytes());
+        object[root + 32..root + 40].copy_from_slice(&[page, 0, 0, 0, 0, 0, 8, 0]);
+        let message = check(&object).unwrap_err().to_string();
+        assert!(message.contains("read twice; each page is in one place"), "{message}");
     }
 }
