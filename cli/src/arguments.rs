@@ -262,6 +262,9 @@ pub(crate) struct Index {
     /// Where the index goes [default: SOURCE's name with .tfx, here].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Then reads all data and compares it with the checksums that the format has.
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Prints what was indexed as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -324,7 +327,12 @@ pub(crate) struct DatasetOptions {
 #[derive(Debug, Args)]
 pub(crate) struct Analyze {
     /// The job file.
-    pub(crate) job: PathBuf,
+    #[arg(required_unless_present = "script")]
+    pub(crate) job: Option<PathBuf>,
+    /// A training script: says what its source tells, without running it; may be given several times.
+    /// With a job file, says where the two contradict each other.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: Vec<PathBuf>,
     /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
     #[arg(long, value_name = "FILE")]
     pub(crate) observed: Option<PathBuf>,

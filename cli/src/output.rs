@@ -94,6 +94,7 @@ pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
     bar.set_message(match progress.stage {
         Stage::Listing => "listing",
         Stage::Reading => "reading where samples lie",
+        Stage::Checking => "comparing checksums",
     });
     bar.set_length(progress.total.unwrap_or(progress.done));
     bar.set_position(progress.done);

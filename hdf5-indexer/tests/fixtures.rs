@@ -72,8 +72,8 @@ fn what_has_no_ranges_is_refused_with_a_way_out() {
 
 #[test]
 fn what_is_no_file_of_hdf5_is_refused() {
-    check_refused(&index("arrays.json", "x"), 1, "H5Fopen(): unable to open file");
-    check_refused(&index("missing.h5", "x"), 1, "H5Fopen(): unable to open file");
+    check_refused(&index("arrays.json", "x"), 1, "H5Fopen(): unable to ");
+    check_refused(&index("missing.h5", "x"), 1, "H5Fopen(): unable to ");
 }
 
 #[test]

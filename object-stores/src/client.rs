@@ -10,8 +10,9 @@ use object_store::{
 use url::{Position, Url};
 
 use crate::{
-    environment::Options,
+    environment::{Environment, Options},
     error::{RequestError, scrubbed},
+    profile::ProfileError,
 };
 
 /// A place in an object store, and who reads it.
@@ -110,6 +111,9 @@ pub enum OpenError {
         /// What the client said, scrubbed.
         detail: String,
     },
+    /// The profile of the user is of no use.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
 }
 
 /// A place in an object store that can be asked.
@@ -132,6 +136,24 @@ impl fmt::Debug for Client {
 type Opened = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
 impl Client {
+    /// Sets up a client with what the user has set. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::open`]; for AWS also if the profile is of no use.
+    pub fn open_in(
+        environment: &Environment,
+        address: &Address,
+        patience: &Patience,
+    ) -> Result<Self, OpenError> {
+        let scheme = ObjectStoreScheme::parse(&plain_url(&address.url)?);
+        if matches!(scheme, Ok((ObjectStoreScheme::AmazonS3, _))) {
+            Self::open(address, &environment.options(address.identity)?, patience)
+        } else {
+            Self::open(address, &environment.variables, patience)
+        }
+    }
+
     /// Sets up a client. Nothing is sent yet.
     ///
     /// # Errors
@@ -178,6 +200,31 @@ impl Client {
     /// The URL, which holds no credentials.
     pub fn place(&self) -> String {
         self.url.to_string()
+    }
+
+    /// What the store calls the object at `path` below the place; empty for the place itself. `None` if
+    /// no client can ask for it, or it lies elsewhere.
+    pub fn key(&self, path: &[u8]) -> Option<Path> {
+        let name = str::from_utf8(path).ok()?;
+        // The client would take such a slash away.
+        if name.starts_with('/') || name.ends_with('/') {
+            return None;
+        }
+        let key = match (name.is_empty(), self.prefix.is_root()) {
+            (true, _) => return Some(self.prefix.clone()),
+            (false, true) => Path::parse(name),
+            (false, false) => Path::parse(format!("{}/{name}", self.prefix)),
+        };
+        key.ok()
+    }
+
+    /// What the user calls the object at `path` below the place.
+    pub fn place_of(&self, path: &[u8]) -> String {
+        let place = self.place();
+        if path.is_empty() {
+            return place;
+        }
+        format!("{}/{}", place.trim_end_matches('/'), String::from_utf8_lossy(path))
     }
 
     /// What an error means, in words for the user, without a secret.

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, env, fmt, fs, io, path::PathBuf};
 
-use crate::profile::{self, ProfileError};
+use crate::{
+    client::Identity,
+    profile::{self, ProfileError},
+};
 
 /// Settings of a bucket by the names of environment variables: those that start with `AWS_`, `GOOGLE_`
 /// or `AZURE_`. Names that the client does not know are ignored.
@@ -38,16 +41,17 @@ impl Environment {
         Self { variables: Options(variables.collect()), home: home.map(PathBuf::from) }
     }
 
-    /// The variables, and for what they leave out of AWS the profile that they name.
+    /// The variables, and for what they leave out of AWS the profile that they name; without its keys
+    /// for nobody.
     ///
     /// # Errors
     ///
     /// If a file cannot be read, the named profile is not in them, or its credentials are not written
     /// there and the variables have none either.
-    pub fn options(&self) -> Result<Options, ProfileError> {
+    pub fn options(&self, identity: Identity) -> Result<Options, ProfileError> {
         let credentials = self.file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")?;
         let config = self.file("AWS_CONFIG_FILE", ".aws/config")?;
-        profile::complete(&self.variables, &credentials, &config)
+        profile::complete(&self.variables, identity, &credentials, &config)
     }
 
     /// A file that is not there says nothing.
@@ -89,16 +93,20 @@ mod tests {
         let other = write("other", "[default]\nregion = other\n");
         let region = |pairs: &[(&str, &str)]| {
             let home = Some(home.path().to_owned());
-            let options = Environment { variables: variables(pairs), home }.options().unwrap();
+            let options = Environment { variables: variables(pairs), home }
+                .options(Identity::Configured)
+                .unwrap();
             options.0["AWS_REGION"].clone()
         };
         assert_eq!(region(&[]), "usual");
         assert_eq!(region(&[("AWS_CONFIG_FILE", &other)]), "other");
         assert_eq!(region(&[("AWS_REGION", "mine"), ("AWS_CONFIG_FILE", &other)]), "mine");
         let nobody = Environment { variables: variables(&[("AWS_REGION", "x")]), home: None };
-        assert_eq!(nobody.options().unwrap(), nobody.variables);
+        assert_eq!(nobody.options(Identity::Configured).unwrap(), nobody.variables);
         let unreadable = variables(&[("AWS_CONFIG_FILE", home.path().to_str().unwrap())]);
-        let error = Environment { variables: unreadable, home: None }.options().unwrap_err();
+        let error = Environment { variables: unreadable, home: None }
+            .options(Identity::Configured)
+            .unwrap_err();
         assert!(matches!(error, ProfileError::Unreadable { .. }), "{error}");
     }
 }

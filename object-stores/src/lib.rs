@@ -14,6 +14,7 @@ mod client;
 mod environment;
 mod error;
 mod profile;
+mod range;
 #[cfg(feature = "test-server")]
 pub mod test_server;
 
@@ -24,4 +25,5 @@ pub use self::{
     environment::{Environment, Options},
     error::{RequestError, scrubbed},
     profile::ProfileError,
+    range::{RangeError, Version, mtime_ns, read_range},
 };

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
-use crate::environment::Options;
+use crate::{client::Identity, environment::Options};
 
 /// Why the profile of a user cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +79,7 @@ const IDENTITIES: [&str; 4] = [
 /// Adds to the variables what the profile has beside them.
 pub(crate) fn complete(
     variables: &Options,
+    identity: Identity,
     credentials: &str,
     config: &str,
 ) -> Result<Options, ProfileError> {
@@ -98,7 +99,8 @@ pub(crate) fn complete(
             options.0.insert(variable.to_owned(), value.clone());
         }
     }
-    if IDENTITIES.iter().any(|it| options.0.contains_key(*it)) {
+    let has_identity = IDENTITIES.iter().any(|it| options.0.contains_key(*it));
+    if has_identity || identity == Identity::Anonymous {
         return Ok(options);
     }
     if !settings.contains_key("aws_access_key_id") {
@@ -183,7 +185,8 @@ sso_start_url = https://example.com
 
     #[track_caller]
     fn check(variables: &[(&str, &str)], expected: &[(&str, &str)]) {
-        let found = complete(&options(variables), CREDENTIALS, CONFIG).unwrap();
+        let found =
+            complete(&options(variables), Identity::Configured, CREDENTIALS, CONFIG).unwrap();
         assert_eq!(found.0, options(&[variables, expected].concat()).0);
     }
 
@@ -220,16 +223,36 @@ sso_start_url = https://example.com
 
     #[test]
     fn a_profile_without_keys_is_refused_with_the_command_that_gets_them() {
-        let error =
-            complete(&options(&[("AWS_PROFILE", "work")]), CREDENTIALS, CONFIG).unwrap_err();
+        let error = complete(
+            &options(&[("AWS_PROFILE", "work")]),
+            Identity::Configured,
+            CREDENTIALS,
+            CONFIG,
+        )
+        .unwrap_err();
         assert!(matches!(&error, ProfileError::NoStaticKeys { setting: "sso_session", .. }));
         assert!(error.to_string().contains("export-credentials --profile work"), "{error}");
     }
 
     #[test]
+    fn nobody_needs_no_keys_but_a_region() {
+        let variables = options(&[("AWS_PROFILE", "work")]);
+        let found = complete(&variables, Identity::Anonymous, CREDENTIALS, CONFIG).unwrap();
+        assert_eq!(found.0["AWS_REGION"], "eu-north-1");
+        let variables = options(&[("AWS_PROFILE", "lab")]);
+        let found = complete(&variables, Identity::Anonymous, CREDENTIALS, CONFIG).unwrap();
+        assert!(!found.0.contains_key("AWS_SECRET_ACCESS_KEY"));
+    }
+
+    #[test]
     fn a_profile_that_is_not_there_is_named() {
-        let error = complete(&options(&[("AWS_PROFILE", "x")]), CREDENTIALS, CONFIG).unwrap_err();
+        let error =
+            complete(&options(&[("AWS_PROFILE", "x")]), Identity::Configured, CREDENTIALS, CONFIG)
+                .unwrap_err();
         assert!(matches!(&error, ProfileError::Unknown { profile } if profile == "x"), "{error}");
-        assert_eq!(complete(&options(&[]), "", "").unwrap(), Options::default());
+        assert_eq!(
+            complete(&options(&[]), Identity::Configured, "", "").unwrap(),
+            Options::default()
+        );
     }
 }

@@ -89,6 +89,7 @@ pub struct Server {
     pub address: SocketAddr,
     shared: Arc<Shared>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    in_flight: Arc<InFlight>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -122,7 +123,13 @@ impl Server {
         listener.set_nonblocking(true).expect("a listener can be asked without waiting");
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let desk = Desk { service, judge: Arc::new(judge), seen: Arc::clone(&seen) };
+        let in_flight = Arc::new(InFlight::default());
+        let desk = Desk {
+            service,
+            judge: Arc::new(judge),
+            seen: Arc::clone(&seen),
+            in_flight: Arc::clone(&in_flight),
+        };
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -133,7 +140,7 @@ impl Server {
                 }
             });
         });
-        Self { address, shared, seen, stop: Some(stop), thread: Some(thread) }
+        Self { address, shared, seen, in_flight, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A server that answers every request.
@@ -195,6 +202,11 @@ impl Server {
         locked(&self.seen).iter().filter(|seen| seen.method == method).count()
     }
 
+    /// The most requests that were to be answered at the same time.
+    pub fn most_in_flight(&self) -> usize {
+        self.in_flight.most.load(Ordering::Relaxed)
+    }
+
     /// How many listings were asked for.
     pub fn listings(&self) -> usize {
         locked(&self.seen).iter().filter(|seen| seen.query.contains("list-type=2")).count()
@@ -227,6 +239,30 @@ struct Desk {
     service: S3Service,
     judge: Judge,
     seen: Arc<Mutex<Vec<Seen>>>,
+    in_flight: Arc<InFlight>,
+}
+
+#[derive(Default)]
+struct InFlight {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A request that is to be answered.
+struct Counted<'a>(&'a InFlight);
+
+impl<'a> Counted<'a> {
+    fn new(in_flight: &'a InFlight) -> Self {
+        let now = 1 + in_flight.now.fetch_add(1, Ordering::Relaxed);
+        in_flight.most.fetch_max(now, Ordering::Relaxed);
+        Self(in_flight)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn accept(listener: TcpListener, desk: Desk) {
@@ -245,6 +281,7 @@ async fn serve(stream: TcpStream, desk: Desk) {
 
 impl Desk {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let _counted = Counted::new(&self.in_flight);
         let verdict = (self.judge)(&request);
         locked(&self.seen).push(Seen::of(&request));
         match verdict {

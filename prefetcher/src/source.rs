@@ -4,6 +4,8 @@
 //! or retention, and reports a failure with the object, what was expected and what was found.
 
 mod file;
+#[cfg(feature = "object-store")]
+mod object;
 mod open_files;
 mod throttled;
 
@@ -14,6 +16,8 @@ use tierfeed_numa_memory::Region;
 use tierfeed_workload_analyzer::format::FormatError;
 
 pub use file::FileSource;
+#[cfg(feature = "object-store")]
+pub use object::ObjectSource;
 pub use throttled::ThrottledSource;
 
 /// A cold store, or something that stands for one.

@@ -54,6 +54,7 @@ fn read(source: &Path, format: Format) -> (Vec<Vec<u8>>, Vec<Option<u32>>) {
     assert_eq!(index, built);
     index.check(&dataset).unwrap();
     assert_eq!(Index::build(&dataset, Some(&index), &mut |_| ()).unwrap(), index);
+    index.check_contents(&dataset, &mut |_| ()).unwrap();
     let index = Arc::new(index);
     let source = FileSource::new(Arc::clone(&index), 4);
     let samples = (0..index.len()).map(SampleId);
@@ -164,6 +165,20 @@ fn samples_of_litdata() {
 }
 
 #[test]
+fn sequences_of_megatron() {
+    for name in ["text", "modes"] {
+        let expected = json_of("megatron/expected.json")[name].take();
+        let (bin, idx) = (format!("megatron/{name}.bin"), format!("megatron/{name}.idx"));
+        let both = directory_of(&[&bin, &idx]);
+        check(both.path(), Format::Megatron, expected.as_array().unwrap());
+        let alone = directory_of(&[&bin]);
+        let dataset = Dataset::new(Location::Path(alone.path().to_owned()), Format::Megatron);
+        let error = Index::build(&dataset, None, &mut |_| ());
+        assert!(error.unwrap_err().to_string().contains("no .idx of the same name is beside it"));
+    }
+}
+
+#[test]
 fn rows_and_members_of_numpy() {
     for name in ["float", "big-endian", "unicode"] {
         let expected = expected(&json_of(&format!("npy/{name}.json"))["samples"]);
@@ -216,6 +231,8 @@ fn a_deflated_sample_that_was_damaged_is_an_error_and_not_its_bytes() {
     bytes[usize::try_from(extent.offset + extent.stored_len / 2).unwrap()] ^= 1;
     fs::write(&path, bytes).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    let error = index.check_contents(&dataset, &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("deflated.npz: "), "{error}");
     let source = FileSource::new(Arc::clone(&index), 4);
     let mut into = vec![0; usize::try_from(extent.len).unwrap()];
     let error = source.read_into(SampleId(0), &mut into).unwrap_err().to_string();

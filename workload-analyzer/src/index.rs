@@ -12,22 +12,27 @@
 
 mod build;
 mod choose;
+mod contents;
 mod draft;
 mod error;
 mod image;
+mod parallel;
 mod parse;
 mod stale;
 
 use std::{
     ffi::OsStr,
-    fs, ops,
+    fs,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 
-use crate::{format::Encoding, job::Dataset};
+use crate::{
+    format::{Encoding, Range},
+    job::Dataset,
+};
 use draft::{Classes, NO_LABEL, SourceKind};
 use image::{Image, Kind};
 
@@ -66,6 +71,15 @@ pub struct Extent {
     pub object_mtime_ns: i64,
     /// What a bucket calls its version.
     pub etag: Option<String>,
+}
+
+/// What came of comparing a dataset with its checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksums {
+    /// All of them hold.
+    Hold,
+    /// There are none: only sizes, times and the structure were compared.
+    None,
 }
 
 /// When a file was last written, as [`Extent::object_mtime_ns`] has it.
@@ -142,6 +156,22 @@ impl Index {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), IndexError> {
         stale::verify(self, dataset, progress)
+    }
+
+    /// Reads the whole dataset and compares it with the checksums that its format has: the CRCs of
+    /// `TFRecord` and npz, the hashes of MDS, the headers of tar.
+    ///
+    /// # Errors
+    ///
+    /// If the source is not that of the index any more, or an object is damaged; it is named with the
+    /// place.
+    pub fn check_contents(
+        &self,
+        dataset: &Dataset,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Checksums, IndexError> {
+        self.verify(dataset, progress)?;
+        contents::check(self, dataset, progress)
     }
 
     /// Samples in the dataset, at least 1.
@@ -314,9 +344,18 @@ impl Index {
         label.filter(|label| *label != NO_LABEL)
     }
 
-    /// The samples of an object that holds several.
-    fn samples_of(&self, object: usize) -> ops::Range<u32> {
-        self.first_samples[object]..self.first_samples[object + 1]
+    /// The samples of an object that has them at places of their own.
+    fn ranges_of(&self, object: usize) -> Vec<Range> {
+        if self.image.header.kind != Kind::Ranges {
+            return Vec::new();
+        }
+        let samples = self.first_samples[object]..self.first_samples[object + 1];
+        let range = |sample| {
+            let (offset, len) = self.image.place(sample);
+            let (encoding, label) = (self.image.encoding(sample), self.stored_label(sample));
+            Range { offset, len, encoding, label }
+        };
+        samples.map(range).collect()
     }
 
     fn object_of(&self, sample: SampleId) -> usize {

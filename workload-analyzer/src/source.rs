@@ -9,9 +9,13 @@ use std::{fmt, path::PathBuf};
 use crate::format::ReadAt;
 
 mod arranged;
+#[cfg(feature = "object-store")]
+mod bucket;
 mod files;
 pub mod names;
 
+#[cfg(feature = "object-store")]
+pub use self::bucket::BucketStore;
 pub use self::files::FileStore;
 
 /// Where the samples of a job are.
@@ -30,9 +34,9 @@ pub enum Location {
 pub struct Bucket {
     /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or `https://host/prefix`.
     pub url: String,
-    /// The server, if it is not the usual one of the scheme, such as `http://127.0.0.1:9000`.
+    /// The server, such as `http://127.0.0.1:9000`; more than what the environment says.
     pub endpoint: Option<String>,
-    /// The region, if the environment does not say it.
+    /// The region; more than what the environment says.
     pub region: Option<String>,
     /// Who reads.
     pub identity: Identity,
@@ -99,10 +103,17 @@ pub struct Listed {
 ///
 /// # Errors
 ///
-/// If nothing can read such a place. A path is not looked at before it is listed.
+/// If nothing can read such a place. Nothing is looked at before it is listed.
 pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
     match location {
         Location::Path(path) => Ok(Box::new(FileStore::new(path.clone()))),
+        #[cfg(feature = "object-store")]
+        Location::Bucket(bucket) => Ok(Box::new(BucketStore::open(
+            bucket,
+            &tierfeed_object_stores::Environment::of_process(),
+            &tierfeed_object_stores::Patience::default(),
+        )?)),
+        #[cfg(not(feature = "object-store"))]
         Location::Bucket(bucket) => Err(SourceError::NoObjectStores { url: bucket.url.clone() }),
     }
 }
@@ -131,11 +142,19 @@ pub trait Store: fmt::Debug + Send + Sync {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Listing, SourceError>;
 
-    /// Opens an object for reading.
+    /// Asks for the size and time of one object, as a list of names leaves them out. `path` is below
+    /// the source.
     ///
     /// # Errors
     ///
-    /// If it is not there, or is not what was listed.
+    /// If it is not there, or is no object.
+    fn look(&self, path: &[u8]) -> Result<Listed, SourceError>;
+
+    /// Opens an object for reading. That of a bucket sends nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or is not what was listed; for a bucket the first read tells.
     fn open(&self, object: &Listed) -> Result<Box<dyn Opened>, SourceError>;
 }
 
@@ -202,6 +221,35 @@ pub enum SourceError {
         /// As given.
         name: String,
     },
+    /// There is no client for a bucket.
+    #[cfg(feature = "object-store")]
+    #[error(transparent)]
+    Bucket(#[from] tierfeed_object_stores::OpenError),
+    /// A bucket does not do what it was asked for.
+    #[cfg(feature = "object-store")]
+    #[error(transparent)]
+    Request(#[from] tierfeed_object_stores::RequestError),
+    /// A web server cannot be listed.
+    #[error("{place}: a web server cannot say what it has; name the objects in a manifest")]
+    CannotList {
+        /// The source.
+        place: String,
+    },
+    /// An object has fewer or more bytes than its server said.
+    #[error(
+        "{place}: {found} B came instead of {expected} B; check the server and what lies before it"
+    )]
+    Length {
+        /// The object.
+        place: String,
+        /// As asked for.
+        expected: u64,
+        /// As received.
+        found: u64,
+    },
+    /// The threads for requests cannot be started.
+    #[error("cannot start the threads that speak to object stores: {0}")]
+    Runtime(#[source] std::io::Error),
     /// There is no client for buckets in this program.
     #[error(
         "{url}: this tierfeed was built without object stores; build it with them, or mount the bucket"

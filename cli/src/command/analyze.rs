@@ -21,6 +21,7 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::{self, Analysis},
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
+    script,
 };
 
 use crate::{
@@ -49,7 +50,23 @@ struct Document<'a> {
 }
 
 pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
-    let Known { job, sums, demand, .. } = jobs::know(&arguments.job)?;
+    match &arguments.job {
+        Some(job) if arguments.script.is_empty() => run_job(arguments, job),
+        job => run_script(arguments, job.as_deref()),
+    }
+}
+
+/// The dataset is not read: a script can be compared with a job before its data is there.
+fn run_script(arguments: &Analyze, job: Option<&Path>) -> Result<(), Failure> {
+    let mut analysis = script::analyze(&arguments.script).map_err(Failure::input)?;
+    if let Some(job) = job {
+        analysis = analysis.compared_with(&Job::load(job).map_err(Failure::input)?);
+    }
+    if arguments.json { output::json(&analysis) } else { output::lines(&script::table(&analysis)) }
+}
+
+fn run_job(arguments: &Analyze, job: &Path) -> Result<(), Failure> {
+    let Known { job, sums, demand, .. } = jobs::know(job)?;
     let observed = observed(arguments.observed.as_deref(), &job)?;
     let demand = match observed.and_then(|it| it.step_time) {
         Some(step) => Demand::at(&job, &sums, Some(step)).map_err(Failure::input)?,

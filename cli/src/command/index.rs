@@ -6,6 +6,7 @@ use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_workload_analyzer::{
     Dataset, Index as DatasetIndex,
+    index::Checksums,
     job::{
         Misfit,
         keys::{DatasetKeys, KeyError},
@@ -29,6 +30,8 @@ struct Summary<'a> {
     total_bytes: u64,
     classes: usize,
     fingerprint: String,
+    /// `hold` or `none`, if they were asked for.
+    checksums: Option<&'static str>,
     /// The most memory that this process took, or `None` where the system does not tell.
     peak_memory_bytes: Option<u64>,
 }
@@ -43,6 +46,10 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     bar.finish_and_clear();
     let index = index.map_err(Failure::input)?;
     index.save(&path).map_err(Failure::work)?;
+    let checksums = match arguments.check {
+        true => Some(check(&index, &dataset)?),
+        false => None,
+    };
     let summary = Summary {
         index: &path,
         source: index.source(),
@@ -52,20 +59,33 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
         total_bytes: index.total().0,
         classes: index.class_names().len(),
         fingerprint: format!("{:016x}", index.fingerprint()),
+        checksums,
         peak_memory_bytes: peak_memory(),
     };
     if arguments.json {
         return output::json(&summary);
     }
     output::lines(&format!(
-        "{}: {} samples, {}, in {} objects{}, fingerprint {}",
+        "{}: {} samples, {}, in {} objects{}, fingerprint {}{}",
         path.display(),
         summary.samples,
         Bytes(summary.total_bytes),
         summary.objects,
         if summary.classes > 0 { format!(", {} classes", summary.classes) } else { String::new() },
-        summary.fingerprint
+        summary.fingerprint,
+        summary.checksums.map_or_else(String::new, |found| format!(", checksums: {found}"))
     ))
+}
+
+/// Whether the checksums hold, or that there are none.
+fn check(index: &DatasetIndex, dataset: &Dataset) -> Result<&'static str, Failure> {
+    let bar = output::bar();
+    let found = index.check_contents(dataset, &mut |it| output::show_indexing(&bar, it));
+    bar.finish_and_clear();
+    Ok(match found.map_err(Failure::input)? {
+        Checksums::Hold => "hold",
+        Checksums::None => "none",
+    })
 }
 
 /// `VmHWM`: the peak of the resident set.

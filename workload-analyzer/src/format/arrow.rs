@@ -27,10 +27,13 @@ use super::{FormatError, Range, ReadAt, piece::malformed};
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 
 /// Where the messages of a file or stream are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The schema.
-    pub schema: Range,
+    /// The schema as a message. Polars writes files that have it in the footer alone; then a reader
+    /// takes it from there.
+    pub schema: Option<Range>,
+    /// The footer of a file, as a flat buffer without its length; a stream has none.
+    pub footer: Option<Range>,
     /// The dictionaries that the batches need, in the order they are to be read.
     pub dictionaries: Vec<Range>,
     /// The samples: the record batches in their order.

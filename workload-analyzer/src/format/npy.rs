@@ -19,13 +19,16 @@ mod tests;
 use self::literal::Literal;
 use super::{
     FormatError, ReadAt, Records,
-    piece::{end_of, malformed, read, read_array},
+    piece::{Window, end_of, malformed, read, read_array},
 };
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 /// The longest header that is read; NumPy's own are below 10,000 bytes unless told otherwise.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
+
+/// Bytes that are read at once: NumPy pads its headers to multiples of 64, and most have 128.
+const HEADER_BYTES_EXPECTED: u32 = 512;
 
 /// As NumPy's `MAXDIMS` of version 2.
 const AXES_MAX: usize = 64;
@@ -82,6 +85,7 @@ struct Header {
 }
 
 fn header(object: &dyn ReadAt) -> Result<Header, FormatError> {
+    let object = &Window::head(object, HEADER_BYTES_EXPECTED)?;
     let start: [u8; 8] = read_array(object, "the start of the file", 0)?;
     if !start.starts_with(MAGIC) {
         return Err(malformed("the start of the file", 0, "no .npy magic", "it is \\x93NUMPY"));

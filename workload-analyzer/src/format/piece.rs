@@ -3,6 +3,8 @@
 //! A length that an object claims is compared with what the object has, and with a limit of the
 //! format, before memory is taken for it.
 
+use std::io;
+
 use super::{FormatError, Range, ReadAt};
 
 /// Says that `len` bytes at `at` lie within the object, and where they end.
@@ -49,6 +51,44 @@ pub(super) fn read_array<const N: usize>(
     let mut bytes = [0; N];
     object.read_exact_at(&mut bytes, at)?;
     Ok(bytes)
+}
+
+/// An object of which one part was read ahead: in a bucket every read is a request.
+pub(super) struct Window<'a> {
+    object: &'a dyn ReadAt,
+    part: Vec<u8>,
+    at: u64,
+}
+
+impl<'a> Window<'a> {
+    /// Reads the first bytes, `most` if there are so many.
+    pub(super) fn head(object: &'a dyn ReadAt, most: u32) -> Result<Self, FormatError> {
+        let len = object.len().min(u64::from(most));
+        Ok(Self { object, part: read(object, "the start", 0, len, most)?, at: 0 })
+    }
+
+    /// Reads the last bytes, `most` if there are so many.
+    pub(super) fn tail(object: &'a dyn ReadAt, most: u32) -> Result<Self, FormatError> {
+        let len = object.len().min(u64::from(most));
+        let at = object.len() - len;
+        Ok(Self { object, part: read(object, "the end", at, len, most)?, at })
+    }
+}
+
+impl ReadAt for Window<'_> {
+    fn len(&self) -> u64 {
+        self.object.len()
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let start = offset.checked_sub(self.at).and_then(|start| usize::try_from(start).ok());
+        let found = start.and_then(|start| self.part.get(start..start.checked_add(into.len())?));
+        match found {
+            Some(found) => into.copy_from_slice(found),
+            None => self.object.read_exact_at(into, offset)?,
+        }
+        Ok(())
+    }
 }
 
 /// The `N` bytes at `at`, if there are so many.

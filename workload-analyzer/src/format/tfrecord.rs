@@ -3,7 +3,8 @@
 //! A record is `u64` length, `u32` checksum of the length, the data, `u32` checksum of the data, all
 //! little endian; the checksums are masked CRC-32C. A sample is the data, which is what
 //! `tf.data.TFRecordDataset` hands over. Files that are compressed as a whole have no records that
-//! could be read alone, so that such a file is one sample.
+//! could be read alone, so that such a file is one sample. One rule is stricter than that of
+//! TensorFlow: fewer than 12 bytes after the last record are an error, and not passed over.
 //!
 //! 1. Each length is used only after its own checksum held.
 //! 2. [`ranges`] reads no data; [`check`] reads it all.

@@ -13,9 +13,10 @@
 //! - A sample whose member `__bad__` is not empty is left out.
 //! - The shard ends with its first block of zeros.
 //!
-//! Three rules are stricter. A shard that ends without a block of zeros is an error, as it may have
-//! been cut off between two members. Sparse members are an error, as their bytes are not those of the
-//! file. Tars that are compressed as a whole are an error, as samples cannot be read alone.
+//! Four rules are stricter. A shard that ends without a block of zeros is an error, as it may have
+//! been cut off between two members; so is a damaged header, which `webdataset` takes for the end.
+//! Sparse members are an error, as their bytes are not those of the file. Tars that are compressed as
+//! a whole are an error, as samples cannot be read alone.
 //!
 //! 1. The ranges rise and do not overlap.
 //! 2. A range starts with the first extension header (long name, PAX) of its first member.
@@ -33,7 +34,7 @@ use std::{collections::BTreeSet, io};
 pub use index::from_index;
 
 use self::member::{End, Member, Members};
-use super::{FormatError, Range, ReadAt};
+use super::{FormatError, Range, ReadAt, read_ahead::for_each_piece};
 
 /// Bytes of a `.cls` member that may be a class: a number with room around it.
 const CLASS_BYTES_MAX: u64 = 32;
@@ -73,9 +74,9 @@ pub fn ranges(object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     Ok(samples.finish())
 }
 
-/// Reads a shard once more and compares the checksums of its headers.
+/// Reads all of a shard and compares its headers with their checksums and with `expected`.
 ///
-/// The data of a tar has no checksum.
+/// The data of a tar has no checksum; that it can be read is all there is to find out.
 ///
 /// # Errors
 ///
@@ -83,19 +84,19 @@ pub fn ranges(object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
 pub fn check(object: &dyn ReadAt, expected: &[Range]) -> Result<(), FormatError> {
     let found = ranges(object)?;
     let place = |range: &Range| (range.offset, range.len);
-    if found.iter().map(place).eq(expected.iter().map(place)) {
-        return Ok(());
+    if found.iter().map(place).ne(expected.iter().map(place)) {
+        return Err(FormatError::Malformed {
+            what: "the first of the samples",
+            at: found.first().map_or(0, |range| range.offset),
+            found: format!(
+                "of {} that lie elsewhere than {} expected",
+                found.len(),
+                expected.len()
+            ),
+            right: "build the index of the dataset again",
+        });
     }
-    Err(FormatError::Malformed {
-        what: "the first of the samples",
-        at: found.first().map_or(0, |range| range.offset),
-        found: format!(
-            "one of {} that lie elsewhere than the {} expected",
-            found.len(),
-            expected.len()
-        ),
-        right: "build the index of the dataset again",
-    })
+    Ok(for_each_piece(object, 0, object.len(), &mut |_| ())?)
 }
 
 /// The parts of a sample, from its bytes.

@@ -31,6 +31,8 @@ pub enum Stage {
     Listing,
     /// Reading what says where samples lie.
     Reading,
+    /// Reading everything, to compare it with its checksums.
+    Checking,
 }
 
 pub(super) fn draft(

@@ -70,6 +70,7 @@ pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexErro
         | Format::LitData { .. } => |_| true,
         Format::TfRecord(_) => |name| is_tfrecord(name) || is_index(name),
         Format::WebDataset => |name| name.ends_with(b".tar") || is_index(name),
+        Format::Megatron => |name| name.ends_with(b".bin") || name.ends_with(b".idx"),
         Format::Npy => |name| name.ends_with(b".npy"),
         Format::Npz { .. } => |name| name.ends_with(b".npz"),
         Format::Parquet(_) => |name| ends_in(name, &[".parquet", ".parq", ".pq"]),
@@ -95,7 +96,7 @@ pub(super) fn choose(
             image_folder::choose(&place, listing)?
         }
         Format::Files(Files::Manifest(path)) => manifest::choose(path, &listing)?,
-        Format::TfRecord(_) | Format::WebDataset => {
+        Format::TfRecord(_) | Format::WebDataset | Format::Megatron => {
             let (objects, indexes) = part_indexes(&listing);
             beside = Beside::Index(indexes);
             objects

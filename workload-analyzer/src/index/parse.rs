@@ -4,12 +4,12 @@ mod gathered;
 mod hdf5;
 mod known;
 mod object;
-mod work;
 
 use super::{
-    Index, IndexError, Progress,
+    Index, IndexError, Progress, Stage,
     choose::Chosen,
     draft::{RecordTable, Samples},
+    parallel,
 };
 use crate::{
     format::{FormatError, Range, Records},
@@ -19,7 +19,8 @@ use crate::{
     },
     source::Store,
 };
-use work::Work;
+use gathered::Gathered;
+use known::Known;
 
 /// What is in an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +43,30 @@ pub(super) fn samples(
     match &dataset.format {
         Format::ImageFolder | Format::Files(_) => Ok(Samples::Objects),
         Format::Raw(raw) => raw_records(*raw, chosen),
-        _ => Work::new(dataset, store, chosen, previous).run(progress),
+        _ => read_objects(dataset, store, chosen, previous, progress),
     }
+}
+
+fn read_objects(
+    dataset: &Dataset,
+    store: &dyn Store,
+    chosen: &Chosen,
+    previous: Option<&Index>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Samples, IndexError> {
+    let known = Known::of(dataset, previous);
+    let parse = |number: usize| {
+        let listed = chosen.listing.listed(number);
+        match known.object(&listed) {
+            Some(parsed) => Ok(parsed),
+            None => object::parse(dataset, store, chosen, number, &listed),
+        }
+    };
+    let mut gathered = Gathered::default();
+    let objects = chosen.listing.objects.len();
+    let take = |number, parsed| gathered.push(chosen, number, parsed);
+    parallel::in_order(objects, Stage::Reading, parse, take, progress)?;
+    Ok(gathered.finish())
 }
 
 /// Records by the sizes of the objects alone.

@@ -29,6 +29,8 @@ pub enum Format {
         /// For chunks of tokens: how many of them are a sample.
         sequence_length: Option<NonZeroU64>,
     },
+    /// Token files of Megatron-LM with their `.idx`: a sample is a sequence.
+    Megatron,
     /// Arrays of NumPy: a sample is a row.
     Npy,
     /// Archives of NumPy: a sample is an array.
@@ -119,6 +121,7 @@ impl Format {
             Self::WebDataset => "webdataset",
             Self::Mds => "mds",
             Self::LitData { .. } => "litdata",
+            Self::Megatron => "megatron",
             Self::Npy => "npy",
             Self::Npz { .. } => "npz",
             Self::Parquet(_) => "parquet",

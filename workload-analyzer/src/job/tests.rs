@@ -171,7 +171,7 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
     check_line(
         4,
         "  format: zip",
-        "4: dataset.format is `zip`; expected one of image-folder, files, raw, tfrecord, webdataset, mds, litdata, npy, npz, parquet, arrow, hdf5, lmdb, ffcv",
+        "4: dataset.format is `zip`; expected one of image-folder, files, raw, tfrecord, webdataset, mds, litdata, megatron, npy, npz, parquet, arrow, hdf5, lmdb, ffcv",
     );
     check_line(
         8,

@@ -73,21 +73,16 @@ pub(super) fn contradictions(findings: &[Finding], job: &Job) -> Vec<Contradicti
             fact,
         ));
     }
-    found.extend(drop_last(findings, loader, job));
+    found.extend(drop_last(loader, job));
     found.extend(world(findings, job));
     found
 }
 
 /// The job's `drop_last` is that of the sampler, which cuts an epoch to a multiple of the ranks.
-fn drop_last(findings: &[Finding], loader: &Finding, job: &Job) -> Option<Contradiction> {
-    if suggest::order(loader) != Some("torch-distributed") {
-        return None;
-    }
-    let sampler = suggest::sampler(findings)?;
-    let fact = sampler.fact("drop_last")?;
-    let script = fact.bool()?;
-    (script != job.drop_last)
-        .then(|| contradiction("order.drop_last", job.drop_last.to_string(), sampler, fact))
+fn drop_last(loader: &Finding, job: &Job) -> Option<Contradiction> {
+    let fact = loader.fact("sampler.drop_last")?;
+    let differs = fact.bool()? != job.drop_last;
+    differs.then(|| contradiction("order.drop_last", job.drop_last.to_string(), loader, fact))
 }
 
 fn world(findings: &[Finding], job: &Job) -> Option<Contradiction> {

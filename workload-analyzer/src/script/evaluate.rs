@@ -27,10 +27,10 @@ pub(super) use operator::every;
 pub(super) const DEPTH_MAX: u32 = 60;
 
 /// Expressions that are looked at to answer one question.
-pub(super) const FUEL_OF_QUESTION: u32 = 20_000;
+pub(super) const FUEL_OF_QUESTION: u32 = 10_000;
 
 /// Expressions that are looked at in one analysis.
-pub(super) const FUEL: u32 = 20_000_000;
+pub(super) const FUEL: u32 = 4_000_000;
 
 /// Callers of a function that are followed.
 pub(super) const CALLERS_MAX: usize = 8;
@@ -70,16 +70,24 @@ impl<'a> Evaluator<'a> {
         if self.depth.get() == 0 {
             self.fuel_of_question.set(FUEL_OF_QUESTION);
         }
-        let (fuel, of_question) = (self.fuel.get(), self.fuel_of_question.get());
-        if fuel == 0 || of_question == 0 || self.depth.get() >= DEPTH_MAX {
+        if self.depth.get() >= DEPTH_MAX || !self.spend() {
             return Known::unknown("follows from too much to be followed here");
         }
-        self.fuel.set(fuel - 1);
-        self.fuel_of_question.set(of_question - 1);
         self.depth.set(self.depth.get() + 1);
         let known = self.kind(expr, env);
         self.depth.set(self.depth.get() - 1);
         known
+    }
+
+    /// Takes one unit of fuel; false if there is none left.
+    fn spend(&self) -> bool {
+        let (fuel, of_question) = (self.fuel.get(), self.fuel_of_question.get());
+        if fuel == 0 || of_question == 0 {
+            return false;
+        }
+        self.fuel.set(fuel - 1);
+        self.fuel_of_question.set(of_question - 1);
+        true
     }
 
     fn kind(&self, expr: &'a Expr, env: &Env<'a>) -> Known<'a> {
@@ -94,7 +102,7 @@ impl<'a> Evaluator<'a> {
             Kind::Bool(bool) => Known::certain(Value::Bool(*bool)),
             Kind::None => Known::certain(Value::None),
             Kind::Sequence(items) => {
-                Self::sequence(items.iter().map(|item| self.eval(item, env)).collect())
+                Self::sequence(&items.iter().map(|item| self.eval(item, env)).collect::<Vec<_>>())
             }
             Kind::Dict(pairs) => self.dict(pairs, env),
             Kind::Binary(operator, left, right) => {
@@ -134,8 +142,8 @@ impl<'a> Evaluator<'a> {
         self.sites.get(&function).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn sequence(items: Vec<Known<'a>>) -> Known<'a> {
-        let value = Value::Sequence(items.clone().into());
+    fn sequence(items: &[Known<'a>]) -> Known<'a> {
+        let value = Value::Sequence(items.into());
         Known::from_all(value, &items.iter().collect::<Vec<_>>())
     }
 
@@ -161,23 +169,36 @@ impl<'a> Evaluator<'a> {
     }
 
     fn format(&self, pieces: &'a [Piece], env: &Env<'a>) -> Known<'a> {
-        let mut text = String::new();
-        let mut parts = Vec::new();
+        let mut whole = Known::text("");
         for piece in pieces {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Value(value) => {
-                    let known = self.eval(value, env);
-                    match &known.value {
-                        Value::Text(value) => text.push_str(value),
-                        Value::Int(value) => text.push_str(&value.to_string()),
-                        _ => return Known::unknown(self.reason(&known, value, env)),
-                    }
-                    parts.push(known);
+            let (part, expr) = match piece {
+                Piece::Text(piece) => {
+                    whole = Self::append(&whole, piece);
+                    continue;
                 }
-            }
+                Piece::Value(value) => (self.eval(value, env), value),
+            };
+            whole = self.both(expr, env, (&whole, &part), |left, right| match (left, right) {
+                (Value::Text(left), Value::Text(right)) => {
+                    Some(Value::Text(format!("{left}{right}").into()))
+                }
+                (Value::Text(left), Value::Int(right)) => {
+                    Some(Value::Text(format!("{left}{right}").into()))
+                }
+                _ => None,
+            });
         }
-        Known::from_all(Value::Text(text.into()), &parts.iter().collect::<Vec<_>>())
+        whole
+    }
+
+    /// A text, or each that it may be, with more behind it.
+    fn append(text: &Known<'a>, more: &str) -> Known<'a> {
+        let longer = |it: Known<'a>| match &it.value {
+            Value::Text(text) => Known { value: Value::Text(format!("{text}{more}").into()), ..it },
+            _ => it,
+        };
+        let why = || text.why.as_deref().unwrap_or("computed").to_owned();
+        Known::one_of(text.alternatives().into_iter().map(longer).collect(), why)
     }
 
     /// Why `known` is unknown.

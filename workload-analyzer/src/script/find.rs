@@ -21,7 +21,7 @@ use super::{
     finding::{Fact, Finding, Kind},
     known::{Default, Parameter, Phase, Spec},
     parse::shortened,
-    program::{Bound, Site},
+    program::{Bound, Site, StepId},
     tree::{Call, Expr, How},
     value::{Certainty, Env, Known, Value},
 };
@@ -61,24 +61,33 @@ pub(super) struct Found<'a> {
     on: Option<Known<'a>>,
 }
 
+/// What a call is looked up by.
+fn found<'a>(evaluator: &Evaluator<'a>, site: Site<'a>) -> Found<'a> {
+    let (path, on) = match evaluator.callee(site.call, &Env::at(site.step)) {
+        Callee::Library(path, on) => (path, on),
+        Callee::Unknown(on) => (format!("*.{}", site.call.last_name()).into(), on),
+        Callee::Function(..) | Callee::Class(_) => ("".into(), None),
+    };
+    if &*path != "super.__init__" {
+        return Found { site, path, on };
+    }
+    // `super().__init__(…)` is a call of what the class is derived from.
+    let class = evaluator.program.class_of(site.step);
+    let bases = class.map(|class| evaluator.library_bases(class)).unwrap_or_default();
+    let known = bases.into_iter().find(|base| super::known::is_known(base));
+    Found { site, path: known.unwrap_or(path), on: None }
+}
+
 pub(super) struct Finder<'p, 'a> {
     evaluator: &'p Evaluator<'a>,
     calls: Vec<Found<'a>>,
-    /// The names that the results of calls are assigned to.
-    names: BTreeMap<*const Expr, &'a str>,
+    /// The name that a statement assigns to, if it is one.
+    names: BTreeMap<StepId, &'a str>,
 }
 
 impl<'p, 'a> Finder<'p, 'a> {
     fn new(evaluator: &'p Evaluator<'a>) -> Self {
-        let mut calls = Vec::new();
-        for site in &evaluator.program.calls {
-            let (path, on) = match evaluator.callee(site.call, &Env::at(site.step)) {
-                Callee::Library(path, on) => (path, on),
-                Callee::Unknown(on) => (format!("*.{}", site.call.last_name()).into(), on),
-                Callee::Function(..) | Callee::Class(_) => ("".into(), None),
-            };
-            calls.push(Found { site: *site, path, on });
-        }
+        let calls = evaluator.program.calls.iter().map(|site| found(evaluator, *site)).collect();
         Self { evaluator, calls, names: names(evaluator) }
     }
 
@@ -120,7 +129,11 @@ impl<'p, 'a> Finder<'p, 'a> {
         };
         let source = argument_expr(call, name, *place).map(|expr| self.text(env, expr));
         let text = self.shown(&known, source.as_deref().unwrap_or("?"));
-        Some(Fact::of(name, &known, text))
+        let mut fact = Fact::of(name, &known, text);
+        if known.made().is_some_and(|made| is_computed(&made.path)) {
+            (fact.certainty, fact.why) = (Certainty::Unknown, Some("computed".to_owned()));
+        }
+        Some(fact)
     }
 
     /// A value for people; what is unknown is shown as it stands in the source.
@@ -182,29 +195,28 @@ impl<'p, 'a> Finder<'p, 'a> {
         findings.into_iter().map(with_places).collect()
     }
 
-    /// The name that the result of a call is assigned to.
-    fn name_of(&self, expr: *const Expr) -> Option<&'a str> {
-        self.names.get(&expr).copied()
-    }
-
     /// The phase that the surroundings of a call speak of, and what says so.
     fn phase_around(&self, site: &Site<'a>, env: &Env<'a>) -> Option<(Phase, String)> {
         let program = self.evaluator.program;
-        let assigned = self.name_of(site.expr).into_iter();
-        let mut named: Vec<String> = assigned.map(|name| format!("assigned to `{name}`")).collect();
+        let assigned = |step| self.names.get(&step).map(|name| format!("assigned to `{name}`"));
+        let mut named: Vec<String> = assigned(site.step).into_iter().collect();
         let mut frame = env.frame.as_ref();
         while let Some(current) = frame {
             let step = current.env.step;
-            let call = program.calls.iter().find(|it| std::ptr::eq(it.call, current.call));
-            let assigned = call.and_then(|call| self.name_of(call.expr));
-            named.extend(assigned.map(|name| format!("assigned to `{name}`")));
+            named.extend(assigned(step));
             named.extend(program.around(step).map(|name| format!("called in `{name}`")));
             frame = current.env.frame.as_ref();
         }
         let around = program.around(site.step).map(|name| format!("in `{name}`"));
-        let words = named.into_iter().take(1).chain(around);
-        words.filter_map(|words| Phase::of_name(&words).map(|phase| (phase, words))).next()
+        let mut words = named.into_iter().chain(around);
+        words.find_map(|words| Phase::of_name(&words).map(|phase| (phase, words)))
     }
+}
+
+/// Whether a library computes a value, rather than making an object that a table knows.
+fn is_computed(path: &str) -> bool {
+    let last = path.rsplit('.').next().unwrap_or(path);
+    last.starts_with(char::is_lowercase) && !super::known::is_known(path)
 }
 
 /// The expression that a call gives for a parameter.
@@ -217,14 +229,14 @@ fn argument_expr<'a>(call: &'a Call, name: &str, place: Option<usize>) -> Option
     by_name.or_else(by_place).map(|argument| &argument.value)
 }
 
-fn names<'a>(evaluator: &Evaluator<'a>) -> BTreeMap<*const Expr, &'a str> {
+fn names<'a>(evaluator: &Evaluator<'a>) -> BTreeMap<StepId, &'a str> {
     let scopes = evaluator.program.scopes.iter().map(|scope| &scope.bindings);
     let classes = evaluator.program.classes.iter().map(|class| &class.attributes);
     let mut names = BTreeMap::new();
     for (name, bindings) in scopes.chain(classes).flatten() {
         for binding in bindings {
-            if let Bound::To(value) | Bound::Entered(value) = binding.what {
-                names.insert(std::ptr::from_ref(value), *name);
+            if matches!(binding.what, Bound::To(_)) {
+                names.insert(binding.step, *name);
             }
         }
     }

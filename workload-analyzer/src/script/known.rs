@@ -11,7 +11,7 @@ mod training;
 mod transforms;
 
 pub(super) use calls::{CACHES, CHECKPOINTS, DISTRIBUTION, SEEDS};
-pub(super) use data::{DATASETS, Format, OUT_OF_FILES, WRAPPERS};
+pub(super) use data::{DATASETS, Format, OUT_OF_FILES, PARTS, WRAPPERS};
 pub(super) use loaders::LOADERS;
 pub(super) use spec::{Default, Parameter, Spec};
 pub(super) use training::{EPOCHS, FRAMEWORKS, Phase, TRAINING};

@@ -44,9 +44,9 @@ pub(super) fn seed<'f>(findings: &'f [Finding], loader: &'f Finding) -> Option<&
         seeds.find(|it| names.contains(&it.what.as_str()))?.fact("seed")
     };
     match order(loader)? {
-        "torch-distributed" => sampler(findings)
-            .and_then(|sampler| sampler.fact("seed"))
-            .or_else(|| of(&["lightning.seed_everything"])),
+        "torch-distributed" => {
+            loader.fact("sampler.seed").or_else(|| of(&["lightning.seed_everything"]))
+        }
         "torch-random" if loader.fact("generator").is_some() => {
             of(&["torch.Generator.manual_seed"])
         }
@@ -56,11 +56,6 @@ pub(super) fn seed<'f>(findings: &'f [Finding], loader: &'f Finding) -> Option<&
         "tf-shuffle" => loader.fact("seed"),
         _ => None,
     }
-}
-
-/// The sampler that deals an epoch to the ranks: the one for training, else the first.
-pub(super) fn sampler(findings: &[Finding]) -> Option<&Finding> {
-    findings.iter().find(|it| it.what == "torch.utils.data.DistributedSampler")
 }
 
 /// The order of a loader, if it is at least likely.
@@ -80,7 +75,12 @@ pub(super) fn ranks(findings: &[Finding]) -> Option<(&Finding, i64, i64)> {
 pub(super) fn job(script: &str, findings: &[Finding]) -> String {
     let mut text = String::new();
     let Some(loader) = main_loader(findings) else {
-        text.push_str("# no loader was found: nothing can be suggested\n");
+        add(&mut text, "# no loader was found: nothing can be suggested");
+        for reader in findings.iter().filter(|it| it.kind == Kind::Reader) {
+            let format = reader.fact("format").map_or("unknown", |format| format.text.as_str());
+            let Finding { file, line, what, .. } = reader;
+            add(&mut text, &format!("# {file}:{line} reads files with {what}: format {format}"));
+        }
         return text;
     };
     let stem = script.rsplit('/').next().unwrap_or(script).trim_end_matches(".py");
@@ -129,7 +129,7 @@ fn of_order(text: &mut String, findings: &[Finding], loader: &Finding) {
     }
     match order {
         "torch-distributed" => {
-            let drop_last = sampler(findings).and_then(|sampler| sampler.fact("drop_last"));
+            let drop_last = loader.fact("sampler.drop_last");
             if let Some(drop_last) = drop_last.filter(|fact| fact.bool() == Some(true)) {
                 key(text, "  drop_last", as_key(drop_last));
             }

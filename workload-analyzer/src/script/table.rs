@@ -50,7 +50,7 @@ fn show(text: &mut String, finding: &Finding) {
     let place = format!("{}:{}", finding.file, finding.line);
     line(text, &format!("  {place}  {}{sure}", finding.what));
     for Fact { name, text: value, certainty, why, .. } in &finding.facts {
-        line(text, &format!("    {name:<20}{value}{}", self::sure(*certainty, why.as_deref())));
+        line(text, &format!("    {name:<19} {value}{}", self::sure(*certainty, why.as_deref())));
     }
 }
 

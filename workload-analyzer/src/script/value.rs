@@ -156,7 +156,10 @@ impl<'a> Known<'a> {
     }
 
     /// One of several, or that one if they are all the same.
-    pub(super) fn one_of(alternatives: Vec<Self>, why: impl FnOnce() -> String) -> Self {
+    pub(super) fn one_of(mut alternatives: Vec<Self>, why: impl FnOnce() -> String) -> Self {
+        if alternatives.len() == 1 {
+            return alternatives.remove(0);
+        }
         let mut different: Vec<Self> = Vec::new();
         for alternative in alternatives.into_iter().flat_map(|it| it.alternatives()) {
             match different.iter_mut().find(|it| it.value == alternative.value) {
@@ -258,7 +261,7 @@ impl Value<'_> {
 impl PartialEq for Value<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::None, Self::None) => true,
+            (Self::None, Self::None) | (Self::Unknown, Self::Unknown) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
             (Self::Int(a), Self::Int(b)) => a == b,
             (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
@@ -281,7 +284,6 @@ impl PartialEq for Value<'_> {
                 a == b && expr(made) == expr(other)
             }
             // Not equal to itself, like a NaN, and kept once all the same: see `one_of`.
-            (Self::Unknown, Self::Unknown) => true,
             _ => false,
         }
     }

@@ -72,6 +72,10 @@ impl Store for FileStore {
         }
     }
 
+    fn look(&self, path: &[u8]) -> Result<Listed, SourceError> {
+        OpenedFile::look(&self.root, path)
+    }
+
     fn open(&self, object: &Listed) -> Result<Box<dyn Opened>, SourceError> {
         Ok(Box::new(OpenedFile::open(&self.root, object)?))
     }

@@ -57,5 +57,6 @@ if __name__ == "__main__":
     saving = ModelCheckpoint(dirpath="runs/pets", every_n_epochs=5, save_top_k=3, monitor="loss")
     trainer = L.Trainer(
         max_epochs=30, accelerator="gpu", devices=4, num_nodes=2, strategy="ddp", callbacks=[saving])
-    trainer.fit(Classifier(), datamodule=Pets(batch_size=96))
-    trainer.test(Classifier(), datamodule=Pets())
+    pets = Pets(batch_size=96)
+    trainer.fit(Classifier(), datamodule=pets)
+    trainer.test(Classifier(), datamodule=pets)

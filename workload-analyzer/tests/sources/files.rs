@@ -10,8 +10,10 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, SystemTime},
 };
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tierfeed_workload_analyzer::source::{
     FileStore, Listed, Location, Selection, SourceError, Store, open,
 };
@@ -295,6 +297,32 @@ fn what_vanishes_during_the_walk_is_a_change_and_named() {
     }
 }
 
+/// Writes a file into a directory whose names have been read.
+struct Writes<'a>(&'a Tree);
+
+impl Selection for Writes<'_> {
+    fn enters(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn takes(&self, path: &[u8]) -> bool {
+        if path == b"a/x" {
+            self.0.write(b"a/new", b"");
+        }
+        true
+    }
+}
+
+#[test]
+fn a_file_that_comes_while_its_directory_is_listed_leaves_the_listed_time_behind() {
+    let tree = Tree::new(&["a/x"]);
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(tree.path(b"a")).unwrap().set_modified(long_ago).unwrap();
+    let listing = tree.store().list(&Writes(&tree), &mut |_| ()).unwrap();
+    assert_eq!(listing.directories[1].mtime_ns, Some(1_000_000_000_000_000_000));
+    assert!(mtime_ns(&tree.path(b"a")) > 1_000_000_000_000_000_000);
+}
+
 struct Panics(AtomicUsize);
 
 impl Selection for Panics {
@@ -331,8 +359,10 @@ fn a_file_that_is_not_what_was_listed_is_not_opened() {
     }
     fs::remove_file(tree.path(b"a/x")).unwrap();
     assert!(matches!(store.open(&object), Err(SourceError::Changed { .. })));
-    let _listener = UnixListener::bind(tree.path(b"a/x")).unwrap();
-    assert!(store.open(&object).is_err());
+    // Opening a pipe waits for somebody who writes, unless one takes care.
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, tree.path(b"a/x"), FileType::Fifo, mode, 0).unwrap();
+    assert!(matches!(store.open(&object), Err(SourceError::NotAFile { .. })));
 }
 
 #[test]
@@ -350,6 +380,17 @@ fn writing_and_replacing_are_noticed_when_all_has_been_read() {
         let error = opened.verify().unwrap_err();
         assert!(matches!(&error, SourceError::Changed { .. }), "{error}");
     }
+}
+
+#[test]
+fn one_object_is_looked_at_as_it_is_listed() {
+    let tree = Tree::new(&["a/x"]);
+    let store = tree.store();
+    let listed = objects(&list(&*store).unwrap()).remove(0);
+    assert_eq!(store.look(b"a/x").unwrap(), listed);
+    assert!(matches!(store.look(b"a/y"), Err(SourceError::NoSource { .. })));
+    assert!(matches!(store.look(b"a"), Err(SourceError::NotAFile { .. })));
+    assert!(matches!(store.look(b"../root/a/x"), Err(SourceError::Outside { .. })));
 }
 
 #[test]

@@ -3,5 +3,7 @@
 // Always true here; it tells clippy that helpers are tests too.
 #![cfg(test)]
 
+#[cfg(feature = "object-store")]
+mod bucket;
 mod files;
 mod listed;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::format::{
     FormatError, Range, ReadAt,
-    piece::{array, end_of, malformed, read, read_array, refuse_overlap},
+    piece::{Window, array, end_of, malformed, read, read_array, refuse_overlap},
 };
 
 /// The magic, padded to eight bytes.
@@ -19,6 +19,9 @@ const TAIL_BYTES: u64 = 10;
 /// The longest footer that is read: ten million batches.
 const FOOTER_BYTES_MAX: u32 = 1 << 28;
 
+/// Bytes that are read at once.
+const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
+
 /// Where the footer says that a message is.
 #[derive(Debug, Clone, Copy)]
 struct Block {
@@ -29,18 +32,20 @@ struct Block {
 
 pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
     let (bytes, footer) = footer(object)?;
-    let blocks = |number| blocks(&bytes, number);
-    let Some((dictionaries, batches)) = blocks(2).zip(blocks(3)) else {
+    let listed = Table::root(&bytes).and_then(|root| {
+        // Field 1 is the schema.
+        root.table(1)?;
+        Some((blocks(root, 2)?, blocks(root, 3)?))
+    });
+    let Some((dictionaries, batches)) = listed else {
         let right = "File.fbs says what a footer looks like";
         return Err(malformed("the footer", footer, "damaged", right));
     };
-    let first = read_message(object, START_BYTES)?;
-    let Some(Message { range: schema, holds: Holds::Schema, .. }) = first else {
-        let right = "the schema stands there";
-        return Err(malformed("the first message", START_BYTES, "something else", right));
+    let mut layout = Layout {
+        schema: framed_schema(object)?,
+        footer: Some(Range::plain(footer, bytes.len() as u64)),
+        ..Layout::default()
     };
-    let mut layout =
-        Layout { schema, dictionaries: Vec::new(), batches: Vec::new(), rows: Vec::new() };
     for block in dictionaries {
         match block_message(object, block, footer)? {
             Message { range, holds: Holds::Dictionary, .. } => layout.dictionaries.push(range),
@@ -56,14 +61,25 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
             _ => return Err(another_kind(block)),
         }
     }
-    let all = [schema].into_iter().chain(layout.dictionaries.iter().copied());
-    let all: Vec<Range> = all.chain(layout.batches.iter().copied()).collect();
-    refuse_overlap("a message", &all)?;
+    let all = layout.schema.iter().chain(&layout.dictionaries).chain(&layout.batches);
+    refuse_overlap("a message", all)?;
     Ok(layout)
+}
+
+/// The schema at the start, if it is framed as a message.
+///
+/// Readers of files do not look at it, and the one that Polars (2.1) writes is without its length.
+fn framed_schema(object: &dyn ReadAt) -> Result<Option<Range>, FormatError> {
+    match read_message(object, START_BYTES) {
+        Ok(Some(Message { range, holds: Holds::Schema, .. })) => Ok(Some(range)),
+        Err(FormatError::Read(error)) => Err(FormatError::Read(error)),
+        _ => Ok(None),
+    }
 }
 
 /// The bytes of the footer, and where they start.
 fn footer(object: &dyn ReadAt) -> Result<(Vec<u8>, u64), FormatError> {
+    let object = &Window::tail(object, FOOTER_BYTES_EXPECTED)?;
     let what = "the end of the file";
     let end = object.len();
     let tail_at = end.saturating_sub(TAIL_BYTES);
@@ -86,8 +102,8 @@ fn footer(object: &dyn ReadAt) -> Result<(Vec<u8>, u64), FormatError> {
 }
 
 /// The blocks that field `number` of the footer lists.
-fn blocks(footer: &[u8], number: usize) -> Option<Vec<Block>> {
-    let blocks = Table::root(footer)?.vector(number, 24)?.elements::<24>();
+fn blocks(footer: Table<'_>, number: usize) -> Option<Vec<Block>> {
+    let blocks = footer.vector(number, 24)?.elements::<24>();
     let block = |bytes: &[u8; 24]| {
         let at = i64::from_le_bytes(array(bytes, 0)?);
         let metadata_bytes = i32::from_le_bytes(array(bytes, 8)?);

@@ -12,8 +12,7 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
     let Some(Message { range: schema, holds: Holds::Schema, .. }) = first else {
         return Err(malformed("the first message", 0, "no schema", right));
     };
-    let (dictionaries, batches, rows) = (Vec::new(), Vec::new(), Vec::new());
-    let mut layout = Layout { schema, dictionaries, batches, rows };
+    let mut layout = Layout { schema: Some(schema), ..Layout::default() };
     let mut at = schema.len;
     // A writer that was not closed leaves the mark of the end out; readers take the end of the file.
     while at < object.len() {

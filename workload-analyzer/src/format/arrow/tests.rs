@@ -32,7 +32,7 @@ fn prefix_and_any_batch_are_a_stream_of_their_own() {
     for name in ["stream", "stream-legacy", "stream-dictionary", "file", "file-dictionary"] {
         let object = fixture(name);
         let found = layout(&object).unwrap();
-        let prefix = [found.schema].into_iter().chain(found.dictionaries.clone());
+        let prefix = found.schema.into_iter().chain(found.dictionaries.clone());
         let prefix: Vec<u8> = prefix.flat_map(|range| part(&object, range)).collect();
         for (batch, rows) in found.batches.iter().zip(&found.rows) {
             let alone = [prefix.clone(), part(&object, *batch)].concat();
@@ -105,7 +105,7 @@ fn footer_and_messages_of_a_file_agree() {
     twice.copy_within(blocks[0]..blocks[0] + 24, blocks[1]);
     check_refused(&twice, "inside another one");
     // The schema as a block: all of it is metadata.
-    let schema = i64::try_from(layout(&file).unwrap().schema.len).unwrap();
+    let schema = i64::try_from(layout(&file).unwrap().schema.unwrap().len).unwrap();
     let block = [8, schema, 0].map(i64::to_le_bytes).concat();
     let mut another = file.clone();
     another[blocks[1]..blocks[1] + 24].copy_from_slice(&block);
@@ -117,6 +117,11 @@ fn footer_and_messages_of_a_file_agree() {
     check_refused(&with(blocks[1] + 16, i64::MAX), "truncated: a message");
     check_refused(&with(blocks[1] + 16, 8), "not as long as the footer says");
     check_refused(&with(blocks[1] + 8, 8), "not as long as the footer says");
+    // As long as said, but with another border between metadata and body.
+    let mut shifted = file.clone();
+    shifted[blocks[1] + 8] += 8;
+    shifted[blocks[1] + 16] -= 8;
+    check_refused(&shifted, "not as long as the footer says");
     let end = file.len() - 10;
     let mut object = file.clone();
     object[end..end + 4].fill(0xFF);

@@ -73,16 +73,7 @@ fn validated(file: ShardFile, number: usize, names: &mut Names) -> Result<Shard,
     if file.version != 2 {
         return Err(wrong(key("version"), file.version.to_string(), "only version 2 is known"));
     }
-    let columns = file.column_names.len();
-    if file.column_encodings.len() != columns || file.column_sizes.len() != columns {
-        let found = format!(
-            "{} long, column_encodings {}, column_sizes {}",
-            columns,
-            file.column_encodings.len(),
-            file.column_sizes.len()
-        );
-        return Err(wrong(key("column_names"), found, "the three must have one entry per column"));
-    }
+    expect_columns(&file, key("column_names"))?;
     let label = label::column(&file.column_names, &file.column_encodings, &file.column_sizes);
     let raw = file.raw_data.ok_or_else(|| wrong(key("raw_data"), "missing", RIGHT))?;
     names.take(&raw.basename, key("raw_data.basename"))?;
@@ -99,4 +90,15 @@ fn validated(file: ShardFile, number: usize, names: &mut Names) -> Result<Shard,
         hashes: raw.hashes.into_iter().collect(),
         label,
     })
+}
+
+/// Refuses columns whose names, encodings and sizes are not of one number.
+fn expect_columns(file: &ShardFile, place: String) -> Result<(), FormatError> {
+    let names = file.column_names.len();
+    let [encodings, sizes] = [file.column_encodings.len(), file.column_sizes.len()];
+    if [encodings, sizes] == [names; 2] {
+        return Ok(());
+    }
+    let found = format!("{names} long, column_encodings {encodings}, column_sizes {sizes}");
+    Err(wrong(place, found, "the three must have one entry per column"))
 }

@@ -3,7 +3,7 @@
 use super::end::{self, End};
 use crate::format::{
     FormatError, ReadAt,
-    piece::{array, malformed, read, u16_at, u32_at, u64_at},
+    piece::{Window, array, malformed, read, u16_at, u32_at, u64_at},
 };
 
 pub(super) const STORED: u16 = 0;
@@ -48,8 +48,9 @@ pub(super) struct Entry {
 
 /// Lists the members of `object`.
 pub(super) fn list(object: &dyn ReadAt) -> Result<Directory, FormatError> {
-    let End { entries: count, start, len } = end::find(object)?;
-    let bytes = read(object, "the directory", start, len, DIRECTORY_BYTES_MAX)?;
+    let object = Window::tail(object, end::TAIL_BYTES)?;
+    let End { entries: count, start, len } = end::find(&object)?;
+    let bytes = read(&object, "the directory", start, len, DIRECTORY_BYTES_MAX)?;
     let mut entries = Vec::new();
     let mut at = 0;
     while at < bytes.len() {

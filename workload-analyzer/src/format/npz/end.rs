@@ -11,12 +11,14 @@ use crate::format::{
     piece::{malformed, read, u16_at, u32_at, u64_at},
 };
 
-/// The record at the end, and the longest comment behind it.
+/// The record at the end.
 const END_BYTES: u64 = 22;
-const COMMENT_BYTES_MAX: u64 = 0xFFFF;
 /// The locator of the ZIP64 record, right before the record at the end.
 const LOCATOR_BYTES: u64 = 20;
 const END64_BYTES: u64 = 56;
+
+/// How far from the end the record may start: behind it is a comment, with a length of two bytes.
+pub(super) const TAIL_BYTES: u32 = 22 + 0xFFFF;
 
 /// Where the directory lies.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(super) fn find(object: &dyn ReadAt) -> Result<End, FormatError> {
     if size < END_BYTES {
         return Err(malformed(what, 0, format!("missing in {size} bytes"), right));
     }
-    let tail_at = size - size.min(END_BYTES + COMMENT_BYTES_MAX + LOCATOR_BYTES);
+    let tail_at = size - size.min(u64::from(TAIL_BYTES));
     let tail = read(object, what, tail_at, size - tail_at, u32::MAX)?;
     let ends_here = |at: &usize| {
         let comment = u16_at(&tail, at + 20).map(usize::from);
@@ -49,9 +51,11 @@ pub(super) fn find(object: &dyn ReadAt) -> Result<End, FormatError> {
     let record_at = tail_at + at as u64;
     let short = |at| u16_at(record, at).expect("the record is 22 bytes long");
     let word = |at| u32_at(record, at).expect("the record is 22 bytes long");
-    let locator = at.checked_sub(20).map(|at| &tail[at..at + 20]);
-    if let Some(locator) = locator.filter(|it| it.starts_with(b"PK\x06\x07")) {
-        return end64(object, locator, record_at - LOCATOR_BYTES);
+    if let Some(locator_at) = record_at.checked_sub(LOCATOR_BYTES) {
+        let locator = read(object, what, locator_at, LOCATOR_BYTES, u32::MAX)?;
+        if locator.starts_with(b"PK\x06\x07") {
+            return end64(object, &locator, locator_at);
+        }
     }
     let (disks, entries) = ([short(4), short(6)], [short(8), short(10)]);
     if disks != [0, 0] || entries[0] != entries[1] {

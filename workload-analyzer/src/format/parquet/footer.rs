@@ -3,7 +3,7 @@
 use super::thrift::{Field, Stop, Walk, Walked};
 use crate::format::{
     FormatError, Range, ReadAt,
-    piece::{malformed, read, read_array},
+    piece::{Window, malformed, read, read_array},
 };
 
 /// Bytes before the first chunk: `PAR1`.
@@ -14,6 +14,9 @@ const TAIL_BYTES: u64 = 8;
 
 /// The longest footer that is read: tables of thousands of columns have some tens of MiB.
 const FOOTER_BYTES_MAX: u32 = 1 << 29;
+
+/// Bytes that are read at once.
+const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
 /// What the footer says.
 #[derive(Debug)]
@@ -39,19 +42,18 @@ pub(super) struct Chunk {
 
 /// Reads the footer of `object`.
 pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
-    let start: [u8; 4] = read_array(object, "the start of the file", 0)?;
+    let object = &Window::tail(object, FOOTER_BYTES_EXPECTED)?;
     let end = object.len();
     let tail_at = end.saturating_sub(TAIL_BYTES);
     let tail: [u8; 8] = read_array(object, "the end of the file", tail_at)?;
     let [a, b, c, d, magic @ ..] = tail;
-    refuse_encrypted(magic)?;
-    refuse_encrypted(start)?;
-    for (at, magic) in [(0, start), (end - 4, magic)] {
-        if &magic != b"PAR1" {
-            let found = format!("`{}`", magic.escape_ascii());
-            let right = "a Parquet file starts and ends with PAR1; it may be cut off";
-            return Err(malformed("the magic", at, found, right));
-        }
+    if &magic == b"PARE" {
+        return Err(encrypted("a Parquet file whose footer is encrypted".to_owned()));
+    }
+    if &magic != b"PAR1" {
+        let found = format!("`{}`", magic.escape_ascii());
+        let right = "a Parquet file ends with PAR1; it may be cut off";
+        return Err(malformed("the magic", end - 4, found, right));
     }
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
     let Some(at) = tail_at.checked_sub(len).filter(|&at| at >= MAGIC_BYTES) else {
@@ -65,13 +67,6 @@ pub(super) fn read_footer(object: &dyn ReadAt) -> Result<Footer, FormatError> {
         malformed("the footer", at + stop as u64, "damaged", right)
     })?;
     found.finish(Range::plain(at, end - at))
-}
-
-fn refuse_encrypted(magic: [u8; 4]) -> Result<(), FormatError> {
-    if &magic != b"PARE" {
-        return Ok(());
-    }
-    Err(encrypted("a Parquet file whose footer is encrypted".to_owned()))
 }
 
 fn encrypted(what: String) -> FormatError {
@@ -115,9 +110,11 @@ impl Found {
             let found = format!("of other columns than the first: the one at index {group}");
             return Err(malformed("a row group", at, found, "all have the same columns"));
         }
-        let sum = self.row_groups.iter().try_fold(0, |sum: u64, it| sum.checked_add(it.rows));
-        if sum.is_none() || sum != self.rows {
-            let found = format!("{:?}, and the row groups have {sum:?}", self.rows);
+        // Too few groups fit in a footer for this sum to leave 128 bits.
+        let sum: u128 = self.row_groups.iter().map(|group| u128::from(group.rows)).sum();
+        let rows = self.rows.unwrap_or_default();
+        if sum != u128::from(rows) {
+            let found = format!("{rows}, and the row groups have {sum}");
             return Err(malformed("the number of rows", at, found, "the sum over row groups"));
         }
         Ok(Footer { row_groups: self.row_groups, paths: self.paths, range })

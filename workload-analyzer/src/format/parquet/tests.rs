@@ -161,12 +161,12 @@ fn row_groups_that_contradict_each_other_are_refused() {
     let fewer = group(3, vec![chunk(&["a"], 34, 10)]);
     check_refused(layout(metadata(7, vec![two_columns(4, 4), fewer])), expected);
     let rows = layout(metadata(8, vec![two_columns(4, 4), two_columns(3, 34)]));
-    check_refused(
-        rows,
-        "the number of rows at byte 104 is Some(8), and the row groups have Some(7)",
-    );
+    check_refused(rows, "the number of rows at byte 104 is 8, and the row groups have 7");
     let huge = || group(i64::MAX, vec![chunk(&["a"], 4, 0)]);
-    check_refused(layout(metadata(1, vec![huge(), huge(), huge()])), "have None");
+    check_refused(
+        layout(metadata(1, vec![huge(), huge(), huge()])),
+        "is 1, and the row groups have 27670116110564327421",
+    );
 }
 
 #[test]
@@ -263,11 +263,10 @@ fn fields_of_every_kind_are_passed_over() {
 #[test]
 fn what_is_no_parquet_file_is_refused() {
     let found = |object: &[u8]| ranges(&object.to_vec(), Unit::RowGroup, &[]);
-    check_refused(found(b""), "truncated: the start of the file");
+    check_refused(found(b""), "truncated: the end of the file");
     check_refused(found(b"PAR1"), "truncated: the end of the file");
     check_refused(found(b"PAR1PAR1"), "the footer at byte 0 is of 827474256 bytes");
     check_refused(found(b"PAR1\0\0\0\0PAR1"), "the footer at byte 4 is damaged");
     check_refused(found(b"PAR1\x01\0\0\0PAR1"), "it fits between the two PAR1");
-    check_refused(found(b"PAR2\0\0\0\0PAR1"), "the magic at byte 0 is `PAR2`");
     check_refused(found(b"PAR1\0\0\0\0PAR2"), "the magic at byte 8 is `PAR2`");
 }

@@ -1,7 +1,7 @@
 //! Walks Thrift's compact protocol, which Parquet writes its footer in.
 //!
-//! Every step takes at least one byte, lists included: an element of no bytes does not exist. So a
-//! walk ends, and what it is asked to collect is no longer than the bytes.
+//! Every step takes at least one byte, elements of lists included. So a walk ends with the bytes,
+//! whatever number of elements is claimed, and no memory is taken for a claim.
 //!
 //! # Source
 //!
@@ -169,13 +169,7 @@ impl<'a> Walk<'a> {
             15 => self.varint()?,
             short => u64::from(short),
         };
-        Ok((head & 0x0F, self.count(len)?))
-    }
-
-    /// `len`, if so many elements of a byte or more are left.
-    fn count(&self, len: u64) -> Walked<usize> {
-        let left = self.bytes.len() - self.at;
-        usize::try_from(len).ok().filter(|&len| len <= left).ok_or(self.stop())
+        Ok((head & 0x0F, usize::try_from(len).map_err(|_| self.stop())?))
     }
 
     /// Passes over the value of `field`.
@@ -212,7 +206,6 @@ impl<'a> Walk<'a> {
 
     fn skip_map(&mut self, depth: u32) -> Walked<()> {
         let len = self.varint()?;
-        let len = self.count(len)?;
         if len == 0 {
             return Ok(());
         }

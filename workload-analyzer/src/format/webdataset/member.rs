@@ -167,8 +167,8 @@ impl<'a> Members<'a> {
             (Some(name), None) | (None, Some(name)) => name,
             (None, None) => header.path_bytes().into_owned(),
         };
-        // Old tars know a folder by the slash at the end of its name.
-        let old_folder = header.as_bytes()[156] == 0 && name.ends_with(b"/");
+        // Old tars know a folder by the slash at the end of the name in its header.
+        let old_folder = header.as_bytes()[156] == 0 && header.path_bytes().ends_with(b"/");
         let kind = header.entry_type();
         let len = match kind.as_byte() {
             // As Python's tarfile, whatever the header says of their size.

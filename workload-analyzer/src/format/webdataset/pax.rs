@@ -23,7 +23,8 @@ pub(super) fn parse(mut records: &[u8], at: u64) -> Result<Pax, FormatError> {
     while records.first().is_some_and(|byte| *byte != 0) {
         let (keyword, value, rest) = record(records).ok_or_else(|| malformed(at, records))?;
         match keyword {
-            b"path" => pax.path = Some(value.to_vec()),
+            // As Python's tarfile, slashes at the end are not part of the name.
+            b"path" => pax.path = Some(without_slashes(value).to_vec()),
             b"size" => pax.size = Some(decimal(value).ok_or_else(|| malformed(at, records))?),
             _ => pax.sparse |= keyword.starts_with(b"GNU.sparse."),
         }
@@ -40,6 +41,11 @@ fn record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let record = record.get(digits + 1..)?.strip_suffix(b"\n")?;
     let equals = record.iter().position(|byte| *byte == b'=')?;
     Some((&record[..equals], &record[equals + 1..], rest))
+}
+
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    &path[..end]
 }
 
 /// Digits and nothing else: `str::parse` would take a sign.
@@ -66,7 +72,7 @@ mod tests {
 
     #[test]
     fn records_are_read_by_their_lengths() {
-        let records = b"21 SCHILY.xattr.a=\n\n\n10 path=\xff\n11 path=a\n\n15 size=123456\n\0\0";
+        let records = b"21 SCHILY.xattr.a=\n\n\n10 path=\xff\n13 path=a\n//\n15 size=123456\n\0\0";
         let expected = Pax { path: Some(b"a\n".to_vec()), size: Some(123_456), sparse: false };
         assert_eq!(parse(records, 0).unwrap(), expected);
         assert!(parse(b"22 GNU.sparse.major=1\n", 0).unwrap().sparse);

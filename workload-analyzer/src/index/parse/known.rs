@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Parsed;
 use crate::{
-    format::{Range, Records},
+    format::Records,
     index::{Index, image::Kind},
     job::Dataset,
     source::Listed,
@@ -41,19 +41,7 @@ impl<'a> Known<'a> {
                 record_bytes: image.header.record_bytes,
                 count: u64::from(image.count(number)),
             }),
-            Kind::Ranges => Parsed::Ranges(index.samples_of(number).map(range(index)).collect()),
+            Kind::Ranges => Parsed::Ranges(index.ranges_of(number)),
         })
-    }
-}
-
-fn range(index: &Index) -> impl Fn(u32) -> Range + '_ {
-    |sample| {
-        let (offset, len) = index.image.place(sample);
-        Range {
-            offset,
-            len,
-            encoding: index.image.encoding(sample),
-            label: index.stored_label(sample),
-        }
     }
 }

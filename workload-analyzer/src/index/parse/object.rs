@@ -3,8 +3,8 @@
 use super::{Parsed, hdf5};
 use crate::{
     format::{
-        FormatError, ReadAt, arrow, ffcv, litdata, lmdb, mds, npy, npz, parquet, tfrecord,
-        webdataset,
+        FormatError, ReadAt, arrow, ffcv, litdata, lmdb, mds, megatron, npy, npz, parquet,
+        tfrecord, webdataset,
     },
     index::{
         IndexError,
@@ -80,6 +80,10 @@ fn by_format(
                 }),
             }
         }
+        (Format::Megatron, _) => Err(FormatError::Unsupported {
+            what: "no .idx of the same name is beside it".to_owned(),
+            instead: "bring both files that Megatron-LM's preprocess_data.py writes",
+        }),
         (Format::Npy, _) => npy::records(object).map(|array| Parsed::Records(array.records)),
         (Format::Npz { members }, _) => npz::ranges(object, members).map(Parsed::Ranges),
         (Format::Parquet(Parquet { unit, columns }), _) => {
@@ -123,6 +127,7 @@ fn by_index(
     opened.verify()?;
     let ranges = text.and_then(|text| match dataset.format {
         Format::TfRecord(_) => tfrecord::from_dali_index(&text, object),
+        Format::Megatron => megatron::ranges(&text, object),
         _ => webdataset::from_index(&text, object),
     });
     ranges.map(Parsed::Ranges).map_err(|source| chosen.broken_at(index, source))

@@ -11,7 +11,7 @@ use crate::job::{
 };
 
 /// The formats of job files, in the order of [`Format`].
-pub const FORMATS: [&str; 14] = [
+pub const FORMATS: [&str; 15] = [
     "image-folder",
     "files",
     "raw",
@@ -19,6 +19,7 @@ pub const FORMATS: [&str; 14] = [
     "webdataset",
     "mds",
     "litdata",
+    "megatron",
     "npy",
     "npz",
     "parquet",
@@ -27,7 +28,7 @@ pub const FORMATS: [&str; 14] = [
     "lmdb",
     "ffcv",
 ];
-const FORMATS_IN_WORDS: &str = "image-folder, files, raw, tfrecord, webdataset, mds, litdata, npy, npz, \
+const FORMATS_IN_WORDS: &str = "image-folder, files, raw, tfrecord, webdataset, mds, litdata, megatron, npy, npz, \
                                 parquet, arrow, hdf5, lmdb, ffcv";
 
 /// What tokens are stored as, with the bytes of one.
@@ -71,6 +72,7 @@ impl DatasetKeys {
             "webdataset" => Format::WebDataset,
             "mds" => Format::Mds,
             "litdata" => Format::LitData { sequence_length: self.sequence_length()? },
+            "megatron" => Format::Megatron,
             "npy" => Format::Npy,
             "npz" => Format::Npz { members: names("members", self.members.as_ref(), "x.npy")? },
             "parquet" => Format::Parquet(self.parquet()?),

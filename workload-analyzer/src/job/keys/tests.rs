@@ -78,6 +78,7 @@ fn every_format_has_its_name_and_its_keys() {
     check(&of("litdata"), &Format::LitData { sequence_length: None });
     let tokens = DatasetKeys { sequence_length: Some(2_048), ..of("litdata") };
     check(&tokens, &Format::LitData { sequence_length: NonZeroU64::new(2_048) });
+    check(&of("megatron"), &Format::Megatron);
     check(&of("npy"), &Format::Npy);
     check(&of("npz"), &Format::Npz { members: Vec::new() });
     check(

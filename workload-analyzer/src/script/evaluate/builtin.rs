@@ -1,6 +1,9 @@
 //! Functions of Python and its library that give something known for something known.
 
-use super::{Evaluator, operator::joined};
+use super::{
+    Evaluator,
+    operator::{from_mapping, joined},
+};
 use crate::script::{
     program::StepId,
     tree::{Call, Expr, How, Kind},
@@ -62,7 +65,7 @@ impl<'a> Evaluator<'a> {
                 let found = pairs.iter().rev().find(|(it, _)| it.value == key.value);
                 let default = || self.argument(call, env, "default", Some(1));
                 let known = found.map(|(_, value)| value.clone()).or_else(default);
-                let place = || format!("from a mapping, {}", self.line(env.step, call));
+                let place = || from_mapping(on, || self.line(env.step, call));
                 Some(known.unwrap_or(Known::certain(Value::None)).likely(place))
             }
             _ => None,
@@ -111,18 +114,19 @@ impl<'a> Evaluator<'a> {
     }
 
     fn path(&self, call: &'a Call, env: &Env<'a>) -> Known<'a> {
-        let mut whole = String::new();
-        let mut parts = Vec::new();
+        let mut whole = Known::text("");
         for argument in &call.arguments {
-            let known = self.eval(&argument.value, env);
-            match known.str() {
-                Some(part) => whole = joined(&whole, part),
-                None if known.is_unknown() => return known,
-                None => return self.computed_call(call, env),
-            }
-            parts.push(known);
+            let part = self.eval(&argument.value, env);
+            whole = self.both(&argument.value, env, (&whole, &part), |left, right| {
+                match (left, right) {
+                    (Value::Text(left), Value::Text(right)) => {
+                        Some(Value::Text(joined(left, right).into()))
+                    }
+                    _ => None,
+                }
+            });
         }
-        Known::from_all(Value::Text(whole.into()), &parts.iter().collect::<Vec<_>>())
+        whole
     }
 
     fn dict_of(&self, call: &'a Call, env: &Env<'a>) -> Known<'a> {

@@ -198,12 +198,17 @@ impl<'a> Evaluator<'a> {
         decorators.iter().any(|it| matches!(&it.kind, Kind::Name(name) if name == "staticmethod"))
     }
 
+    /// Whether the command line gives the parameters, by decorators of click.
+    fn is_command(&self, function: FunctionId) -> bool {
+        let is_option =
+            |it: &Expr| matches!(&it.kind, Kind::Call(it) if it.last_name() == "option");
+        self.program.functions[function.0].tree.decorators.iter().any(is_option)
+    }
+
     fn without_caller(&self, function: FunctionId, index: usize) -> Known<'a> {
         let found = &self.program.functions[function.0];
         let parameter = &found.tree.parameters[index];
-        let is_option =
-            |it: &Expr| matches!(&it.kind, Kind::Call(it) if it.last_name() == "option");
-        if found.tree.decorators.iter().any(is_option)
+        if self.is_command(function)
             && let Some(option) = self.option(&parameter.name)
         {
             return option;
@@ -236,6 +241,7 @@ impl<'a> Evaluator<'a> {
         let is_open = frame.call.arguments.iter().any(|it| matches!(it.how, How::Splat));
         match &parameter.default {
             Some(default) if !is_open => self.eval(default, &Env::at(found.step)),
+            None if self.is_command(frame.function) => self.without_caller(frame.function, index),
             _ => Known::unknown(format!(
                 "parameter `{}` of {}, called at {}",
                 parameter.name,
@@ -303,7 +309,13 @@ impl<'a> Evaluator<'a> {
         let place = self.place(env.step, values);
         (!found.is_empty()).then(|| {
             let known = Known::one_of(found, || format!("one of several `{text}`"));
-            Ok(known.likely(|| format!("from `**{text}`, {place}")))
+            // A mapping that stands in the call is as good as arguments.
+            let is_literal = matches!(values.kind, Kind::Dict(_));
+            Ok(if is_literal {
+                known
+            } else {
+                known.likely(|| format!("from `**{text}`, {place}"))
+            })
         })
     }
 

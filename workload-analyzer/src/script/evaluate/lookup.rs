@@ -6,9 +6,12 @@
 use super::Evaluator;
 use crate::script::{
     known,
-    program::{Arm, Binding, Bound, Owner, ScopeId, StepId},
+    program::{Arm, Binding, Bound, Imports, Owner, ScopeId, StepId},
     value::{Certainty, Env, Known, Value},
 };
+
+/// Branches in which a name may be bound before it is used.
+const BRANCHES_MAX: usize = 16;
 
 const BUILTINS: [&str; 34] = [
     "abs",
@@ -60,11 +63,11 @@ impl<'a> Evaluator<'a> {
             }
             scope = found.parent;
         }
-        self.from_elsewhere(name, env)
+        self.bound_elsewhere(name, env)
     }
 
     /// A name that no statement binds: from `import *`, or Python's own.
-    fn from_elsewhere(&self, name: &'a str, env: &Env<'a>) -> Known<'a> {
+    fn bound_elsewhere(&self, name: &'a str, env: &Env<'a>) -> Known<'a> {
         let module = self.program.module_of(env.step);
         let stars = self.program.modules[module].imports.iter().rev();
         for (_, import) in stars.filter(|(_, import)| import.is_everything) {
@@ -72,16 +75,28 @@ impl<'a> Evaluator<'a> {
                 if let Some(known) = self.in_module(local, name) {
                     return known;
                 }
-            } else if known::is_known(&known::canonical(&format!("{}.{name}", import.module))) {
+            } else {
                 let path = known::canonical(&format!("{}.{name}", import.module));
-                let symbol = Known::certain(Value::Symbol(path.into()));
-                return symbol.likely(|| format!("from {} import *", import.module));
+                let is_only = !BUILTINS.contains(&name) && self.stars(module) == 1;
+                if is_only || known::is_known(&path) {
+                    let symbol = Known::certain(Value::Symbol(path.into()));
+                    return symbol.likely(|| format!("from {} import *", import.module));
+                }
             }
         }
         if BUILTINS.contains(&name) {
             return Known::certain(Value::Symbol(name.into()));
         }
         Known::unknown(format!("`{name}` is bound nowhere in these files"))
+    }
+
+    /// How many packages a file imports everything of.
+    fn stars(&self, module: usize) -> usize {
+        let imports = self.program.modules[module].imports.iter();
+        let is_star = |import: &Imports<'_>| {
+            import.is_everything && self.linked(module, import.module).is_none()
+        };
+        imports.filter(|(_, import)| is_star(import)).count()
     }
 
     /// What a name of a file is at its end.
@@ -107,13 +122,14 @@ impl<'a> Evaluator<'a> {
         if let Some(place) = used.and_then(|used| self.changed_in_loop(bindings, used)) {
             return Known::unknown(format!("`{name}` changes in the loop, {place}"));
         }
-        let found = self.reaching(bindings, used, env);
+        let mut found = self.reaching(bindings, used, env);
+        found.reverse();
         let known = found.iter().map(|binding| self.bound(name, *binding, env)).collect::<Vec<_>>();
         if known.is_empty() {
-            return Known::unknown(format!("`{name}` is bound further down only"));
+            return Known::unknown(format!("`{name}` is bound further down only, or too often"));
         }
         Known::one_of(known, || {
-            let lines: Vec<_> = found.iter().rev().map(|it| self.line_of(*it)).collect();
+            let lines: Vec<_> = found.iter().map(|it| self.line_of(*it)).collect();
             format!("assigned in branches: {}", lines.join(", "))
         })
     }
@@ -125,13 +141,16 @@ impl<'a> Evaluator<'a> {
     /// A name that `+=` changes further down in a loop around its use.
     fn changed_in_loop(&self, bindings: &[Binding<'a>], used: StepId) -> Option<String> {
         let loops = &self.program.step(used).loops;
+        if loops.is_empty() {
+            return None;
+        }
+        let below = bindings.partition_point(|it| it.step < used);
         let is_changed = |binding: &&Binding<'a>| {
             let inner = &self.program.step(binding.step).loops;
-            matches!(binding.what, Bound::Changed(_))
-                && binding.step >= used
-                && loops.iter().any(|it| inner.contains(it))
+            matches!(binding.what, Bound::Changed(_)) && loops.iter().any(|it| inner.contains(it))
         };
-        bindings.iter().find(is_changed).map(|binding| self.line_of(*binding))
+        let mut below = bindings[below..].iter().take_while(|_| self.spend());
+        below.find(is_changed).map(|binding| self.line_of(*binding))
     }
 
     /// The bindings that a use may see, the last first.
@@ -145,9 +164,12 @@ impl<'a> Evaluator<'a> {
         let at = at.unwrap_or(Some(Vec::new())).unwrap_or_default();
         let mut found = Vec::new();
         let mut covered: Vec<Vec<Arm>> = Vec::new();
-        for binding in bindings.iter().rev() {
-            let is_above = used.is_none_or(|used| binding.step < used);
-            if !is_above || matches!(binding.what, Bound::Declared) {
+        let above = bindings.partition_point(|it| used.is_none_or(|used| it.step < used));
+        for binding in bindings[..above].iter().rev() {
+            if found.len() == BRANCHES_MAX || !self.spend() {
+                return Vec::new();
+            }
+            if matches!(binding.what, Bound::Declared) {
                 continue;
             }
             let is_parameter = matches!(binding.what, Bound::Parameter(..));
@@ -246,15 +268,19 @@ impl<'a> Evaluator<'a> {
             };
             return Known::certain(value);
         };
-        if let Some(local) = self.linked(file, module) {
-            let missing = || Known::unknown(format!("`{member}` is not bound in {module}"));
-            return self.in_module(local, member).unwrap_or_else(missing);
-        }
         let path = format!("{module}{}{member}", if module.ends_with('.') { "" } else { "." });
-        match self.linked(file, &path) {
-            Some(local) => Known::certain(Value::Module(local)),
-            None => Known::certain(Value::Symbol(known::canonical(&path).into())),
+        // What a package binds itself hides a file of that name.
+        let own = self.linked(file, module).and_then(|local| self.in_module(local, member));
+        if let Some(own) = own {
+            return own;
         }
+        if let Some(local) = self.linked(file, &path) {
+            return Known::certain(Value::Module(local));
+        }
+        if self.linked(file, module).is_some() {
+            return Known::unknown(format!("`{member}` is not bound in {module}"));
+        }
+        Known::certain(Value::Symbol(known::canonical(&path).into()))
     }
 
     /// The scope that a class or a function opens.

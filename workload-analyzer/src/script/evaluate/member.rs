@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::Evaluator;
+use super::{Evaluator, operator::from_mapping};
 use crate::script::{
     known,
     program::{Bound, ClassId, StepId},
@@ -68,7 +68,11 @@ impl<'a> Evaluator<'a> {
             Value::Made(made) => self.made_member(made, name),
             Value::Dict(pairs) => {
                 let found = pairs.iter().rev().find(|(key, _)| key.str() == Some(name));
-                let from = || "from a mapping".to_owned();
+                let from = || {
+                    from_mapping(base, || {
+                        self.program.place(env.step, self.program.step(env.step).line)
+                    })
+                };
                 found.map_or_else(unknown, |(_, value)| value.clone().likely(from))
             }
             Value::Unknown => base.clone(),
@@ -96,6 +100,14 @@ impl<'a> Evaluator<'a> {
             return self.option(name).unwrap_or_else(missing);
         }
         if NAMESPACES.contains(&&*made.path) {
+            let inner = self.argument(made.call, &made.env, "", Some(0));
+            if let Some(Known { value: Value::Dict(pairs), .. }) = inner
+                && let Some((_, value)) =
+                    pairs.iter().rev().find(|(key, _)| key.str() == Some(name))
+            {
+                let place = || format!("from {} at {}", made.path, self.place_of(made));
+                return value.clone().likely(place);
+            }
             let arguments = made.call.arguments.iter();
             let own = arguments.rev().find(|it| matches!(&it.how, How::Name(it) if it == name));
             if let Some(argument) = own {
@@ -227,14 +239,13 @@ impl<'a> Evaluator<'a> {
             return missing();
         };
         let env = Env { step: found.step, frame: None };
-        match made.and_then(|_| self.frame_for(function, class, made)) {
+        match made.and_then(|_| Self::frame_for(function, class, made)) {
             Some(frame) => self.parameter(function, index, &Env { frame: Some(frame), ..env }),
             None => self.parameter(function, index, &env),
         }
     }
 
     fn frame_for(
-        &self,
         function: crate::script::program::FunctionId,
         class: ClassId,
         made: Option<&Rc<Made<'a>>>,

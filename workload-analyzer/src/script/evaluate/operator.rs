@@ -19,14 +19,14 @@ impl<'a> Evaluator<'a> {
         to: impl Fn(&Value<'a>) -> Option<Value<'a>>,
     ) -> Known<'a> {
         let result = |it: &Known<'a>| match to(&it.value) {
-            Some(value) => Known { value, certainty: Self::own(it), why: it.why.clone() },
+            Some(value) => Known { value, certainty: it.certainty, why: it.why.clone() },
             None => Known::unknown(self.reason(it, expr, env)),
         };
         let results = known.alternatives().iter().map(result).collect();
         Known::one_of(results, || self.reason(known, expr, env).to_string())
     }
 
-    fn both(
+    pub(super) fn both(
         &self,
         expr: &Expr,
         env: &Env<'a>,
@@ -41,23 +41,15 @@ impl<'a> Evaluator<'a> {
         for left in &lefts {
             for right in &rights {
                 results.push(match to(&left.value, &right.value) {
-                    Some(value) => {
-                        let mut known = Known::from_all(value, &[left, right]);
-                        known.certainty = Self::own(left).max(Self::own(right));
-                        known
-                    }
+                    Some(value) => Known::from_all(value, &[left, right]),
+                    None if left.is_unknown() => Known::unknown(self.reason(left, expr, env)),
                     None if right.is_unknown() => Known::unknown(self.reason(right, expr, env)),
-                    None => Known::unknown(self.reason(left, expr, env)),
+                    None => self.computed(expr, env),
                 });
             }
         }
         let several = if lefts.len() > 1 { left } else { right };
         Known::one_of(results, || self.reason(several, expr, env).to_string())
-    }
-
-    /// That a value is known says how surely, even where its neighbour in a sequence is not.
-    fn own(known: &Known<'a>) -> Certainty {
-        known.certainty
     }
 
     pub(super) fn binary(
@@ -109,6 +101,7 @@ impl<'a> Evaluator<'a> {
         env: &Env<'a>,
     ) -> Known<'a> {
         let first = self.eval(left, env);
+        let mut why = self.reason(&first, left, env);
         let ends = logic == Logic::Or;
         let mut results = Vec::new();
         for alternative in first.alternatives() {
@@ -116,6 +109,7 @@ impl<'a> Evaluator<'a> {
                 Some(truth) if truth == ends => results.push(alternative),
                 Some(_) => {
                     let mut second = self.eval(right, env);
+                    why = self.reason(&second, right, env);
                     if alternative.certainty > second.certainty {
                         (second.certainty, second.why) = (alternative.certainty, alternative.why);
                     }
@@ -127,7 +121,7 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
-        Known::one_of(results, || self.reason(&first, left, env).to_string())
+        Known::one_of(results, || why.to_string())
     }
 
     /// `then if test else otherwise`
@@ -142,8 +136,8 @@ impl<'a> Evaluator<'a> {
         let Some(truth) = decided.value.truth().filter(|_| decided.certainty != Certainty::Unknown)
         else {
             let both = vec![self.eval(then, env), self.eval(otherwise, env)];
-            let text = self.program.text(env.step, test);
-            return Known::one_of(both, || format!("depends on `{text}`"));
+            let source = self.program.text(env.step, test);
+            return Known::one_of(both, || format!("depends on `{source}`"));
         };
         let taken = self.eval(if truth { then } else { otherwise }, env);
         let Known { certainty, why, .. } = decided;
@@ -177,7 +171,7 @@ impl<'a> Evaluator<'a> {
         base: &Known<'a>,
         index: &Known<'a>,
     ) -> Known<'a> {
-        let place = || format!("from a mapping, {}", self.place(env.step, expr));
+        let place = || from_mapping(base, || self.place(env.step, expr));
         match (&base.value, &index.value) {
             (Value::Sequence(items), Value::Int(index)) => {
                 let len = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -206,6 +200,12 @@ impl<'a> Evaluator<'a> {
     }
 }
 
+/// Where a mapping that holds a value comes from.
+pub(super) fn from_mapping(base: &Known<'_>, place: impl FnOnce() -> String) -> String {
+    let why = base.why.as_deref().filter(|_| base.certainty == Certainty::Likely);
+    why.map_or_else(|| format!("from a mapping, {}", place()), str::to_owned)
+}
+
 fn ints<'a>(operator: Operator, left: i64, right: i64) -> Option<Value<'a>> {
     let int = match operator {
         Operator::Add => left.checked_add(right),
@@ -227,7 +227,7 @@ fn ints<'a>(operator: Operator, left: i64, right: i64) -> Option<Value<'a>> {
     int.map(Value::Int)
 }
 
-fn texts<'a>(operator: Operator, left: &str, right: &str) -> Option<Value<'a>> {
+pub(super) fn texts<'a>(operator: Operator, left: &str, right: &str) -> Option<Value<'a>> {
     match operator {
         Operator::Add => Some(Value::Text(format!("{left}{right}").into())),
         // Strings do not divide: one of them is a path.
@@ -307,7 +307,7 @@ fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
 }
 
 /// Whether an expression is a number that is compared with zero after a remainder: `n % 5 == 0`.
-pub(in crate::script) fn every<'a>(test: &'a Expr) -> Option<(&'a Expr, &'a Expr)> {
+pub(in crate::script) fn every(test: &Expr) -> Option<(&Expr, &Expr)> {
     match &test.kind {
         Kind::Compare(Comparison::Equal, left, right) => match (&left.kind, &right.kind) {
             (Kind::Binary(Operator::Modulo, what, every), Kind::Int(_)) => Some((what, every)),

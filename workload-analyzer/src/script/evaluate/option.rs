@@ -6,7 +6,7 @@ use super::Evaluator;
 use crate::script::{
     program::Program,
     tree::{Call, Expr, How, Kind},
-    value::{Env, Known, Value},
+    value::{Certainty, Env, Known, Value},
 };
 
 /// A declared option.
@@ -137,7 +137,9 @@ impl<'a> Evaluator<'a> {
                 let Known { value, certainty, why } = known;
                 match number.unwrap_or(value) {
                     Value::None => Known::unknown(format!("{flag} has no default, {place}")),
-                    value => Known { value, certainty, why }.likely(default),
+                    value if certainty == Certainty::Unknown => Known { value, certainty, why },
+                    // That a run can give another one matters more than where the default comes from.
+                    value => Known::certain(value).likely(default),
                 }
             }
         }

@@ -14,9 +14,10 @@ impl<'a> Finder<'_, 'a> {
         for found in &self.calls {
             advice.extend(self.forgotten_epoch(found));
             advice.extend(self.random_windows(found));
-            advice.extend(self.order_of_steps(found));
+            advice.extend(self.in_each_context(&found.site, |env| self.order_of_steps(found, env)));
         }
-        advice.extend(self.unseeded(findings));
+        advice.extend(Self::unseeded(findings));
+        advice.extend(self.undealt(findings));
         advice
     }
 
@@ -79,10 +80,11 @@ impl<'a> Finder<'_, 'a> {
     }
 
     /// Steps of a pipeline that stand in an order that is seldom meant.
-    fn order_of_steps(&self, found: &Found<'a>) -> Option<Finding> {
+    fn order_of_steps(&self, found: &Found<'a>, env: &Env<'a>) -> Option<Finding> {
         let of = family(&found.path).filter(|it| it.name == "tensorflow.data.Dataset")?;
         let method = found.path.strip_prefix(of.name)?.strip_prefix('.')?;
-        let before = |name: &str| self.is_behind(found, &format!("{}.{name}", of.name));
+        let on = self.evaluator.eval(found.site.call.receiver()?, env);
+        let before = |name: &str| is_behind(&on, &format!("{}.{name}", of.name));
         match method {
             "cache" if before("shuffle") => Some(self.said(
                 "cache behind shuffle",
@@ -103,23 +105,38 @@ impl<'a> Finder<'_, 'a> {
         }
     }
 
-    /// Whether a step of this name comes before `found` in its pipeline, on every way.
-    fn is_behind(&self, found: &Found<'a>, path: &str) -> bool {
-        let mut on = found.on.clone();
-        for _ in 0..64 {
-            let Some(known) = on else { return false };
-            let alternatives = known.alternatives();
-            let Some(made) = alternatives.iter().find_map(Known::made) else { return false };
-            if &*made.path == path {
-                return alternatives.len() == 1;
-            }
-            on = made.on.clone();
+    /// Several processes, and a loader that gives each of them everything.
+    fn undealt(&self, findings: &[Finding]) -> Vec<Finding> {
+        const DEALERS: [&str; 4] = [
+            "torch.utils.data.DistributedSampler",
+            "accelerate.Accelerator",
+            "lightning.Trainer",
+            "deepspeed.initialize",
+        ];
+        let calls = |path: &str| self.calls.iter().any(|found| &*found.path == path);
+        let is_distributed = calls("torch.nn.parallel.DistributedDataParallel")
+            || calls("torch.distributed.init_process_group");
+        if !is_distributed || DEALERS.into_iter().any(calls) {
+            return Vec::new();
         }
-        false
+        let is_undealt = |it: &&Finding| {
+            let is_plain = it.fact("sampler").is_some_and(|fact| fact.text == "None");
+            let is_training = it.fact("phase").is_none_or(|fact| fact.text == "training");
+            it.kind == Kind::Loader && is_plain && is_training && it.fact("batch_sampler").is_none()
+        };
+        let advice = findings.iter().filter(is_undealt).map(|loader| Finding {
+            kind: Kind::Advice,
+            what: "several ranks, but no sampler that deals samples to them".to_owned(),
+            why: Some("every rank reads the whole dataset; use DistributedSampler".to_owned()),
+            certainty: Certainty::Likely,
+            facts: Vec::new(),
+            ..loader.clone()
+        });
+        advice.collect()
     }
 
     /// An order that is drawn from a generator which nobody seeds.
-    fn unseeded(&self, findings: &[Finding]) -> Vec<Finding> {
+    fn unseeded(findings: &[Finding]) -> Vec<Finding> {
         let is_seeded = findings.iter().any(|it| {
             it.kind == Kind::Seed
                 && [
@@ -151,4 +168,21 @@ impl<'a> Finder<'_, 'a> {
         });
         advice.collect()
     }
+}
+
+/// Whether a step of this name comes before, on every way.
+fn is_behind(on: &Known<'_>, path: &str) -> bool {
+    const STEPS_MAX: usize = 64;
+
+    let mut known = on.clone();
+    for _ in 0..STEPS_MAX {
+        let alternatives = known.alternatives();
+        let Some(made) = alternatives.iter().find_map(Known::made) else { return false };
+        if &*made.path == path {
+            return alternatives.len() == 1;
+        }
+        let Some(before) = made.on.clone() else { return false };
+        known = before;
+    }
+    false
 }

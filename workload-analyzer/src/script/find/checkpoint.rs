@@ -92,8 +92,11 @@ impl<'a> Finder<'_, 'a> {
                 let of = self.text(&at, what);
                 facts.push(Fact::of("every", &known, format!("{shown} of `{of}`")));
             }
-            let text = self.text(&at, test);
-            let words = if arm.arm == 0 { text } else { format!("not ({text})") };
+            let words = self.text(&at, test);
+            if words.starts_with("__name__") {
+                continue;
+            }
+            let words = if arm.arm == 0 { words } else { format!("not ({words})") };
             facts.push(Fact::said("if", words, Certainty::Certain));
         }
         facts

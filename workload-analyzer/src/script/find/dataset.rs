@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{Finder, argument_expr, spec_of};
 use crate::script::{
     finding::{Fact, Literal},
-    known::{DATASETS, Format, OUT_OF_FILES, WRAPPERS},
+    known::{DATASETS, Format, OUT_OF_FILES, PARTS, WRAPPERS},
     program::ClassId,
     value::{Certainty, Env, Frame, Known, Made, Value},
 };
@@ -24,6 +24,8 @@ pub(super) struct Origin<'a> {
     pub(super) source: Option<Fact>,
     /// The call that makes it.
     pub(super) made: Option<Rc<Made<'a>>>,
+    /// It is a part of what the files hold.
+    pub(super) is_part: bool,
     /// What is known of its arguments.
     pub(super) facts: Vec<Fact>,
     /// Arguments that say which part of the data this is: `train=False`, `split="val"`, a path.
@@ -70,7 +72,8 @@ impl<'a> Finder<'_, 'a> {
         if WRAPPERS.contains(&&*made.path) {
             let origin = first.map(|it| inner(&it)).unwrap_or_default();
             let name = format!("{} over {}", last(&made.path), origin.name);
-            return Origin { name, ..origin };
+            let is_part = origin.is_part || PARTS.contains(&&*made.path);
+            return Origin { name, is_part, ..origin };
         }
         let Some(spec) =
             spec_of(DATASETS, &made.path).or_else(|| spec_of(OUT_OF_FILES, &made.path))
@@ -84,11 +87,10 @@ impl<'a> Finder<'_, 'a> {
             };
         };
         let facts = self.facts(spec.parameters, made.call, &made.env);
-        self.origin_of_facts(&made.path, facts, Some(made))
+        Self::origin_of_facts(&made.path, facts, Some(made))
     }
 
     fn origin_of_facts(
-        &self,
         path: &Rc<str>,
         facts: Vec<Fact>,
         made: Option<&Rc<Made<'a>>>,
@@ -120,44 +122,18 @@ impl<'a> Finder<'_, 'a> {
         hints.extend(PARTS.iter().filter_map(|name| Some(find(name)?.str()?.to_owned())));
         let source = SOURCES.iter().find_map(|name| find(name)).cloned();
         hints.extend(source.iter().map(|source| source.text.clone()));
-        let source = source.map(|source| Fact { name: "source", ..source });
         let source = source.filter(|_| Format::of(path) != Some(Format::Whole));
-        let source = source.map(first_of_list);
+        let source = source.map(|fact| directory_of_list(path_of_hub(path, fact)));
+        let source = source.map(|source| Fact { name: "source", ..source });
         Origin {
             name: last(path).to_owned(),
             path: Rc::clone(path),
-            format: self.format_of(path, source.as_ref()),
+            format: format_of(path, source.as_ref()),
             source,
             made: made.cloned(),
+            is_part: false,
             hints,
             facts,
-        }
-    }
-
-    fn format_of(&self, path: &str, source: Option<&Fact>) -> Option<Fact> {
-        let certain = |name: &str| Fact::said("format", name, Certainty::Certain);
-        match Format::of(path)? {
-            Format::Named(name)
-                if path.starts_with("datasets.") || path.starts_with("tensorflow_d") =>
-            {
-                let why = "the format of its cache, unless it streams";
-                Some(Fact { certainty: Certainty::Likely, ..certain(name).because(why) })
-            }
-            Format::Named(name) => Some(certain(name).because(format!("as {} reads", last(path)))),
-            Format::ByName => {
-                let name = source.and_then(|source| source.str()).unwrap_or_default();
-                let ending = name.rsplit('.').next().filter(|it| ["npy", "npz"].contains(it))?;
-                Some(certain(ending).because("as the file is named"))
-            }
-            Format::Synthetic => {
-                let none = Fact { value: Literal::Nothing, ..certain("none") };
-                Some(none.because("made up in memory, nothing is read"))
-            }
-            Format::Whole => {
-                let none = Fact { value: Literal::Nothing, ..certain("none") };
-                Some(none.because("held in memory as a whole"))
-            }
-            Format::Inner => None,
         }
     }
 
@@ -191,7 +167,7 @@ impl<'a> Finder<'_, 'a> {
                 calls.find(|it| spec_of(DATASETS, &it.path).is_some()).map(|it| Rc::clone(&it.path))
             }
         };
-        path.map(|path| self.origin_of_facts(&path, Vec::new(), None)).unwrap_or_default()
+        path.map(|path| Self::origin_of_facts(&path, Vec::new(), None)).unwrap_or_default()
     }
 
     fn origin_of_class(&self, class: ClassId, made: Option<&Rc<Made<'a>>>) -> Origin<'a> {
@@ -202,7 +178,8 @@ impl<'a> Finder<'_, 'a> {
             let Some(spec) = spec_of(DATASETS, &base) else { continue };
             let (call, env) = self.initialised_as(class, made);
             let Some(call) = call else { continue };
-            let origin = self.origin_of_facts(&base, self.facts(spec.parameters, call, &env), made);
+            let origin =
+                Self::origin_of_facts(&base, self.facts(spec.parameters, call, &env), made);
             return Origin {
                 name: format!("{name}, a {}", last(&base)),
                 hints: [hints, origin.hints].concat(),
@@ -212,7 +189,14 @@ impl<'a> Finder<'_, 'a> {
         let read = self.calls.iter().filter(|found| self.class_of(found) == Some(class));
         let read: Vec<_> = read.filter(|it| spec_of(OUT_OF_FILES, &it.path).is_some()).collect();
         let format = read.iter().find_map(|found| self.format_read(found));
-        let source = made.and_then(|made| self.source_of(made));
+        let source = made.and_then(|made| self.source_of(made)).or_else(|| {
+            let found = read.first()?;
+            let spec = spec_of(OUT_OF_FILES, &found.path)?;
+            let env = Env::at(found.site.step);
+            let facts = self.facts(spec.parameters, found.site.call, &env);
+            let path = facts.into_iter().next().filter(|fact| fact.str().is_some())?;
+            Some(Fact { name: "source", ..path })
+        });
         let by = read.first().map(|it| format!("{name}, which calls {}", it.path)).unwrap_or(name);
         Origin { name: by, format, source, made: made.cloned(), hints, ..Origin::default() }
     }
@@ -225,7 +209,8 @@ impl<'a> Finder<'_, 'a> {
     ) -> (Option<&'a crate::script::tree::Call>, Env<'a>) {
         let program = self.evaluator.program;
         let own = self.calls.iter().find(|it| {
-            &*it.path == "super.__init__" && program.class_of(it.site.step) == Some(class)
+            let name = it.site.call.last_name();
+            name == "__init__" && program.class_of(it.site.step) == Some(class)
         });
         match (own, made) {
             (Some(own), made) => {
@@ -293,18 +278,85 @@ impl<'a> Finder<'_, 'a> {
     }
 }
 
-/// Files that are listed one by one are found in the directory of the first.
-fn first_of_list(fact: Fact) -> Fact {
-    match fact.value {
-        Literal::List(ref items) => match items.first() {
-            Some(Literal::Text(first)) => Fact { value: Literal::Text(first.clone()), ..fact },
-            _ => fact,
-        },
-        _ => fact,
+/// The format that holds what a dataset reads.
+fn format_of(path: &str, source: Option<&Fact>) -> Option<Fact> {
+    let certain = |name: &str| Fact::said("format", name, Certainty::Certain);
+    match Format::of(path)? {
+        Format::Named(name)
+            if path.starts_with("datasets.") || path.starts_with("tensorflow_d") =>
+        {
+            let why = "the format of its cache, unless it streams";
+            Some(Fact { certainty: Certainty::Likely, ..certain(name).because(why) })
+        }
+        Format::Named(name) => Some(certain(name).because(format!("as {} reads", last(path)))),
+        Format::ByName => {
+            let name = source.and_then(|source| source.str()).unwrap_or_default();
+            let ending = name.rsplit('.').next().filter(|it| ["npy", "npz"].contains(it))?;
+            Some(certain(ending).because("as the file is named"))
+        }
+        Format::Synthetic => {
+            let none = Fact { value: Literal::Nothing, ..certain("none") };
+            Some(none.because("made up in memory, nothing is read"))
+        }
+        Format::Whole => {
+            let none = Fact { value: Literal::Nothing, ..certain("none") };
+            Some(none.because("held in memory as a whole"))
+        }
+        Format::Foreign(name) => {
+            let foreign = Fact { value: Literal::Nothing, ..certain(name) };
+            let why = "tierfeed has no such format";
+            Some(Fact { certainty: Certainty::Unknown, ..foreign.because(why) })
+        }
+        Format::Inner => None,
     }
 }
 
-fn merged(origins: Vec<Origin<'_>>) -> Origin<'_> {
+fn at_most_likely(fact: Fact, why: &str) -> Fact {
+    match fact.certainty {
+        Certainty::Certain => Fact { certainty: Certainty::Likely, ..fact.because(why) },
+        Certainty::Likely | Certainty::Unknown => fact,
+    }
+}
+
+/// Files that are listed one by one are found in their directory, if they have the same.
+fn directory_of_list(fact: Fact) -> Fact {
+    let Literal::List(items) = &fact.value else { return fact };
+    let mut directories: Vec<&str> = Vec::new();
+    for item in items {
+        let Literal::Text(path) = item else { return Fact { value: Literal::Nothing, ..fact } };
+        directories.push(path.rsplit_once('/').map_or("", |(directory, _)| directory));
+    }
+    directories.dedup();
+    let value = match directories.as_slice() {
+        [directory] if !directory.is_empty() => Literal::Text((*directory).to_owned()),
+        _ => Literal::Nothing,
+    };
+    Fact { value, ..fact }
+}
+
+/// `load_dataset("name")` takes a name that is no path.
+fn path_of_hub(path: &str, fact: Fact) -> Fact {
+    let is_path = fact.str().is_some_and(|text| text.starts_with(['/', '.']));
+    if path != "datasets.load_dataset" || is_path || fact.name != "path" {
+        return fact;
+    }
+    let why = "a name, not a path: its files are in the cache of `datasets`";
+    Fact { value: Literal::Nothing, certainty: Certainty::Unknown, ..fact.because(why) }
+}
+
+fn merged(mut origins: Vec<Origin<'_>>) -> Origin<'_> {
+    // Made-up data is for trying things out; a job is about the files.
+    let is_synthetic = |it: &Origin<'_>| Format::of(&it.path) == Some(Format::Synthetic);
+    if origins.iter().any(|it| !is_synthetic(it) && !it.name.is_empty()) {
+        let synthetic: Vec<_> = origins.extract_if(.., |it| is_synthetic(it)).collect();
+        if let Some(other) = synthetic.first() {
+            let why = format!("unless it is {}", other.name);
+            for origin in &mut origins {
+                origin.format = origin.format.take().map(|fact| at_most_likely(fact, &why));
+                origin.source = origin.source.take().map(|fact| at_most_likely(fact, &why));
+            }
+        }
+    }
     let mut names: Vec<_> = origins.iter().map(|origin| origin.name.clone()).collect();
     names.retain(|name| !name.is_empty());
     names.dedup();

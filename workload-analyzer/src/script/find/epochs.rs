@@ -14,14 +14,13 @@ impl<'a> Finder<'_, 'a> {
         let mut findings = Vec::new();
         for found in &self.calls {
             let Some(spec) = spec_of(EPOCHS, &found.path) else { continue };
-            let env = Env::at(found.site.step);
-            let facts = self.facts(spec.parameters, found.site.call, &env);
-            if facts.is_empty() {
-                continue;
-            }
-            let mut finding = self.finding(Kind::Epochs, found.path.to_string(), &found.site);
-            finding.facts = facts.into_iter().flat_map(named_alike).collect();
-            findings.push(finding);
+            findings.extend(self.in_each_context(&found.site, |env| {
+                let facts = self.facts(spec.parameters, found.site.call, env);
+                let what = found.path.trim_start_matches("*.");
+                let mut finding = self.finding(Kind::Epochs, what, &found.site);
+                finding.facts = facts.into_iter().flat_map(named_alike).collect();
+                (!finding.facts.is_empty()).then_some(finding)
+            }));
         }
         findings.extend(self.evaluator.program.loops.iter().filter_map(|it| self.epoch_loop(it)));
         findings

@@ -1,6 +1,8 @@
 //! Loaders: their arguments, what they read, which phase they serve, and which order they read in.
 
-use super::{Finder, Found, argument_expr, dataset::Origin, spec_of};
+mod order;
+
+use super::{Finder, Found, dataset::Origin, spec_of};
 use crate::script::{
     finding::{Fact, Finding, Kind, Literal},
     known::{Default, LOADERS, Parameter, Phase},
@@ -63,10 +65,59 @@ impl<'a> Finder<'_, 'a> {
         facts.extend(reads(&origin));
         facts.extend(origin.facts.iter().filter(|fact| ORDER.contains(&fact.name)).cloned());
         facts.extend(self.seed_of_grain(found, env));
+        facts.extend(self.of_sampler(found, env));
         facts.push(self.order_of(found, env, &origin));
+        self.batch_of_dataset(&mut facts, dataset.as_ref(), found, env);
+        facts.extend(self.shape_of_batch(&facts, &origin));
         let mut finding = self.finding(Kind::Loader, found.path.to_string(), &found.site);
         finding.facts = facts;
         finding
+    }
+
+    /// A loader that does not batch gets batches: from a pipeline, or from Grain's `Batch`.
+    fn batch_of_dataset(
+        &self,
+        facts: &mut Vec<Fact>,
+        dataset: Option<&Known<'a>>,
+        found: &Found<'a>,
+        env: &Env<'a>,
+    ) {
+        let own = facts.iter().position(|fact| fact.name == "batch_size");
+        if own.is_some_and(|own| facts[own].text != "None") {
+            return;
+        }
+        let operations = self.evaluator.argument(found.site.call, env, "operations", None);
+        let operations = operations.into_iter().flat_map(|known| match known.value {
+            Value::Sequence(items) => items.to_vec(),
+            _ => Vec::new(),
+        });
+        let of_grain = operations.into_iter().filter_map(|known| known.made().cloned());
+        let of_grain = of_grain.filter(|made| &*made.path == "grain.Batch").last();
+        let made = of_grain.or_else(|| super::pipeline::batch_in(dataset?));
+        let Some(made) = made else { return };
+        let names = ["batch_size", "batchsize"];
+        let parameters =
+            names.map(|name| Parameter { name, place: Some(0), default: Default::Silent });
+        let fact = parameters.iter().find_map(|it| self.fact(it, made.call, &made.env));
+        let Some(fact) = fact.map(|fact| Fact { name: "batch_size", ..fact }) else { return };
+        let why = format!("batches are made at {}", self.evaluator.place_of(&made));
+        let why = fact.why.clone().map_or(why.clone(), |inner| format!("{why}: {inner}"));
+        match own {
+            Some(own) => facts[own] = fact.because(why),
+            None => facts.push(fact.because(why)),
+        }
+    }
+
+    /// The shape that the transforms of the dataset make, and the bytes of a batch.
+    fn shape_of_batch(&self, facts: &[Fact], origin: &Origin<'a>) -> Vec<Fact> {
+        let Some(made) = &origin.made else { return Vec::new() };
+        let mut arguments =
+            made.call.arguments.iter().map(|it| self.evaluator.eval(&it.value, &made.env));
+        let shape = arguments.find_map(|known| self.shape_of(known.made()?));
+        let mut shape = shape.unwrap_or_default();
+        let batch = facts.iter().find(|fact| fact.name == "batch_size");
+        shape.extend(bytes_of_batch(batch, &shape));
+        shape
     }
 
     fn origin_of_loader(
@@ -109,7 +160,10 @@ impl<'a> Finder<'_, 'a> {
         let around = self.phase_around(&found.site, env);
         match (hint, around) {
             (Some((phase, hint)), around) => {
-                let agrees = around.is_none_or(|(other, _)| other == phase);
+                // Whether what is held out is called validation or evaluation is a matter of taste.
+                let is_training = |phase| phase == Phase::Training;
+                let agrees =
+                    around.is_none_or(|(other, _)| is_training(other) == is_training(phase));
                 let why = format!("its data: {}", hint.trim_start_matches("validation: "));
                 Some(if agrees {
                     said(phase, Certainty::Likely).because(why)
@@ -120,163 +174,6 @@ impl<'a> Finder<'_, 'a> {
             (None, Some((phase, words))) => Some(said(phase, Certainty::Likely).because(words)),
             (None, None) => None,
         }
-    }
-
-    /// The order of a job file that this loader reads in.
-    fn order_of(&self, found: &Found<'a>, env: &Env<'a>, origin: &Origin<'a>) -> Fact {
-        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
-        let none = |why: &str| {
-            let fact = Fact { value: Literal::Nothing, ..order("none", Certainty::Unknown) };
-            fact.because(why)
-        };
-        let argument =
-            |name: &str, place| self.evaluator.argument(found.site.call, env, name, place);
-        match (&*found.path, &*origin.path) {
-            ("ffcv.loader.Loader", _) => {
-                return none("FFCV permutes by itself, in an order of its own");
-            }
-            ("grain.DataLoader", _) => return self.order_of_grain(argument("sampler", None)),
-            (dali, _) if dali.starts_with("nvidia.") => {
-                return none("DALI shuffles by itself, in an order of its own");
-            }
-            (_, "streaming.StreamingDataset") => return Self::order_of_mosaic(origin),
-            (_, "litdata.StreamingDataset") => {
-                return none("LitData's order is none of tierfeed's");
-            }
-            (_, "webdataset.WebDataset") => {
-                return none("WebDataset shuffles shards and a buffer, in an order of its own");
-            }
-            _ => {}
-        }
-        if let Some(Known { value, .. }) = argument("batch_sampler", Some(4))
-            && value != Value::None
-        {
-            return order("published", Certainty::Likely)
-                .because("it has a batch_sampler of its own");
-        }
-        let shuffle = argument("shuffle", Some(2)).unwrap_or(Known::certain(Value::Bool(false)));
-        match argument("sampler", Some(3)) {
-            Some(sampler) if sampler.value != Value::None => {
-                self.order_of_sampler(&sampler, &shuffle)
-            }
-            _ => self.order_of_flag(&shuffle),
-        }
-    }
-
-    fn order_of_flag(&self, shuffle: &Known<'a>) -> Fact {
-        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
-        match (shuffle.bool(), self.distributes_by_itself()) {
-            (Some(true), Some(who)) => order("torch-distributed", Certainty::Likely)
-                .because(format!("{who} puts in a DistributedSampler; torch-random with one rank")),
-            (Some(true), None) => order("torch-random", shuffle.certainty).because("shuffle=True"),
-            (Some(false), _) => {
-                order("sequential", shuffle.certainty).because("no shuffle, no sampler")
-            }
-            (None, _) => {
-                let why = shuffle.why.as_deref().unwrap_or("shuffle is not known");
-                let fact = order("torch-random or sequential", Certainty::Unknown).because(why);
-                Fact { value: Literal::Nothing, ..fact }
-            }
-        }
-    }
-
-    fn order_of_sampler(&self, sampler: &Known<'a>, shuffle: &Known<'a>) -> Fact {
-        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
-        let made = sampler.alternatives().into_iter().find_map(|it| it.made().cloned());
-        let Some(made) = made else {
-            let why = "a sampler of its own: the trainer hands its order over";
-            return order("published", Certainty::Likely).because(why);
-        };
-        let shuffles = self.evaluator.argument(made.call, &made.env, "shuffle", Some(3));
-        let is_one = sampler.made().is_some();
-        match &*made.path {
-            "torch.utils.data.DistributedSampler" => {
-                let shuffles = shuffles.unwrap_or(Known::certain(Value::Bool(true)));
-                let name = match shuffles.bool() {
-                    Some(true) => "torch-distributed",
-                    Some(false) => "sequential",
-                    None => return self.order_of_flag(&shuffles),
-                };
-                let certainty = if is_one { shuffles.certainty } else { Certainty::Likely };
-                let fact = order(name, certainty);
-                if is_one {
-                    fact.because(format!("DistributedSampler, {}", self.evaluator.place_of(&made)))
-                } else {
-                    let alone = self.order_of_flag(&with_one_rank(shuffle));
-                    fact.because(format!("with several ranks; {} with one", alone.text))
-                }
-            }
-            "torch.utils.data.RandomSampler"
-                if argument_expr(made.call, "replacement", Some(1)).is_none() =>
-            {
-                order("torch-random", Certainty::Certain).because("RandomSampler")
-            }
-            "torch.utils.data.SequentialSampler" => {
-                order("sequential", Certainty::Certain).because("SequentialSampler")
-            }
-            other => {
-                order("published", Certainty::Likely).because(format!("its sampler is {other}"))
-            }
-        }
-    }
-
-    fn order_of_mosaic(origin: &Origin<'a>) -> Fact {
-        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
-        let Some(shuffle) = origin.facts.iter().find(|fact| fact.name == "shuffle") else {
-            return order("sequential", Certainty::Likely)
-                .because("StreamingDataset does not shuffle");
-        };
-        match shuffle.bool() {
-            Some(true) => {
-                order("mosaic", shuffle.certainty).because("StreamingDataset(shuffle=True)")
-            }
-            Some(false) => {
-                order("sequential", shuffle.certainty).because("StreamingDataset(shuffle=False)")
-            }
-            None => {
-                let why = shuffle.why.as_deref().unwrap_or("its shuffle is not known").to_owned();
-                let fact = order("mosaic or sequential", Certainty::Unknown).because(why);
-                Fact { value: Literal::Nothing, ..fact }
-            }
-        }
-    }
-
-    /// The seed that `grain.DataLoader` permutes with is that of its sampler.
-    fn seed_of_grain(&self, found: &Found<'a>, env: &Env<'a>) -> Option<Fact> {
-        if &*found.path != "grain.DataLoader" {
-            return None;
-        }
-        let sampler = self.evaluator.argument(found.site.call, env, "sampler", None)?;
-        let made = sampler.made()?;
-        let parameter = Parameter { name: "seed", place: None, default: Default::Silent };
-        self.fact(&parameter, made.call, &made.env)
-    }
-
-    fn order_of_grain(&self, sampler: Option<Known<'a>>) -> Fact {
-        let order = |name: &str, certainty| Fact::said("order.shuffle", name, certainty);
-        let Some(made) = sampler.as_ref().and_then(Known::made) else {
-            return order("published", Certainty::Likely).because("a sampler of its own");
-        };
-        let shuffle = self.evaluator.argument(made.call, &made.env, "shuffle", None);
-        let shuffle = shuffle.unwrap_or(Known::certain(Value::Bool(false)));
-        match shuffle.bool() {
-            Some(true) => {
-                let why = "IndexSampler shuffles as MapDataset.shuffle, from its seed";
-                order("grain", shuffle.certainty).because(why)
-            }
-            Some(false) => {
-                order("sequential", shuffle.certainty).because("IndexSampler does not shuffle")
-            }
-            None => self.order_of_flag(&shuffle),
-        }
-    }
-
-    /// What gives every rank its part without being asked to.
-    pub(super) fn distributes_by_itself(&self) -> Option<&'static str> {
-        self.calls.iter().find_map(|found| match &*found.path {
-            "lightning.Trainer" => Some("Lightning"),
-            _ => None,
-        })
     }
 
     /// `transformers.Trainer` makes its loader itself.
@@ -315,10 +212,14 @@ impl<'a> Finder<'_, 'a> {
     }
 }
 
-/// In `shuffle=(sampler is None)` there is no sampler with one rank.
-fn with_one_rank<'a>(shuffle: &Known<'a>) -> Known<'a> {
-    let mut alternatives = shuffle.alternatives().into_iter();
-    alternatives.find(|it| it.bool() == Some(true)).unwrap_or_else(|| shuffle.clone())
+/// The bytes of a decoded batch: `S_b` in DeepMemoryDL, 3.3.2.
+pub(super) fn bytes_of_batch(batch: Option<&Fact>, shape: &[Fact]) -> Option<Fact> {
+    let sample = shape.iter().find(|fact| fact.name == "sample_bytes")?;
+    let batch = batch?;
+    let bytes = batch.int()?.checked_mul(sample.int()?)?;
+    let worse = if batch.certainty > sample.certainty { batch } else { sample };
+    let fact = Fact::said("batch_bytes", format!("{bytes} B"), worse.certainty);
+    Some(Fact { value: Literal::Int(bytes), why: worse.why.clone(), ..fact })
 }
 
 /// What a loader reads, as facts.

@@ -19,10 +19,12 @@ const HOOKS: [(&str, Phase); 4] = [
     ("predict_step", Phase::Evaluation),
 ];
 
+/// A call that tells a phase: its statement, line and name.
+type Telling<'t> = (StepId, u32, &'t str, Phase);
+
 impl<'a> Finder<'_, 'a> {
     pub(super) fn phases(&self) -> Vec<Finding> {
-        let mut by_function: BTreeMap<Option<FunctionId>, Vec<(StepId, u32, &str, Phase)>> =
-            BTreeMap::new();
+        let mut by_function: BTreeMap<Option<FunctionId>, Vec<Telling<'_>>> = BTreeMap::new();
         for found in &self.calls {
             let name = found.site.call.last_name();
             let Some((_, phase)) = TRAINING.iter().find(|(it, _)| *it == name) else { continue };
@@ -31,10 +33,11 @@ impl<'a> Finder<'_, 'a> {
             let is_false = found.site.call.arguments.first().is_some_and(|argument| {
                 matches!(argument.value.kind, crate::script::tree::Kind::Bool(false))
             });
-            if is_own || (name == "train" && is_false) || self.is_plain_function(found) {
+            if is_own || (name == "train" && is_false) || is_plain_function(found) {
                 continue;
             }
-            let function = self.evaluator.program.function_of(found.site.step);
+            let function = self.decorated(found.site.expr);
+            let function = function.or(self.evaluator.program.function_of(found.site.step));
             let line = found.site.expr.line;
             by_function.entry(function).or_default().push((found.site.step, line, name, *phase));
         }
@@ -46,19 +49,21 @@ impl<'a> Finder<'_, 'a> {
         findings
     }
 
-    /// `evaluate(model)` of a library without a dot is a function like any other.
-    fn is_plain_function(&self, found: &super::Found<'a>) -> bool {
-        found.site.call.receiver().is_none() && found.path.starts_with("*.")
+    /// The function that an expression decorates.
+    fn decorated(&self, expr: &Expr) -> Option<FunctionId> {
+        let mut functions = self.evaluator.program.functions.iter();
+        let decorates = |decorator: &Expr| std::ptr::eq(decorator, expr);
+        functions.position(|it| it.tree.decorators.iter().any(decorates)).map(FunctionId)
     }
 
-    fn phase(
-        &self,
-        function: Option<FunctionId>,
-        calls: &[(StepId, u32, &str, Phase)],
-    ) -> Vec<Finding> {
+    fn phase(&self, function: Option<FunctionId>, calls: &[Telling<'_>]) -> Vec<Finding> {
         let program = self.evaluator.program;
         let trains: Vec<_> = calls.iter().filter(|(.., phase)| *phase == Phase::Training).collect();
         let rests: Vec<_> = calls.iter().filter(|(.., phase)| *phase != Phase::Training).collect();
+        // Whoever evaluates puts the model back to training at the end.
+        let is_restored =
+            !rests.is_empty() && trains.iter().all(|(_, _, name, _)| *name == "train");
+        let trains = if is_restored && function.is_some() { Vec::new() } else { trains };
         let mut findings = Vec::new();
         for (calls, is_training) in [(trains, true), (rests, false)] {
             let Some((step, line, ..)) = calls.first() else { continue };
@@ -160,4 +165,9 @@ impl<'a> Finder<'_, 'a> {
         }
         findings
     }
+}
+
+/// `evaluate(model)` of a library without a dot is a function like any other.
+fn is_plain_function(found: &super::Found<'_>) -> bool {
+    found.site.call.receiver().is_none() && found.path.starts_with("*.")
 }

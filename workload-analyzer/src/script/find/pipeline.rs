@@ -14,19 +14,24 @@ use crate::script::{
 const STEPS_MAX: usize = 64;
 
 /// The names of arguments that stand without them.
-const PLACES: [(&str, &[&str]); 12] = [
-    ("shuffle", &["buffer_size", "seed", "reshuffle_each_iteration"]),
-    ("batch", &["batch_size", "drop_remainder"]),
-    ("padded_batch", &["batch_size", "padded_shapes"]),
-    ("batched", &["batchsize", "collation_fn", "partial"]),
-    ("prefetch", &["buffer_size"]),
-    ("cache", &["filename"]),
-    ("repeat", &["count"]),
-    ("shard", &["num_shards", "index"]),
-    ("take", &["count"]),
-    ("skip", &["count"]),
-    ("map", &["map_func", "num_parallel_calls"]),
-    ("interleave", &["map_func", "cycle_length", "block_length", "num_parallel_calls"]),
+const PLACES: [(&str, &[&str]); 14] = [
+    ("tensorflow.data.Dataset.shuffle", &["buffer_size", "seed", "reshuffle_each_iteration"]),
+    ("tensorflow.data.Dataset.batch", &["batch_size", "drop_remainder"]),
+    ("tensorflow.data.Dataset.padded_batch", &["batch_size", "padded_shapes"]),
+    ("tensorflow.data.Dataset.prefetch", &["buffer_size"]),
+    ("tensorflow.data.Dataset.cache", &["filename"]),
+    ("tensorflow.data.Dataset.repeat", &["count"]),
+    ("tensorflow.data.Dataset.shard", &["num_shards", "index"]),
+    ("tensorflow.data.Dataset.take", &["count"]),
+    ("tensorflow.data.Dataset.skip", &["count"]),
+    ("tensorflow.data.Dataset.map", &["map_func", "num_parallel_calls"]),
+    (
+        "tensorflow.data.Dataset.interleave",
+        &["map_func", "cycle_length", "block_length", "num_parallel_calls"],
+    ),
+    ("webdataset.WebDataset.shuffle", &["size"]),
+    ("webdataset.WebDataset.batched", &["batchsize", "collation_fn", "partial"]),
+    ("grain.MapDataset.batch", &["batch_size"]),
 ];
 
 const TF_SHUFFLE: &[Parameter] = &[
@@ -91,6 +96,14 @@ impl<'a> Finder<'_, 'a> {
         finding.facts.extend(reads(&origin));
         finding.facts.extend(steps);
         finding.facts.extend(self.batching(&stages, &origin));
+        let maps = stages.iter().filter(|stage| stage.made.path.ends_with(".map")).rev();
+        let shape = maps.filter_map(|stage| {
+            let function = stage.made.call.arguments.first()?;
+            self.shape_of_function(&self.evaluator.eval(&function.value, &stage.made.env))
+        });
+        let shape = shape.into_iter().next().unwrap_or_default();
+        let bytes = super::loader::bytes_of_batch(finding.fact("batch_size"), &shape);
+        finding.facts.extend(shape.into_iter().chain(bytes));
         finding.facts.push(self.order_of_pipeline(of, &stages, &origin));
         Some(finding)
     }
@@ -99,7 +112,7 @@ impl<'a> Finder<'_, 'a> {
         let made = &stage.made;
         let method = made.path.rsplit('.').next().unwrap_or_default();
         let names =
-            PLACES.iter().find(|(it, _)| *it == method).map_or(&[][..], |(_, names)| *names);
+            PLACES.iter().find(|(it, _)| *it == &*made.path).map_or(&[][..], |(_, names)| *names);
         let mut shown = Vec::new();
         let mut worst = Known::certain(Value::None);
         for (place, argument) in made.call.arguments.iter().enumerate() {
@@ -197,6 +210,16 @@ impl<'a> Finder<'_, 'a> {
             _ if find("interleave").is_some() => {
                 none("samples are interleaved from files before they are shuffled")
             }
+            _ if shuffle.is_some()
+                && stages.iter().position(|it| it.made.path.ends_with(".shuffle"))
+                    > stages.iter().position(|it| it.made.path.ends_with(".shard"))
+                && find("shard").is_some() =>
+            {
+                none("the dataset is sharded before it is shuffled")
+            }
+            _ if shuffle.is_some() && self.lists_at_random(origin) => {
+                none("the list of files is shuffled before the samples are")
+            }
             _ => match (shuffle, is_seeded) {
                 (None, _) if self.lists_at_random(origin) => none("the list of files is shuffled"),
                 (None, _) => order("sequential", Certainty::Likely).because("no shuffle"),
@@ -216,6 +239,18 @@ impl<'a> Finder<'_, 'a> {
         let is_folder = made.path.ends_with("image_dataset_from_directory");
         (is_list || is_folder) && shuffle.is_none_or(|it| it.bool() != Some(false))
     }
+}
+
+/// The last step that makes batches, in what a loader reads.
+pub(super) fn batch_in<'a>(dataset: &Known<'a>) -> Option<Rc<Made<'a>>> {
+    let end = dataset.alternatives().iter().find_map(|known| known.made().cloned())?;
+    let mut stages = Vec::new();
+    chain(&end, true, &mut stages);
+    let mut stages = stages.into_iter();
+    let is_batch = |stage: &Stage<'a>| {
+        [".batched", ".batch", ".padded_batch"].iter().any(|name| stage.made.path.ends_with(name))
+    };
+    stages.find(is_batch).map(|stage| stage.made)
 }
 
 /// Goes back from the last step to the first; where branches meet, along the longest.
@@ -251,7 +286,7 @@ fn push_some<'a>(from: Rc<Made<'a>>, count: usize, stages: &mut Vec<Stage<'a>>) 
     let mut made = from;
     for _ in 0..count {
         let next = made.on.as_ref().and_then(|on| {
-            on.alternatives().iter().filter_map(|it| it.made().cloned()).max_by_key(|it| length(it))
+            on.alternatives().iter().filter_map(|it| it.made().cloned()).max_by_key(length)
         });
         let Some(next) = next else { return made };
         stages.push(Stage { made, is_always: false });

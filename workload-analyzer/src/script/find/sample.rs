@@ -9,7 +9,7 @@ use crate::script::{
     known::{Effect, LISTS, TRANSFORMS, element_bytes},
     program::FunctionId,
     tree::Call,
-    value::{Certainty, Env, Known, Value},
+    value::{Certainty, Env, Known, Made, Value},
 };
 
 /// What is known of a sample so far.
@@ -45,21 +45,58 @@ impl<'a> Finder<'_, 'a> {
         findings
     }
 
-    /// `Compose([…])`
-    fn list(&self, found: &Found<'a>, env: &Env<'a>) -> Option<Finding> {
-        let call = found.site.call;
-        let first = call.arguments.first()?;
-        let known = self.evaluator.eval(&first.value, env);
-        let items: Vec<Known<'a>> = match &known.value {
-            Value::Sequence(items) => items.to_vec(),
-            _ => call.arguments.iter().map(|it| self.evaluator.eval(&it.value, env)).collect(),
+    /// What comes out of a list of transforms.
+    pub(super) fn shape_of(&self, made: &Made<'a>) -> Option<Vec<Fact>> {
+        if !LISTS.contains(&&*made.path) {
+            return None;
+        }
+        let (_, sample) = self.transforms(made.call, &made.env);
+        (!sample.steps.is_empty()).then(|| sample.facts())
+    }
+
+    /// What comes out of a function of `Dataset.map`, which may be wrapped in `partial`.
+    pub(super) fn shape_of_function(&self, known: &Known<'a>) -> Option<Vec<Fact>> {
+        match &known.value {
+            Value::Function(function) => {
+                let sample = self.transformed_by(*function);
+                (sample.sides.is_some() || sample.channels.is_some()).then(|| sample.facts())
+            }
+            Value::Made(made) if &*made.path == "functools.partial" => {
+                let inner = self.evaluator.argument(made.call, &made.env, "", Some(0))?;
+                matches!(inner.value, Value::Function(_)).then(|| self.shape_of_function(&inner))?
+            }
+            _ => None,
+        }
+    }
+
+    fn transforms(&self, call: &'a Call, env: &Env<'a>) -> (Vec<Known<'a>>, Sample<'a>) {
+        let eval = |it: &'a crate::script::tree::Argument| self.evaluator.eval(&it.value, env);
+        let first = call.arguments.first().map(eval);
+        let items = match first.map(|known| known.value) {
+            Some(Value::Sequence(items)) => items.to_vec(),
+            _ => call.arguments.iter().map(eval).collect(),
         };
         let mut sample = Sample::new();
-        for item in &items {
-            if let Some(made) = item.made() {
-                self.apply(&mut sample, &made.path, made.call, &made.env);
+        for made in items.iter().filter_map(Known::made) {
+            self.apply(&mut sample, &made.path, made.call, &made.env);
+        }
+        (items, sample)
+    }
+
+    fn transformed_by(&self, function: FunctionId) -> Sample<'a> {
+        let mut sample = Sample::new();
+        for found in &self.calls {
+            if self.evaluator.program.function_of(found.site.step) == Some(function) {
+                let env = Env::at(found.site.step);
+                self.apply(&mut sample, &found.path, found.site.call, &env);
             }
         }
+        sample
+    }
+
+    /// `Compose([…])`
+    fn list(&self, found: &Found<'a>, env: &Env<'a>) -> Option<Finding> {
+        let (items, sample) = self.transforms(found.site.call, env);
         let is_list_of_transforms = !sample.steps.is_empty() || found.path.contains("ransforms");
         is_list_of_transforms.then(|| {
             let names = items.iter().map(|item| match item.made() {
@@ -82,13 +119,7 @@ impl<'a> Finder<'_, 'a> {
     /// A function that decodes and resizes, as `Dataset.map` takes.
     fn function(&self, function: FunctionId, first: &Found<'a>) -> Option<Finding> {
         let program = self.evaluator.program;
-        let mut sample = Sample::new();
-        for found in &self.calls {
-            if program.function_of(found.site.step) == Some(function) {
-                let env = Env::at(found.site.step);
-                self.apply(&mut sample, &found.path, found.site.call, &env);
-            }
-        }
+        let sample = self.transformed_by(function);
         let has_size = sample.sides.is_some() || sample.channels.is_some();
         has_size.then(|| {
             let name = &program.functions[function.0].tree.name;

@@ -42,6 +42,7 @@ impl<'a> Finder<'_, 'a> {
             findings.extend(self.reader(found));
             findings.extend(self.launcher(found));
         }
+        findings.extend(self.classes());
         findings.extend(self.decorators());
         findings.extend(self.environment());
         findings
@@ -89,6 +90,26 @@ impl<'a> Finder<'_, 'a> {
         Some(finding)
     }
 
+    /// Datasets that these files define.
+    fn classes(&self) -> Vec<Finding> {
+        let program = self.evaluator.program;
+        let classes = program.classes.iter().enumerate().map(|(id, class)| (ClassId(id), class));
+        let datasets = classes.filter(|(id, _)| self.is_dataset(*id));
+        let finding = |(id, class): (ClassId, &crate::script::program::Class<'a>)| Finding {
+            kind: Kind::Dataset,
+            what: format!("class {}", class.tree.name),
+            file: program.modules[program.module_of(class.step)].parsed.name.clone(),
+            line: program.step(class.step).line,
+            certainty: Certainty::Certain,
+            why: None,
+            facts: {
+                let bases = self.evaluator.library_bases(id);
+                bases.iter().map(|it| Fact::said("is a", &**it, Certainty::Certain)).collect()
+            },
+        };
+        datasets.map(finding).collect()
+    }
+
     pub(super) fn class_of(&self, found: &Found<'a>) -> Option<ClassId> {
         self.evaluator.program.class_of(found.site.step)
     }
@@ -118,7 +139,7 @@ impl<'a> Finder<'_, 'a> {
                         .because("nothing here says which")
                 },
             },
-            Format::Synthetic | Format::Whole | Format::Inner => return None,
+            Format::Synthetic | Format::Whole | Format::Foreign(_) | Format::Inner => return None,
         })
     }
 

@@ -16,6 +16,8 @@ pub(in crate::script) enum Format {
     Synthetic,
     /// Read into memory as a whole before training.
     Whole,
+    /// In files that tierfeed has no format for.
+    Foreign(&'static str),
     /// Of something else that is read.
     Inner,
 }
@@ -161,7 +163,8 @@ pub(in crate::script) const DATASETS: &[Spec] = &[
 ];
 
 /// Datasets over other ones, which are their first argument.
-pub(in crate::script) const WRAPPERS: [&str; 6] = [
+pub(in crate::script) const WRAPPERS: [&str; 7] = [
+    "webdataset.WebLoader",
     "torch.utils.data.Subset",
     "torch.utils.data.random_split",
     "torch.utils.data.ConcatDataset",
@@ -169,6 +172,10 @@ pub(in crate::script) const WRAPPERS: [&str; 6] = [
     "grain.MapDataset.source",
     "datasets.concatenate_datasets",
 ];
+
+/// Those of them that leave samples out, and number the others anew.
+pub(in crate::script) const PARTS: [&str; 2] =
+    ["torch.utils.data.Subset", "torch.utils.data.random_split"];
 
 /// Functions that read files.
 pub(in crate::script) const OUT_OF_FILES: &[Spec] = &[
@@ -203,7 +210,7 @@ pub(in crate::script) const OUT_OF_FILES: &[Spec] = &[
 ];
 
 /// The formats of a job file are those of `job::Format`, by name.
-const FORMATS: [(&str, Format); 60] = [
+const FORMATS: [(&str, Format); 63] = [
     ("torchvision.datasets.ImageFolder", Format::Named("image-folder")),
     ("torchvision.datasets.ImageNet", Format::Named("image-folder")),
     ("keras.utils.image_dataset_from_directory", Format::Named("image-folder")),
@@ -263,6 +270,9 @@ const FORMATS: [(&str, Format); 60] = [
     ("monai.data.CacheDataset", Format::Named("files")),
     ("monai.data.PersistentDataset", Format::Named("files")),
     ("monai.data.SmartCacheDataset", Format::Named("files")),
+    ("grain.ArrayRecordDataSource", Format::Foreign("array_record")),
+    ("zarr.open", Format::Foreign("zarr")),
+    ("pandas.read_csv", Format::Foreign("csv")),
     ("torch.utils.data.Subset", Format::Inner),
 ];
 

@@ -77,6 +77,18 @@ const LITDATA: &[Parameter] = &[
     named("collate_fn"),
 ];
 
+/// The dataset shuffles, not the loader.
+const STREAMING: &[Parameter] = &[
+    at(0, "dataset"),
+    at_or(1, "batch_size", Int(1)),
+    named_or("num_workers", Int(0)),
+    named("collate_fn"),
+    named_or("pin_memory", Bool(false)),
+    named_or("drop_last", Bool(false)),
+    named("prefetch_factor"),
+    named_or("persistent_workers", Bool(false)),
+];
+
 const DALI: &[Parameter] = &[
     named("file_root"),
     named("file_list"),
@@ -98,7 +110,7 @@ pub(in crate::script) const LOADERS: &[Spec] = &[
     Spec::new(Loader, "monai.data.ThreadDataLoader", "", TORCH),
     Spec::new(Loader, "ffcv.loader.Loader", "", FFCV),
     Spec::new(Loader, "webdataset.WebLoader", "", WEB),
-    Spec::new(Loader, "streaming.StreamingDataLoader", "", TORCH),
+    Spec::new(Loader, "streaming.StreamingDataLoader", "", STREAMING),
     Spec::new(Loader, "litdata.StreamingDataLoader", "", LITDATA),
     Spec::new(Loader, "grain.DataLoader", "", GRAIN),
     Spec::new(Loader, "nvidia.dali.fn.readers.file", "", DALI),

@@ -43,19 +43,17 @@ impl Reader<'_> {
             | "list_pattern" => Kind::Sequence(self.exprs(named_children(node))),
             "dictionary" => self.dictionary(node),
             "parenthesized_expression" | "await" | "type" | "as_pattern_target" => self.inner(node),
-            "binary_operator" if self.has(node, &["left", "right"]) => {
+            "binary_operator" if has(node, &["left", "right"]) => {
                 let operator = self.operator(node);
                 Kind::Binary(operator, self.boxed(node, "left"), self.boxed(node, "right"))
             }
-            "boolean_operator" if self.has(node, &["left", "right"]) => {
+            "boolean_operator" if has(node, &["left", "right"]) => {
                 let logic = node.child_by_field_name("operator").map(|it| self.text_of(it));
                 let logic = if logic == Some("and") { Logic::And } else { Logic::Or };
                 Kind::Logic(logic, self.boxed(node, "left"), self.boxed(node, "right"))
             }
-            "not_operator" if self.has(node, &["argument"]) => {
-                Kind::Not(self.boxed(node, "argument"))
-            }
-            "unary_operator" if self.has(node, &["argument"]) => self.unary(node),
+            "not_operator" if has(node, &["argument"]) => Kind::Not(self.boxed(node, "argument")),
+            "unary_operator" if has(node, &["argument"]) => self.unary(node),
             "comparison_operator" => self.comparison(node),
             "conditional_expression" => self.choice(node),
             "subscript" => self.subscript(node),
@@ -67,14 +65,6 @@ impl Reader<'_> {
             | "generator_expression" => self.comprehension(node),
             _ => Kind::Other(self.exprs(named_children(node))),
         }
-    }
-
-    #[expect(
-        clippy::unused_self,
-        reason = "reads as a question to the reader, like its neighbours"
-    )]
-    fn has(&self, node: Node<'_>, fields: &[&str]) -> bool {
-        fields.iter().all(|field| node.child_by_field_name(field).is_some())
     }
 
     fn name(&self, node: Node<'_>) -> Kind {
@@ -147,10 +137,10 @@ impl Reader<'_> {
         for part in &parts {
             match part.kind() {
                 "string_content" if is_raw => {
-                    pieces.push(Piece::Text(self.text_of(*part).to_owned()))
+                    pieces.push(Piece::Text(self.text_of(*part).to_owned()));
                 }
                 "string_content" => {
-                    pieces.push(Piece::Text(literal::unescaped(self.text_of(*part))))
+                    pieces.push(Piece::Text(literal::unescaped(self.text_of(*part))));
                 }
                 "interpolation" => {
                     let value = part.child_by_field_name("expression").unwrap_or(*part);
@@ -179,7 +169,7 @@ impl Reader<'_> {
         let mut pairs = Vec::new();
         for child in named_children(node) {
             match child.kind() {
-                "pair" if self.has(child, &["key", "value"]) => {
+                "pair" if has(child, &["key", "value"]) => {
                     let key = *self.boxed(child, "key");
                     pairs.push((Some(key), *self.boxed(child, "value")));
                 }
@@ -321,4 +311,9 @@ fn joined(pieces: Vec<Piece>) -> Kind {
         Piece::Value(_) => String::new(),
     });
     Kind::Text(texts.collect())
+}
+
+/// Whether a node has these parts: in a file with syntax errors it may not.
+fn has(node: Node<'_>, fields: &[&str]) -> bool {
+    fields.iter().all(|field| node.child_by_field_name(field).is_some())
 }

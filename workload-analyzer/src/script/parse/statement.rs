@@ -44,8 +44,7 @@ impl Reader<'_> {
                 StmtKind::Return(value.map(|value| self.expr(value)))
             }
             // A piece that is no Python may have statements inside it.
-            "ERROR" => StmtKind::Block(self.block(node)),
-            "block" => StmtKind::Block(self.block(node)),
+            "ERROR" | "block" => StmtKind::Block(self.block(node)),
             _ => StmtKind::Run(self.exprs(named_children(node))),
         };
         into.push(Stmt { line: line(node), kind });
@@ -184,10 +183,10 @@ impl Reader<'_> {
             let block = named_children(clause).into_iter().find(|it| it.kind() == "block");
             match (clause.kind(), block) {
                 ("except_clause" | "except_group_clause", Some(body)) => {
-                    handlers.push(self.block(body))
+                    handlers.push(self.block(body));
                 }
                 ("finally_clause" | "else_clause", Some(body)) => {
-                    rest.push((clause, self.block(body)))
+                    rest.push((clause, self.block(body)));
                 }
                 _ => {}
             }

@@ -8,7 +8,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::{
+    fs::{FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
 
 use super::{mtime_ns, size, unreadable};
 use crate::{
@@ -25,12 +28,22 @@ pub(super) struct OpenedFile {
 }
 
 impl OpenedFile {
-    pub(super) fn open(root: &Path, object: &Listed) -> Result<Self, SourceError> {
-        let name = Path::new(OsStr::from_bytes(&object.path));
-        if name.components().any(|it| !matches!(it, Component::Normal(_) | Component::CurDir)) {
-            return Err(SourceError::Outside { name: name.display().to_string() });
+    pub(super) fn look(root: &Path, path: &[u8]) -> Result<Listed, SourceError> {
+        let place = place(root, path)?;
+        let stat = rustix::fs::stat(&place);
+        let stat = stat.map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR => SourceError::NoSource { path: place.clone() },
+            error => unreadable(place.clone(), error),
+        })?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(SourceError::NotAFile { path: place });
         }
-        let path = if object.path.is_empty() { root.to_owned() } else { root.join(name) };
+        let (size, mtime_ns) = (size(&stat), mtime_ns(&stat));
+        Ok(Listed { path: path.to_vec(), size, mtime_ns, etag: None })
+    }
+
+    pub(super) fn open(root: &Path, object: &Listed) -> Result<Self, SourceError> {
+        let path = place(root, &object.path)?;
         // Else a pipe that took the place of a file would be waited for.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = rustix::io::retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()));
@@ -50,6 +63,15 @@ impl OpenedFile {
         }
         Ok(())
     }
+}
+
+/// Invariant 2 of [`crate::source`].
+fn place(root: &Path, path: &[u8]) -> Result<PathBuf, SourceError> {
+    let name = Path::new(OsStr::from_bytes(path));
+    if name.components().any(|it| !matches!(it, Component::Normal(_) | Component::CurDir)) {
+        return Err(SourceError::Outside { name: name.display().to_string() });
+    }
+    Ok(if path.is_empty() { root.to_owned() } else { root.join(name) })
 }
 
 impl ReadAt for OpenedFile {

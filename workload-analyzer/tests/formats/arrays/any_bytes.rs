@@ -47,7 +47,7 @@ const FORMATS: [(&str, &str, Parser); 6] = [
         let mut layout = arrow::layout(object)?;
         assert_eq!(layout.batches.len(), layout.rows.len());
         layout.batches.extend(layout.dictionaries);
-        layout.batches.push(layout.schema);
+        layout.batches.extend(layout.schema.into_iter().chain(layout.footer));
         Ok(layout.batches)
     }),
     ("lmdb", "mdb", |object| {
@@ -112,12 +112,16 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
+/// The places of a file that its parser may read: of LMDB's the two meta pages.
+fn places(folder: &str, bytes: &[u8]) -> Vec<usize> {
+    let is_read = |at: &usize| folder != "lmdb" || at % 4096 < 160 && *at < 8192;
+    (0..bytes.len()).filter(is_read).collect()
+}
+
 #[test]
 fn a_bit_that_flips_breaks_nothing_else() {
-    for (_, parser, name, bytes) in fixtures() {
-        // The pages of LMDB's tree are not read.
-        for at in 0..bytes.len().min(6000) {
-            let mut bytes = bytes.clone();
+    for (folder, parser, name, mut bytes) in fixtures() {
+        for at in places(folder, &bytes) {
             for bit in 0..8 {
                 bytes[at] ^= 1 << bit;
                 parse(parser, &bytes, &name);
@@ -129,17 +133,23 @@ fn a_bit_that_flips_breaks_nothing_else() {
 
 #[test]
 fn lengths_at_the_edge_of_numbers_break_nothing() {
-    let edges =
-        [0, 1, i32::MAX as u64, u64::from(u32::MAX), i64::MAX as u64, u64::MAX - 7, u64::MAX];
-    for (_, parser, name, bytes) in fixtures() {
-        for at in 0..bytes.len().min(6000) {
+    let edges: [&[u8]; 7] = [
+        &[0; 8],
+        &[1, 0, 0, 0, 0, 0, 0, 0],
+        &[0xFF; 2],
+        &[0xFF; 4],
+        &[0xFF, 0xFF, 0xFF, 0x7F],
+        &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
+        &[0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF],
+    ];
+    for (folder, parser, name, mut bytes) in fixtures() {
+        for at in places(folder, &bytes) {
             for edge in edges {
-                for width in [2, 4, 8] {
-                    let mut bytes = bytes.clone();
-                    let end = (at + width).min(bytes.len());
-                    bytes[at..end].copy_from_slice(&edge.to_le_bytes()[..end - at]);
-                    parse(parser, &bytes, &name);
-                }
+                let end = (at + edge.len()).min(bytes.len());
+                let before = bytes[at..end].to_vec();
+                bytes[at..end].copy_from_slice(&edge[..end - at]);
+                parse(parser, &bytes, &name);
+                bytes[at..end].copy_from_slice(&before);
             }
         }
     }

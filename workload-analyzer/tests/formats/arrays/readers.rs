@@ -1,7 +1,12 @@
 //! Every sample has the bytes that the format's own reader reads.
 
+use std::{
+    io,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use tierfeed_workload_analyzer::format::{
-    Encoding, Range, arrow, ffcv,
+    Encoding, Range, ReadAt, arrow, ffcv,
     hdf5::{self, Samples},
     lmdb, npy, npz,
     parquet::{self, Unit},
@@ -114,7 +119,11 @@ fn messages_of_arrow_are_what_pyarrow_reads() {
         let object = bytes(&format!("arrow/{name}.arrow"));
         let expected = json(&format!("arrow/{name}.json"));
         let layout = arrow::layout(&object).unwrap_or_else(|error| panic!("{name}: {error}"));
-        check_range(&object, layout.schema, &expected["schema"], &name);
+        assert_eq!(layout.footer.is_some(), name.starts_with("file"), "{name}");
+        match layout.schema {
+            Some(schema) => check_range(&object, schema, &expected["schema"], &name),
+            None => assert!(expected["schema"].is_null(), "{name}"),
+        }
         assert_eq!(layout.rows, numbers(&expected["rows"]), "{name}");
         for (found, key) in [(&layout.dictionaries, "dictionaries"), (&layout.batches, "batches")] {
             let expected = expected[key].as_array().unwrap();
@@ -195,4 +204,45 @@ fn samples_of_hdf5_are_what_h5py_reads() {
     }
     // Three of `gzip`, two of the file with a block of the user's.
     assert_eq!(filtered, 5);
+}
+
+/// Counts how often it is read.
+struct Counted {
+    bytes: Vec<u8>,
+    reads: AtomicUsize,
+}
+
+impl ReadAt for Counted {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.read_exact_at(into, offset)
+    }
+}
+
+#[track_caller]
+fn check_reads(name: &str, expected: usize, parse: impl FnOnce(&Counted)) {
+    let object = Counted { bytes: bytes(name), reads: AtomicUsize::new(0) };
+    parse(&object);
+    assert_eq!(object.reads.into_inner(), expected, "{name}");
+}
+
+#[test]
+fn an_object_is_read_in_few_requests() {
+    check_reads("npy/float.npy", 1, |it| drop(npy::records(it).unwrap()));
+    check_reads("parquet/plain.parquet", 1, |it| {
+        parquet::ranges(it, Unit::RowGroup, &[]).unwrap();
+    });
+    // One for the directory, and one for the header of each member.
+    check_reads("npz/stored.npz", 5, |it| drop(npz::ranges(it, &[]).unwrap()));
+    check_reads("npz/zip64.npz", 5, |it| drop(npz::ranges(it, &[]).unwrap()));
+    // One for the magic, the schema and each of three batches; then the footer of a file, and the
+    // mark at the end of a stream.
+    check_reads("arrow/file.arrow", 6, |it| drop(arrow::layout(it).unwrap()));
+    check_reads("arrow/stream.arrow", 6, |it| drop(arrow::layout(it).unwrap()));
+    check_reads("lmdb/two.mdb", 2, |it| assert!(lmdb::check(it).is_ok()));
+    check_reads("ffcv/bytes.beton", 2, |it| assert!(ffcv::check(it).is_ok()));
 }

@@ -214,7 +214,7 @@ proptest! {
     fn no_index_makes_the_parser_panic(json in any_damage(index_of("tokens"))) {
         if let Ok(index) = index(&json) {
             for chunk in index.chunks {
-                prop_assert!(!chunk.filename.contains(".."));
+                prop_assert!(chunk.filename.split('/').all(|part| part != ".."));
             }
         }
     }

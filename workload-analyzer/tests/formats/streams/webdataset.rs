@@ -117,10 +117,13 @@ fn the_label_is_the_class_if_every_sample_has_one() {
     }
 }
 
+/// Where a header has the kind of its member. Set through it, the oldest kind, 0, stays 0.
+const KIND_AT: usize = 156;
+
 /// A member: its headers, its data, its padding.
 fn member(kind: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
-    header.set_entry_type(EntryType::new(kind));
+    header.as_mut_bytes()[KIND_AT] = kind;
     header.as_mut_bytes()[..name.len()].copy_from_slice(name);
     header.set_size(data.len() as u64);
     sealed(header, data)
@@ -205,8 +208,13 @@ fn what_is_no_file_has_no_data_whatever_its_header_says() {
     link.set_entry_type(EntryType::Link);
     link.as_mut_bytes()[..10].copy_from_slice(b"a.link.jpg");
     link.set_size(1 << 30);
-    let folder = member(0, b"a.d/", b"");
-    let members = [file("a.jpg", b"1"), sealed(link, b""), folder, file("a.png", b"2")];
+    let mut folder = Header::new_ustar();
+    folder.as_mut_bytes()[KIND_AT] = 0;
+    folder.as_mut_bytes()[..4].copy_from_slice(b"a.d/");
+    folder.set_size(1 << 30);
+    let longer = member(b'x', b"", &pax(&[(b"path", b"a.d.jpg/")]));
+    let [link, folder] = [link, folder].map(|header| sealed(header, b""));
+    let members = [file("a.jpg", b"1"), link, longer, folder, file("a.png", b"2")];
     assert_eq!(contents(&members), [["jpg", "png"]]);
 }
 
