@@ -48,7 +48,7 @@ pub(crate) struct Known {
 
 #[derive(Debug)]
 enum Samples {
-    Indexed(Index),
+    Indexed(Box<Index>),
     Described(DescribedSizes),
 }
 
@@ -65,16 +65,13 @@ impl Known {
 /// Reads a job file, and its dataset as far as it is needed to analyse and to plan.
 pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
     let job = Job::load(file).map_err(Failure::input)?;
-    let (samples, sums) = match &job.dataset.described {
-        Some(described) => {
-            let sizes = described.sizes(job.seed);
-            (Samples::Described(sizes), Sizes::described(described, job.seed))
-        }
-        None => {
-            let index = index(&job, None)?;
-            let sums = Sizes::from(&index);
-            (Samples::Indexed(index), sums)
-        }
+    let (samples, sums) = if let Some(described) = &job.dataset.described {
+        let sizes = described.sizes(job.seed);
+        (Samples::Described(sizes), Sizes::described(described, job.seed))
+    } else {
+        let index = Box::new(index(&job, None)?);
+        let sums = Sizes::from(&*index);
+        (Samples::Indexed(index), sums)
     };
     let order = job.order(sums.samples()).map_err(Failure::input)?;
     let demand = Demand::of(&job, &sums).map_err(Failure::input)?;
