@@ -30,7 +30,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Tiers(Tiers),
     /// Builds the index of a dataset.
-    Index(Index),
+    Index(Box<Index>),
     /// Says what a job asks of its node, and whether the tiers can give it.
     Analyze(Analyze),
     /// Shows the schedule of a job, or predicts what it will do.

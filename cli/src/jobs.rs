@@ -19,6 +19,7 @@ use tierfeed_runtime::{
 use tierfeed_workload_analyzer::{
     Index, Job,
     demand::{Demand, Sizes},
+    job::described::DescribedSizes,
 };
 
 use crate::{failure::Failure, output};
@@ -39,27 +40,42 @@ pub(crate) struct Indexed {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) job: Job,
-    /// Of every sample.
-    pub(crate) sizes: Arc<[Bytes]>,
+    samples: Samples,
     pub(crate) sums: Sizes,
     pub(crate) order: Spec,
     pub(crate) demand: Demand,
 }
 
+#[derive(Debug)]
+enum Samples {
+    Indexed(Box<Index>),
+    Described(DescribedSizes),
+}
+
+impl Known {
+    /// The size of every sample: 8 B of memory each.
+    pub(crate) fn sizes(&self) -> Arc<[Bytes]> {
+        match &self.samples {
+            Samples::Indexed(index) => index.sizes().collect(),
+            Samples::Described(sizes) => sizes.iter().collect(),
+        }
+    }
+}
+
 /// Reads a job file, and its dataset as far as it is needed to analyse and to plan.
 pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
     let job = Job::load(file).map_err(Failure::input)?;
-    let (objects, sizes): (u64, Arc<[Bytes]>) = match &job.dataset.described {
-        Some(described) => (described.objects.into(), described.sizes(job.seed).iter().collect()),
-        None => {
-            let index = index(&job, None)?;
-            (index.objects() as u64, index.sizes().collect())
-        }
+    let (samples, sums) = if let Some(described) = &job.dataset.described {
+        let sizes = described.sizes(job.seed);
+        (Samples::Described(sizes), Sizes::described(described, job.seed))
+    } else {
+        let index = Box::new(index(&job, None)?);
+        let sums = Sizes::from(&*index);
+        (Samples::Indexed(index), sums)
     };
-    let sums = Sizes::of(objects, || sizes.iter().copied());
     let order = job.order(sums.samples()).map_err(Failure::input)?;
     let demand = Demand::of(&job, &sums).map_err(Failure::input)?;
-    Ok(Known { job, sizes, sums, order, demand })
+    Ok(Known { job, samples, sums, order, demand })
 }
 
 /// Reads a job file and indexes its dataset, or opens the index at `index_path` if it is still right.

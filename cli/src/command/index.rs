@@ -46,10 +46,7 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     bar.finish_and_clear();
     let index = index.map_err(Failure::input)?;
     index.save(&path).map_err(Failure::work)?;
-    let checksums = match arguments.check {
-        true => Some(check(&index, &dataset)?),
-        false => None,
-    };
+    let checksums = if arguments.check { Some(check(&index, &dataset)?) } else { None };
     let summary = Summary {
         index: &path,
         source: index.source(),

@@ -1,6 +1,6 @@
 //! `tierfeed plan`.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -110,8 +110,8 @@ fn table(schedule: &Schedule) -> String {
 }
 
 fn simulate(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
-    let Known { job, sizes, order, .. } = known;
-    let settings = layout.session(job, Arc::clone(sizes), *order, NodeId(0));
+    let Known { job, order, .. } = known;
+    let settings = layout.session(job, known.sizes(), *order, NodeId(0));
     let model = Model {
         cold: cold_speed(job, &arguments.cold),
         tiers: prediction::tier_speeds(layout, measured().as_ref()),

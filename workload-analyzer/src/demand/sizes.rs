@@ -24,17 +24,22 @@ impl Sizes {
     ///
     /// If there are no samples, or more than 32 bits can number.
     pub fn of<I: Iterator<Item = Bytes>>(objects: u64, sizes: impl Fn() -> I) -> Self {
+        Self::of_groups(objects, || sizes().map(|size| (size, 1)))
+    }
+
+    /// As [`Self::of`]. `groups` gives each size with the number of samples that have it.
+    fn of_groups<I: Iterator<Item = (Bytes, u64)>>(objects: u64, groups: impl Fn() -> I) -> Self {
         let (mut count, mut total, mut max) = (0_u128, 0_u128, 0_u128);
-        for size in sizes() {
-            let size = u128::from(size.0);
-            (count, total, max) = (count + 1, total + size, max.max(size));
+        for (size, times) in groups() {
+            let (size, times) = (u128::from(size.0), u128::from(times));
+            (count, total, max) = (count + times, total + size * times, max.max(size));
         }
         let samples = u32::try_from(count).expect("samples are numbered with 32 bits");
         assert!(samples > 0, "a dataset has samples");
         let mean = total / count;
-        let squares = sizes().map(|size| {
+        let squares = groups().map(|(size, times)| {
             let distance = u128::from(size.0).abs_diff(mean);
-            distance.saturating_mul(distance)
+            distance.saturating_mul(distance).saturating_mul(times.into())
         });
         let variance = squares.fold(0, u128::saturating_add) / count;
         Self { samples, objects, total, variance, max }
@@ -48,7 +53,7 @@ impl Sizes {
     #[must_use]
     pub fn described(described: &Described, seed: u64) -> Self {
         let sizes = described.sizes(seed);
-        Self::of(described.objects.into(), || sizes.iter())
+        Self::of_groups(described.objects.into(), || sizes.groups())
     }
 
     /// Samples in the dataset, at least 1.

@@ -86,6 +86,16 @@ impl DescribedSizes {
         (0..self.samples).map(|sample| self.size(SampleId(sample)))
     }
 
+    /// Each size with the number of samples that have it: the same as counting [`Self::iter`], without
+    /// going through the samples.
+    pub fn groups(&self) -> impl Iterator<Item = (Bytes, u64)> + '_ {
+        let (samples, count) = (u64::from(self.samples), self.knots.len() as u64);
+        let first_of = move |knot: u64| (knot * samples).div_ceil(count);
+        (0..)
+            .zip(&self.knots)
+            .map(move |(knot, size)| (Bytes(*size), first_of(knot + 1) - first_of(knot)))
+    }
+
     /// A Feistel network over the smallest even number of bits that holds all samples; what falls
     /// outside goes through it again.
     fn permuted(&self, sample: u32) -> u32 {
@@ -162,6 +172,18 @@ mod tests {
         // 68.27 % and 95.45 % of 1,024.
         assert!((697..=701).contains(&within(100_000)), "{}", within(100_000));
         assert!((975..=980).contains(&within(200_000)), "{}", within(200_000));
+    }
+
+    #[test]
+    fn the_groups_are_what_counting_gives() {
+        for samples in [1, 7, 1_023, 1_024, 1_025, 5_000] {
+            let sizes = described(samples, 1 << 40, 1 << 38).sizes(3);
+            let mut counted = std::collections::BTreeMap::new();
+            for size in sizes.iter() {
+                *counted.entry(size).or_insert(0) += 1;
+            }
+            assert_eq!(sizes.groups().collect::<Vec<_>>(), counted.into_iter().collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -106,6 +106,22 @@ fn a_cold_store_of_unknown_rate_is_told_what_it_must_give() {
 }
 
 #[test]
+fn a_described_dataset_is_summed_up_as_if_it_were_there() {
+    let described = crate::job::Described {
+        objects: 77,
+        samples_per_object: 31,
+        sample_bytes: Bytes(10_000),
+        sample_bytes_stdev: Bytes(6_000),
+    };
+    let sizes = described.sizes(5);
+    assert_eq!(Sizes::described(&described, 5), Sizes::of(77, || sizes.iter()));
+    // As many as can be numbered take no longer than a few.
+    let huge = crate::job::Described { objects: u32::MAX, samples_per_object: 1, ..described };
+    let sizes = Sizes::described(&huge, 5);
+    assert_eq!((sizes.samples(), sizes.mean_of(1)), (u32::MAX, Bytes(10_000)));
+}
+
+#[test]
 fn no_batch_is_larger_than_its_largest_samples() {
     let sizes = Sizes::of(10, || (0..10).map(|it| Bytes(if it == 0 { 2_000 } else { 1_000 })));
     // A sample of 1,100 B with a deviation of 300 B; two of them.
