@@ -47,6 +47,20 @@ struct Connection {
     runtime: Runtime,
 }
 
+impl From<&Bucket> for Address {
+    fn from(bucket: &Bucket) -> Self {
+        Self {
+            url: bucket.url.clone(),
+            endpoint: bucket.endpoint.clone(),
+            region: bucket.region.clone(),
+            identity: match bucket.identity {
+                Identity::Configured => tierfeed_object_stores::Identity::Configured,
+                Identity::Anonymous => tierfeed_object_stores::Identity::Anonymous,
+            },
+        }
+    }
+}
+
 impl BucketStore {
     /// Sets up a client. Nothing is sent yet.
     ///
@@ -58,16 +72,7 @@ impl BucketStore {
         environment: &Environment,
         patience: &Patience,
     ) -> Result<Self, SourceError> {
-        let address = Address {
-            url: bucket.url.clone(),
-            endpoint: bucket.endpoint.clone(),
-            region: bucket.region.clone(),
-            identity: match bucket.identity {
-                Identity::Configured => tierfeed_object_stores::Identity::Configured,
-                Identity::Anonymous => tierfeed_object_stores::Identity::Anonymous,
-            },
-        };
-        let client = Client::open_in(environment, &address, patience)?;
+        let client = Client::open_in(environment, &Address::from(bucket), patience)?;
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("tierfeed-objects")
