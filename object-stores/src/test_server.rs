@@ -54,7 +54,7 @@ pub enum Verdict {
         /// Of the body.
         bytes: usize,
     },
-    /// The body ends after so many bytes, as if that were all.
+    /// The body ends after so many bytes, and so says its length; the range in the answer does not.
     EndAfter {
         /// Of the body.
         bytes: usize,
@@ -308,7 +308,7 @@ impl Desk {
             Verdict::CutAfter { bytes } => answer.map(|it| paced::cut(it, bytes)),
             Verdict::EndAfter { bytes } => {
                 let mut answer = answer.map(|it| paced::ended(it, bytes));
-                answer.headers_mut().remove(CONTENT_LENGTH);
+                answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
                 answer
             }
             _ => answer,
