@@ -20,7 +20,10 @@ use std::{
 };
 
 use hyper::{
-    Request, Response, StatusCode, body::Incoming, header::AUTHORIZATION, server::conn::http1,
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{AUTHORIZATION, CONTENT_LENGTH},
+    server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
@@ -48,6 +51,11 @@ pub enum Verdict {
     },
     /// The connection ends after so many bytes of the body.
     CutAfter {
+        /// Of the body.
+        bytes: usize,
+    },
+    /// The body ends after so many bytes, and so says its length; the range in the answer does not.
+    EndAfter {
         /// Of the body.
         bytes: usize,
     },
@@ -288,13 +296,21 @@ impl Desk {
             Verdict::ServeAfter(delay) => time::sleep(delay).await,
             Verdict::Refuse(status) => return Ok(empty(status)),
             Verdict::NeverAnswer => std::future::pending().await,
-            Verdict::Serve | Verdict::ServeAt { .. } | Verdict::CutAfter { .. } => (),
+            Verdict::Serve
+            | Verdict::ServeAt { .. }
+            | Verdict::CutAfter { .. }
+            | Verdict::EndAfter { .. } => (),
         }
         let failed = |_| empty(StatusCode::INTERNAL_SERVER_ERROR);
         let answer = self.service.call(request.map(Body::from)).await.unwrap_or_else(failed);
         Ok(match verdict {
             Verdict::ServeAt { bytes_per_s } => answer.map(|it| paced::at(it, bytes_per_s)),
             Verdict::CutAfter { bytes } => answer.map(|it| paced::cut(it, bytes)),
+            Verdict::EndAfter { bytes } => {
+                let mut answer = answer.map(|it| paced::ended(it, bytes));
+                answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+                answer
+            }
             _ => answer,
         })
     }

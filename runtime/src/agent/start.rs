@@ -10,7 +10,7 @@ use tierfeed_core::{
     tier::Locality,
     units::Bytes,
 };
-use tierfeed_object_stores::{Client, Environment, OpenError, Patience};
+use tierfeed_object_stores::{Address, Client, Environment, OpenError, Patience};
 use tierfeed_prefetcher::{
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, READ_THREADS, Settings as PlaneSettings, StartError, Verify},
@@ -224,7 +224,8 @@ fn source(job: &Job, index: &Arc<Index>) -> Result<Arc<dyn Source>, AgentError> 
         Location::Path(_) => Arc::new(FileSource::new(index, OPEN_FILES_MAX)),
         Location::Bucket(bucket) => {
             let environment = Environment::of_process();
-            let client = Client::open_in(&environment, &bucket.address(), &Patience::default())?;
+            let client =
+                Client::open_in(&environment, &Address::from(bucket), &Patience::default())?;
             Arc::new(ObjectSource::new(index, client).map_err(AgentError::Network)?)
         }
     };

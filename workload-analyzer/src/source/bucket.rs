@@ -47,15 +47,13 @@ struct Connection {
     runtime: Runtime,
 }
 
-impl Bucket {
-    /// What a client is opened with.
-    #[must_use]
-    pub fn address(&self) -> Address {
-        Address {
-            url: self.url.clone(),
-            endpoint: self.endpoint.clone(),
-            region: self.region.clone(),
-            identity: match self.identity {
+impl From<&Bucket> for Address {
+    fn from(bucket: &Bucket) -> Self {
+        Self {
+            url: bucket.url.clone(),
+            endpoint: bucket.endpoint.clone(),
+            region: bucket.region.clone(),
+            identity: match bucket.identity {
                 Identity::Configured => tierfeed_object_stores::Identity::Configured,
                 Identity::Anonymous => tierfeed_object_stores::Identity::Anonymous,
             },
@@ -74,7 +72,7 @@ impl BucketStore {
         environment: &Environment,
         patience: &Patience,
     ) -> Result<Self, SourceError> {
-        let client = Client::open_in(environment, &bucket.address(), patience)?;
+        let client = Client::open_in(environment, &Address::from(bucket), patience)?;
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("tierfeed-objects")

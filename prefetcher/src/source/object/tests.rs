@@ -115,6 +115,8 @@ fn an_empty_sample_is_asked_for_and_has_no_bytes() {
     let source = source(&server, Format::ImageFolder);
     assert_eq!(read(&source, 0).unwrap(), [7; 3_000]);
     assert_eq!(read(&source, 1).unwrap(), [0; 0]);
+    server.put("data/dog/1.jpg", 5);
+    assert_eq!(read(&source, 1).unwrap_err().fault(), Fault::Changed);
     server.remove("data/dog/1.jpg");
     assert_eq!(read(&source, 1).unwrap_err().fault(), Fault::Vanished);
 }

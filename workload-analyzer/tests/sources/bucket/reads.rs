@@ -171,6 +171,20 @@ fn a_body_that_is_always_cut_is_an_error() {
 }
 
 #[test]
+fn fewer_bytes_than_were_asked_for_are_no_bytes() {
+    let server = Server::start(Access::Signed, |request| match *request.method() {
+        hyper::Method::GET => Verdict::EndAfter { bytes: 60 },
+        _ => Verdict::Serve,
+    });
+    server.put("object", 100);
+    let store = store(&server, "s3://bucket");
+    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let error = opened.read_exact_at(&mut [0; 10], 0).unwrap_err();
+    let is_length = matches!(cause(&error), SourceError::Length { expected: 100, found: 60, .. });
+    assert!(is_length, "{error}");
+}
+
+#[test]
 fn a_read_that_is_refused_for_now_is_made_again() {
     let refuse = refuse_first(2, StatusCode::SERVICE_UNAVAILABLE, is_object);
     let server = Server::start(Access::Signed, refuse);
