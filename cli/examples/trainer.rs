@@ -11,7 +11,6 @@
 
 use std::{
     env,
-    ffi::OsString,
     fs::{self, OpenOptions},
     io::Write,
     os::unix::fs::FileExt as _,
@@ -61,19 +60,14 @@ fn main() -> anyhow::Result<()> {
         ensure!(index.fingerprint() == briefing.fingerprint, "the index is another one");
         ensure!(order == briefing.order, "the agent works by another order");
     }
-    let files = match env_os("TRAINER_COPY") {
+    let files = match env::var_os("TRAINER_COPY") {
         Some(folder) => Files::Copy { index, folder: folder.into() },
-        None => Files::Dataset(FileSource::new(Arc::new(index), 64)),
+        None => Files::Dataset(Box::new(FileSource::new(Arc::new(index), 64))),
     };
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);
     let mut training = Training { rank, order, files, log, step, pace };
     training.run(Requests::new(client.as_ref(), rank, order))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
-fn env_os(name: &str) -> Option<OsString> {
-    env::var_os(name)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
@@ -92,7 +86,7 @@ struct Training {
 
 /// Where the bytes are that the samples shall have.
 enum Files {
-    Dataset(FileSource),
+    Dataset(Box<FileSource>),
     /// The objects of a bucket, below a folder by their keys.
     Copy {
         index: Index,
