@@ -103,7 +103,7 @@ impl Index {
         let draft = build::draft(dataset, previous, progress)?;
         let image = image::encode(draft);
         if image.header.samples == 0 {
-            return Err(IndexError::NoSamples { root: choose::place(&dataset.source) });
+            return Err(choose::no_samples(dataset));
         }
         let samples = image.header.samples;
         let too_many =
@@ -318,16 +318,18 @@ impl Index {
     }
 
     fn find_classes(&mut self) {
+        let mut last: Option<&[u8]> = None;
         for number in 0..self.image.directories() {
             let first = self.image.first_object(number);
-            let name = lossy(choose::class_of(self.image.directory_name(number)));
+            let class = choose::class_of(self.image.directory_name(number));
             let is_empty = match number + 1 {
                 next if next < self.image.directories() => self.image.first_object(next) == first,
                 _ => self.image.objects() == first,
             };
-            if !is_empty && self.class_names.last() != Some(&name) {
+            if !is_empty && last != Some(class) {
                 self.first_objects.push(first);
-                self.class_names.push(name);
+                self.class_names.push(lossy(class));
+                last = Some(class);
             }
         }
     }
@@ -336,7 +338,7 @@ impl Index {
     fn is_of(&self, dataset: &Dataset) -> bool {
         let source = (self.image.header.source_kind(), self.image.source().to_vec());
         build::root_of(&dataset.source).is_ok_and(|root| root == source)
-            && self.format() == dataset.format.to_string()
+            && build::format_of(dataset).is_ok_and(|format| format == self.format())
     }
 
     fn stored_label(&self, sample: u32) -> Option<u32> {

@@ -65,3 +65,31 @@ fn an_index_of_a_bucket_names_its_objects_and_no_secret() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("s3://bucket/train") && !said.contains("wrong-one"), "{said}");
 }
+
+#[test]
+fn a_web_server_is_indexed_by_a_manifest_and_by_nothing_else() {
+    let fixture = Fixture::new();
+    let server = Server::serving(Access::Everybody);
+    server.put_bytes("train/b/2.bin", vec![2; 20]);
+    server.put_bytes("train/1.bin", vec![1; 10]);
+    let url = format!("{}/bucket/train", server.endpoint());
+    let manifest = fixture.path("list.txt");
+    let indexed = |lines: &str| {
+        fs::write(&manifest, lines).unwrap();
+        let mut index = fixture.tierfeed(&["index", &url, "--format", "files", "--json"]);
+        index.args(["--anonymous", "-o", "web.tfx", "--manifest"]).arg(&manifest).output().unwrap()
+    };
+    let output = indexed("b/2.bin\n./1.bin\n");
+    assert_ended(&output, 0);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["samples"], &summary["total_bytes"]), (&2.into(), &30.into()));
+    let output = indexed("b/2.bin\nb/3.bin\n");
+    assert_ended(&output, 2);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("/bucket/train/b/3.bin"), "{said}");
+    let mut raw = fixture.tierfeed(&["index", &url, "--format", "raw", "--record-bytes", "10"]);
+    let output = raw.arg("--anonymous").output().unwrap();
+    assert_ended(&output, 2);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("name the objects in a manifest"), "{said}");
+}

@@ -1,6 +1,11 @@
 //! Makes an index: list the source, choose and order its objects, find the samples in each.
 
-use std::path::{self, PathBuf};
+use std::{
+    fs,
+    path::{self, PathBuf},
+};
+
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Index, IndexError,
@@ -9,8 +14,8 @@ use super::{
     parse,
 };
 use crate::{
-    job::Dataset,
-    source::{self, Location, Store},
+    job::{Dataset, Format, format::Files},
+    source::{self, Location, SourceError, Store},
 };
 
 /// How far the work is.
@@ -43,11 +48,11 @@ pub(super) fn draft(
     let store = source::open(&dataset.source)?;
     let chosen = chosen(dataset, &*store, progress)?;
     if chosen.listing.objects.is_empty() {
-        return Err(IndexError::NoSamples { root: choose::place(&dataset.source) });
+        return Err(choose::no_samples(dataset));
     }
     let samples = parse::samples(dataset, &*store, &chosen, previous, progress)?;
     let (kind, root) = root_of(&dataset.source)?;
-    let format = dataset.format.to_string();
+    let format = format_of(dataset)?;
     Ok(Draft { root, kind, format, classes: chosen.classes, listing: chosen.listing, samples })
 }
 
@@ -59,8 +64,22 @@ pub(super) fn chosen(
 ) -> Result<Chosen, IndexError> {
     let selection = choose::selection(&dataset.format)?;
     let mut listed = |done| progress(Progress { stage: Stage::Listing, done, total: None });
-    let listing = store.list(&*selection, &mut listed)?;
-    choose::choose(dataset, store, listing)
+    match (store.list(&*selection, &mut listed), &dataset.format) {
+        (Err(SourceError::CannotList { .. }), Format::Files(Files::Manifest(path))) => {
+            Ok(choose::look_up(&dataset.source, path, store, progress)?)
+        }
+        (listing, _) => choose::choose(dataset, store, listing?),
+    }
+}
+
+/// The format as indexes name it: its text, and what a manifest holds.
+pub(super) fn format_of(dataset: &Dataset) -> Result<String, IndexError> {
+    let Format::Files(Files::Manifest(path)) = &dataset.format else {
+        return Ok(dataset.format.to_string());
+    };
+    let unreadable = |source| IndexError::Unreadable { path: path.clone(), source };
+    let text = fs::read(path).map_err(unreadable)?;
+    Ok(format!("{}, as of {:016x}", dataset.format, xxh3_64(&text)))
 }
 
 /// The source as indexes name it: a URL, or an absolute path without a slash at the end and with

@@ -7,7 +7,7 @@ mod image_folder;
 mod manifest;
 mod shards;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -116,6 +116,18 @@ pub(super) fn choose(
     Ok(Chosen { place, listing, classes, beside })
 }
 
+/// The objects that a manifest names, where the source cannot be listed.
+pub(super) fn look_up(
+    source: &Location,
+    manifest: &Path,
+    store: &dyn Store,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Chosen, IndexError> {
+    let listing = manifest::look_up(manifest, store, progress)?;
+    let place = place(source).trim_end_matches('/').to_owned();
+    Ok(Chosen { place, listing, classes: Classes::None, beside: Beside::Nothing })
+}
+
 /// Files by their names, without those that a dot hides.
 struct Visible {
     ends: fn(&[u8]) -> bool,
@@ -200,6 +212,32 @@ fn part_indexes(listing: &Listing) -> (Listing, Vec<Option<Listed>>) {
 /// A name without its last extension.
 fn stem_of(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'.').map_or(name, |dot| &name[..dot])
+}
+
+/// What to say of a source in which nothing was found.
+pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
+    let looked_for = match &dataset.format {
+        Format::ImageFolder => "images below the directories of classes",
+        Format::Files(Files::Glob(_)) => "files that match its pattern",
+        Format::Files(Files::Manifest(_)) => "the files that its manifest names",
+        Format::Raw(_) => "files that no dot hides, with at least one record in them",
+        Format::TfRecord(_) => {
+            "files with `tfrecord` or `-of-` in their names, .tfrec, .tfr, .record"
+        }
+        Format::WebDataset => ".tar",
+        Format::Mds => "the shards in its index.json",
+        Format::LitData { .. } => "the chunks in its index.json",
+        Format::Megatron => ".bin with an .idx beside",
+        Format::Npy => ".npy",
+        Format::Npz { .. } => ".npz",
+        Format::Parquet(_) => ".parquet, .parq, .pq",
+        Format::Arrow => ".arrow, .arrows, .feather, .ipc",
+        Format::Hdf5 { .. } => ".h5, .hdf5, .hdf, .he5, .nc",
+        Format::Lmdb => ".mdb, .lmdb",
+        Format::Ffcv => ".beton, .ffcv",
+    };
+    let (root, format) = (place(&dataset.source), dataset.format.name());
+    IndexError::NoSamples { root, format, looked_for }
 }
 
 /// What to call a source in a message.

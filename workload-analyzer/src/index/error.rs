@@ -99,10 +99,14 @@ pub enum IndexError {
         name: &'static str,
     },
     /// A dataset without a sample.
-    #[error("{root}: no samples")]
+    #[error("{root}: no samples; format {format} looks for {looked_for}")]
     NoSamples {
         /// The source.
         root: String,
+        /// The name of the format.
+        format: &'static str,
+        /// Which objects it looks at.
+        looked_for: &'static str,
     },
     /// A dataset whose samples 32 bits cannot number.
     #[error("{root}: {samples} samples; at most {} can be numbered", u32::MAX)]

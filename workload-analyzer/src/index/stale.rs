@@ -26,7 +26,7 @@ pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> 
             indexed: index.source(),
             indexed_format: index.format().to_owned(),
             root: place(&dataset.source),
-            format: dataset.format.to_string(),
+            format: build::format_of(dataset)?,
         });
     }
     match index.image.header.source_kind() {

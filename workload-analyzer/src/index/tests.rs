@@ -169,7 +169,11 @@ fn what_is_no_set_of_records_is_refused_with_the_numbers() {
     let expected = "D/b: 25 B of records, which are 2 of 10 B and 5 B more; \
                     correct the size of a record or remove the file";
     check_refused(&of(""), &directory, expected);
-    check_refused(&of("e"), &directory, "D/e: no samples");
+    check_refused(
+        &of("e"),
+        &directory,
+        "D/e: no samples; format raw looks for files that no dot hides, with at least one record in them",
+    );
 }
 
 #[test]
@@ -352,6 +356,20 @@ fn an_unreadable_directory_is_named() {
 }
 
 #[test]
+fn classes_that_are_no_text_are_told_apart_by_their_bytes() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    for class in [&b"\xfe"[..], b"\xff"] {
+        let path = directory.path().join(OsStr::from_bytes(class));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("a.jpg"), "").unwrap();
+    }
+    let index = build(&images(directory.path())).unwrap();
+    assert_eq!([0, 1].map(|sample| index.label(SampleId(sample))), [Some(0), Some(1)]);
+    assert_eq!(index.class_names(), ["\u{fffd}", "\u{fffd}"]);
+}
+
+#[test]
 fn files_are_samples_by_pattern_or_in_the_order_of_a_manifest() {
     let tree =
         tree(&[("a/x.npz", 1), ("a/y.txt", 2), ("b.npz", 3), ("a/.z.npz", 4), ("c/d/e.npz", 5)]);
@@ -360,7 +378,11 @@ fn files_are_samples_by_pattern_or_in_the_order_of_a_manifest() {
     assert_eq!(of("**/*.npz"), ["b.npz", "a/.z.npz", "a/x.npz", "c/d/e.npz"]);
     assert_eq!(of("*.npz"), ["b.npz"]);
     assert_eq!(of("a/[xy].*"), ["a/x.npz", "a/y.txt"]);
-    check_refused(&with("*.png"), &tree, "D: no samples");
+    check_refused(
+        &with("*.png"),
+        &tree,
+        "D: no samples; format files looks for files that match its pattern",
+    );
     let error = build(&with("a[")).unwrap_err().to_string();
     assert!(error.starts_with("`a[` is no pattern for paths: "), "{error}");
 
@@ -375,6 +397,10 @@ fn files_are_samples_by_pattern_or_in_the_order_of_a_manifest() {
     assert_eq!(index.sizes().map(|it| it.0).collect::<Vec<_>>(), [5, 3, 2, 3]);
     index.save(&elsewhere.path().join("index")).unwrap();
     assert_eq!(Index::open(&elsewhere.path().join("index")).unwrap(), index);
+    index.check(&files(tree.path(), Files::Manifest(manifest.clone()))).unwrap();
+    std::fs::write(&manifest, "b.npz\n").unwrap();
+    let changed = index.check(&files(tree.path(), Files::Manifest(manifest.clone())));
+    assert!(matches!(changed, Err(IndexError::OtherDataset { .. })));
     let error = message(&listed("b.npz\na/gone\n").unwrap_err(), &elsewhere);
     let expected = "D/train.txt:2: `a/gone` is not in the source; a line is a path below it";
     assert_eq!(error, expected);

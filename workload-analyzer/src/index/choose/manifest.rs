@@ -7,28 +7,17 @@ use std::{
 };
 
 use crate::{
-    index::{IndexError, lossy},
-    source::{Listing, names::python_order},
+    index::{IndexError, Progress, Stage, lossy, parallel},
+    source::{Directory, Listing, Object, Store, names::python_order},
 };
 
-/// The objects of `listing` that the manifest at `path` names. Empty lines are passed over.
+/// The objects of `listing` that the manifest at `path` names.
 pub(super) fn choose(path: &Path, listing: &Listing) -> Result<Listing, IndexError> {
-    let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
     let mut chosen = Listing::default();
-    let mut lines = BufReader::new(File::open(path).map_err(unreadable)?);
-    let mut text = Vec::new();
-    for line in 1_u64.. {
-        text.clear();
-        if lines.read_until(b'\n', &mut text).map_err(unreadable)? == 0 {
-            break;
-        }
-        let name = text.trim_ascii();
-        if name.is_empty() {
-            continue;
-        }
-        let Some((directory, object)) = find(listing, name) else {
+    for Line { number, name } in lines(path)? {
+        let Some((directory, object)) = find(listing, &name) else {
             let manifest = path.to_owned();
-            return Err(IndexError::NotInSource { manifest, line, name: lossy(name) });
+            return Err(IndexError::NotInSource { manifest, line: number, name: lossy(&name) });
         };
         listing.copy_object(object, &listing.directories[directory], &mut chosen);
     }
@@ -36,12 +25,68 @@ pub(super) fn choose(path: &Path, listing: &Listing) -> Result<Listing, IndexErr
     Ok(chosen)
 }
 
+/// The objects that the manifest at `path` names, each asked for: a web server lists nothing.
+pub(in crate::index) fn look_up(
+    path: &Path,
+    store: &dyn Store,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Listing, IndexError> {
+    let lines = lines(path)?;
+    let mut listing = Listing::default();
+    let look = |number: usize| Ok(store.look(&lines[number].name)?);
+    let take = |_, listed: crate::source::Listed| {
+        let (parent, name) = parted(&listed.path);
+        if listing.directories.last().is_none_or(|last| last.name != parent) {
+            let (name, first_object) = (parent.to_vec(), listing.objects.len());
+            listing.directories.push(Directory { name, mtime_ns: None, first_object });
+        }
+        listing.names.extend_from_slice(name);
+        if let Some(etag) = &listed.etag {
+            listing.names.push(0);
+            listing.names.extend_from_slice(etag.as_bytes());
+        }
+        let (size, mtime_ns) = (listed.size, listed.mtime_ns);
+        let name_end = listing.names.len() as u64;
+        listing.objects.push(Object { size, mtime_ns, name_end });
+        Ok(())
+    };
+    parallel::in_order(lines.len(), Stage::Listing, look, take, progress)?;
+    Ok(listing)
+}
+
+/// What stands in a manifest.
+struct Line {
+    /// Counted from 1.
+    number: u64,
+    name: Vec<u8>,
+}
+
+/// Empty lines are passed over.
+fn lines(path: &Path) -> Result<Vec<Line>, IndexError> {
+    let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
+    let reader = BufReader::new(File::open(path).map_err(unreadable)?);
+    let mut lines = Vec::new();
+    for (number, text) in (1..).zip(reader.split(b'\n')) {
+        let text = text.map_err(unreadable)?;
+        let name = text.trim_ascii();
+        let name = name.strip_prefix(b"./").unwrap_or(name);
+        if !name.is_empty() {
+            lines.push(Line { number, name: name.to_vec() });
+        }
+    }
+    Ok(lines)
+}
+
+/// A path taken apart at its last `/`.
+fn parted(path: &[u8]) -> (&[u8], &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]))
+}
+
 /// The directory and the number of the object with this path.
 pub(super) fn find(listing: &Listing, path: &[u8]) -> Option<(usize, usize)> {
-    let path = path.strip_prefix(b"./").unwrap_or(path);
-    let slash = path.iter().rposition(|byte| *byte == b'/');
-    let (parent, name) = slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]));
-    let is_before = |it: &crate::source::Directory| python_order(&it.name, parent).is_lt();
+    let (parent, name) = parted(path);
+    let is_before = |it: &Directory| python_order(&it.name, parent).is_lt();
     let directory = listing.directories.partition_point(is_before);
     if listing.directories.get(directory)?.name != parent {
         return None;
