@@ -102,6 +102,7 @@ def test_a_file_whose_name_is_no_text_is_read(tmp_path: Path) -> None:
 def test_an_lmdb_environment_is_one_sample_that_lmdb_opens(tmp_path: Path) -> None:
     lmdb = pytest.importorskip("lmdb")
     for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
         with lmdb.open(str(tmp_path / "data" / name), map_size=1 << 20) as environment:
             with environment.begin(write=True) as writer:
                 for number in range(50):
