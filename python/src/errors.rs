@@ -98,6 +98,14 @@ pub(crate) fn too_long(sample: SampleId, len: Bytes) -> PyErr {
     PyMemoryError::new_err(format!("sample {} is {len} long", sample.0))
 }
 
+/// A dataset that this process cannot read, as reading it takes a runtime.
+pub(crate) fn in_a_bucket(source: &str) -> PyErr {
+    Reconfigure::new_err(format!(
+        "{source} is a bucket, which the agent reads and this process does not; read it by \
+         `tierfeed run`, or index a copy on a file system"
+    ))
+}
+
 /// A key of a dataset that is wrong.
 pub(crate) fn wrong_key(error: &KeyError) -> PyErr {
     Reconfigure::new_err(match error {

@@ -117,7 +117,7 @@ impl Index {
     /// Maps an index file.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let index = py.detach(|| index::Index::open(&path)).map_err(errors::reconfigure)?;
+        let index = py.detach(move || index::Index::open(&path)).map_err(errors::reconfigure)?;
         Ok(Self { source: FileSource::new(Arc::new(index), FILES_MAX) })
     }
 
@@ -127,7 +127,7 @@ impl Index {
     fn write(py: Python<'_>, path: PathBuf, keys: Keys) -> PyResult<()> {
         let here = path::absolute(".")?;
         let dataset = keys.dataset(&here).map_err(|error| errors::wrong_key(&error))?;
-        py.detach(|| {
+        py.detach(move || {
             let previous = index::Index::open(&path).ok();
             index::Index::build(&dataset, previous.as_ref(), &mut |_| ())?.save(&path)
         })
@@ -173,6 +173,10 @@ impl Index {
     /// Reads a sample.
     fn read<'py>(&self, py: Python<'py>, sample: i64) -> PyResult<Bound<'py, PyBytes>> {
         let sample = self.known(sample)?;
+        let source = self.index().source();
+        if source.contains("://") {
+            return Err(errors::in_a_bucket(&source));
+        }
         let len = self.index().size(sample);
         let too_long = || errors::too_long(sample, len);
         let len = usize::try_from(len.0).ok().filter(|len| *len < isize::MAX as usize);

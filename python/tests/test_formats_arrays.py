@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -24,7 +25,7 @@ def some(shape: tuple[int, ...], dtype: str, seed: int = 1) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["<f4", ">i2", "|u1", "<c16", "<M8[ns]", "S5", "<U3"])
 def test_rows_of_npy_are_those_of_numpy(tmp_path: Path, dtype: str) -> None:
     arrays = [some((5, 3, 2), dtype, seed) for seed in (1, 2)]
-    for name, array in zip("ab", arrays):
+    for name, array in zip("ab", arrays, strict=True):
         np.save(tmp_path / f"{name}.npy", array)
     index = check(tmp_path, "npy", [row.tobytes() for array in arrays for row in array])
     row = np.frombuffer(index.read(7), dtype).reshape(3, 2)
@@ -86,8 +87,6 @@ def test_a_deflated_member_that_was_damaged_is_not_handed_over(tmp_path: Path) -
         file.seek(-1, io.SEEK_CUR)
         file.write(bytes([byte ^ 0x10]))
     # As a disk would do it: nothing says that the file was written.
-    import os
-
     os.utime(extent.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with pytest.raises(tierfeed.SampleError, match="a.npz"):
         index.read(0)

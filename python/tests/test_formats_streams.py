@@ -290,7 +290,7 @@ def write_litdata(
     """As `BinaryWriter` lays a dataset out."""
     directory.mkdir()
     described = []
-    for number, (items, dim) in enumerate(zip(chunks, dims)):
+    for number, (items, dim) in enumerate(zip(chunks, dims, strict=True)):
         content = offset_table(items)
         name = f"chunk-0-{number}.bin"
         (directory / name).write_bytes(content)

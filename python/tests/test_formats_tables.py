@@ -68,7 +68,7 @@ def test_row_groups_are_the_places_that_the_metadata_of_pyarrow_says(tmp_path: P
     for group in range(metadata.num_row_groups):
         columns = [metadata.row_group(group).column(it) for it in range(metadata.num_columns)]
         starts = [it.dictionary_page_offset or it.data_page_offset for it in columns]
-        ends = [at + it.total_compressed_size for at, it in zip(starts, columns)]
+        ends = [at + it.total_compressed_size for at, it in zip(starts, columns, strict=True)]
         expected.append(content[min(starts) : max(ends)])
     check(path, "parquet", expected)
 
@@ -114,7 +114,7 @@ def test_record_batches_are_the_messages_of_pyarrow(tmp_path: Path, end: str) ->
         batches = list(reader)
     index = tierfeed.Index.build(tmp_path, format="arrow")
     assert len(index) == len(batches) == 4
-    for sample, batch in zip(index, batches):
+    for sample, batch in zip(index, batches, strict=True):
         assert ipc.read_record_batch(pa.py_buffer(sample), whole.schema).equals(batch)
 
 

@@ -103,10 +103,10 @@ def test_an_lmdb_environment_is_one_sample_that_lmdb_opens(tmp_path: Path) -> No
     lmdb = pytest.importorskip("lmdb")
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)
-        with lmdb.open(str(tmp_path / "data" / name), map_size=1 << 20) as environment:
-            with environment.begin(write=True) as writer:
-                for number in range(50):
-                    writer.put(b"%03d" % number, name.encode() * number)
+        path = str(tmp_path / "data" / name)
+        with lmdb.open(path, map_size=1 << 20) as environment, environment.begin(write=True) as it:
+            for number in range(50):
+                it.put(b"%03d" % number, name.encode() * number)
     paths = [tmp_path / "data" / name / "data.mdb" for name in ("a", "b")]
     index = check(tmp_path / "data", "lmdb", [it.read_bytes() for it in paths])
     (tmp_path / "staged").write_bytes(index.read(1))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tierfeed import _native
@@ -174,7 +174,7 @@ class Index:
         return f"<tierfeed.Index of {self.source}: {len(self)} samples, {self.format}>"
 
 
-def _write(path: str, keys: dict[str, object]) -> None:
+def _write(path: str, keys: Mapping[str, object]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _WRITER],
         input=json.dumps([sys.path, path, keys]),
