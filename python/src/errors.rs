@@ -149,13 +149,16 @@ pub(crate) fn chunk_outside() -> PyErr {
     Bug::new_err("a chunk of memory does not fit in its own bounds")
 }
 
-/// The message of an error and of everything behind it.
+/// The message of an error and of everything behind it, each said once.
 fn with_causes(error: &dyn error::Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
+        let said = error.to_string();
+        if !message.ends_with(&said) {
+            message.push_str(": ");
+            message.push_str(&said);
+        }
         cause = error.source();
     }
     message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import struct
@@ -140,6 +141,18 @@ def test_sequences_that_megatron_wrote_are_those_that_it_reads(name: str, tmp_pa
     reading.digests(expected, tierfeed.Index.build(tmp_path, format="megatron"))
 
 
+def test_an_index_of_megatron_that_changed_is_read_again(tmp_path: Path) -> None:
+    """An index that was built earlier was believed as long as the `.bin` was the same."""
+    tokens, source, kept = np.arange(12, dtype="<i4"), tmp_path / "data", tmp_path / "kept.tfx"
+    source.mkdir()
+    for ends in ([0, 5, 12], [0, 2, 9, 12]):
+        sequences = [tokens[start:end] for start, end in itertools.pairwise(ends)]
+        write_megatron(source / "text", sequences, code=4)
+        os.utime(source / "text.bin", ns=(0, 0))
+        index = tierfeed.Index.build(source, format="megatron", path=kept)
+        assert list(index) == [it.tobytes() for it in sequences]
+
+
 def test_megatron_without_its_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.bin").write_bytes(b"tokens")
     with pytest.raises(tierfeed.Reconfigure, match=r"text.bin.*\.idx"):
@@ -177,6 +190,20 @@ def test_chunks_of_an_hdf5_dataset_are_those_of_h5py(
     if not filters:
         rows = np.frombuffer(index.read(1), "<i4").reshape(4, 7)
         assert np.array_equal(rows, values[4:8])
+
+
+@pytest.mark.parametrize("chunks", [(None, (2, 7)), ((2, 7), None)])
+def test_an_hdf5_dataset_in_two_layouts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: tuple[object, object]
+) -> None:
+    """Both kinds of samples in one index were a panic."""
+    h5py = pytest.importorskip("h5py")
+    reading.find_hdf5_indexer(monkeypatch)
+    for name, of_file in zip("ab", chunks, strict=True):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=np.zeros((4, 7)), chunks=of_file)
+    with pytest.raises(tierfeed.Reconfigure, match=r"b.h5.*same layout"):
+        tierfeed.Index.build(tmp_path, format="hdf5", dataset="x")
 
 
 def test_hdf5_without_its_program_says_how_to_build_it(

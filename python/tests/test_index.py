@@ -92,6 +92,15 @@ def test_a_wrong_key_is_named(world: World, keys: dict[str, object], said: str) 
         tierfeed.Index.build(world.files[0].parents[1], **keys)
 
 
+def test_a_message_says_nothing_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(b"no array")
+    with pytest.raises(tierfeed.Reconfigure) as raised:
+        tierfeed.Index.build(tmp_path, format="npy")
+    said = str(raised.value)
+    assert said.startswith(f"{tmp_path}/a.npy: ")
+    assert said.count("a.npy") == said.count(said.split(": ", 1)[1]) == 1
+
+
 def test_a_key_that_does_not_exist_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="colour"):
         tierfeed.Index.build(tmp_path, format="files", colour="red")
