@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -34,16 +35,18 @@ def check(
         assert index.read(number) == content, f"sample {number} of {index!r}"
         assert index.size(number) == len(content)
         assert index.extent(number).len == len(content)
+        assert decoded(index, number) == content, f"the place of sample {number} of {index!r}"
     assert [index.label(it) for it in range(len(index))] == (labels or [-1] * len(expected))
     return index
 
 
-def stored(index: tierfeed.Index, sample: int) -> bytes:
-    """The bytes of a sample as they stand in their file, read without tierfeed."""
+def decoded(index: tierfeed.Index, sample: int) -> bytes:
+    """What stands at the place of a sample, read and inflated without tierfeed."""
     extent = index.extent(sample)
     with open(extent.path, "rb") as file:
         file.seek(extent.offset)
-        return file.read(extent.stored_len)
+        found = file.read(extent.stored_len)
+    return found if extent.encoding == "plain" else zlib.decompress(found, -zlib.MAX_WBITS)
 
 
 def find_hdf5_indexer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import reading
 import tierfeed
 from reading import FIXTURES, check
 
-SIZES = (7, 0, 1, 114, 3000, 65536)
+SIZES = (7, 114, 0, 1, 3000, 65536)
 
 
 def blobs(sizes: tuple[int, ...] = SIZES) -> list[bytes]:
