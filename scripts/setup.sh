@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what tierfeed needs on a Debian 12 machine, and only what is missing:
-# Debian packages, Rust (through rustup), and a Python environment in .venv.
+# Debian packages, Rust (through rustup), and a Python environment in .venv with the libraries that
+# the tests of formats read with.
 #
 # Quick when nothing is missing, so every make target may call it. Changes nothing outside apt,
 # rustup's own folders and .venv.
@@ -8,10 +9,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly packages=(
-  build-essential pkg-config libhwloc-dev libudev-dev protobuf-compiler
+  build-essential pkg-config libhdf5-dev libhwloc-dev libudev-dev protobuf-compiler
   python3 python3-dev python3-venv
   python3-numpy python3-pil python3-pytest python3-torch
   curl ca-certificates procps
+)
+# What the tests of formats read with, 145 MB in all; without them those tests are skipped. pyarrow 18
+# and later may want a newer NumPy than Debian's torch can live with.
+readonly readers=(
+  'pyarrow>=15,<18' 'h5py>=3.9,<4' 'lmdb>=1.4,<4' 'webdataset>=1.0,<2' 'xxhash>=3,<5'
 )
 # The interpreter that Debian's torch and numpy belong to; another python3 on PATH has neither.
 readonly python=/usr/bin/python3
@@ -88,7 +94,26 @@ make_venv() {
       "They come with Debian's packages: apt-get install --reinstall python3-numpy python3-pil python3-pytest python3-torch"
 }
 
+readers_are_there() {
+  .venv/bin/python -c 'import sys; from importlib.util import find_spec as found
+sys.exit(not all(map(found, ("pyarrow", "h5py", "lmdb", "webdataset", "xxhash"))))' 2>/dev/null
+}
+
+install_readers() {
+  readers_are_there && return
+  say "installing what the tests of formats read with into .venv: ${readers[*]}"
+  local constraints
+  constraints=$(mktemp)
+  # Debian's torch is built for Debian's NumPy, so pip shall bring no other.
+  .venv/bin/python -c 'import numpy; print(f"numpy=={numpy.__version__}")' >"$constraints"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+    --retries 2 --timeout 20 --constraint "$constraints" "${readers[@]}" >&2 ||
+    say "pip could not install them; read its message above. Their tests will be skipped."
+  rm -f "$constraints"
+}
+
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 install_packages "${packages[@]}"
 install_rust
 make_venv
+install_readers

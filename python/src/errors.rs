@@ -4,15 +4,19 @@
 //! ([`Reconfigure`]), go on without the agent ([`Gone`]), or report it ([`Bug`]). A sample that cannot
 //! be read ([`SampleError`]) names its object and carries it as an attribute.
 
-use std::{error, io, path::Path};
+use std::{error, fmt::Display, io, path::Path};
 
 use pyo3::{
     create_exception,
     exceptions::{PyException, PyIndexError, PyMemoryError},
     prelude::*,
 };
-use tierfeed_core::{id::BatchId, units::Bytes};
+use tierfeed_core::{
+    id::{BatchId, SampleId},
+    units::Bytes,
+};
 use tierfeed_prefetcher::handoff::{ConnectError, ControlError, NextError, RequestError};
+use tierfeed_workload_analyzer::job::keys::KeyError;
 
 create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");
 create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
@@ -80,13 +84,34 @@ pub(crate) fn other_index(path: &Path) -> PyErr {
 }
 
 /// The dataset has no such sample.
-pub(crate) fn no_sample(sample: u32, samples: u32) -> PyErr {
+pub(crate) fn no_sample(sample: impl Display, samples: u32) -> PyErr {
     PyIndexError::new_err(format!("sample {sample}; the dataset has {samples}, from 0"))
 }
 
 /// There is no memory for a batch that is read directly.
 pub(crate) fn no_memory(len: Bytes, error: &io::Error) -> PyErr {
     PyMemoryError::new_err(format!("cannot map {len} for a batch: {error}"))
+}
+
+/// A sample that no object of Python can hold.
+pub(crate) fn too_long(sample: SampleId, len: Bytes) -> PyErr {
+    PyMemoryError::new_err(format!("sample {} is {len} long", sample.0))
+}
+
+/// A dataset that this process cannot read, as reading it takes a runtime.
+pub(crate) fn in_a_bucket(source: &str) -> PyErr {
+    Reconfigure::new_err(format!(
+        "{source} is a bucket, which the agent reads and this process does not; read it by \
+         `tierfeed run`, or index a copy on a file system"
+    ))
+}
+
+/// A key of a dataset that is wrong.
+pub(crate) fn wrong_key(error: &KeyError) -> PyErr {
+    Reconfigure::new_err(match error {
+        KeyError::Invalid { key, value, reason } => format!("{key} is `{value}`; {reason}"),
+        KeyError::Misfit { key, misfit } => format!("{} {misfit}", key.unwrap_or("the dataset")),
+    })
 }
 
 /// No connection. Whatever the reason, the caller can do without the agent.
@@ -124,13 +149,16 @@ pub(crate) fn chunk_outside() -> PyErr {
     Bug::new_err("a chunk of memory does not fit in its own bounds")
 }
 
-/// The message of an error and of everything behind it.
+/// The message of an error and of everything behind it, each said once.
 fn with_causes(error: &dyn error::Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
+        let said = error.to_string();
+        if !message.ends_with(&said) {
+            message.push_str(": ");
+            message.push_str(&said);
+        }
         cause = error.source();
     }
     message

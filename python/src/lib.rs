@@ -16,6 +16,7 @@ mod link;
 mod view;
 
 mod batch;
+mod index;
 mod local;
 mod order;
 mod sample;
@@ -31,6 +32,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     batch::register(m)?;
     order::register(m)?;
     local::register(m)?;
+    index::register(m)?;
     link::register(m)?;
     grant::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))

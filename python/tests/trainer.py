@@ -24,6 +24,7 @@ def by_feed(feed: tierfeed.Feed) -> Iterator[dict[str, Any]]:
                 "epoch": batch.epoch,
                 "step": batch.step,
                 "samples": batch.samples,
+                "labels": batch.labels,
                 "crcs": [zlib.crc32(sample) for sample in batch],
                 "origin": batch.origin,
                 "leases": leases(feed),

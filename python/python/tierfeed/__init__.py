@@ -6,7 +6,8 @@
 ...     train(batch.array().numpy(), batch.labels)
 
 `tierfeed.torch` has a loader and a dataset for PyTorch, `tierfeed.memory` lends memory of the CXL
-tier. Neither PyTorch nor NumPy is imported unless it is asked for.
+tier, `tierfeed.Index` reads a dataset sample by sample. Neither PyTorch nor NumPy is imported unless
+it is asked for.
 """
 
 from tierfeed import memory
@@ -24,14 +25,17 @@ from tierfeed._native import (
 )
 from tierfeed.batches import Batches
 from tierfeed.feed import Feed, connect
+from tierfeed.index import Extent, Index
 
 __all__ = [
     "Batch",
     "Batches",
     "Bug",
     "Error",
+    "Extent",
     "Feed",
     "Gone",
+    "Index",
     "Reconfigure",
     "Retry",
     "Sample",

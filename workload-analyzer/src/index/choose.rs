@@ -59,6 +59,17 @@ pub(super) enum Beside {
     LitData(litdata::Index),
 }
 
+impl Beside {
+    /// Whether there is something of object `number`.
+    pub(super) fn is_of(&self, number: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Index(indexes) => indexes[number].is_some(),
+            Self::Mds(_) | Self::LitData(_) => true,
+        }
+    }
+}
+
 /// Which objects of a source a format looks at.
 pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexError> {
     let ends: fn(&[u8]) -> bool = match format {

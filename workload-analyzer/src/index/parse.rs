@@ -57,7 +57,9 @@ fn read_objects(
     let known = Known::of(dataset, previous);
     let parse = |number: usize| {
         let listed = chosen.listing.listed(number);
-        match known.object(&listed) {
+        // What stands beside an object may have changed while the object did not.
+        let known = if chosen.beside.is_of(number) { None } else { known.object(&listed) };
+        match known {
             Some(parsed) => Ok(parsed),
             None => object::parse(dataset, store, chosen, number, &listed),
         }

@@ -36,8 +36,10 @@ impl Gathered {
                 if matches!(self, Self::Whole) {
                     *self = Self::Ranges(RangeTable::default());
                 }
-                let Self::Ranges(table) = self else { unreachable!("a format has one kind") };
-                table.push_object(&ranges, size)
+                match self {
+                    Self::Ranges(table) => table.push_object(&ranges, size),
+                    _ => Err(of_another_kind("pieces", "rows")),
+                }
             }
         }
         .map_err(|source| chosen.broken(number, source))
@@ -48,7 +50,7 @@ impl Gathered {
         if matches!(self, Self::Whole) {
             *self = Self::Records(RecordTable { record_bytes, ..RecordTable::default() });
         }
-        let Self::Records(table) = self else { unreachable!("a format has one kind") };
+        let Self::Records(table) = self else { return Err(of_another_kind("rows", "pieces")) };
         if table.record_bytes != record_bytes {
             let first = table.record_bytes;
             return Err(FormatError::OtherRecords { found: record_bytes, first });
@@ -71,5 +73,13 @@ impl Gathered {
             Self::Records(table) => Samples::Records(table),
             Self::Ranges(table) => Samples::Ranges(table),
         }
+    }
+}
+
+/// Of all formats only HDF5 has both, in a dataset that is chunked in one file and not in another.
+fn of_another_kind(found: &str, first: &str) -> FormatError {
+    FormatError::Unsupported {
+        what: format!("its samples are {found}, and those of the objects before it are {first}"),
+        instead: "store the dataset in the same layout in all files",
     }
 }

@@ -1,0 +1,203 @@
+"""The index of a dataset: where each sample lies, and its bytes as a training gets them.
+
+For looking at a dataset, for tests of a decoder, and for readers of one's own. A training does not
+need it: its batches come from `tierfeed.connect()`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tierfeed import _native
+from tierfeed._native import Bug, Extent, Reconfigure
+
+__all__ = ["Extent", "Index"]
+
+# Runs in a process of its own, and says what went wrong as the name of an exception and its message.
+_WRITER = """
+import json, sys
+sys.path[:], path, keys = json.load(sys.stdin)
+from tierfeed import _native
+try:
+    _native.Index.write(path, keys)
+except _native.Error as error:
+    json.dump([type(error).__name__, str(error)], sys.stdout)
+"""
+
+_indexes: weakref.WeakSet[Index] = weakref.WeakSet()
+
+
+class Index:
+    """Where the samples of a dataset lie. Sample `i` is that of the same number in a job.
+
+    May be forked; may be pickled if it is in a file, and is opened again where it is unpickled.
+    Any number of threads may read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """As `open`."""
+        self._path: str | None = os.path.abspath(path)
+        self._found = _native.Index.open(self._path)
+        _indexes.add(self)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Index:
+        """Opens what `tierfeed index`, a job or `build` wrote.
+
+        Raises `Reconfigure` if it is no index, or not whole.
+        """
+        return cls(path)
+
+    @classmethod
+    def build(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        format: str,
+        path: str | os.PathLike[str] | None = None,
+        endpoint: str | None = None,
+        region: str | None = None,
+        anonymous: bool | None = None,
+        glob: str | None = None,
+        manifest: str | os.PathLike[str] | None = None,
+        record_bytes: int | str | None = None,
+        dtype: str | None = None,
+        sequence_length: int | None = None,
+        header_bytes: int | str | None = None,
+        compression: str | None = None,
+        members: Sequence[str] | None = None,
+        unit: str | None = None,
+        columns: Sequence[str] | None = None,
+        dataset: str | None = None,
+    ) -> Index:
+        """Lists `source` and finds its samples; the keys are those of `dataset` in a job file.
+
+        With `path` the index is kept there, and what stands there already is used as far as it is
+        still right. Without, it is gone with the object.
+
+        The work is done by a process of its own, as it takes threads and this one shall have none.
+
+        Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
+        """
+        keys = {
+            "source": os.fspath(source),
+            "format": format,
+            "endpoint": endpoint,
+            "region": region,
+            "anonymous": anonymous,
+            "glob": glob,
+            "manifest": None if manifest is None else os.fspath(manifest),
+            "record_bytes": None if record_bytes is None else str(record_bytes),
+            "dtype": dtype,
+            "sequence_length": sequence_length,
+            "header_bytes": None if header_bytes is None else str(header_bytes),
+            "compression": compression,
+            "members": None if members is None else list(members),
+            "unit": unit,
+            "columns": None if columns is None else list(columns),
+            "dataset": dataset,
+        }
+        if path is not None:
+            _write(os.path.abspath(path), keys)
+            return cls(path)
+        with tempfile.TemporaryDirectory(prefix="tierfeed-index-") as directory:
+            passing = os.path.join(directory, "index")
+            _write(passing, keys)
+            # Mapped by now, so that it needs no name any more.
+            index = cls(passing)
+        index._path = None
+        return index
+
+    @property
+    def path(self) -> Path | None:
+        """The file of this index, or `None` if it was not kept."""
+        return None if self._path is None else Path(self._path)
+
+    @property
+    def source(self) -> str:
+        """What was indexed: an absolute path or a URL."""
+        return self._found.source
+
+    @property
+    def format(self) -> str:
+        """How samples lie in files, in words."""
+        return self._found.format
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells the dataset from any other, 16 hexadecimal digits, as `Feed.fingerprint`."""
+        return f"{self._found.fingerprint:016x}"
+
+    @property
+    def class_names(self) -> list[str]:
+        """The classes in the order of their labels; empty where directories are no classes."""
+        return self._found.class_names
+
+    def size(self, sample: int) -> int:
+        """The bytes of a sample, decoded."""
+        return self._found.size(sample)
+
+    def label(self, sample: int) -> int:
+        """The class of a sample, or -1 where the dataset has none."""
+        return self._found.label(sample)
+
+    def extent(self, sample: int) -> Extent:
+        """Where a sample lies."""
+        return self._found.extent(sample)
+
+    def read(self, sample: int) -> bytes:
+        """The bytes of a sample, as a training gets them, with the same checks.
+
+        Raises `SampleError` if it cannot be read, or is not what was indexed.
+        """
+        return self._found.read(sample)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self.read, range(len(self)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._path is None:
+            raise Reconfigure("this index is in no file to open it from; give build() a `path`")
+        return _restore, (self._path, self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<tierfeed.Index of {self.source}: {len(self)} samples, {self.format}>"
+
+
+def _write(path: str, keys: Mapping[str, object]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITER],
+        input=json.dumps([sys.path, path, keys]),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise Bug(f"the process that writes indexes failed: {done.stderr.strip()}")
+    if done.stdout:
+        name, message = json.loads(done.stdout)
+        raise getattr(_native, name)(message)
+
+
+def _restore(path: str, fingerprint: str) -> Index:
+    index = Index(path)
+    if index.fingerprint != fingerprint:
+        raise Reconfigure(f"{path} is not the index any more that was pickled; it was built again")
+    return index
+
+
+def _reopen() -> None:
+    for index in list(_indexes):
+        index._found = index._found.reopened()
+
+
+os.register_at_fork(after_in_child=_reopen)

@@ -1,0 +1,229 @@
+//! The index of a dataset for Python: where each sample lies, and its bytes.
+//!
+//! Samples are read as a training without an agent reads them, with the same checks and the same
+//! decoding. Opening and reading takes no thread. Building takes several, so `tierfeed/index.py` does
+//! it in a process of its own.
+
+use std::{
+    ffi::OsString,
+    path::{self, Path, PathBuf},
+    sync::Arc,
+};
+
+use pyo3::{prelude::*, types::PyBytes};
+use tierfeed_core::id::SampleId;
+use tierfeed_prefetcher::source::FileSource;
+use tierfeed_workload_analyzer::{
+    Dataset,
+    format::Encoding,
+    index,
+    job::keys::{DatasetKeys, KeyError},
+    source::Location,
+};
+
+use crate::errors;
+
+/// Files with many samples that stay open between reads.
+const FILES_MAX: usize = 64;
+
+/// A dataset index and the files behind it.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct Index {
+    source: FileSource,
+}
+
+/// Where a sample lies.
+#[pyclass(frozen, get_all, module = "tierfeed")]
+pub(crate) struct Extent {
+    /// The file that holds it; in a bucket the key below the source.
+    path: PathBuf,
+    /// Where it starts in the file, in bytes.
+    offset: u64,
+    /// The bytes that it takes there.
+    stored_len: u64,
+    /// The bytes that it has when it is decoded.
+    len: u64,
+    /// What has to be done to the stored bytes: nothing (`plain`) or inflate them (`deflate`).
+    encoding: &'static str,
+}
+
+/// [`DatasetKeys`] as a dictionary, with a source that need not be text.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Keys {
+    source: OsString,
+    endpoint: Option<String>,
+    region: Option<String>,
+    anonymous: Option<bool>,
+    format: String,
+    glob: Option<String>,
+    manifest: Option<String>,
+    record_bytes: Option<String>,
+    dtype: Option<String>,
+    sequence_length: Option<u64>,
+    header_bytes: Option<String>,
+    compression: Option<String>,
+    members: Option<Vec<String>>,
+    unit: Option<String>,
+    columns: Option<Vec<String>>,
+    dataset: Option<String>,
+}
+
+impl Keys {
+    /// Relative paths start at `directory`.
+    fn dataset(self, directory: &Path) -> Result<Dataset, KeyError> {
+        let file = self.source.to_str().is_none().then(|| directory.join(&self.source));
+        let keys = DatasetKeys {
+            source: self.source.to_string_lossy().into_owned(),
+            endpoint: self.endpoint,
+            region: self.region,
+            anonymous: self.anonymous,
+            format: self.format,
+            glob: self.glob,
+            manifest: self.manifest,
+            record_bytes: self.record_bytes,
+            dtype: self.dtype,
+            sequence_length: self.sequence_length,
+            header_bytes: self.header_bytes,
+            compression: self.compression,
+            members: self.members,
+            unit: self.unit,
+            columns: self.columns,
+            dataset: self.dataset,
+        };
+        // A path need not be text, and a URL is.
+        let source = match file {
+            Some(path) => Location::Path(path),
+            None => keys.location(directory)?,
+        };
+        Ok(Dataset::new(source, keys.format(directory)?))
+    }
+}
+
+impl Index {
+    fn index(&self) -> &index::Index {
+        self.source.index()
+    }
+
+    fn known(&self, sample: i64) -> PyResult<SampleId> {
+        let samples = self.index().len();
+        let known = u32::try_from(sample).ok().filter(|sample| *sample < samples);
+        known.map(SampleId).ok_or_else(|| errors::no_sample(sample, samples))
+    }
+}
+
+#[pymethods]
+impl Index {
+    /// Maps an index file.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let index = py.detach(move || index::Index::open(&path)).map_err(errors::reconfigure)?;
+        Ok(Self { source: FileSource::new(Arc::new(index), FILES_MAX) })
+    }
+
+    /// Lists a dataset and writes its index to `path`; what the file there still says right is not
+    /// read again. Takes threads as long as it runs.
+    #[staticmethod]
+    fn write(py: Python<'_>, path: PathBuf, keys: Keys) -> PyResult<()> {
+        let here = path::absolute(".")?;
+        let dataset = keys.dataset(&here).map_err(|error| errors::wrong_key(&error))?;
+        py.detach(move || {
+            let previous = index::Index::open(&path).ok();
+            index::Index::build(&dataset, previous.as_ref(), &mut |_| ())?.save(&path)
+        })
+        .map_err(errors::reconfigure)
+    }
+
+    /// The same index with files of its own: for a child, where another thread of the parent may have
+    /// been reading in the moment of the fork.
+    fn reopened(&self) -> Self {
+        Self { source: FileSource::new(Arc::clone(self.source.index()), FILES_MAX) }
+    }
+
+    /// Samples in the dataset.
+    fn __len__(&self) -> usize {
+        self.index().len() as usize
+    }
+
+    /// The bytes of a sample, decoded.
+    fn size(&self, sample: i64) -> PyResult<u64> {
+        Ok(self.index().size(self.known(sample)?).0)
+    }
+
+    /// The class of a sample, or -1 where the dataset has none.
+    fn label(&self, sample: i64) -> PyResult<i64> {
+        Ok(self.index().label(self.known(sample)?).map_or(-1, i64::from))
+    }
+
+    /// Where a sample lies.
+    fn extent(&self, sample: i64) -> PyResult<Extent> {
+        let extent = self.index().extent(self.known(sample)?);
+        Ok(Extent {
+            path: extent.path,
+            offset: extent.offset,
+            stored_len: extent.stored_len,
+            len: extent.len,
+            encoding: match extent.encoding {
+                Encoding::Plain => "plain",
+                Encoding::Deflate { .. } => "deflate",
+            },
+        })
+    }
+
+    /// Reads a sample.
+    fn read<'py>(&self, py: Python<'py>, sample: i64) -> PyResult<Bound<'py, PyBytes>> {
+        let sample = self.known(sample)?;
+        let source = self.index().source();
+        if source.contains("://") {
+            return Err(errors::in_a_bucket(&source));
+        }
+        let len = self.index().size(sample);
+        let too_long = || errors::too_long(sample, len);
+        let len = usize::try_from(len.0).ok().filter(|len| *len < isize::MAX as usize);
+        PyBytes::new_with(py, len.ok_or_else(too_long)?, |buffer| {
+            py.detach(|| self.source.read_into(sample, buffer)).map_err(|error| {
+                let object = self.index().object_name(sample);
+                errors::unreadable(py, sample.0, &object, error.fault().name(), error.to_string())
+            })
+        })
+    }
+
+    /// The classes in the order of their labels.
+    #[getter]
+    fn class_names(&self) -> Vec<String> {
+        self.index().class_names().to_vec()
+    }
+
+    /// Tells this dataset from any other: the xxh3-64 of its index.
+    #[getter]
+    fn fingerprint(&self) -> u64 {
+        self.index().fingerprint()
+    }
+
+    /// How samples lie in files, in words.
+    #[getter]
+    fn format(&self) -> &str {
+        self.index().format()
+    }
+
+    /// What was indexed: an absolute path or a URL.
+    #[getter]
+    fn source(&self) -> String {
+        self.index().source()
+    }
+}
+
+#[pymethods]
+impl Extent {
+    fn __repr__(&self) -> String {
+        let Self { path, offset, stored_len, len, encoding } = self;
+        let path = path.display();
+        format!("Extent({path}, offset={offset}, stored_len={stored_len}, len={len}, {encoding})")
+    }
+}
+
+/// Adds the classes to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Index>()?;
+    m.add_class::<Extent>()
+}
