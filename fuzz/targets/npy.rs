@@ -1,0 +1,14 @@
+//! Arrays of `NumPy`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tierfeed_fuzz::{assert_records_within, parsed};
+use tierfeed_workload_analyzer::format::npy;
+
+fuzz_target!(|input: &[u8]| {
+    let Some(array) = parsed(input, npy::records) else { return };
+    assert_records_within(input.len() as u64, array.records);
+    assert_eq!(array.shape.first(), Some(&array.records.count));
+    let end = array.records.offset + array.records.record_bytes * array.records.count;
+    assert_eq!(end, input.len() as u64, "the rows fill the file");
+});
