@@ -46,8 +46,8 @@ pub fn parsed<T: fmt::Debug + PartialEq>(
     bytes: &[u8],
     parse: impl Fn(&dyn ReadAt) -> Result<T, FormatError>,
 ) -> Option<T> {
-    let [first, others @ ..] = READ_COSTS_BYTES
-        .map(|read_cost_bytes| parse(&Object { bytes, read_cost_bytes }));
+    let [first, others @ ..] =
+        READ_COSTS_BYTES.map(|read_cost_bytes| parse(&Object { bytes, read_cost_bytes }));
     for other in others {
         assert_same(&first, &other);
     }

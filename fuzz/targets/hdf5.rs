@@ -25,7 +25,8 @@ fuzz_target!(|input: &[u8]| {
         Samples::Chunks(chunks) => {
             let ranges: Vec<_> = chunks.chunks.iter().map(|chunk| chunk.range).collect();
             assert_within(&file, &ranges);
-            let tiles = dataset.shape.iter().zip(&chunks.shape).map(|(axis, len)| axis.div_ceil(*len));
+            let tiles =
+                dataset.shape.iter().zip(&chunks.shape).map(|(axis, len)| axis.div_ceil(*len));
             assert_eq!(tiles.product::<u64>(), ranges.len() as u64);
             assert!(ranges.iter().all(|range| !slice(&file, range).is_empty()));
         }

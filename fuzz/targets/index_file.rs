@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Where the header has the number of directories.
 const DIRECTORIES_AT: usize = 56;
-/// A header can claim as many samples as objects; all of these would be read.
+/// A few bytes may say that an object has four billion records; not all of them are walked.
 const WALKED_MAX: u32 = 4096;
 
 fuzz_target!(|input: &[u8]| {
@@ -31,10 +31,13 @@ fn check(file: &[u8]) {
 }
 
 fn walk(index: &Index) {
-    let (classes, _) = (index.class_names().len(), (index.source(), index.format(), index.fingerprint()));
+    let (classes, _) =
+        (index.class_names().len(), (index.source(), index.format(), index.fingerprint()));
     let samples: u64 = (0..index.objects()).map(|it| u64::from(index.samples_in(it))).sum();
     assert_eq!(samples, u64::from(index.len()));
-    assert_eq!(index.sizes().map(|size| size.0).sum::<u64>(), index.total().0);
+    if index.len() <= WALKED_MAX {
+        assert_eq!(index.sizes().map(|size| size.0).sum::<u64>(), index.total().0);
+    }
     let first = index.len().min(WALKED_MAX);
     let last = index.len().saturating_sub(WALKED_MAX).max(first);
     for sample in (0..first).chain(last..index.len()).map(SampleId) {
@@ -47,7 +50,11 @@ fn walk(index: &Index) {
         }
         assert_eq!(extent.len, index.size(sample).0);
         let source = index.source();
-        assert!(source.contains("://") || extent.path.starts_with(&source) || source.contains('\u{fffd}'));
+        assert!(
+            source.contains("://")
+                || extent.path.starts_with(&source)
+                || source.contains('\u{fffd}')
+        );
         assert!(!index.object_name(sample).is_empty());
         let label = index.label(sample);
         assert!(classes == 0 || label.is_some_and(|label| (label as usize) < classes), "{label:?}");

@@ -13,8 +13,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(layout.ranges.len(), layout.rows.len());
         Some(layout)
     };
-    let (Some(groups), Some(chunks)) =
-        (read(Unit::RowGroup, &[]), read(Unit::ColumnChunk, &[]))
+    let (Some(groups), Some(chunks)) = (read(Unit::RowGroup, &[]), read(Unit::ColumnChunk, &[]))
     else {
         return;
     };

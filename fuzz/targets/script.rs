@@ -24,7 +24,9 @@ fuzz_target!(|input: &[u8]| {
         assert!((1..=lines).contains(&error.line), "{error:?} in {lines} lines");
     }
     let _ = table(&analysis);
-    if let Err(JobError::Malformed { said, .. }) = Job::parse(&analysis.job_yaml, Path::new("/fuzz.yaml")) {
+    if let Err(JobError::Malformed { said, .. }) =
+        Job::parse(&analysis.job_yaml, Path::new("/fuzz.yaml"))
+    {
         let said = said.to_string();
         let is_incomplete = said.contains("missing field") || said.contains("EndOfStream");
         assert!(is_incomplete, "{said}:\n{}", analysis.job_yaml);

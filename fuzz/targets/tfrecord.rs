@@ -32,7 +32,8 @@ fn repair(file: &mut [u8]) {
         let masked = crc32c::crc32c(len).rotate_right(15).wrapping_add(0xa282_ead8);
         crc.copy_from_slice(&masked.to_le_bytes());
         let len = u64::from_le_bytes(len.try_into().expect("8 bytes"));
-        let Some(next) = usize::try_from(len).ok().and_then(|len| at.checked_add(len)?.checked_add(16))
+        let Some(next) =
+            usize::try_from(len).ok().and_then(|len| at.checked_add(len)?.checked_add(16))
         else {
             break;
         };

@@ -7,7 +7,9 @@ use tierfeed_workload_analyzer::format::tfrecord;
 
 fuzz_target!(|input: &[u8]| {
     let Some((index, file)) = two_files(input) else { return };
-    let Some(ranges) = parsed(file, |object| tfrecord::from_dali_index(index, object)) else { return };
+    let Some(ranges) = parsed(file, |object| tfrecord::from_dali_index(index, object)) else {
+        return;
+    };
     assert_rising(file, &ranges);
     if let (Some(walked), true) = (parsed(file, tfrecord::ranges), ranges.len() <= 64) {
         assert_eq!(walked, ranges, "a short index is compared with every record");
