@@ -18,9 +18,9 @@ readonly work=$CARGO_TARGET_DIR/fuzz
 readonly fixtures=workload-analyzer/tests/fixtures
 readonly seconds=${TIERFEED_FUZZ_SECONDS:-60}
 readonly jobs=${TIERFEED_FUZZ_JOBS:-2}
-# An input is at most 64 KiB, so these are crashes: one allocation of 32 MiB, 1 GiB in all (the
+# An input is at most 64 KiB, so these are crashes: one allocation of 8 MiB, 1 GiB in all (the
 # sanitizer, the inputs and what was freed included), ten seconds for one input.
-readonly limits=(-max_len=65536 -malloc_limit_mb=32 -rss_limit_mb=1024 -timeout=10)
+readonly limits=(-max_len=65536 -malloc_limit_mb=8 -rss_limit_mb=1024 -timeout=10)
 # As fuzz/src/lib.rs has it.
 readonly separator='\xff||fuzz||\xff'
 
@@ -118,15 +118,34 @@ make_seeds() {
   fi
 }
 
+# The words that a parser knows, so that the fuzzer need not guess them: texts and fields of its source.
+make_dictionary() {
+  local target=$1 name=${1%_index} source=workload-analyzer/src path
+  local paths=()
+  case $target in
+    job_file) paths=("$source"/job "$source"/job.rs "$source"/job_file "$source"/job_file.rs) ;;
+    script) paths=("$source/script") ;;
+    index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;
+    *) for path in "$source/format/$name" "$source/format/$name.rs"; do
+        [ ! -e "$path" ] || paths+=("$path")
+      done ;;
+  esac
+  {
+    grep -rhoE '"[A-Za-z0-9_./:-]{2,40}"' "${paths[@]}" || true
+    grep -rhoE '^ +(pub )?[a-z_]+: ' "${paths[@]}" | sed -E 's/^ +(pub )?([a-z_]+: )$/"\2"/'
+  } | LC_ALL=C sort -u >"$work/dictionaries/$target"
+}
+
 binary() { echo "$work/$(rustc -vV | sed -n 's/^host: //p')/release/$1"; }
 
 # Fuzzes one target, prints one line about it, and says by its status whether it crashed.
 fuzz() {
   local target=$1 log=$work/logs/$1.log found=$work/artifacts/$1/ status=0
+  mkdir -p "$work/corpus/$target" "$work/dictionaries" "$work/logs" "$found"
   make_seeds "$target"
-  mkdir -p "$work/corpus/$target" "$work/logs" "$found"
+  make_dictionary "$target"
   nice "$(binary "$target")" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
-    -artifact_prefix="$found" "$work/corpus/$target" "$work/seeds/$target" \
+    -dict="$work/dictionaries/$target" -artifact_prefix="$found" "$work/corpus/$target" "$work/seeds/$target" \
     </dev/null >"$log" 2>&1 || status=$?
   local executions coverage input outcome='no crash'
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
