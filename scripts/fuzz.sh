@@ -109,6 +109,7 @@ make_seeds() {
     ffcv) seed_all "$target" "$fixtures"/ffcv/*.beton ;;
     index_file) seed_all "$target" "$fixtures"/index/*.index ;;
     job_file) seed_all "$target" configs/*.yaml ;;
+    manifest) (cd "$fixtures/litdata" && find . -type f | sort) >"$work/seeds/$target/all" ;;
     script) seed_all "$target" workload-analyzer/tests/scripts/*.py ;;
     *) seed_all "$target" "$fixtures/$target"/*."$target" ;;
   esac
@@ -125,6 +126,7 @@ make_dictionary() {
   case $target in
     job_file) paths=("$source"/job "$source"/job.rs "$source"/job_file "$source"/job_file.rs) ;;
     script) paths=("$source/script") ;;
+    manifest) paths=("$source/index/choose/manifest.rs") ;;
     index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;
     *) for path in "$source/format/$name" "$source/format/$name.rs"; do
         [ ! -e "$path" ] || paths+=("$path")
@@ -132,7 +134,8 @@ make_dictionary() {
   esac
   {
     grep -rhoE '"[A-Za-z0-9_./:-]{2,40}"' "${paths[@]}" || true
-    grep -rhoE '^ +(pub )?[a-z_]+: ' "${paths[@]}" | sed -E 's/^ +(pub )?([a-z_]+: )$/"\2"/'
+    { grep -rhoE '^ +(pub )?[a-z_]+: ' "${paths[@]}" || true; } |
+      sed -E 's/^ +(pub )?([a-z_]+: )$/"\2"/'
   } | LC_ALL=C sort -u >"$work/dictionaries/$target"
 }
 
