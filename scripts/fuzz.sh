@@ -144,10 +144,13 @@ binary() { echo "$work/$(rustc -vV | sed -n 's/^host: //p')/release/$1"; }
 # Fuzzes one target, prints one line about it, and says by its status whether it crashed.
 fuzz() {
   local target=$1 log=$work/logs/$1.log found=$work/artifacts/$1/ status=0
+  local options=("${limits[@]}")
+  # It reads with threads, and what a thread frees when it ends is taken for a leak until then.
+  [ "$target" != manifest ] || options+=(-detect_leaks=0)
   mkdir -p "$work/corpus/$target" "$work/dictionaries" "$work/logs" "$found"
   make_seeds "$target"
   make_dictionary "$target"
-  nice "$(binary "$target")" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
+  nice "$(binary "$target")" "${options[@]}" -max_total_time="$seconds" -print_final_stats=1 \
     -dict="$work/dictionaries/$target" -artifact_prefix="$found" "$work/corpus/$target" "$work/seeds/$target" \
     </dev/null >"$log" 2>&1 || status=$?
   local executions coverage input outcome='no crash'
@@ -156,7 +159,7 @@ fuzz() {
   if [ "$status" -ne 0 ]; then
     input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
     outcome="CRASH, see $log"
-    [ -z "$input" ] || outcome="CRASH, again with: $(binary "$target") ${limits[*]} $input"
+    [ -z "$input" ] || outcome="CRASH, again with: $(binary "$target") ${options[*]} $input"
   fi
   printf '%-17s %10s executions  coverage %6s  %s\n' \
     "$target" "${executions:-?}" "${coverage:-?}" "$outcome"

@@ -7,6 +7,7 @@
 
 use std::{fmt, io};
 
+use libfuzzer_sys::fuzzer_mutate;
 use tierfeed_workload_analyzer::format::{FormatError, Range, ReadAt, Records};
 
 /// What stands between the two files of an input.
@@ -126,4 +127,37 @@ pub fn assert_records_within(object_len: u64, records: Records) {
     let bytes = records.record_bytes.checked_mul(records.count);
     let end = bytes.and_then(|bytes| bytes.checked_add(records.offset));
     assert!(end.is_some_and(|end| end <= object_len), "{records:?} in {object_len} bytes");
+}
+
+/// Every other time puts another number in the place of one in a text, else mutates as libFuzzer does.
+///
+/// libFuzzer changes bytes; that a longer number comes of it and the text stays one is rare.
+pub fn mutate_numbers(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
+    let otherwise = |data: &mut [u8]| fuzzer_mutate(data, size, max_size);
+    let is_start = |at: &usize| {
+        data[*at].is_ascii_digit() && at.checked_sub(1).is_none_or(|it| !data[it].is_ascii_digit())
+    };
+    let starts: Vec<usize> = (0..size).filter(is_start).collect();
+    if seed.is_multiple_of(2) || starts.is_empty() {
+        return otherwise(data);
+    }
+    // The multiplier of Knuth's MMIX generator: only the high bits are good.
+    let random = u64::from(seed).wrapping_mul(6_364_136_223_846_793_005).rotate_left(32);
+    let start = starts[usize::try_from(random % 65_521).expect("a few bits") % starts.len()];
+    let digits = data[start..size].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = match random >> 61 {
+        0 => 0,
+        1 => u64::MAX,
+        2 => 1 << ((random >> 16) % 64),
+        3 => (random >> 16) % 32,
+        4 => (random >> 16) % 100_000,
+        _ => random >> ((random >> 16) % 64),
+    };
+    let rest = [number.to_string().as_bytes(), &data[start + digits..size]].concat();
+    let end = start + rest.len();
+    if end > max_size {
+        return otherwise(data);
+    }
+    data[start..end].copy_from_slice(&rest);
+    end
 }

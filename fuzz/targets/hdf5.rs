@@ -1,13 +1,17 @@
 //! The answer of the indexer of HDF5, for a file of which only signature and length matter.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_records_within, assert_within, parsed, slice};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use tierfeed_fuzz::{assert_records_within, assert_within, mutate_numbers, parsed, slice};
 use tierfeed_workload_analyzer::format::hdf5::{self, Samples};
 
 /// As many bytes as the fixture has whose answers are the seeds.
 const FILE_BYTES: usize = 23_096;
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate_numbers(data, size, max_size, seed)
+});
 
 fuzz_target!(|input: &[u8]| {
     // Whatever the bytes are, a signature is where they say.

@@ -3,9 +3,13 @@
 
 use std::path::Path;
 
-use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::assert_same;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use tierfeed_fuzz::{assert_same, mutate_numbers};
 use tierfeed_workload_analyzer::Job;
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate_numbers(data, size, max_size, seed)
+});
 
 fuzz_target!(|input: &[u8]| {
     let Ok(text) = str::from_utf8(input) else { return };

@@ -3,12 +3,18 @@
 
 use std::num::NonZeroU64;
 
-use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_records_within, assert_rising, assert_same, parsed, two_files};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use tierfeed_fuzz::{
+    assert_records_within, assert_rising, assert_same, mutate_numbers, parsed, two_files,
+};
 use tierfeed_workload_analyzer::format::litdata::{self, Content};
 
 /// More chunks than this are not tried: it is always the same file.
 const CHUNKS_MAX: usize = 8;
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate_numbers(data, size, max_size, seed)
+});
 
 fuzz_target!(|input: &[u8]| {
     let Some((index, file)) = two_files(input) else { return };

@@ -1,12 +1,16 @@
 //! The `index.json` of MDS, and one shard, which is taken for each that the index lists.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_rising, assert_same, assert_within, parsed, two_files};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use tierfeed_fuzz::{assert_rising, assert_same, assert_within, mutate_numbers, parsed, two_files};
 use tierfeed_workload_analyzer::format::mds;
 
 /// More shards than this are not tried: it is always the same file.
 const SHARDS_MAX: usize = 8;
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate_numbers(data, size, max_size, seed)
+});
 
 fuzz_target!(|input: &[u8]| {
     let Some((index, file)) = two_files(input) else { return };

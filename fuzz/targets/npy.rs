@@ -1,9 +1,13 @@
 //! Arrays of `NumPy`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_records_within, parsed};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use tierfeed_fuzz::{assert_records_within, mutate_numbers, parsed};
 use tierfeed_workload_analyzer::format::npy;
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate_numbers(data, size, max_size, seed)
+});
 
 fuzz_target!(|input: &[u8]| {
     let Some(array) = parsed(input, npy::records) else { return };
