@@ -35,6 +35,8 @@ core_is_no_std() {
 }
 
 check 'format' cargo fmt --all --check
+# Only the format: to compile the fuzz targets means to build libFuzzer and all dependencies again.
+check 'format of the fuzz targets' cargo fmt --manifest-path fuzz/Cargo.toml --check
 # With the feature, so that the tests behind it are read too.
 check 'clippy' cargo clippy --quiet --workspace --all-targets --features numa_tests -- -D warnings
 check 'dependencies of core' core_dependencies

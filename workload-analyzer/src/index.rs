@@ -121,6 +121,16 @@ impl Index {
         Ok(Self::from_image(image::open(path)?))
     }
 
+    /// Checks the bytes of an index file against their own checksum and length. `file_name` stands in
+    /// errors.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no index, of another version, or damaged.
+    pub fn parse(bytes: Vec<u8>, file_name: &Path) -> Result<Self, IndexError> {
+        Ok(Self::from_image(image::parse(bytes, file_name)?))
+    }
+
     /// Writes the index beside `path` and then puts it in its place, so that no reader sees half.
     ///
     /// # Errors

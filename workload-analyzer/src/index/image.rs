@@ -36,7 +36,7 @@ mod open;
 mod save;
 
 pub(super) use encode::encode;
-pub(super) use open::open;
+pub(super) use open::{open, parse};
 pub(super) use save::save;
 
 /// As PNG's: a byte that is no ASCII, and line ends that a text transfer would break.

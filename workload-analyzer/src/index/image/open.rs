@@ -22,6 +22,10 @@ pub(in crate::index) fn open(path: &Path) -> Result<Image, IndexError> {
     image(Storage::File(bytes)).map_err(|fault| fault.at(path))
 }
 
+pub(in crate::index) fn parse(bytes: Vec<u8>, file_name: &Path) -> Result<Image, IndexError> {
+    image(Storage::Memory(bytes)).map_err(|fault| fault.at(file_name))
+}
+
 /// Why bytes are no index.
 #[derive(Debug)]
 pub(super) enum Fault {

@@ -101,6 +101,17 @@ fn what_is_written_reads_back() {
     }
 }
 
+/// The fixtures are what version 2 is; the fuzzer of index files starts with them.
+#[test]
+fn files_of_this_version_stay_as_they_are() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/index");
+    let fixtures = [("image-folder", image_folder()), ("records", records()), ("ranges", ranges())];
+    for (name, draft) in fixtures {
+        let found = std::fs::read(format!("{folder}/{name}.index")).unwrap();
+        assert_eq!(found, bytes_of(draft), "{name}");
+    }
+}
+
 #[test]
 fn samples_read_back() {
     let image = encode(records());

@@ -1,0 +1,76 @@
+//! Index files, as they are and with their checksums made right; one that opens can be walked.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use tierfeed_core::id::SampleId;
+use tierfeed_fuzz::assert_same;
+use tierfeed_workload_analyzer::{Index, format::Encoding};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Where the header has the number of directories.
+const DIRECTORIES_AT: usize = 56;
+/// A few bytes may say that an object has four billion records; not all of them are walked.
+const WALKED_MAX: u32 = 4096;
+
+fuzz_target!(|input: &[u8]| {
+    check(input);
+    if let Some(repaired) = repaired(input) {
+        check(&repaired);
+    }
+});
+
+fn check(file: &[u8]) {
+    let parse = || Index::parse(file.to_vec(), Path::new("fuzz.index"));
+    let index = parse();
+    assert_same(&index, &parse());
+    if let Ok(index) = index {
+        walk(&index);
+    }
+}
+
+fn walk(index: &Index) {
+    let (classes, _) =
+        (index.class_names().len(), (index.source(), index.format(), index.fingerprint()));
+    let samples: u64 = (0..index.objects()).map(|it| u64::from(index.samples_in(it))).sum();
+    assert_eq!(samples, u64::from(index.len()));
+    if index.len() <= WALKED_MAX {
+        assert_eq!(index.sizes().map(|size| size.0).sum::<u64>(), index.total().0);
+    }
+    let first = index.len().min(WALKED_MAX);
+    let last = index.len().saturating_sub(WALKED_MAX).max(first);
+    for sample in (0..first).chain(last..index.len()).map(SampleId) {
+        let extent = index.extent(sample);
+        let end = extent.offset.checked_add(extent.stored_len);
+        assert!(end.is_some_and(|end| end <= extent.object_size), "{extent:?}");
+        match extent.encoding {
+            Encoding::Plain => assert_eq!(extent.len, extent.stored_len),
+            Encoding::Deflate { len, .. } => assert_eq!(extent.len, len),
+        }
+        assert_eq!(extent.len, index.size(sample).0);
+        let source = index.source();
+        assert!(
+            source.contains("://")
+                || extent.path.starts_with(&source)
+                || source.contains('\u{fffd}')
+        );
+        assert!(!index.object_name(sample).is_empty());
+        let label = index.label(sample);
+        assert!(classes == 0 || label.is_some_and(|label| (label as usize) < classes), "{label:?}");
+    }
+}
+
+/// The file with its fingerprint and its checksum computed.
+fn repaired(file: &[u8]) -> Option<Vec<u8>> {
+    let directories = file.get(DIRECTORIES_AT..)?.first_chunk().copied().map(u64::from_le_bytes)?;
+    let times = usize::try_from(directories).ok()?.checked_mul(8)?;
+    let checksum_at = file.len().checked_sub(8)?;
+    let fingerprint_at = checksum_at.checked_sub(times)?.checked_sub(8)?;
+    let mut repaired = file.to_vec();
+    let fingerprint = xxh3_64(&repaired[..fingerprint_at]);
+    repaired[fingerprint_at..][..8].copy_from_slice(&fingerprint.to_le_bytes());
+    let checksum = xxh3_64(&repaired[fingerprint_at..checksum_at]);
+    repaired[checksum_at..].copy_from_slice(&checksum.to_le_bytes());
+    Some(repaired)
+}
