@@ -301,7 +301,7 @@ pub(crate) struct DatasetOptions {
     /// For raw, instead of a size: what a token is, such as uint16.
     #[arg(long, value_name = "NAME", help_heading = "Formats")]
     pub(crate) dtype: Option<String>,
-    /// For raw, beside --dtype: tokens in a sample.
+    /// For raw, beside --dtype, and for chunks of tokens of litdata: tokens in a sample.
     #[arg(long, value_name = "NUMBER", help_heading = "Formats")]
     pub(crate) sequence_length: Option<u64>,
     /// For raw: what stands in each file before its first record [default: nothing].
@@ -334,7 +334,7 @@ pub(crate) struct Analyze {
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Vec<PathBuf>,
     /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "script")]
     pub(crate) observed: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cold: Cold,

@@ -46,14 +46,23 @@ pub fn open_or_build(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Index, DatasetError> {
     dataset.require_present()?;
-    let kept = match Index::open(path) {
-        Ok(index) if index.check(dataset).is_ok() => return Ok(index),
-        Ok(index) => Some(index),
-        Err(_) => None,
+    Index::check_place(dataset, path)?;
+    let kept = Index::open(path).ok();
+    let kept = match kept {
+        Some(index) if is_fresh(&index, dataset, progress) => return Ok(index),
+        other => other,
     };
     let index = Index::build(dataset, kept.as_ref(), progress)?;
     index.save(path)?;
     Ok(index)
+}
+
+/// Directories tell whether files came or went; in a bucket only a listing does.
+fn is_fresh(index: &Index, dataset: &Dataset, progress: &mut dyn FnMut(Progress)) -> bool {
+    match dataset.source {
+        Location::Path(_) => index.check(dataset).is_ok(),
+        Location::Bucket(_) => index.verify(dataset, progress).is_ok(),
+    }
 }
 
 /// As [`open_or_build`], and the index must be the one with the fingerprint `expected`.

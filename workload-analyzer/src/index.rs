@@ -1,8 +1,9 @@
 //! Where every sample of a dataset lies: which object, which bytes, which version, which class.
 //!
 //! Built once by listing the source and reading what its format says about places, then kept in a
-//! file, which is mapped and not read. An object takes 24 bytes and its name. A sample that is an
-//! object or a record takes nothing more, one at a place of its own 16 bytes, 16 more where it is
+//! file, which is mapped: opened it is checked, and then looked at where a sample is asked for. An
+//! object takes 24 bytes and its name, 12 more if it has records. A sample that is an object or a
+//! record takes nothing more, one at a place of its own 16 bytes, 16 more where it is
 //! compressed and 4 where it has a label.
 //!
 //! 1. Every extent lies within its object.
@@ -31,7 +32,8 @@ use tierfeed_core::{id::SampleId, units::Bytes};
 
 use crate::{
     format::{Encoding, Range},
-    job::Dataset,
+    job::{Dataset, Format},
+    source::{self, Location},
 };
 use draft::{Classes, NO_LABEL, SourceKind};
 use image::{Image, Kind};
@@ -109,7 +111,33 @@ impl Index {
         let too_many =
             |_| IndexError::TooManySamples { root: choose::place(&dataset.source), samples };
         u32::try_from(samples).map_err(too_many)?;
+        let impossible =
+            |damage| IndexError::Impossible { root: choose::place(&dataset.source), damage };
+        image::refuse_nonsense(&image).map_err(impossible)?;
         Ok(Self::from_image(image))
+    }
+
+    /// Whether the index of `dataset` may be kept at `path`: not in the dataset itself, where it would
+    /// change the time of a directory and might be taken for data. Beside the classes of an image
+    /// folder it does no harm.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Inside`] if not.
+    pub fn check_place(dataset: &Dataset, path: &Path) -> Result<(), IndexError> {
+        let inside = || IndexError::Inside { path: path.to_owned() };
+        let (Location::Path(source), Ok(path)) = (&dataset.source, std::path::absolute(path))
+        else {
+            return Ok(());
+        };
+        let parent = path.parent().unwrap_or(&path);
+        let (parent, source) = (fs::canonicalize(parent), fs::canonicalize(source));
+        let (Ok(parent), Ok(source)) = (parent, source) else { return Ok(()) };
+        let harms = match dataset.format {
+            Format::ImageFolder => parent.starts_with(&source) && parent != source,
+            _ => parent.starts_with(&source),
+        };
+        if harms { Err(inside()) } else { Ok(()) }
     }
 
     /// Maps an index file and checks it against its own checksum and length.
@@ -165,7 +193,8 @@ impl Index {
         dataset: &Dataset,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), IndexError> {
-        stale::verify(self, dataset, progress)
+        let store = source::open(&dataset.source)?;
+        stale::verify(self, dataset, &*store, progress).map(|_| ())
     }
 
     /// Reads the whole dataset and compares it with the checksums that its format has: the CRCs of
@@ -180,7 +209,6 @@ impl Index {
         dataset: &Dataset,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Checksums, IndexError> {
-        self.verify(dataset, progress)?;
         contents::check(self, dataset, progress)
     }
 
@@ -220,15 +248,6 @@ impl Index {
     /// How many objects the samples lie in.
     pub fn objects(&self) -> usize {
         self.image.objects()
-    }
-
-    /// How many samples an object has.
-    ///
-    /// # Panics
-    ///
-    /// If the index has no such object.
-    pub fn samples_in(&self, object: usize) -> u32 {
-        self.image.count(object)
     }
 
     /// The class of a sample: a position in [`Self::class_names`] where directories are classes, else

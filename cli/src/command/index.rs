@@ -39,6 +39,7 @@ struct Summary<'a> {
 pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     let dataset = dataset(&arguments.dataset)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_output(&dataset.source));
+    DatasetIndex::check_place(&dataset, &path).map_err(Failure::input)?;
     let bar = output::bar();
     let previous = DatasetIndex::open(&path).ok();
     let index =
@@ -168,7 +169,9 @@ fn default_output(source: &Location) -> PathBuf {
             last.filter(|name| !name.is_empty()).unwrap_or("dataset").as_ref()
         }
     };
-    Path::new(name).with_extension("tfx")
+    let mut name = name.to_owned();
+    name.push(".tfx");
+    name.into()
 }
 
 #[cfg(test)]

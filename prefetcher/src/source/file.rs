@@ -7,19 +7,14 @@
 //! The agent reads into staging memory, and a trainer whose agent is dead reads into its own buffer:
 //! both through [`FileSource::read_with`], so that both check the same things.
 
-use std::{
-    fs::File,
-    io,
-    os::fd::AsFd as _,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-    sync::Arc,
-};
+use std::{fs::File, io, os::fd::AsFd as _, os::unix::fs::FileExt as _, sync::Arc};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_numa_memory::Region;
 use tierfeed_workload_analyzer::{
     Extent, Index,
     format::{Encoding, FormatError, npz},
+    index::mtime_ns,
 };
 
 use crate::source::{
@@ -110,9 +105,10 @@ impl FileSource {
         };
         let read = match extent.encoding {
             Encoding::Plain => Ok(fill(Contents::File(&object, Bytes(extent.offset)))),
-            Encoding::Deflate { len, crc32 } => {
-                inflated(&object, extent, len, crc32).map(|bytes| fill(Contents::Memory(&bytes)))
-            }
+            Encoding::Deflate { len, crc32 } => match stored(&object, extent) {
+                Err(error) => Ok(Err(error)),
+                Ok(stored) => inflated(&stored, len, crc32).map(|it| fill(Contents::Memory(&it))),
+            },
         };
         // Looked at even if the read failed: that the object changed says more than that it did.
         let found = version_of(&object).map_err(failed)?;
@@ -166,15 +162,22 @@ fn is_shared(extent: &Extent) -> bool {
     extent.stored_len < extent.object_size
 }
 
-/// The bytes of a deflated sample.
-fn inflated(object: &File, extent: &Extent, len: u64, crc32: u32) -> Result<Vec<u8>, FormatError> {
-    let length = |bytes: u64| usize::try_from(bytes).expect("a sample that is read fits in memory");
-    let mut stored = vec![0; length(extent.stored_len)];
-    let read = read_to_end_of(&mut stored, object, Bytes(extent.offset))?;
-    stored.truncate(length(read.0));
-    let mut bytes = vec![0; length(len)];
-    npz::inflate(&stored, len, crc32, &mut bytes)?;
+/// The bytes of a sample as its object has them, fewer if that ends before.
+fn stored(object: &File, extent: &Extent) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; in_memory(extent.stored_len)];
+    let read = read_to_end_of(&mut bytes, object, Bytes(extent.offset))?;
+    bytes.truncate(in_memory(read.0));
     Ok(bytes)
+}
+
+fn inflated(stored: &[u8], len: u64, crc32: u32) -> Result<Vec<u8>, FormatError> {
+    let mut bytes = vec![0; in_memory(len)];
+    npz::inflate(stored, len, crc32, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a sample that is read fits in memory")
 }
 
 fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
@@ -188,9 +191,7 @@ fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
 
 fn version_of(file: &File) -> io::Result<Version> {
     let metadata = file.metadata()?;
-    let mtime_ns =
-        metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
-    Ok(Version { size: Bytes(metadata.len()), mtime_ns })
+    Ok(Version { size: Bytes(metadata.len()), mtime_ns: mtime_ns(&metadata) })
 }
 
 /// Fills `buffer` from `offset` of `file` on; returns less than its length only where the file ends.

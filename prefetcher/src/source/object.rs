@@ -11,7 +11,9 @@ use std::{io, ops::Range, os::unix::ffi::OsStrExt as _, path::PathBuf, sync::Arc
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_numa_memory::Region;
 use tierfeed_object_stores::{
-    Client, RangeError, Version as Listed, mtime_ns, object_store::ObjectStoreExt as _, read_range,
+    Client, RangeError, Version as Listed, mtime_ns,
+    object_store::{self, ObjectStoreExt as _},
+    read_range,
 };
 use tierfeed_workload_analyzer::{
     Extent, Index,
@@ -166,7 +168,13 @@ impl ObjectSource {
                 let found = Version { size: Bytes(found.size), mtime_ns: mtime_ns(&found) };
                 ReadError::Changed { path, indexed, found }
             }
-            _ => ReadError::Vanished { path },
+            Some(Err(object_store::Error::NotFound { .. })) => ReadError::Vanished { path },
+            Some(Err(error)) => {
+                let place = path.display().to_string();
+                let source = io::Error::other(self.client.explain_object(&error, place));
+                ReadError::Io { path, source }
+            }
+            None => ReadError::Io { path, source: io::ErrorKind::Interrupted.into() },
         }
     }
 }

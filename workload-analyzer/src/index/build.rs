@@ -1,11 +1,6 @@
 //! Makes an index: list the source, choose and order its objects, find the samples in each.
 
-use std::{
-    fs,
-    path::{self, PathBuf},
-};
-
-use xxhash_rust::xxh3::xxh3_64;
+use std::path::{self, PathBuf};
 
 use super::{
     Index, IndexError,
@@ -52,7 +47,7 @@ pub(super) fn draft(
     }
     let samples = parse::samples(dataset, &*store, &chosen, previous, progress)?;
     let (kind, root) = root_of(&dataset.source)?;
-    let format = format_of(dataset)?;
+    let format = format_text(dataset, chosen.manifest);
     Ok(Draft { root, kind, format, classes: chosen.classes, listing: chosen.listing, samples })
 }
 
@@ -74,12 +69,16 @@ pub(super) fn chosen(
 
 /// The format as indexes name it: its text, and what a manifest holds.
 pub(super) fn format_of(dataset: &Dataset) -> Result<String, IndexError> {
-    let Format::Files(Files::Manifest(path)) = &dataset.format else {
-        return Ok(dataset.format.to_string());
+    let manifest = match &dataset.format {
+        Format::Files(Files::Manifest(path)) => Some(choose::manifest_hash(path)?),
+        _ => None,
     };
-    let unreadable = |source| IndexError::Unreadable { path: path.clone(), source };
-    let text = fs::read(path).map_err(unreadable)?;
-    Ok(format!("{}, as of {:016x}", dataset.format, xxh3_64(&text)))
+    Ok(format_text(dataset, manifest))
+}
+
+fn format_text(dataset: &Dataset, manifest: Option<u64>) -> String {
+    let format = &dataset.format;
+    manifest.map_or_else(|| format.to_string(), |hash| format!("{format}, as of {hash:016x}"))
 }
 
 /// The source as indexes name it: a URL, or an absolute path without a slash at the end and with

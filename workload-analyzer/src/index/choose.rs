@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::{IndexError, draft::Classes, lossy};
+use super::{IndexError, Progress, draft::Classes, lossy};
 use crate::{
     format::{FormatError, ReadAt, litdata, mds},
     job::{Dataset, Format, format::Files},
@@ -19,6 +19,7 @@ use crate::{
 };
 
 pub(super) use image_folder::{class_of, classes_at};
+pub(super) use manifest::hash as manifest_hash;
 
 /// The objects of a dataset in the order of its samples.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Chosen {
     pub(super) place: String,
     pub(super) listing: Listing,
     pub(super) classes: Classes,
+    /// The hash of the manifest, if there is one.
+    pub(super) manifest: Option<u64>,
     /// What else is known of each object.
     pub(super) beside: Beside,
 }
@@ -75,10 +78,8 @@ pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexErro
     let ends: fn(&[u8]) -> bool = match format {
         Format::ImageFolder => return Ok(Box::new(image_folder::Images)),
         Format::Files(Files::Glob(pattern)) => return glob(pattern),
-        Format::Files(Files::Manifest(_))
-        | Format::Raw(_)
-        | Format::Mds
-        | Format::LitData { .. } => |_| true,
+        Format::Files(Files::Manifest(_)) => return Ok(Box::new(Everything)),
+        Format::Raw(_) | Format::Mds | Format::LitData { .. } => |_| true,
         Format::TfRecord(_) => |name| is_tfrecord(name) || is_index(name),
         Format::WebDataset => |name| name.ends_with(b".tar") || is_index(name),
         Format::Megatron => |name| name.ends_with(b".bin") || name.ends_with(b".idx"),
@@ -100,13 +101,17 @@ pub(super) fn choose(
     listing: Listing,
 ) -> Result<Chosen, IndexError> {
     let place = place(&dataset.source).trim_end_matches('/').to_owned();
-    let (mut classes, mut beside) = (Classes::None, Beside::Nothing);
+    let (mut classes, mut beside, mut manifest) = (Classes::None, Beside::Nothing, None);
     let listing = match &dataset.format {
         Format::ImageFolder => {
             classes = Classes::Directories;
             image_folder::choose(&place, listing)?
         }
-        Format::Files(Files::Manifest(path)) => manifest::choose(path, &listing)?,
+        Format::Files(Files::Manifest(path)) => {
+            let (objects, hash) = manifest::choose(path, &listing)?;
+            manifest = Some(hash);
+            objects
+        }
         Format::TfRecord(_) | Format::WebDataset | Format::Megatron => {
             let (objects, indexes) = part_indexes(&listing);
             beside = Beside::Index(indexes);
@@ -124,7 +129,7 @@ pub(super) fn choose(
         }
         _ => listing,
     };
-    Ok(Chosen { place, listing, classes, beside })
+    Ok(Chosen { place, listing, classes, manifest, beside })
 }
 
 /// The objects that a manifest names, where the source cannot be listed.
@@ -134,9 +139,10 @@ pub(super) fn look_up(
     store: &dyn Store,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Chosen, IndexError> {
-    let listing = manifest::look_up(manifest, store, progress)?;
+    let (listing, hash) = manifest::look_up(manifest, store, progress)?;
     let place = place(source).trim_end_matches('/').to_owned();
-    Ok(Chosen { place, listing, classes: Classes::None, beside: Beside::Nothing })
+    let (classes, beside) = (Classes::None, Beside::Nothing);
+    Ok(Chosen { place, listing, classes, manifest: Some(hash), beside })
 }
 
 /// Files by their names, without those that a dot hides.
@@ -151,6 +157,19 @@ impl Selection for Visible {
 
     fn takes(&self, path: &[u8]) -> bool {
         !is_hidden(path) && (self.ends)(name_of(path))
+    }
+}
+
+/// All files, hidden or not: a manifest says which.
+struct Everything;
+
+impl Selection for Everything {
+    fn enters(&self, _path: &[u8]) -> bool {
+        true
+    }
+
+    fn takes(&self, _path: &[u8]) -> bool {
+        true
     }
 }
 
@@ -178,8 +197,14 @@ fn glob(pattern: &str) -> Result<Box<dyn Selection>, IndexError> {
 
 /// As TFDS, `tf.io` and the scripts of `MLPerf` name them.
 fn is_tfrecord(name: &[u8]) -> bool {
-    let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
-    has(b"tfrecord") || has(b"-of-") || ends_in(name, &[".tfrec", ".tfr", ".record", ".records"])
+    let is_numbered = |part: &[u8]| {
+        let [before, middle @ .., after] = part else { return false };
+        before.is_ascii_digit() && middle == b"-of-" && after.is_ascii_digit()
+    };
+    let is_called = name.windows(8).any(|part| part == b"tfrecord");
+    is_called
+        || name.windows(6).any(is_numbered)
+        || ends_in(name, &[".tfrec", ".tfr", ".record", ".records"])
 }
 
 /// As `tfrecord2idx` and `wds2idx` are told to name what they write.
@@ -233,7 +258,7 @@ pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
         Format::Files(Files::Manifest(_)) => "the files that its manifest names",
         Format::Raw(_) => "files that no dot hides, with at least one record in them",
         Format::TfRecord(_) => {
-            "files with `tfrecord` or `-of-` in their names, .tfrec, .tfr, .record"
+            "files with `tfrecord` or `00000-of-00001` in their names, .tfrec, .tfr, .record, .records"
         }
         Format::WebDataset => ".tar",
         Format::Mds => "the shards in its index.json",

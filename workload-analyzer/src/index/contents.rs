@@ -1,6 +1,6 @@
 //! Reads all of a dataset and compares it with the checksums that its format has.
 
-use super::{Checksums, Index, IndexError, Progress, Stage, build, choose::Beside, parallel};
+use super::{Checksums, Index, IndexError, Progress, Stage, choose::Beside, parallel, stale};
 use crate::{
     format::{FormatError, Range, ReadAt, mds, npz, tfrecord, webdataset},
     job::{Dataset, Format, format::Compression},
@@ -14,11 +14,11 @@ pub(super) fn check(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Checksums, IndexError> {
     let mut found = Checksums::None;
+    let store = source::open(&dataset.source)?;
+    let chosen = stale::verify(index, dataset, &*store, progress)?;
     if !may_have_checksums(&dataset.format) {
         return Ok(found);
     }
-    let store = source::open(&dataset.source)?;
-    let chosen = build::chosen(dataset, &*store, progress)?;
     let check = |number: usize| {
         let opened = store.open(&chosen.listing.listed(number))?;
         let ranges = index.ranges_of(number);
@@ -58,7 +58,7 @@ fn object(
     Ok(Checksums::Hold)
 }
 
-/// Spares listing and opening what has nothing to compare.
+/// Spares opening what has nothing to compare.
 fn may_have_checksums(format: &Format) -> bool {
     matches!(
         format,

@@ -124,6 +124,29 @@ pub enum IndexError {
         /// What the system said.
         source: io::Error,
     },
+    /// Something else stands where the index shall go.
+    #[error("{}: is there and no index; name another place for the index", .path.display())]
+    Occupied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The index would be a part of what it is the index of, and make it look changed.
+    #[error(
+        "{}: lies in the dataset itself, which it would change; name a place outside for the index",
+        .path.display()
+    )]
+    Inside {
+        /// Where the index shall go.
+        path: PathBuf,
+    },
+    /// Objects whose samples are together longer than 64 bits can count.
+    #[error("{root}: {damage}")]
+    Impossible {
+        /// The source.
+        root: String,
+        /// What does not hold.
+        damage: Damage,
+    },
     /// The file is something else.
     #[error("{}: not a tierfeed index; `tierfeed index` writes one", .path.display())]
     Foreign {

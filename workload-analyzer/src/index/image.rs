@@ -35,6 +35,7 @@ mod encode;
 mod open;
 mod save;
 
+pub(super) use check::refuse_nonsense;
 pub(super) use encode::encode;
 pub(super) use open::{open, parse};
 pub(super) use save::save;

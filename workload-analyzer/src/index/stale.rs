@@ -9,13 +9,13 @@ use std::{
 
 use super::{
     Index, IndexError, Progress, build,
-    choose::{class_of, classes_at, place},
+    choose::{Chosen, class_of, classes_at, place},
     draft::{Classes, SourceKind},
     mtime_ns,
 };
 use crate::{
     job::Dataset,
-    source::{self, Listing, names::python_order},
+    source::{Listing, Store, names::python_order},
 };
 
 /// Compares source and format, then the time of each directory. A source that is one file is looked
@@ -83,20 +83,21 @@ fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
     Err(IndexError::Stale { place: path.display().to_string() })
 }
 
-/// [`check`], then a new listing against the objects of the index.
+/// [`check`], then a new listing against the objects of the index; returns what was listed.
 pub(super) fn verify(
     index: &Index,
     dataset: &Dataset,
+    store: &dyn Store,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(), IndexError> {
+) -> Result<Chosen, IndexError> {
     check(index, dataset)?;
-    let store = source::open(&dataset.source)?;
-    let listing = build::chosen(dataset, &*store, progress)?.listing;
+    let chosen = build::chosen(dataset, store, progress)?;
+    let listing = &chosen.listing;
     let image = &index.image;
     let (found, indexed) = (listing.objects.len(), image.objects());
-    let differs = (0..found.min(indexed)).find(|number| !is_same(index, &listing, *number));
+    let differs = (0..found.min(indexed)).find(|number| !is_same(index, listing, *number));
     let Some(number) = differs.or((found != indexed).then_some(found.min(indexed))) else {
-        return Ok(());
+        return Ok(chosen);
     };
     let path =
         if number < indexed { image.object_path(number) } else { listing.listed(number).path };

@@ -2,19 +2,27 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader},
+    io::{self, Read as _},
     path::Path,
 };
+
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     index::{IndexError, Progress, Stage, lossy, parallel},
     source::{Directory, Listing, Object, Store, names::python_order},
 };
 
+/// Ten million paths of a hundred bytes.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
 /// The objects of `listing` that the manifest at `path` names.
-pub(super) fn choose(path: &Path, listing: &Listing) -> Result<Listing, IndexError> {
+///
+/// Returns the hash of the manifest too.
+pub(super) fn choose(path: &Path, listing: &Listing) -> Result<(Listing, u64), IndexError> {
     let mut chosen = Listing::default();
-    for Line { number, name } in lines(path)? {
+    let Manifest { lines, hash } = read(path)?;
+    for Line { number, name } in lines {
         let Some((directory, object)) = find(listing, &name) else {
             let manifest = path.to_owned();
             return Err(IndexError::NotInSource { manifest, line: number, name: lossy(&name) });
@@ -22,7 +30,7 @@ pub(super) fn choose(path: &Path, listing: &Listing) -> Result<Listing, IndexErr
         listing.copy_object(object, &listing.directories[directory], &mut chosen);
     }
     listing.copy_other_directories(&mut chosen);
-    Ok(chosen)
+    Ok((chosen, hash))
 }
 
 /// The objects that the manifest at `path` names, each asked for: a web server lists nothing.
@@ -30,8 +38,8 @@ pub(in crate::index) fn look_up(
     path: &Path,
     store: &dyn Store,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Listing, IndexError> {
-    let lines = lines(path)?;
+) -> Result<(Listing, u64), IndexError> {
+    let Manifest { lines, hash } = read(path)?;
     let mut listing = Listing::default();
     let look = |number: usize| Ok(store.look(&lines[number].name)?);
     let take = |_, listed: crate::source::Listed| {
@@ -51,7 +59,7 @@ pub(in crate::index) fn look_up(
         Ok(())
     };
     parallel::in_order(lines.len(), Stage::Listing, look, take, progress)?;
-    Ok(listing)
+    Ok((listing, hash))
 }
 
 /// What stands in a manifest.
@@ -61,20 +69,33 @@ struct Line {
     name: Vec<u8>,
 }
 
-/// Empty lines are passed over.
-fn lines(path: &Path) -> Result<Vec<Line>, IndexError> {
+/// A manifest that was read.
+struct Manifest {
+    /// Without empty ones.
+    lines: Vec<Line>,
+    hash: u64,
+}
+
+fn read(path: &Path) -> Result<Manifest, IndexError> {
     let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
-    let reader = BufReader::new(File::open(path).map_err(unreadable)?);
-    let mut lines = Vec::new();
-    for (number, text) in (1..).zip(reader.split(b'\n')) {
-        let text = text.map_err(unreadable)?;
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MANIFEST_BYTES_MAX {
+        return Err(unreadable(io::Error::other("longer than 1 GiB; a manifest is shorter")));
+    }
+    let line = |(number, text): (u64, &[u8])| {
         let name = text.trim_ascii();
         let name = name.strip_prefix(b"./").unwrap_or(name);
-        if !name.is_empty() {
-            lines.push(Line { number, name: name.to_vec() });
-        }
-    }
-    Ok(lines)
+        (!name.is_empty()).then(|| Line { number, name: name.to_vec() })
+    };
+    let lines = (1..).zip(text.split(|byte| *byte == b'\n')).filter_map(line).collect();
+    Ok(Manifest { lines, hash: xxh3_64(&text) })
+}
+
+/// What tells the contents of a manifest from others.
+pub(in crate::index) fn hash(path: &Path) -> Result<u64, IndexError> {
+    read(path).map(|manifest| manifest.hash)
 }
 
 /// A path taken apart at its last `/`.

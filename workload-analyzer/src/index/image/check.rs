@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// In this order: each check relies on those before.
-pub(super) fn refuse_nonsense(image: &Image) -> Result<(), Damage> {
+pub(in crate::index) fn refuse_nonsense(image: &Image) -> Result<(), Damage> {
     refuse_wrong_texts(image)?;
     refuse_wrong_name_ends(image)?;
     refuse_wrong_directories(image)?;

@@ -2,12 +2,12 @@
 
 use std::{
     fs::{self, Permissions},
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
-use super::Image;
+use super::{Image, MAGIC};
 use crate::index::IndexError;
 
 /// An index holds names, sizes and times: what `ls -l` shows to whoever may list the dataset.
@@ -16,7 +16,20 @@ const MODE: u32 = 0o644;
 /// Writes `image` to a file of its own beside `path`, then gives it the right name.
 pub(in crate::index) fn save(image: &Image, path: &Path) -> Result<(), IndexError> {
     let unwritable = |source| IndexError::Unwritable { path: path.to_owned(), source };
+    refuse_other_file(path)?;
     write_beside(image.storage.bytes(), path).map_err(unwritable)
+}
+
+/// Only an index, of whatever version, gives way to an index: the file may be a part of the dataset.
+fn refuse_other_file(path: &Path) -> Result<(), IndexError> {
+    let unwritable = |source| IndexError::Unwritable { path: path.to_owned(), source };
+    let mut start = Vec::new();
+    match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unwritable(error)),
+        Ok(file) => file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(unwritable)?,
+    };
+    if start == MAGIC { Ok(()) } else { Err(IndexError::Occupied { path: path.to_owned() }) }
 }
 
 fn write_beside(bytes: &[u8], path: &Path) -> io::Result<()> {
@@ -31,5 +44,9 @@ fn write_beside(bytes: &[u8], path: &Path) -> io::Result<()> {
     beside.write_all(bytes)?;
     beside.as_file().sync_all()?;
     beside.persist(path)?;
-    fs::File::open(directory)?.sync_all()
+    // The index is in its place; file systems that cannot make that last through a crash say so here.
+    match fs::File::open(directory).and_then(|directory| directory.sync_all()) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        done => done,
+    }
 }

@@ -212,26 +212,28 @@ fn names_and_directories_that_do_not_follow_each_other_are_refused() {
     check_forged(image_folder(), first(1, 1), Damage::Classes);
 }
 
+fn range_table(draft: &mut Draft) -> &mut RangeTable {
+    let Samples::Ranges(table) = &mut draft.samples else { panic!("no ranges") };
+    table
+}
+
+fn record_table(draft: &mut Draft) -> &mut RecordTable {
+    let Samples::Records(table) = &mut draft.samples else { panic!("no records") };
+    table
+}
+
 #[test]
 fn samples_that_lie_outside_their_object_are_refused() {
-    fn of(draft: &mut Draft) -> &mut RangeTable {
-        let Samples::Ranges(table) = &mut draft.samples else { panic!("no ranges") };
-        table
-    }
-    check_forged(ranges(), |it| of(it).places[0].1 = 61, Damage::Records);
-    check_forged(ranges(), |it| of(it).places[2] = (u64::MAX, 1), Damage::Records);
-    check_forged(ranges(), |it| of(it).counts[0] = 1, Damage::Records);
-    check_forged(ranges(), |it| of(it).counts = vec![0, 3], Damage::Records);
+    check_forged(ranges(), |it| range_table(it).places[0].1 = 61, Damage::Records);
+    check_forged(ranges(), |it| range_table(it).places[2] = (u64::MAX, 1), Damage::Records);
+    check_forged(ranges(), |it| range_table(it).counts[0] = 1, Damage::Records);
+    check_forged(ranges(), |it| range_table(it).counts = vec![0, 3], Damage::Records);
     let long = Encoding::Deflate { len: u64::MAX, crc32: 0 };
-    check_forged(ranges(), |it| of(it).encodings[1] = long, Damage::Records);
-    fn table(draft: &mut Draft) -> &mut RecordTable {
-        let Samples::Records(table) = &mut draft.samples else { panic!("no records") };
-        table
-    }
-    check_forged(records(), |it| table(it).starts[0] = 4, Damage::Records);
-    check_forged(records(), |it| table(it).counts[0] = 5, Damage::Records);
-    check_forged(records(), |it| table(it).counts[0] = 0, Damage::Records);
-    check_forged(records(), |it| table(it).record_bytes = 0, Damage::Format);
+    check_forged(ranges(), |it| range_table(it).encodings[1] = long, Damage::Records);
+    check_forged(records(), |it| record_table(it).starts[0] = 4, Damage::Records);
+    check_forged(records(), |it| record_table(it).counts[0] = 5, Damage::Records);
+    check_forged(records(), |it| record_table(it).counts[0] = 0, Damage::Records);
+    check_forged(records(), |it| record_table(it).record_bytes = 0, Damage::Format);
     check_forged(image_folder(), |it| it.listing.objects[0].size = u64::MAX, Damage::Sizes);
 }
 

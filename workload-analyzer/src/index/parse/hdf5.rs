@@ -42,8 +42,12 @@ pub(super) fn parse(
 fn samples(output: &Output, object: &dyn ReadAt) -> Result<Parsed, FormatError> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
+        let what = match said.trim() {
+            "" => format!("{INDEXER} ended by {}", output.status),
+            said => said.to_owned(),
+        };
         return Err(FormatError::Unsupported {
-            what: said.trim().to_owned(),
+            what,
             instead: "a dataset in HDF5 is read by its rows or chunks",
         });
     }

@@ -50,7 +50,7 @@ impl Check<'_> {
             return Err(self.invalid(&below("objects"), &count, reason));
         }
         let (mean, deviation) = (described.sample_bytes, described.sample_bytes_stdev);
-        if u128::from(deviation.0) * 10 > u128::from(mean.0 - 1) * 9 {
+        if u128::from(deviation.0) * 10 > u128::from(mean.0) * 9 {
             let reason = Reason::TooMuchSpread { mean };
             let key = below("sample_bytes_stdev");
             return Err(self.invalid(&key, &deviation.to_string(), reason));

@@ -106,7 +106,9 @@ fn without_secrets(url: &str) -> String {
     let (scheme, rest) = plain.split_at(plain.find("://").map_or(0, |end| end + 3));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let port = host.split_once(':').map_or("0", |(_, port)| port);
+    // The colons of an address in brackets are none of a port.
+    let behind_address = host.rfind(']').map_or(host, |end| &host[end..]);
+    let port = behind_address.split_once(':').map_or("0", |(_, port)| port);
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let user = if user.is_empty() { "" } else { "***@" };
     let query = if plain.len() < url.len() { "?***" } else { "" };

@@ -111,7 +111,7 @@ impl<'a> Finder<'_, 'a> {
     /// The shape that the transforms of the dataset make, and the bytes of a batch.
     fn shape_of_batch(&self, facts: &[Fact], origin: &Origin<'a>) -> Vec<Fact> {
         let Some(made) = &origin.made else { return Vec::new() };
-        let arguments =
+        let mut arguments =
             made.call.arguments.iter().map(|it| self.evaluator.eval(&it.value, &made.env));
         let shape = arguments.find_map(|known| self.shape_of(known.made()?));
         let mut shape = shape.unwrap_or_default();
