@@ -12,7 +12,10 @@ use pyo3::{
     prelude::*,
 };
 use tierfeed_core::{id::BatchId, units::Bytes};
-use tierfeed_prefetcher::handoff::{ConnectError, ControlError, NextError, RequestError};
+use tierfeed_prefetcher::{
+    handoff::{ConnectError, ControlError, NextError, RequestError},
+    reader::ReaderError,
+};
 
 create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");
 create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
@@ -77,6 +80,17 @@ pub(crate) fn other_index(path: &Path) -> PyErr {
     Reconfigure::new_err(format!(
         "{path} was indexed again since the agent started; restart the job"
     ))
+}
+
+/// Nothing reads the bucket for this process.
+pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
+    let message = with_causes(error);
+    match error {
+        ReaderError::NotStarted { .. } | ReaderError::Misspoken { .. } => {
+            Reconfigure::new_err(message)
+        }
+        _ => Retry::new_err(message),
+    }
 }
 
 /// The dataset has no such sample.
