@@ -51,7 +51,7 @@ pub(crate) struct Local {
 /// What reads the cold store.
 enum Cold {
     Files(FileSource),
-    Bucket(Launch, Mutex<Reader>),
+    Bucket(Launch, Box<Mutex<Reader>>),
 }
 
 /// What reads one batch.
@@ -72,7 +72,7 @@ impl Cold {
     fn new(index: &Arc<Index>, reader: Option<Launch>) -> Self {
         match reader {
             None => Self::Files(FileSource::new(Arc::clone(index), FILES_MAX)),
-            Some(launch) => Self::Bucket(launch.clone(), Mutex::new(Reader::new(launch))),
+            Some(launch) => Self::Bucket(launch.clone(), Box::new(Mutex::new(Reader::new(launch)))),
         }
     }
 

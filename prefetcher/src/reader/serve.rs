@@ -55,8 +55,9 @@ pub fn serve(
             })
             .unzip();
         let asking = scope.spawn(move || ask_all(input, &asks));
-        // Lanes that wait for somebody to take their answer end when `answers` does.
-        let told = tell_all(answers, output).map_err(ServeError::Output);
+        let told = tell_all(&answers, output).map_err(ServeError::Output);
+        // Lanes that wait for somebody to take their answer end now.
+        drop(answers);
         let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         told.and(asked.map_err(ServeError::Input))
     })
@@ -74,7 +75,7 @@ fn ask_all(mut input: impl Read, lanes: &[SyncSender<SampleId>]) -> io::Result<(
 }
 
 /// Collects answers from the lanes in turn, until one has none any more: then no later one has.
-fn tell_all(lanes: Vec<Receiver<Vec<u8>>>, mut output: impl Write) -> io::Result<()> {
+fn tell_all(lanes: &[Receiver<Vec<u8>>], mut output: impl Write) -> io::Result<()> {
     for lane in lanes.iter().cycle() {
         let Ok(answer) = lane.recv() else { break };
         output.write_all(&answer)?;
