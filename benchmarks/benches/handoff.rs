@@ -118,6 +118,7 @@ fn briefing() -> Briefing {
             start: Position::START,
         },
         index_path: "/nowhere".into(),
+        bucket: None,
         on_error: OnError::Fail,
         emulation: None,
         batches_ahead: 1,

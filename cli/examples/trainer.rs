@@ -7,7 +7,7 @@
 //! Usage: `trainer LOG [STEP_US [lock-step]]`, started by `tierfeed run` or `tierfeed exec`. LOG gets a
 //! line for each batch: rank, epoch, step, `agent` or `self`, and the samples. In lock-step, no rank starts
 //! a step before all have finished the one before, as in data-parallel training. With `TRAINER_COPY` the
-//! bytes are compared with those below that folder instead of with the dataset.
+//! dataset is a bucket, and the bytes are compared with those below that folder.
 
 use std::{
     env,
@@ -27,9 +27,10 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::{
     handoff::{Client, Explained, Hello, LeasedBatch, NextError, Reply, Role},
+    reader::{Access, Launch, Reader},
     source::FileSource,
 };
-use tierfeed_workload_analyzer::{Index, Job};
+use tierfeed_workload_analyzer::{Index, Job, source::Location};
 
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -43,7 +44,8 @@ fn main() -> anyhow::Result<()> {
         Some(other) => bail!("{other:?} instead of lock-step"),
     };
     let rank = Rank(variable("TIERFEED_RANK")?.parse()?);
-    let index = Index::open(variable("TIERFEED_INDEX")?.as_ref())?;
+    let index_path = PathBuf::from(variable("TIERFEED_INDEX")?);
+    let index = Index::open(&index_path)?;
     let job = Job::load(variable("TIERFEED_JOB")?.as_ref())?;
     let socket = PathBuf::from(variable("TIERFEED_SOCK")?);
     let client = match Client::connect(&socket, Hello { rank, role: Role::Trainer }, WAIT) {
@@ -64,9 +66,20 @@ fn main() -> anyhow::Result<()> {
         Some(folder) => Files::Copy { index: Box::new(index), folder: folder.into() },
         None => Files::Dataset(FileSource::new(Arc::new(index), 64)),
     };
+    let alone = match &job.dataset.source {
+        Location::Path(_) => None,
+        Location::Bucket(bucket) => {
+            let exe = variable("TIERFEED_EXE")?.into();
+            Some(Reader::new(Launch { exe, index: index_path, access: Access::from(bucket) }))
+        }
+    };
+    if let (Some(client), Some(reader)) = (&client, &alone) {
+        let told = client.briefing().bucket.as_ref();
+        ensure!(told == Some(&reader.launch().access), "the agent reads another bucket");
+    }
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);
-    let mut training = Training { rank, order, files, log, step, pace };
+    let mut training = Training { rank, order, files, alone, log, step, pace };
     training.run(Requests::new(client.as_ref(), rank, order))
 }
 
@@ -79,6 +92,8 @@ struct Training {
     rank: Rank,
     order: Spec,
     files: Files,
+    /// What reads a bucket when the agent is gone.
+    alone: Option<Reader>,
     log: fs::File,
     step: Duration,
     pace: Pace,
@@ -185,10 +200,15 @@ impl Training {
         Ok(())
     }
 
-    fn read_alone(&self, samples: &[SampleId]) -> anyhow::Result<()> {
-        for sample in samples {
-            let len = self.files.index().size(*sample);
-            self.files.read(*sample, &mut vec![0; usize::try_from(len.0)?])?;
+    fn read_alone(&mut self, samples: &[SampleId]) -> anyhow::Result<()> {
+        for (at, sample) in samples.iter().enumerate() {
+            let mut expected = vec![0; usize::try_from(self.files.index().size(*sample).0)?];
+            self.files.read(*sample, &mut expected)?;
+            if let Some(reader) = &mut self.alone {
+                let mut bytes = vec![0; expected.len()];
+                reader.read_into(&samples[at..], &mut bytes, &mut || true)?;
+                ensure!(bytes == expected, "sample {} has wrong bytes", sample.0);
+            }
         }
         Ok(())
     }

@@ -47,6 +47,10 @@ pub(crate) enum Command {
     Status(Status),
     /// Asks all agents of a job to end and to write their reports.
     Drain(Reach),
+    /// Answers numbers of samples from standard input with their bytes, for a trainer that reads a bucket
+    /// without an agent.
+    #[command(hide = true)]
+    Read(Read),
     /// Holds memory, as background jobs would.
     Hog(Hog),
     /// Runs an experiment: both sides in one run, with the ratio.
@@ -462,6 +466,22 @@ pub(crate) struct Exec {
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Read {
+    /// The index of the dataset.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) index: PathBuf,
+    /// The server of the bucket [default: the usual one].
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+    /// The region of the bucket [default: as the environment says].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// Reads the bucket without credentials.
+    #[arg(long)]
+    pub(crate) anonymous: bool,
 }
 
 #[derive(Debug, Args)]

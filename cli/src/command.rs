@@ -10,6 +10,7 @@ pub(crate) mod hog;
 pub(crate) mod index;
 pub(crate) mod manager;
 pub(crate) mod plan;
+pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tiers;

@@ -19,6 +19,8 @@ pub(crate) const SOCKET: &str = "TIERFEED_SOCK";
 pub(crate) const JOB: &str = "TIERFEED_JOB";
 /// Names the index of the dataset to trainers.
 pub(crate) const INDEX: &str = "TIERFEED_INDEX";
+/// Names this program to trainers, which start it when they must read a bucket without an agent.
+pub(crate) const EXE: &str = "TIERFEED_EXE";
 /// Names the rank to trainers, whatever launched them.
 pub(crate) const RANK: &str = "TIERFEED_RANK";
 /// Names the run directory to trainers and commands.
@@ -32,6 +34,11 @@ const AGENT: &str = ".tierfeed/agent";
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// This program.
+pub(crate) fn exe() -> anyhow::Result<PathBuf> {
+    env::current_exe().context("cannot find out which program this is")
 }
 
 /// The run directory of a run that starts now.

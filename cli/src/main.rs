@@ -44,6 +44,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
         Command::Drain(it) => command::drain::run(&it),
+        Command::Read(it) => command::read::run(it),
         Command::Hog(it) => command::hog::run(&it),
         Command::Bench(it) => command::bench::run(it),
         Command::Doctor(it) => command::doctor::run(&it),

@@ -1,7 +1,8 @@
 //! Moves bytes: from sources into staging, between staging and tiers, and to the trainers.
 //!
 //! [`plane::DataPlane`] carries out what the core's session decides; [`source`] reads the cold store;
-//! [`handoff`] gives staged batches to trainers without copying them. [`budget`] and [`throttle`] are
+//! [`handoff`] gives staged batches to trainers without copying them; [`reader`] reads for a trainer that
+//! has no agent any more. [`budget`] and [`throttle`] are
 //! pure arithmetic for both.
 //!
 //! Deliberately absent: any decision about what is read or kept when, and any runtime: threads of this
@@ -12,6 +13,7 @@
 pub mod budget;
 pub mod handoff;
 pub mod plane;
+pub mod reader;
 pub mod source;
 pub mod throttle;
 pub mod tier;

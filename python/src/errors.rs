@@ -15,7 +15,10 @@ use tierfeed_core::{
     id::{BatchId, SampleId},
     units::Bytes,
 };
-use tierfeed_prefetcher::handoff::{ConnectError, ControlError, NextError, RequestError};
+use tierfeed_prefetcher::{
+    handoff::{ConnectError, ControlError, NextError, RequestError},
+    reader::ReaderError,
+};
 use tierfeed_workload_analyzer::job::keys::KeyError;
 
 create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");
@@ -81,6 +84,17 @@ pub(crate) fn other_index(path: &Path) -> PyErr {
     Reconfigure::new_err(format!(
         "{path} was indexed again since the agent started; restart the job"
     ))
+}
+
+/// Nothing reads the bucket for this process.
+pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
+    let message = with_causes(error);
+    match error {
+        ReaderError::NotStarted { .. } | ReaderError::Misspoken { .. } => {
+            Reconfigure::new_err(message)
+        }
+        _ => Retry::new_err(message),
+    }
 }
 
 /// The dataset has no such sample.

@@ -1,11 +1,12 @@
-//! Batches without an agent: read from the cold store by this process, into its own memory.
+//! Batches without an agent: read from the cold store into the memory of this process, by itself, or
+//! where that is a bucket by a child process of its own ([`Reader`]).
 //!
 //! The same source code as the agent's, with the same checks of size and time, and the same layout of
 //! a batch, so that a trainer cannot tell the difference except by the clock.
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
 use pyo3::prelude::*;
@@ -13,19 +14,21 @@ use tierfeed_core::{
     batch,
     id::{BatchId, Epoch, Rank, SampleId, Step},
     order::Spec,
+    session::Fault,
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_prefetcher::{
     handoff::{self, Briefing},
-    source::{FileSource, ReadError},
+    reader::{Access, Launch, Reader, ReaderError},
+    source::FileSource,
     throttle::Throttle,
 };
-use tierfeed_workload_analyzer::{Index, Job, job::OnError};
+use tierfeed_workload_analyzer::{Index, Job, job::OnError, source::Location};
 
 use crate::{
     batch::{Batch, Origin, Row},
-    clock::Clock,
+    clock::{Clock, Watch},
     errors,
     held::Blank,
     order::Order,
@@ -37,32 +40,103 @@ const FILES_MAX: usize = 64;
 /// A dataset index and the cold store behind it.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Local {
-    source: FileSource,
+    index: Arc<Index>,
+    cold: Cold,
     on_error: OnError,
     clock: Clock,
     /// A cold store that is played slower than it is.
     throttle: Option<Mutex<Throttle>>,
 }
 
+/// What reads the cold store.
+enum Cold {
+    Files(FileSource),
+    Bucket(Launch, Box<Mutex<Reader>>),
+}
+
+/// What reads one batch.
+enum Reading<'a> {
+    Files(&'a FileSource),
+    Process(&'a mut Reader),
+}
+
 /// Why a batch was not read to its end.
 enum Stop {
     Interrupted(PyErr),
-    Unreadable(SampleId, ReadError),
+    Unreadable(SampleId, Fault, String),
+    NoReader(ReaderError),
+}
+
+impl Cold {
+    /// Starts nothing yet.
+    fn new(index: &Arc<Index>, reader: Option<Launch>) -> Self {
+        match reader {
+            None => Self::Files(FileSource::new(Arc::clone(index), FILES_MAX)),
+            Some(launch) => Self::Bucket(launch.clone(), Box::new(Mutex::new(Reader::new(launch)))),
+        }
+    }
+
+    /// Lets `work` read. A reader answers in turn, so who comes while it is in use gets another: a second
+    /// thread, or a signal handler of the first.
+    fn with<T>(&self, work: impl FnOnce(Reading<'_>) -> T) -> T {
+        match self {
+            Self::Files(source) => work(Reading::Files(source)),
+            Self::Bucket(launch, reader) => match reader.try_lock() {
+                Ok(mut reader) => work(Reading::Process(&mut reader)),
+                Err(TryLockError::Poisoned(reader)) => {
+                    work(Reading::Process(&mut reader.into_inner()))
+                }
+                Err(TryLockError::WouldBlock) => {
+                    work(Reading::Process(&mut Reader::new(launch.clone())))
+                }
+            },
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Reads the first of `samples` to its place; the others come next.
+    fn read_into(
+        &mut self,
+        samples: &[SampleId],
+        place: &mut [u8],
+        watch: &Watch<'_>,
+    ) -> Result<(), Stop> {
+        let Some(&sample) = samples.first() else { return Ok(()) };
+        match self {
+            Self::Files(source) => source
+                .read_into(sample, place)
+                .map_err(|error| Stop::Unreadable(sample, error.fault(), error.to_string())),
+            Self::Process(reader) => {
+                let mut raised = None;
+                let mut goes_on = || match watch.check() {
+                    Ok(()) => true,
+                    Err(error) => {
+                        raised = Some(error);
+                        false
+                    }
+                };
+                let outcome = reader.read_into(samples, place, &mut goes_on);
+                outcome.map_err(|error| match (raised, error) {
+                    (Some(raised), _) => Stop::Interrupted(raised),
+                    (None, ReaderError::Unreadable { fault, message }) => {
+                        Stop::Unreadable(sample, fault, message)
+                    }
+                    (None, error) => Stop::NoReader(error),
+                })
+            }
+        }
+    }
 }
 
 impl Local {
-    fn new(index: Index, on_error: OnError, speed: Option<Speed>) -> Self {
-        let source = FileSource::new(Arc::new(index), FILES_MAX);
+    fn new(index: Arc<Index>, cold: Cold, on_error: OnError, speed: Option<Speed>) -> Self {
         let throttle = speed.map(|speed| Mutex::new(Throttle::new(speed)));
-        Self { source, on_error, clock: Clock::start(), throttle }
-    }
-
-    fn index(&self) -> &Index {
-        self.source.index()
+        Self { index, cold, on_error, clock: Clock::start(), throttle }
     }
 
     fn known(&self, sample: u32) -> PyResult<SampleId> {
-        let samples = self.index().len();
+        let samples = self.index.len();
         if sample < samples {
             Ok(SampleId(sample))
         } else {
@@ -71,20 +145,26 @@ impl Local {
     }
 
     /// Reads every sample of `layout`; those that cannot be read lose their length.
-    fn fill(&self, layout: &mut batch::Batch, memory: &mut Blank) -> Result<(), Stop> {
+    fn fill(
+        &self,
+        layout: &mut batch::Batch,
+        memory: &mut Blank,
+        mut reading: Reading<'_>,
+    ) -> Result<(), Stop> {
         let watch = self.clock.watch();
-        for entry in &mut layout.entries {
+        let samples: Vec<_> = layout.entries.iter().map(|entry| entry.sample).collect();
+        for (at, entry) in layout.entries.iter_mut().enumerate() {
             watch.check().map_err(Stop::Interrupted)?;
             let len = entry.len.unwrap_or_default();
             let deadline = self.reserve(len);
-            let outcome = self.source.read_into(entry.sample, memory.place(entry.offset, len));
+            let place = memory.place(entry.offset, len);
+            let outcome = reading.read_into(&samples[at..], place, &watch);
             if let Some(deadline) = deadline {
                 watch.wait_until(deadline).map_err(Stop::Interrupted)?;
             }
             match (outcome, self.on_error) {
-                (Ok(()), _) => (),
-                (Err(_), OnError::Skip) => entry.len = None,
-                (Err(error), OnError::Fail) => return Err(Stop::Unreadable(entry.sample, error)),
+                (Err(Stop::Unreadable(..)), OnError::Skip) => entry.len = None,
+                (outcome, _) => outcome?,
             }
         }
         Ok(())
@@ -101,27 +181,41 @@ impl Local {
 impl Local {
     /// Opens what a job file and an index file describe. Without an index, the one that the job names.
     ///
-    /// Never lists the dataset itself: that takes threads, and this is the trainer's process.
+    /// Never lists the dataset itself: that takes threads, and this is the trainer's process. A bucket is
+    /// read by `exe`, which is `tierfeed`.
     #[staticmethod]
-    fn of_job(py: Python<'_>, job: PathBuf, index: Option<PathBuf>) -> PyResult<(Order, Self)> {
+    fn of_job(
+        py: Python<'_>,
+        job: PathBuf,
+        index: Option<PathBuf>,
+        exe: PathBuf,
+    ) -> PyResult<(Order, Self)> {
         py.detach(move || {
             let path = job;
             let job = Job::load(&path).map_err(errors::reconfigure)?;
             let index = index.or_else(|| job.dataset.index.clone());
-            let index = index.ok_or_else(|| errors::no_index(&path))?;
-            let index = Index::open(&index).map_err(errors::reconfigure)?;
+            let place = index.ok_or_else(|| errors::no_index(&path))?;
+            let index = Arc::new(Index::open(&place).map_err(errors::reconfigure)?);
             index.check(&job.dataset).map_err(errors::reconfigure)?;
             let spec = job.order(index.len()).map_err(errors::reconfigure)?;
-            Ok((Order::new(spec), Self::new(index, job.on_error, job.dataset.speed)))
+            let launch = match &job.dataset.source {
+                Location::Path(_) => None,
+                Location::Bucket(bucket) => {
+                    Some(Launch { exe, index: place, access: Access::from(bucket) })
+                }
+            };
+            let cold = Cold::new(&index, launch);
+            Ok((Order::new(spec), Self::new(index, cold, job.on_error, job.dataset.speed)))
         })
     }
 
-    /// Opens what an agent told its client, as JSON.
+    /// Opens what an agent told its client, as JSON. A bucket is read by `exe`, which is `tierfeed`.
     #[staticmethod]
-    fn of_briefing(py: Python<'_>, briefing: &str) -> PyResult<(Order, Self)> {
+    fn of_briefing(py: Python<'_>, briefing: &str, exe: PathBuf) -> PyResult<(Order, Self)> {
         py.detach(|| {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
             let index = Index::open(&briefing.index_path).map_err(errors::reconfigure)?;
+            let index = Arc::new(index);
             if index.fingerprint() != briefing.fingerprint {
                 return Err(errors::other_index(&briefing.index_path));
             }
@@ -134,25 +228,28 @@ impl Local {
                 latency: Nanoseconds(emulation.latency_ns),
                 bandwidth: BytesPerSecond(emulation.bytes_per_s),
             });
-            Ok((Order::new(spec), Self::new(index, on_error, speed)))
+            let launch =
+                briefing.bucket.map(|access| Launch { exe, index: briefing.index_path, access });
+            let cold = Cold::new(&index, launch);
+            Ok((Order::new(spec), Self::new(index, cold, on_error, speed)))
         })
     }
 
     /// Tells this dataset from any other: the xxh3-64 of its index.
     #[getter]
     fn fingerprint(&self) -> u64 {
-        self.index().fingerprint()
+        self.index.fingerprint()
     }
 
     /// The classes in the order of their labels.
     #[getter]
     fn class_names(&self) -> Vec<String> {
-        self.index().class_names().to_vec()
+        self.index.class_names().to_vec()
     }
 
     /// What `sample` is called in messages.
     fn object(&self, sample: u32) -> PyResult<String> {
-        self.known(sample).map(|sample| self.index().object_name(sample))
+        self.known(sample).map(|sample| self.index.object_name(sample))
     }
 
     /// The exception for a sample that the agent could not read, for the reason of that name.
@@ -174,20 +271,22 @@ impl Local {
         let id = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(rank) };
         let ids = samples.into_iter().map(|sample| self.known(sample));
         let ids = ids.collect::<PyResult<Vec<_>>>()?;
-        let sizes = ids.into_iter().map(|sample| (sample, self.index().size(sample)));
+        let sizes = ids.into_iter().map(|sample| (sample, self.index.size(sample)));
         let mut layout = batch::Batch::lay_out(id, sizes);
         let mut memory =
             Blank::map(layout.len).map_err(|error| errors::no_memory(layout.len, &error))?;
-        match py.detach(|| self.fill(&mut layout, &mut memory)) {
+        let filled =
+            py.detach(|| self.cold.with(|reading| self.fill(&mut layout, &mut memory, reading)));
+        match filled {
             Ok(()) => (),
             Err(Stop::Interrupted(raised)) => return Err(raised),
-            Err(Stop::Unreadable(SampleId(sample), error)) => {
+            Err(Stop::NoReader(error)) => return Err(errors::no_reader(&error)),
+            Err(Stop::Unreadable(SampleId(sample), fault, message)) => {
                 let object = self.object(sample)?;
-                let reason = error.fault().name();
-                return Err(errors::unreadable(py, sample, &object, reason, error.to_string()));
+                return Err(errors::unreadable(py, sample, &object, fault.name(), message));
             }
         }
-        let label = |sample| self.index().label(sample).map(i64::from);
+        let label = |sample| self.index.label(sample).map(i64::from);
         let rows = layout.entries.iter().map(|entry| Row {
             sample: entry.sample.0,
             label: label(entry.sample),

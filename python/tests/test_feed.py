@@ -97,7 +97,7 @@ def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
 def play(world: World, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> PlayedAgent:
     agent = PlayedAgent(world, seed)
     monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=agent.connect))
-    of_job = lambda _: Local.of_job(str(world.job), str(world.index))  # noqa: E731
+    of_job = lambda _, exe: Local.of_job(str(world.job), str(world.index), exe)  # noqa: E731
     local = types.SimpleNamespace(of_briefing=of_job, of_job=Local.of_job)
     monkeypatch.setattr(feed_module, "Local", local)
     return agent

@@ -11,6 +11,7 @@ pub mod manager;
 pub mod places;
 pub mod prediction;
 pub mod published;
+pub mod reader;
 pub mod report;
 pub mod run_dir;
 pub mod shutdown;

@@ -104,6 +104,7 @@ pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'stati
         (environment::SOCKET, text(&file.socket)?),
         (environment::JOB, text(&file.job)?),
         (environment::INDEX, text(&file.index)?),
+        (environment::EXE, text(&environment::exe()?)?),
         (environment::RUN_DIR, text(run_dir.path())?),
     ])
 }

@@ -7,17 +7,24 @@ use crate::fixture::{
     Fixture, RANKS, Running, assert_complete, assert_ended, digest, eventually, trainer,
 };
 
-struct Cluster {
-    fixture: Fixture,
+pub(crate) struct Cluster {
+    pub(crate) fixture: Fixture,
     manager: Running,
     address: String,
+    /// Of every process of it.
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Cluster {
     fn start() -> Self {
-        let fixture = Fixture::new();
+        Self::of(Fixture::new(), Vec::new())
+    }
+
+    /// A manager for the job of `fixture`.
+    pub(crate) fn of(fixture: Fixture, variables: Vec<(&'static str, String)>) -> Self {
         let mut manager = fixture.tierfeed(&["manager", "job.yaml", "--listen", "127.0.0.1:0"]);
-        let manager = Running::start(manager.args(["--run-dir", "manager"]));
+        manager.args(["--run-dir", "manager"]).envs(variables.clone());
+        let manager = Running::start(&mut manager);
         let file = fixture.path("manager/manager.address");
         let mut address = String::new();
         eventually("the manager listens", || {
@@ -25,19 +32,20 @@ impl Cluster {
             text.trim().clone_into(&mut address);
             !address.is_empty()
         });
-        Self { fixture, manager, address }
+        Self { fixture, manager, address, variables }
     }
 
-    fn agent(&self) -> Running {
+    pub(crate) fn agent(&self) -> Running {
         let arguments = ["agent", "--manager", &self.address, "--token-file", "manager/token"];
         let mut agent = self.fixture.tierfeed(&arguments);
-        Running::start(agent.args(["--run-dir", "run"]))
+        Running::start(agent.args(["--run-dir", "run"]).envs(self.variables.clone()))
     }
 
-    fn trainers(&self, step_us: u64) -> Vec<Running> {
+    pub(crate) fn trainers(&self, step_us: u64) -> Vec<Running> {
         let start = |rank: u32| {
             let mut exec = self.fixture.tierfeed(&["exec", "--run-dir", "run", "--"]);
             exec.arg(trainer()).arg(self.fixture.path("log")).arg(step_us.to_string());
+            exec.envs(self.variables.clone());
             Running::start(exec.env("TIERFEED_RANK", rank.to_string()))
         };
         (0..RANKS).map(start).collect()
@@ -51,7 +59,7 @@ impl Cluster {
     }
 }
 
-fn end_well(trainers: Vec<Running>) {
+pub(crate) fn end_well(trainers: Vec<Running>) {
     for mut trainer in trainers {
         trainer.ends_with(0);
         eprint!("{}", trainer.errors());

@@ -4,7 +4,10 @@ use std::{fs, path::Path, process::Command};
 
 use tierfeed_object_stores::test_server::{Access, KEY, SECRET, Server};
 
-use crate::fixture::{Fixture, assert_complete, assert_ended};
+use crate::{
+    apart::{Cluster, end_well},
+    fixture::{Fixture, assert_complete, assert_ended, eventually},
+};
 
 /// A server with the dataset of `fixture`, and the keys that a job needs to find it.
 fn serve(fixture: &Fixture) -> (Server, String) {
@@ -46,6 +49,40 @@ fn a_training_on_a_bucket_gets_the_bytes_of_its_objects() {
     assert_eq!(assert_complete(&log), log.len(), "the stand-in compares what the agent hands over");
     assert_eq!(fixture.report()["fault_count"], 0);
     assert!(server.seen().iter().all(|request| request.is_signed));
+}
+
+/// The variables of a training on a bucket whose trainers compare what they get with `fixture`.
+fn variables(fixture: &Fixture) -> Vec<(&'static str, String)> {
+    vec![
+        ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+        ("TRAINER_COPY", fixture.path("data").display().to_string()),
+    ]
+}
+
+#[test]
+fn a_killed_agent_costs_no_sample_of_a_bucket() {
+    for lines in [1, 17, 31] {
+        let fixture = Fixture::new();
+        let (server, source) = serve(&fixture);
+        write_job(&fixture, &source);
+        let variables = variables(&fixture);
+        let cluster = Cluster::of(fixture, variables);
+        let mut agent = cluster.agent();
+        let trainers = cluster.trainers(2_000);
+        eventually("the training is on its way", || cluster.fixture.lines() >= lines);
+        let seen = server.seen().len();
+        agent.kill();
+        end_well(trainers);
+        let log = cluster.fixture.log();
+        let from_agent = assert_complete(&log);
+        assert!(from_agent >= lines, "{from_agent} of {lines} from the agent: {}", agent.errors());
+        let alone: usize =
+            log.values().filter(|it| it.source == "self").map(|it| it.samples.len()).sum();
+        assert!(alone > 0, "the agent was killed too late to be missed");
+        assert!(server.seen().len() >= seen + alone, "trainers read the bucket itself");
+        assert!(server.seen().iter().all(|request| request.is_signed));
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{id::Rank, order::Spec};
 
+use crate::reader::Access;
+
 /// Everything that a client needs to read the rest of its epoch itself, in the same order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +23,8 @@ pub struct Briefing {
     pub order: Spec,
     /// The dataset index, which names every sample's object and extent.
     pub index_path: PathBuf,
+    /// How to reach the bucket that the index is of; `None` for files.
+    pub bucket: Option<Access>,
     /// What becomes of a batch with a sample that cannot be read.
     pub on_error: OnError,
     /// The cold store is played slower than it is; who reads it alone must play it too.
@@ -116,6 +120,11 @@ mod tests {
                     start: Position { epoch: Epoch(3), samples: 9 },
                 },
                 index_path: "/run/index.tfx".into(),
+                bucket: Some(Access {
+                    endpoint: Some("http://127.0.0.1:9000".into()),
+                    region: None,
+                    is_anonymous: true,
+                }),
                 on_error: OnError::Skip,
                 emulation: Some(Emulation { latency_ns: 250_000, bytes_per_s: 120_000_000 }),
                 batches_ahead: 4,

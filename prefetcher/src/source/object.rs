@@ -63,6 +63,46 @@ impl ObjectSource {
         &self.index
     }
 
+    /// Reads all bytes of `sample` into `buffer`, which must be exactly as long.
+    ///
+    /// For a process without a data plane: no staging memory.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`]; `buffer` then holds garbage.
+    pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.read_with(sample, Bytes(buffer.len() as u64), |place, piece| {
+            let start = usize::try_from(place).unwrap_or(usize::MAX);
+            let rest = buffer.get_mut(start..).and_then(|rest| rest.get_mut(..piece.len()));
+            rest.ok_or(io::ErrorKind::InvalidData)?.copy_from_slice(piece);
+            Ok(())
+        })
+    }
+
+    /// Gives the bytes of `sample`, which shall be `len` long, to `put`, each piece with its place among
+    /// them.
+    fn read_with(
+        &self,
+        sample: SampleId,
+        len: Bytes,
+        mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ReadError> {
+        let extent = self.extent(sample, len)?;
+        let written = match extent.encoding {
+            Encoding::Plain => {
+                let mut written = Ok(());
+                self.read_extent(&extent, |place, piece| {
+                    if written.is_ok() {
+                        written = put(place, piece);
+                    }
+                })?;
+                written
+            }
+            Encoding::Deflate { len, crc32 } => put(0, &self.inflated(&extent, len, crc32)?),
+        };
+        written.map_err(|source| ReadError::Io { path: self.path(&extent), source })
+    }
+
     /// Where `sample` lies, which shall be `place` long.
     fn extent(&self, sample: SampleId, place: Bytes) -> Result<Extent, ReadError> {
         let samples = self.index.len();
@@ -91,14 +131,6 @@ impl ObjectSource {
 
     fn path(&self, extent: &Extent) -> PathBuf {
         PathBuf::from(self.client.place_of(extent.path.as_os_str().as_bytes()))
-    }
-
-    fn no_place(
-        &self,
-        extent: &Extent,
-        error: impl std::error::Error + Send + Sync + 'static,
-    ) -> ReadError {
-        ReadError::Io { path: self.path(extent), source: io::Error::other(error) }
     }
 
     /// Finds the object of an extent and gives its stored bytes to `take`, each with its place among them.
@@ -195,22 +227,9 @@ impl Source for ObjectSource {
         offset: Bytes,
         len: Bytes,
     ) -> Result<(), ReadError> {
-        let extent = self.extent(sample, len)?;
-        match extent.encoding {
-            Encoding::Plain => {
-                let mut written = Ok(());
-                self.read_extent(&extent, |place, piece| {
-                    if written.is_ok() {
-                        written = to.write(Bytes(offset.0.saturating_add(place)), piece);
-                    }
-                })?;
-                written.map_err(|error| self.no_place(&extent, error))
-            }
-            Encoding::Deflate { len, crc32 } => {
-                let bytes = self.inflated(&extent, len, crc32)?;
-                to.write(offset, &bytes).map_err(|error| self.no_place(&extent, error))
-            }
-        }
+        self.read_with(sample, len, |place, piece| {
+            to.write(Bytes(offset.0.saturating_add(place)), piece).map_err(io::Error::other)
+        })
     }
 
     fn stop(&self) {

@@ -29,6 +29,11 @@ def index() -> str | None:
     return os.environ.get("TIERFEED_INDEX") or None
 
 
+def executable() -> str:
+    """The `tierfeed` program, which reads a bucket for a process that must do without an agent."""
+    return os.environ.get("TIERFEED_EXE") or "tierfeed"
+
+
 def rank() -> int:
     """The rank of this process, 0 unless a launcher says otherwise."""
     for name in RANK_VARIABLES:

@@ -48,7 +48,8 @@ def connect(
 
     What is not given comes from the environment that `tierfeed run` and `tierfeed exec` set:
     `TIERFEED_SOCK`, the launcher's rank variables, and for the fallback `TIERFEED_JOB` (the job file)
-    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it).
+    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). A bucket is read by the program
+    that `TIERFEED_EXE` names, else by the `tierfeed` in `PATH`.
 
     Raises `Gone` if there is neither an agent nor a job file, and `Reconfigure` if the job is wrong or
     its index is missing.
@@ -304,9 +305,9 @@ class Feed:
 
     def _open(self) -> tuple[Order, Local]:
         if self._briefing is not None:
-            return Local.of_briefing(self._briefing)
+            return Local.of_briefing(self._briefing, environment.executable())
         assert self._job is not None, "an unattached feed was refused"
-        return Local.of_job(self._job, self._index)
+        return Local.of_job(self._job, self._index, environment.executable())
 
     def _store(self) -> Local:
         self._attach()

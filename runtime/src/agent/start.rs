@@ -10,11 +10,10 @@ use tierfeed_core::{
     tier::Locality,
     units::Bytes,
 };
-use tierfeed_object_stores::{Address, Client, Environment, OpenError, Patience};
 use tierfeed_prefetcher::{
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, READ_THREADS, Settings as PlaneSettings, StartError, Verify},
-    source::{FileSource, ObjectSource, Source, ThrottledSource},
+    source::{FileSource, Source, ThrottledSource},
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
@@ -26,6 +25,7 @@ use crate::{
     footprint::Footprint,
     places::{Layout, Place},
     published::PublishedOrders,
+    reader::{self, BucketError},
     report::WriteError,
     run_dir::{RunDir, RunDirError},
     shutdown::Shutdown,
@@ -56,10 +56,7 @@ pub enum AgentError {
     Plane(#[from] StartError),
     /// The bucket of the job cannot be read.
     #[error(transparent)]
-    Bucket(#[from] OpenError),
-    /// The threads for the network cannot be started.
-    #[error("no threads for the network: {0}")]
-    Network(std::io::Error),
+    Bucket(#[from] BucketError),
     /// Trainers cannot reach it.
     #[error(transparent)]
     Handoff(#[from] tierfeed_prefetcher::handoff::StartError),
@@ -81,9 +78,9 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) | Self::Bucket(_) => true,
+            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) => true,
             Self::Ended
-            | Self::Network(_)
+            | Self::Bucket(_)
             | Self::Handoff(_)
             | Self::Watch(_)
             | Self::TrainerFile(_)
@@ -132,6 +129,10 @@ pub(super) fn agent(
         rank: Rank(0),
         order: assignment.order,
         index_path: index_path.clone(),
+        bucket: match &job.dataset.source {
+            Location::Path(_) => None,
+            Location::Bucket(bucket) => Some(bucket.into()),
+        },
         on_error: match job.on_error {
             job::OnError::Fail => OnError::Fail,
             job::OnError::Skip => OnError::Skip,
@@ -219,15 +220,9 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
 
 /// What reads the cold store of a job, as fast as the job imposes.
 fn source(job: &Job, index: &Arc<Index>) -> Result<Arc<dyn Source>, AgentError> {
-    let index = Arc::clone(index);
     let cold: Arc<dyn Source> = match &job.dataset.source {
-        Location::Path(_) => Arc::new(FileSource::new(index, OPEN_FILES_MAX)),
-        Location::Bucket(bucket) => {
-            let environment = Environment::of_process();
-            let client =
-                Client::open_in(&environment, &Address::from(bucket), &Patience::default())?;
-            Arc::new(ObjectSource::new(index, client).map_err(AgentError::Network)?)
-        }
+        Location::Path(_) => Arc::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
+        Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
     };
     Ok(match job.dataset.speed {
         Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),

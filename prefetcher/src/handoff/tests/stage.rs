@@ -150,6 +150,7 @@ pub(super) fn briefing() -> Briefing {
             start: Position::START,
         },
         index_path: "/run/index.tfx".into(),
+        bucket: None,
         on_error: OnError::Fail,
         emulation: None,
         batches_ahead: 4,

@@ -1,0 +1,86 @@
+//! The process that reads for a trainer without an agent; see `tierfeed_prefetcher::reader`.
+
+use std::{
+    io::{self, Read, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use tierfeed_object_stores::{Address, Client, Environment, OpenError, Patience};
+use tierfeed_prefetcher::{
+    reader::{self, ServeError},
+    source::{FileSource, ObjectSource},
+};
+use tierfeed_workload_analyzer::{Index, index::IndexError, source::Bucket};
+
+pub use tierfeed_prefetcher::reader::Access;
+
+/// Files with many samples that stay open between reads.
+const OPEN_FILES_MAX: usize = 64;
+
+/// Why nothing can be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// There is no index.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The bucket of the index cannot be read.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// The trainer cannot be understood or reached.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Why there is nothing that reads a bucket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BucketError {
+    /// Its address or the environment is wrong.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The threads for the network cannot be started.
+    #[error("no threads for the network: {0}")]
+    Network(#[source] io::Error),
+}
+
+impl ReadError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Index(_) | Self::Bucket(BucketError::Open(_)))
+    }
+}
+
+/// Answers numbers of samples from `input` with their bytes on `output` until `input` ends. `access` says
+/// how to reach the bucket that the index is of, if it is of one.
+///
+/// # Errors
+///
+/// If the index or its bucket cannot be opened, or a side of the trainer cannot be read or written. A
+/// sample that cannot be read is an answer.
+pub fn read(
+    index: &Path,
+    access: Access,
+    input: impl Read + Send,
+    output: impl Write,
+) -> Result<(), ReadError> {
+    let index = Arc::new(Index::open(index)?);
+    let place = index.source();
+    if Path::new(&place).is_absolute() {
+        let files = FileSource::new(Arc::clone(&index), OPEN_FILES_MAX);
+        let read = |sample, buffer: &mut [u8]| files.read_into(sample, buffer);
+        return Ok(reader::serve(&index, read, input, output)?);
+    }
+    let objects = objects(&access.to(place), &index)?;
+    let read = |sample, buffer: &mut [u8]| objects.read_into(sample, buffer);
+    Ok(reader::serve(&index, read, input, output)?)
+}
+
+/// What reads the samples of an index from its bucket, with the credentials of this process.
+pub(crate) fn objects(bucket: &Bucket, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
+    let environment = Environment::of_process();
+    let client = Client::open_in(&environment, &Address::from(bucket), &Patience::default())?;
+    ObjectSource::new(Arc::clone(index), client).map_err(BucketError::Network)
+}
