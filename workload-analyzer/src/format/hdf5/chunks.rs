@@ -40,6 +40,10 @@ pub(super) fn checked(
             let found = format!("{} bytes long, without a filter", it.stored_bytes);
             return Err(malformed(WHAT, at, found, "it is as long as its elements"));
         }
+        if it.stored_bytes == 0 {
+            let right = "what filters leave of a chunk has bytes";
+            return Err(malformed(WHAT, at, "0 bytes long", right));
+        }
         end_of(object, WHAT, at, it.stored_bytes)?;
         filtered += u64::from(is_filtered);
         let range = Range::plain(at, it.stored_bytes);

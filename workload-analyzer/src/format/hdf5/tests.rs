@@ -86,6 +86,7 @@ fn chunks_lie_in_the_object_and_apart() {
     check_refused(with("gzip", "stored_bytes", json!(u64::MAX)), "truncated: a chunk");
     check_refused(with("gzip", "offset_bytes", json!(2844)), "a chunk at byte 2844 is inside");
     check_refused(with("chunked", "stored_bytes", json!(23)), "23 bytes long, without a filter");
+    check_refused(with("gzip", "stored_bytes", json!(0)), "0 bytes long; what filters leave");
 }
 
 #[test]
