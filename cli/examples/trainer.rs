@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
     }
     let files = match env_os("TRAINER_COPY") {
         Some(folder) => Files::Copy { index, folder: folder.into() },
-        None => Files::Dataset(FileSource::new(Arc::new(index), 64)),
+        None => Files::Dataset(Box::new(FileSource::new(Arc::new(index), 64))),
     };
     let alone = match &job.dataset.source {
         Location::Path(_) => None,
@@ -84,7 +84,6 @@ fn main() -> anyhow::Result<()> {
     training.run(Requests::new(client.as_ref(), rank, order))
 }
 
-#[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
 fn env_os(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
@@ -107,7 +106,7 @@ struct Training {
 
 /// Where the bytes are that the samples shall have.
 enum Files {
-    Dataset(FileSource),
+    Dataset(Box<FileSource>),
     /// The objects of a bucket, below a folder by their keys.
     Copy {
         index: Index,
