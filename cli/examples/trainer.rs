@@ -64,8 +64,8 @@ fn main() -> anyhow::Result<()> {
         ensure!(order == briefing.order, "the agent works by another order");
     }
     let files = match env_os("TRAINER_COPY") {
-        Some(folder) => Files::Copy { index, folder: folder.into() },
-        None => Files::Dataset(Box::new(FileSource::new(Arc::new(index), 64))),
+        Some(folder) => Files::Copy { index: Box::new(index), folder: folder.into() },
+        None => Files::Dataset(FileSource::new(Arc::new(index), 64)),
     };
     let alone = match &job.dataset.source {
         Location::Path(_) => None,
@@ -106,10 +106,10 @@ struct Training {
 
 /// Where the bytes are that the samples shall have.
 enum Files {
-    Dataset(Box<FileSource>),
+    Dataset(FileSource),
     /// The objects of a bucket, below a folder by their keys.
     Copy {
-        index: Index,
+        index: Box<Index>,
         folder: PathBuf,
     },
 }
