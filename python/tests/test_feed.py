@@ -23,7 +23,7 @@ class PlayedAgent:
     """Makes links that answer from the cold store, each until it dies."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
-        self.order, self.local = Local.of_job(str(world.job), str(world.index))
+        self.order, self.local = Local.of_job(str(world.job), str(world.index), "tierfeed")
         self.random = random.Random(seed)
         self.lives_for: list[int] = []
         """Requests that each further link answers before it dies; the last link lives for ever."""
@@ -265,7 +265,7 @@ def test_an_agent_of_another_job_is_not_followed(
     feed = connect()
     list(feed.epoch(0))
     other = make_world(tmp_path / "other", samples=9)
-    agent.order, _ = Local.of_job(str(other.job), str(other.index))
+    agent.order, _ = Local.of_job(str(other.job), str(other.index), "tierfeed")
     assert places(feed.epoch(1)) == ALL[13:26]
     assert feed.mode == "direct"
 

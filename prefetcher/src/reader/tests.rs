@@ -35,9 +35,11 @@ fn numbers(samples: impl IntoIterator<Item = u32>) -> Vec<u8> {
     samples.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Status and content of every answer.
-fn answers(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
-    let mut answers = Vec::new();
+/// Status and content.
+type Answers = Vec<(u8, Vec<u8>)>;
+
+fn answers(mut bytes: &[u8]) -> Answers {
+    let mut answers = Answers::new();
     while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
         let len = u64::from_le_bytes(header[1..].try_into().unwrap());
         let (content, rest) = rest.split_at(usize::try_from(len).unwrap());
@@ -49,7 +51,7 @@ fn answers(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
 }
 
 /// What `serve` answers over files.
-fn served(input: &[u8]) -> (Result<(), ServeError>, Vec<(u8, Vec<u8>)>) {
+fn served(input: &[u8]) -> (Result<(), ServeError>, Answers) {
     let folder = TempDir::new().unwrap();
     let files = FileSource::new(index(&folder).into(), 1);
     let mut output = Vec::new();
