@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tierfeed_workload_analyzer::index::IndexError;
+
 /// Why a command stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -16,6 +18,11 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn input(error: impl Into<anyhow::Error>) -> Self {
         Self::Input(error.into())
+    }
+
+    /// What an index could not be built or kept for.
+    pub(crate) fn index(error: IndexError) -> Self {
+        if error.is_input() { Self::input(error) } else { Self::work(error) }
     }
 
     pub(crate) fn work(error: impl Into<anyhow::Error>) -> Self {

@@ -93,10 +93,9 @@ fn index(job: &Job, index_path: Option<PathBuf>) -> Result<Index, Failure> {
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
     let index = match index_path {
-        Some(path) => {
-            dataset::open_or_build(&job.dataset, &path, &mut progress).map_err(Failure::input)?
-        }
-        None => Index::build(&job.dataset, None, &mut progress).map_err(Failure::input)?,
+        Some(path) => dataset::open_or_build(&job.dataset, &path, &mut progress)
+            .map_err(|it| if it.is_input() { Failure::input(it) } else { Failure::work(it) })?,
+        None => Index::build(&job.dataset, None, &mut progress).map_err(Failure::index)?,
     };
     bar.finish_and_clear();
     Ok(index)

@@ -114,6 +114,12 @@ const METADATA_SERVICES: [&str; 3] =
     ["169.254.169.254", "169.254.170.2", "metadata.google.internal"];
 
 impl RequestError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Throttled { .. } | Self::Silent { .. } | Self::Failed { .. })
+    }
+
     pub(crate) fn new(error: &object_store::Error, place: String, options: &Options) -> Self {
         let detail = scrubbed(error, options);
         if METADATA_SERVICES.iter().any(|service| detail.contains(service)) {

@@ -34,6 +34,17 @@ pub enum DatasetError {
     },
 }
 
+impl DatasetError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Index(error) => error.is_input(),
+            Self::OnlyDescribed(_) | Self::Differs { .. } => true,
+        }
+    }
+}
+
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and keeps it
 /// there. `progress` is called while it is built.
 ///

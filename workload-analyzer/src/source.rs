@@ -265,3 +265,17 @@ pub enum SourceError {
         place: String,
     },
 }
+
+impl SourceError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            #[cfg(feature = "object-store")]
+            Self::Request(error) => error.is_input(),
+            #[cfg(feature = "object-store")]
+            Self::Runtime(_) => false,
+            _ => true,
+        }
+    }
+}

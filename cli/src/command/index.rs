@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     let index =
         DatasetIndex::build(&dataset, previous.as_ref(), &mut |it| output::show_indexing(&bar, it));
     bar.finish_and_clear();
-    let index = index.map_err(Failure::input)?;
-    index.save(&path).map_err(Failure::work)?;
+    let index = index.map_err(Failure::index)?;
+    index.save(&path).map_err(Failure::index)?;
     let checksums = if arguments.check { Some(check(&index, &dataset)?) } else { None };
     let summary = Summary {
         index: &path,
@@ -80,7 +80,7 @@ fn check(index: &DatasetIndex, dataset: &Dataset) -> Result<&'static str, Failur
     let bar = output::bar();
     let found = index.check_contents(dataset, &mut |it| output::show_indexing(&bar, it));
     bar.finish_and_clear();
-    Ok(match found.map_err(Failure::input)? {
+    Ok(match found.map_err(Failure::index)? {
         Checksums::Hold => "hold",
         Checksums::None => "none",
     })

@@ -70,6 +70,7 @@ impl JoinError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Manager(error) => error.remedy() == Remedy::Reconfigure,
+            Self::Dataset(error) => error.is_input(),
             Self::Random(_) => false,
             _ => true,
         }

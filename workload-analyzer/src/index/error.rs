@@ -203,6 +203,18 @@ pub enum IndexError {
     },
 }
 
+impl IndexError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Unwritable { .. } => false,
+            Self::Source(error) => error.is_input(),
+            _ => true,
+        }
+    }
+}
+
 /// What does not hold in an index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -433,3 +433,26 @@ fn classes_come_in_the_order_of_their_names_and_not_of_paths() {
     std::fs::write(directory.path().join("a/empty/4.jpg"), "").unwrap();
     assert!(matches!(index.check(&images(directory.path())), Err(IndexError::Stale { .. })));
 }
+
+#[test]
+fn an_index_gives_no_way_to_another_file_and_does_not_lie_in_its_dataset() {
+    let directory = tree(&[("data/a", 20), ("data/sub/b", 10), ("labels.csv", 5)]);
+    let dataset = records(&directory.path().join("data"), 10);
+    let index = build(&dataset).unwrap();
+    let other = directory.path().join("labels.csv");
+    let error = message(&index.save(&other).unwrap_err(), &directory);
+    assert_eq!(error, "D/labels.csv: is there and no index; name another place for the index");
+    assert_eq!(std::fs::read(&other).unwrap(), b"xxxxx");
+    let place = |name: &str| Index::check_place(&dataset, &directory.path().join(name));
+    for inside in ["data/x.tfx", "data/sub/x.tfx", "./data/sub/../x.tfx"] {
+        assert!(matches!(place(inside), Err(IndexError::Inside { .. })), "{inside}");
+    }
+    for outside in ["x.tfx", "data.tfx", "gone/x.tfx"] {
+        place(outside).unwrap();
+    }
+    let folder = tree(&[("cat/a.jpg", 1)]);
+    let of_folder =
+        |name: &str| Index::check_place(&images(folder.path()), &folder.path().join(name));
+    of_folder("x.tfx").unwrap();
+    assert!(of_folder("cat/x.tfx").is_err());
+}

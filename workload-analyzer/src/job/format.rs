@@ -142,7 +142,7 @@ impl fmt::Display for Format {
             Self::Raw(raw) => write!(f, ", {raw}"),
             Self::TfRecord(Compression::Gzip) => f.write_str(", gzip"),
             Self::Npz { members } if !members.is_empty() => {
-                write!(f, ", arrays {}", members.join(", "))
+                write!(f, ", arrays {members:?}")
             }
             Self::Parquet(parquet) => write!(f, ", {parquet}"),
             Self::LitData { sequence_length: Some(length) } => {
@@ -173,6 +173,6 @@ impl fmt::Display for Parquet {
             Unit::RowGroup => "row groups",
             Unit::ColumnChunk => "column chunks",
         })?;
-        if self.columns.is_empty() { Ok(()) } else { write!(f, " of {}", self.columns.join(", ")) }
+        if self.columns.is_empty() { Ok(()) } else { write!(f, " of {:?}", self.columns) }
     }
 }

@@ -120,7 +120,8 @@ impl<'a> Crawl<'a> {
             self.has_keys = true;
             let key = format!("{folder}/");
             let path = key.strip_prefix(&self.base).map(|it| it.trim_end_matches('/'));
-            if path.is_some_and(|path| self.enters(path.as_bytes())) {
+            // A key that begins with a slash makes a folder without a name, which is the source again.
+            if path.is_some_and(|path| !path.is_empty() && self.enters(path.as_bytes())) {
                 self.waiting.push(Part { prefix: key, depth: None, token: None });
             }
         }
