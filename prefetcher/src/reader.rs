@@ -1,7 +1,7 @@
 //! Reading in another process, for a trainer whose own may have no threads and no network client.
 //!
 //! A trainer that goes on without an agent reads files itself. A bucket takes TLS, sockets and threads,
-//! so `tierfeed read` does that as a child of the trainer: [`serve`] is its side, [`Reader`] the
+//! so `tierfeed read` does that as a child of the trainer: [`serve()`] is its side, [`Reader`] the
 //! trainer's. What is asked for goes through one pipe, what is answered through another:
 //!
 //! | from | bytes |

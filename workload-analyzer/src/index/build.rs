@@ -63,7 +63,11 @@ pub(super) fn chosen(
         (Err(SourceError::CannotList { .. }), Format::Files(Files::Manifest(path))) => {
             Ok(choose::look_up(&dataset.source, path, store, progress)?)
         }
-        (listing, _) => choose::choose(dataset, store, listing?),
+        (listing, _) => {
+            let listing = listing?;
+            listed(listing.objects.len() as u64);
+            choose::choose(dataset, store, listing)
+        }
     }
 }
 
