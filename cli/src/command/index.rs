@@ -207,10 +207,10 @@ mod tests {
                 "raw, records of 2048 B after 256 B, without the rest",
             ),
             ("/data --format tfrecord --compression gzip", "tfrecord, gzip"),
-            ("/data --format npz --member x --member y", "npz, arrays x, y"),
+            ("/data --format npz --member x --member y", r#"npz, arrays ["x", "y"]"#),
             (
                 "/data --format parquet --unit column-chunk --column a.b",
-                "parquet, column chunks of a.b",
+                r#"parquet, column chunks of ["a.b"]"#,
             ),
             ("/data --format hdf5 --dataset /x", "hdf5, dataset /x"),
             ("s3://bucket/train --format webdataset --anonymous", "webdataset"),
