@@ -108,11 +108,10 @@ impl Index {
             return Err(choose::no_samples(dataset));
         }
         let samples = image.header.samples;
-        let too_many =
-            |_| IndexError::TooManySamples { root: choose::place(&dataset.source), samples };
+        let too_many = |_| IndexError::TooManySamples { root: dataset.source.to_string(), samples };
         u32::try_from(samples).map_err(too_many)?;
         let impossible =
-            |damage| IndexError::Impossible { root: choose::place(&dataset.source), damage };
+            |damage| IndexError::Impossible { root: dataset.source.to_string(), damage };
         image::refuse_nonsense(&image).map_err(impossible)?;
         Ok(Self::from_image(image))
     }

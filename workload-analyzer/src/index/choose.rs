@@ -100,7 +100,7 @@ pub(super) fn choose(
     store: &dyn Store,
     listing: Listing,
 ) -> Result<Chosen, IndexError> {
-    let place = place(&dataset.source).trim_end_matches('/').to_owned();
+    let place = without_slash(&dataset.source);
     let (mut classes, mut beside, mut manifest) = (Classes::None, Beside::Nothing, None);
     let listing = match &dataset.format {
         Format::ImageFolder => {
@@ -140,7 +140,7 @@ pub(super) fn look_up(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Chosen, IndexError> {
     let (listing, hash) = manifest::look_up(manifest, store, progress)?;
-    let place = place(source).trim_end_matches('/').to_owned();
+    let place = without_slash(source);
     let (classes, beside) = (Classes::None, Beside::Nothing);
     Ok(Chosen { place, listing, classes, manifest: Some(hash), beside })
 }
@@ -272,21 +272,21 @@ pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
         Format::Lmdb => ".mdb, .lmdb",
         Format::Ffcv => ".beton, .ffcv",
     };
-    let (root, format) = (place(&dataset.source), dataset.format.name());
+    let (root, format) = (dataset.source.to_string(), dataset.format.name());
     IndexError::NoSamples { root, format, looked_for }
 }
 
-/// What to call a source in a message.
-pub(super) fn place(location: &Location) -> String {
-    match location {
-        Location::Path(path) => path.display().to_string(),
-        Location::Bucket(bucket) => bucket.url.clone(),
-    }
+/// What stands before the paths of objects in a message.
+fn without_slash(source: &Location) -> String {
+    source.to_string().trim_end_matches('/').to_owned()
 }
 
-/// All bytes of an object that is no longer than `most`.
-pub(super) fn read_all(object: &dyn ReadAt, most: u64) -> Result<Vec<u8>, FormatError> {
-    if object.len() > most {
+/// An index is some hundred bytes for each shard of some MiB.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
+
+/// All bytes of an index that some tool left beside the data.
+pub(super) fn read_index(object: &dyn ReadAt) -> Result<Vec<u8>, FormatError> {
+    if object.len() > INDEX_BYTES_MAX {
         return Err(FormatError::Malformed {
             what: "the index",
             at: 0,

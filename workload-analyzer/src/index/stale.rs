@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Index, IndexError, Progress, build,
-    choose::{Chosen, class_of, classes_at, place},
+    choose::{Chosen, class_of, classes_at},
     draft::{Classes, SourceKind},
     mtime_ns,
 };
@@ -25,7 +25,7 @@ pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> 
         return Err(IndexError::OtherDataset {
             indexed: index.source(),
             indexed_format: index.format().to_owned(),
-            root: place(&dataset.source),
+            root: dataset.source.to_string(),
             format: build::format_of(dataset)?,
         });
     }

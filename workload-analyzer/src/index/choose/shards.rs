@@ -9,9 +9,6 @@ use crate::{
 
 const INDEX: &[u8] = b"index.json";
 
-/// An index is some hundred bytes for each shard of some MiB.
-const INDEX_BYTES_MAX: u64 = 1 << 30;
-
 /// The shards of MosaicML Streaming.
 pub(super) fn mds(
     place: &str,
@@ -63,7 +60,7 @@ impl ShardIndex {
         let listed = listing.listed(object);
         let place = format!("{place}/{}", lossy(INDEX));
         let opened = store.open(&listed)?;
-        let text = super::read_all(&*opened, INDEX_BYTES_MAX);
+        let text = super::read_index(&*opened);
         opened.verify()?;
         let text = text.map_err(|source| IndexError::Format { object: place.clone(), source })?;
         Ok(Self { place, text })

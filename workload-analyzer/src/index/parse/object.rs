@@ -8,7 +8,7 @@ use crate::{
     },
     index::{
         IndexError,
-        choose::{Beside, Chosen, read_all},
+        choose::{Beside, Chosen, read_index},
     },
     job::{
         Dataset, Format,
@@ -16,9 +16,6 @@ use crate::{
     },
     source::{Listed, Store},
 };
-
-/// The longest index of a shard that is read.
-const INDEX_BYTES_MAX: u64 = 1 << 30;
 
 /// What is in object `number`.
 pub(super) fn parse(
@@ -123,7 +120,7 @@ fn by_index(
     chosen: &Chosen,
 ) -> Result<Parsed, IndexError> {
     let opened = store.open(index)?;
-    let text = read_all(&*opened, INDEX_BYTES_MAX);
+    let text = read_index(&*opened);
     opened.verify()?;
     let ranges = text.and_then(|text| match dataset.format {
         Format::TfRecord(_) => tfrecord::from_dali_index(&text, object),
