@@ -62,6 +62,15 @@ pub struct Setting {
     pub sizes: Arc<[Bytes]>,
     /// What each tier may hold, fastest first.
     pub capacities: Vec<Bytes>,
+    /// What matters beside cold bytes.
+    pub aim: Aim,
+}
+
+/// What a policy should mind beside the bytes that are read cold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aim {
+    /// Whether writing to each tier wears it out; free of wear where it is not said.
+    pub wears: Vec<bool>,
 }
 
 impl Setting {
