@@ -15,8 +15,11 @@ extern crate std;
 
 pub mod id;
 pub mod order;
+pub mod spread;
+pub mod throughput;
 pub mod units;
 
+pub mod assignment;
 pub mod batch;
 pub mod cache;
 pub mod fleet;
@@ -24,4 +27,5 @@ pub mod policy;
 pub mod session;
 pub mod simulator;
 pub mod space;
+pub mod staging_depth;
 pub mod tier;
