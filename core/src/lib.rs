@@ -21,9 +21,12 @@ pub mod units;
 
 pub mod assignment;
 pub mod batch;
+pub mod books;
 pub mod cache;
 pub mod fleet;
+pub mod horizon;
 pub mod policy;
+pub mod replay;
 pub mod session;
 pub mod simulator;
 pub mod space;
