@@ -82,7 +82,14 @@ impl Throughput {
         let (way, whole) = (threads - low.get(), high.get() - low.get());
         let part = |rate: BytesPerSecond, weight: u32| u128::from(rate.0) * u128::from(weight);
         let rate = (part(low_rate, whole - way) + part(high_rate, way)) / u128::from(whole);
-        BytesPerSecond(u64::try_from(rate).expect("between two rates of 64 bits"))
+        BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
+    }
+
+    /// The highest rate that up to `threads` threads reach.
+    #[must_use]
+    pub fn peak_up_to(&self, threads: u32) -> BytesPerSecond {
+        let measured = self.points.iter().filter(|(count, _)| count.get() <= threads);
+        measured.map(|(_, rate)| *rate).fold(self.at(threads), BytesPerSecond::max)
     }
 
     /// Whether the rate is the same for any number of threads.
@@ -108,6 +115,8 @@ mod tests {
         let throughput = table(&[(2, 100), (4, 300), (8, 200)]).unwrap();
         let rates: Vec<u64> = (0..10).map(|threads| throughput.at(threads).0).collect();
         assert_eq!(rates, [100, 100, 100, 200, 300, 275, 250, 225, 200, 200]);
+        let peaks: Vec<u64> = [1, 3, 6, 9].map(|threads| throughput.peak_up_to(threads).0).to_vec();
+        assert_eq!(peaks, [100, 200, 300, 300]);
         assert_eq!(Throughput::constant(BytesPerSecond(7)).at(1000), BytesPerSecond(7));
     }
 

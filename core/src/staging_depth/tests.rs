@@ -26,7 +26,7 @@ fn played(load: &Load, link: &Link<'_>, depth: u32, steps: u64) -> f64 {
     let mut free_at = vec![0_u64; lanes as usize];
     let mut draws = Draws::of(7, u64::from(depth));
     let mut ready = 0_u32;
-    let lead = u64::from(depth - 1) * load.step_time.0;
+    let allowed = u64::from(depth - 1) * load.step_time.0;
     for step in 0..steps {
         let placed = step * load.step_time.0;
         let mut last = placed;
@@ -35,7 +35,7 @@ fn played(load: &Load, link: &Link<'_>, depth: u32, steps: u64) -> f64 {
             *lane = (*lane).max(placed) + link.latency.draw(&mut draws).0 + transfer;
             last = last.max(*lane);
         }
-        ready += u32::from(last <= placed + lead);
+        ready += u32::from(last <= placed + allowed);
     }
     f64::from(ready) / f64::from(u32::try_from(steps).unwrap())
 }
