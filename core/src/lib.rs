@@ -15,8 +15,11 @@ extern crate std;
 
 pub mod id;
 pub mod order;
+pub mod spread;
+pub mod throughput;
 pub mod units;
 
+pub mod assignment;
 pub mod batch;
 pub mod books;
 pub mod cache;
@@ -27,4 +30,5 @@ pub mod replay;
 pub mod session;
 pub mod simulator;
 pub mod space;
+pub mod staging_depth;
 pub mod tier;

@@ -1,14 +1,18 @@
 //! Runs a session against a virtual clock, modelled links and a modelled trainer.
 //!
 //! The session is the one that the agent runs, so bytes per tier are predicted exactly as far as the
-//! trainer keeps its ranks in step; times are as good as the link model: a latency, then a rate that
-//! everything in flight shares, which is also how emulated tiers behave.
+//! trainer keeps its ranks in step; times are as good as the link model: a rate that everything in
+//! flight shares, then a latency, which is also how emulated tiers behave. A [`Machine`] adds what was
+//! measured: rates by threads, and times that spread.
 
 mod links;
+mod machine;
 mod trainer;
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::hash::{Hash, Hasher};
+
+pub use machine::{LinkModel, Machine};
 
 use self::{links::Links, trainer::Trainer};
 use crate::{
@@ -18,7 +22,7 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The machine and the training that a session is run against.
+/// The machine and the training that a session is run against, as far as one speed for each link says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     /// The cold store.
@@ -60,12 +64,18 @@ pub struct Outcome {
 /// Runs all epochs of a job on one node.
 #[must_use]
 pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
+    simulate_on(settings, &Machine::from(model))
+}
+
+/// As [`simulate`], on a machine of which more is known.
+#[must_use]
+pub fn simulate_on(settings: &Settings, machine: &Machine) -> Outcome {
     let mut clock = Clock::default();
-    let mut links = Links::new(model);
+    let mut links = Links::new(machine);
     let mut session = Session::new(settings.clone());
-    let mut trainer = Trainer::new(settings, model.step_time);
+    let mut trainer = Trainer::new(settings, machine);
     let mut digest = Fnv1a::default();
-    trainer.attach().into_iter().for_each(|event| session.handle(event));
+    trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
         while let Some(command) = session.poll_command() {
             command.hash(&mut digest);
@@ -76,7 +86,9 @@ pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
             react(&mut session, &mut clock, reaction);
         }
         match clock.next() {
-            Some(Due::Completed(op)) => session.handle(Event::Completed { op, outcome: Ok(()) }),
+            Some(Due::Completed(op)) => {
+                session.handle(Event::Completed { op, outcome: Ok(()) }, clock.now);
+            }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
                 react(&mut session, &mut clock, reaction);
@@ -85,11 +97,11 @@ pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
         }
     }
     let read = &session.progress().epochs;
-    Outcome { epochs: trainer.outcomes(settings, model, read), digest: digest.finish() }
+    Outcome { epochs: trainer.outcomes(settings, machine, read), digest: digest.finish() }
 }
 
 fn react(session: &mut Session, clock: &mut Clock, reaction: trainer::Reaction) {
-    reaction.events.into_iter().for_each(|event| session.handle(event));
+    reaction.events.into_iter().for_each(|event| session.handle(event, clock.now));
     if let Some(time) = reaction.step_ends_at {
         clock.at(time, Due::StepEnded);
     }
