@@ -5,7 +5,7 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use super::{EpochOutcome, Model};
+use super::{EpochOutcome, Model, trace::Started};
 use crate::{
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, Step},
     order::Spec,
@@ -18,6 +18,7 @@ use crate::{
 pub(super) struct Reaction {
     pub(super) events: Vec<Event>,
     pub(super) step_ends_at: Option<Nanoseconds>,
+    pub(super) started: Option<Started>,
 }
 
 /// One rank of the training.
@@ -179,7 +180,9 @@ impl Trainer {
             Some(Event::Delivered { holder: seat.holder, lease, waited })
         };
         let events = self.seats.iter().filter_map(deliver).collect();
-        Reaction { events, step_ends_at: Some(Nanoseconds(now.0 + self.step_time.0)) }
+        let started = Started { epoch, step, needed: self.needed_at, stall: waited };
+        let ends_at = Nanoseconds(now.0 + self.step_time.0);
+        Reaction { events, step_ends_at: Some(ends_at), started: Some(started) }
     }
 
     fn seat(&mut self, holder: HolderId) -> Option<&mut Seat> {
