@@ -166,7 +166,7 @@ fn a_step_stalls_for_as_long_as_its_latest_read_is_late() {
     let mut stalled = 0;
     for step in &seen.steps {
         let of_step = |read: &&Read| (read.batch.epoch, read.batch.step) == (step.epoch, step.step);
-        let late = std::iter::from_fn(|| reads.next_if(of_step)).map(|read| read.late()).max();
+        let late = std::iter::from_fn(|| reads.next_if(of_step)).map(Read::late).max();
         assert_eq!(late, Some(step.stall), "{step:?}");
         stalled += u32::from(step.stall > READY_WITHIN);
     }
