@@ -18,9 +18,12 @@ pub mod order;
 pub mod units;
 
 pub mod batch;
+pub mod books;
 pub mod cache;
 pub mod fleet;
+pub mod horizon;
 pub mod policy;
+pub mod replay;
 pub mod session;
 pub mod simulator;
 pub mod space;

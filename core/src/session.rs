@@ -22,29 +22,27 @@
 mod answers;
 mod command;
 mod ops;
-mod orders;
 mod progress;
 mod stage;
 mod staging;
 mod work;
 
-use alloc::{boxed::Box, collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 
 use self::{
     ops::Ops,
-    orders::Orders,
     staging::{Staged, Staging},
     work::Work,
 };
 use crate::{
     cache::Cache,
-    id::{BatchId, Epoch, HolderId, NodeId, OpId, Rank, SampleId, Step, TierId},
+    horizon::Horizon,
+    id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
-    policy::{self, Policy},
-    space::Space,
+    policy,
     tier::Buffer,
     units::Bytes,
 };
@@ -94,11 +92,13 @@ impl Settings {
         usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
     }
 
-    /// What the node reads in a step, on average.
-    fn bytes_per_step(&self) -> Bytes {
-        let total: u64 = self.sizes.iter().map(|len| Space::rounded(*len).0).sum();
-        let steps = self.order.steps_per_epoch().max(1);
-        Bytes(total / u64::from(self.order.world.nodes) / u64::from(steps))
+    fn policy_setting(&self) -> policy::Setting {
+        policy::Setting {
+            order: self.order,
+            node: self.node,
+            sizes: Arc::clone(&self.sizes),
+            capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
+        }
     }
 }
 
@@ -106,8 +106,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
-    orders: Orders,
-    policy: Box<dyn Policy>,
+    horizon: Horizon,
     cache: Cache,
     ranks: BTreeMap<Rank, Staging>,
     ops: Ops,
@@ -143,10 +142,12 @@ impl Session {
             .world
             .ranks_of(settings.node)
             .map(|rank| (rank, Staging::new(settings.arena, order.first(rank))));
+        let policy = policy::build(settings.policy, &settings.policy_setting());
+        let horizon = Horizon::new(order, settings.node, policy.lookahead());
+        let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
-            orders: Orders::new(order, settings.node),
-            policy: policy::build(settings.policy, settings.bytes_per_step()),
-            cache: Cache::new(&settings.tiers, settings.chunk),
+            horizon,
+            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy),
             ranks: ranks.collect(),
             ops: Ops::default(),
             works: BTreeMap::new(),
@@ -213,18 +214,8 @@ impl Session {
     }
 
     fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
-        let (epoch, step) = self.front();
-        self.orders.prepare(epoch);
-        let outlook = self.orders.seen_from(epoch, step);
-        self.cache.resize(tier, chunks_max, &*self.policy, &outlook);
-        self.follow_changes();
-    }
-
-    /// The earliest point that some rank has not been staged beyond.
-    fn front(&self) -> (Epoch, Step) {
-        let cursors = self.ranks.values().filter_map(|staging| staging.cursor);
-        let last = Epoch(self.orders.spec().epochs - 1);
-        cursors.min().map_or((last, Step(0)), |batch| (batch.epoch, batch.step))
+        self.cache.resize(tier, chunks_max);
+        self.follow_changes(None);
     }
 }
 

@@ -6,36 +6,56 @@
 //! The prefetching half (lines 2 to 8: `n` batches to tier `t`, `k` of them one tier lower) is the
 //! session's staging, which never runs further ahead than staging memory allows.
 
+use super::{Policy, Read, Setting, queue::Queues};
 use crate::{
-    id::TierId,
-    policy::{Candidate, Level, Outlook, Policy, fastest},
+    books::Books,
+    horizon::{Horizon, NextUse, Use},
+    id::{SampleId, TierId},
     units::Bytes,
 };
 
 /// Wants what is needed before the buffers have turned over once.
 #[derive(Debug)]
 pub(super) struct DeepMemory {
+    queues: Queues,
     bytes_per_step: Bytes,
 }
 
 impl DeepMemory {
-    pub(super) fn new(bytes_per_step: Bytes) -> Self {
-        Self { bytes_per_step }
+    pub(super) fn new(setting: &Setting) -> Self {
+        let queues = Queues::new(setting.sizes.len(), setting.capacities.len());
+        Self { queues, bytes_per_step: setting.bytes_per_step() }
     }
 
     /// The `i` of the paper.
-    fn iterations(&self, tiers: &[Level]) -> u32 {
-        let capacity = tiers.iter().fold(0_u64, |sum, level| sum.saturating_add(level.capacity.0));
+    fn iterations(&self, books: &Books) -> u32 {
+        let capacities = books.levels().iter().map(|level| level.capacity.0);
+        let capacity = capacities.fold(0_u64, u64::saturating_add);
         u32::try_from(capacity / self.bytes_per_step.0.max(1)).unwrap_or(u32::MAX)
     }
 }
 
 impl Policy for DeepMemory {
-    fn admit(&self, sample: Candidate, _: &dyn Outlook, tiers: &[Level]) -> Option<TierId> {
-        fastest(sample, tiers)
+    fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {
+        if books.tier_of(read.sample).is_some() {
+            return;
+        }
+        let iterations = self.iterations(books);
+        let is_needed_soon = |sample| steps_until(sample, read.at, horizon) <= iterations;
+        self.queues.admit(read.sample, books, &mut { is_needed_soon });
     }
 
-    fn wants(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> bool {
-        outlook.next_use(sample.sample).is_some_and(|steps| steps <= self.iterations(tiers))
+    fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
+        self.queues.displaced(sample, from, to);
+    }
+}
+
+/// Steps until the next use. One that is not known yet counts as an epoch away: that is where it lies,
+/// on average, if the trainer publishes the order of each epoch before it.
+fn steps_until(sample: SampleId, now: Use, horizon: &Horizon) -> u32 {
+    match horizon.next_use(sample, now) {
+        NextUse::At(next) => horizon.steps_between(now, next),
+        NextUse::Later => horizon.spec().steps_per_epoch(),
+        NextUse::Never => u32::MAX,
     }
 }

@@ -1,32 +1,36 @@
 //! Keeps a used sample if and only if its next use on this node is near enough.
-//!
-//! With one node every sample is used once per epoch, so all next uses are equally near and the rule
-//! is pinning: what fits stays, the rest is read again. No policy reads less, and because the choice
-//! does not depend on the position in the epoch, the cold reads are spread evenly over it. Belady's
-//! rule reads as little, but all of it at the end of each epoch.
-//!
-//! Deliberately absent: the rule for several nodes, where next uses are not equally near. There this
-//! pins too, which is right but keeps less than could be kept.
-//!
-//! Source: `max sum n_k` subject to `sum k n_k <= c` has `K = 1` for one node; every sample that a
-//! later epoch finds in a tier lay there over the epoch's start, and at most the capacity does.
 
+use super::{Policy, Read, Setting};
 use crate::{
-    id::TierId,
-    policy::{Candidate, Level, Outlook, Policy, position},
+    books::Books,
+    horizon::Horizon,
+    id::{SampleId, TierId},
 };
 
 /// Pins what fits, in the fastest tier that has room.
 #[derive(Debug)]
-pub(super) struct Gap;
+pub(super) struct Gap {
+    epochs: u32,
+}
+
+impl Gap {
+    pub(super) fn new(setting: &Setting) -> Self {
+        Self { epochs: setting.order.epochs }
+    }
+}
 
 impl Policy for Gap {
-    fn admit(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> Option<TierId> {
-        let tier = position(tiers, |level| level.free >= sample.len)?;
-        outlook.is_used_again(sample.sample).then_some(tier)
+    fn read(&mut self, read: Read, _: &Horizon, books: &mut Books) {
+        if read.at.epoch.0 + 1 >= self.epochs || books.tier_of(read.sample).is_some() {
+            return;
+        }
+        let len = books.len_of(read.sample);
+        let room = books.tiers().find(|tier| books.free(*tier) >= len);
+        if let Some(tier) = room {
+            // There is room: the tier was chosen for it.
+            _ = books.put(read.sample, tier);
+        }
     }
 
-    fn wants(&self, sample: Candidate, outlook: &dyn Outlook, _: &[Level]) -> bool {
-        outlook.is_used_again(sample.sample)
-    }
+    fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
 }

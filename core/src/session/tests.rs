@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{staging::Arena, *};
 use crate::{
-    id::{ChunkId, LeaseId},
+    id::{ChunkId, Epoch, LeaseId, Step},
     order::{Position, Shuffle, World},
     tier::Kind as TierKind,
     units::Nanoseconds,
@@ -224,7 +224,7 @@ impl Play {
             return false;
         };
         trainer.asked.insert(batch);
-        trainer.next = self.session.orders.spec().after(batch);
+        trainer.next = self.session.horizon.spec().after(batch);
         self.tell(Event::Requested { holder, batch });
         true
     }
@@ -259,7 +259,7 @@ impl Play {
 
     fn expected(&self, rank: u32) -> Vec<BatchId> {
         let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
-        let spec = *self.session.orders.spec();
+        let spec = *self.session.horizon.spec();
         core::iter::successors(Some(first), |batch| spec.after(*batch)).collect()
     }
 }
