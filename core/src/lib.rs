@@ -25,6 +25,7 @@ pub mod books;
 pub mod cache;
 pub mod fleet;
 pub mod horizon;
+pub mod peers;
 pub mod policy;
 pub mod replay;
 pub mod session;

@@ -52,7 +52,7 @@ use crate::{
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
     policy,
-    tier::Buffer,
+    tier::{self, Buffer},
     units::{Bytes, Nanoseconds},
 };
 
@@ -109,6 +109,9 @@ impl Settings {
             node: self.node,
             sizes: Arc::clone(&self.sizes),
             capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
+            aim: policy::Aim {
+                wears: self.tiers.iter().map(|tier| tier.kind == tier::Kind::Storage).collect(),
+            },
         }
     }
 }

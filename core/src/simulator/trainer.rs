@@ -5,7 +5,7 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use super::{EpochOutcome, Machine};
+use super::{EpochOutcome, Machine, trace::Started};
 use crate::{
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, Step},
     order::Spec,
@@ -19,6 +19,7 @@ use crate::{
 pub(super) struct Reaction {
     pub(super) events: Vec<Event>,
     pub(super) step_ends_at: Option<Nanoseconds>,
+    pub(super) started: Option<Started>,
 }
 
 /// One rank of the training.
@@ -186,7 +187,9 @@ impl Trainer {
             Some(Event::Delivered { holder: seat.holder, lease, waited })
         };
         let events = self.seats.iter().filter_map(deliver).collect();
-        Reaction { events, step_ends_at: Some(Nanoseconds(now.0 + step_time.0)) }
+        let started = Started { epoch, step, needed: self.needed_at, stall: waited };
+        let ends_at = Nanoseconds(now.0 + step_time.0);
+        Reaction { events, step_ends_at: Some(ends_at), started: Some(started) }
     }
 
     /// How long the slowest rank computes.
