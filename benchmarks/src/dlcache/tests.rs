@@ -78,9 +78,13 @@ fn lfu_drops_the_least_recent_of_equals() {
 }
 
 #[test]
-fn greedy_drops_the_cheapest() {
-    let jobs: [&[usize]; 4] = [&[C, A], &[B], &[C], &[A]];
-    assert_eq!(spent_s(Kind::Greedy, &a_b_c(), 2, &jobs), 100 + 1 + 10 + 1);
+fn greedy_drops_the_cheapest_whatever_its_size() {
+    const LARGE: usize = 0;
+    const CHEAP: usize = 1;
+    const OTHER: usize = 2;
+    let chunks = chunks(&[(4, 30), (1, 10), (1, 20)]);
+    let jobs: [&[usize]; 4] = [&[LARGE, CHEAP], &[OTHER], &[LARGE], &[CHEAP]];
+    assert_eq!(spent_s(Kind::Greedy, &chunks, 5, &jobs), 30 + 10 + 20 + 10);
 }
 
 #[test]
@@ -130,6 +134,10 @@ fn what_the_running_job_has_still_to_use_stays() {
     assert_eq!(spent_s(Kind::DlCache, &a_b_c(), 2, &jobs), 1 + 10 + 100 + 1 + 10);
     assert_eq!(spent_s(Kind::DlCacheRegistered, &a_b_c(), 2, &jobs), 1 + 10 + 100);
     assert_eq!(spent_s(Kind::Tierfeed, &a_b_c(), 2, &jobs), 1 + 10 + 100);
+
+    // A would go first, B can, and so C is stored.
+    let jobs: [&[usize]; 3] = [&[A, B], &[C, A], &[C]];
+    assert_eq!(spent_s(Kind::DlCacheRegistered, &a_b_c(), 2, &jobs), 1 + 10 + 100);
 }
 
 #[test]

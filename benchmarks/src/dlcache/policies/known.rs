@@ -34,11 +34,11 @@ pub(super) struct Known<'a> {
 impl<'a> Known<'a> {
     pub(super) fn new(chunks: &'a Chunks, pattern: &Pattern, weighing: Weighing) -> Self {
         let mut uses = vec![Vec::new(); chunks.len()];
-        let mut used = 0;
+        let mut place = 0;
         for job in &pattern.jobs {
             for shared in job.chunk_by(PartialEq::eq) {
-                uses[shared[0].0].push(used);
-                used += shared.len();
+                uses[shared[0].0].push(place);
+                place += shared.len();
             }
         }
         Self { chunks, uses, weighing }
