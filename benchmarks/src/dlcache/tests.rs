@@ -339,7 +339,7 @@ impl Policy for Spy<'_> {
         assert!(later > self.capacity && later - bytes(victims) <= self.capacity);
         let without_last = &victims[..victims.len() - 1];
         assert!(later - bytes(without_last) > self.capacity, "no more goes than has to");
-        self.random.word() % 2 == 0
+        self.random.word().is_multiple_of(2)
     }
 }
 
