@@ -5,10 +5,13 @@
 pub mod dlcache;
 pub mod handoff;
 pub mod index;
+pub mod limits;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;
 pub mod tiers_contended;
 
 mod files;
+mod parallel;
+mod sizes;
 mod statistics;

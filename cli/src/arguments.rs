@@ -75,6 +75,8 @@ pub(crate) enum Bench {
     TiersAccuracy(BenchTiersAccuracy),
     /// What the probe measures in peace and while another program burns every core.
     TiersContended(BenchTiersContended),
+    /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
+    Limits(BenchLimits),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
@@ -194,6 +196,17 @@ pub(crate) struct BenchTiersContended {
     /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffer: Option<Bytes>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchLimits {
+    /// Reads of a node in an epoch; with fewer, chance alone may miss the marks.
+    #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(crate) accesses: u32,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    dlcache, handoff, index, policies, reader, tiers_accuracy, tiers_contended,
+    dlcache, handoff, index, limits, policies, reader, tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDlcache, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies,
+        Bench, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchPlace, BenchPolicies,
         BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
@@ -26,6 +26,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Dlcache(it) => dlcache(&it),
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
+        Bench::Limits(it) => limits(&it),
         Bench::Reader => read(),
     }
 }
@@ -109,6 +110,19 @@ fn tiers_contended(arguments: &BenchTiersContended) -> Result<(), Failure> {
     match outcome.differing().count() {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} figures are not what they are in peace"))),
+    }
+}
+
+fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
+    let &BenchLimits { accesses, json } = arguments;
+    let outcome = limits::run(&limits::Settings { accesses }, &mut |step| tracing::info!("{step}"));
+    if json { output::json(&outcome) } else { output::lines(&limits::table(&outcome)) }?;
+    let missed: Vec<String> = outcome.missed().collect();
+    match missed.as_slice() {
+        [] => Ok(()),
+        missed => {
+            Err(Failure::Work(anyhow!("{} marks missed:\n{}", missed.len(), missed.join("\n"))))
+        }
     }
 }
 

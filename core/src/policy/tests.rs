@@ -34,7 +34,8 @@ fn order(samples: u32, nodes: u32, epochs: u32) -> Spec {
 fn setting(order: Spec, tiers: &[u32]) -> Setting {
     let sizes = vec![LEN; order.samples as usize].into();
     let room = |samples: &u32| Bytes(u64::from(*samples) * LEN.0);
-    Setting { order, node: NodeId(0), sizes, capacities: tiers.iter().map(room).collect() }
+    let capacities = tiers.iter().map(room).collect();
+    Setting { order, node: NodeId(0), sizes, capacities, aim: Aim::default() }
 }
 
 /// A policy with its books, told of reads one by one.
