@@ -15,7 +15,7 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::{
     client::Address,
-    prediction::machine::{Change, parse_kind},
+    prediction::site::{Change, parse_kind},
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
 
@@ -399,6 +399,10 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "TIER", num_args = 0..=1, require_equals = true, value_parser = parse_kind,
           conflicts_with_all = ["dump", "plot", "trace", "what_if"])]
     pub(crate) minimum: Option<Option<tier::Kind>>,
+    /// Says what the run costs on rented machines at the prices in this file, by where its data is.
+    #[arg(long, value_name = "PRICES.yaml",
+          conflicts_with_all = ["dump", "plot", "trace", "what_if", "minimum"])]
+    pub(crate) cost: Option<PathBuf>,
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]
     pub(crate) step_time: Option<Nanoseconds>,

@@ -4,9 +4,20 @@
 //! in staging, and answers by writing the [`Books`]. Beside them it sees the [`Horizon`], so far as it
 //! asked for. It knows neither clocks nor disks: equal reads give equal books.
 
+mod belady;
 mod deepmemory;
+mod deli;
 mod fifo;
 mod gap;
+mod lobster;
+mod lru;
+mod nopfs;
+mod page_cache;
+mod pinned;
+
+mod farthest;
+mod heaps;
+mod lists;
 mod queue;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -15,6 +26,7 @@ use core::{
     str::FromStr,
 };
 
+use self::lobster::{Eviction, Lobster};
 use crate::{
     books::Books,
     horizon::{Horizon, Use},
@@ -62,6 +74,15 @@ pub struct Setting {
     pub sizes: Arc<[Bytes]>,
     /// What each tier may hold, fastest first.
     pub capacities: Vec<Bytes>,
+    /// What matters beside cold bytes.
+    pub aim: Aim,
+}
+
+/// What a policy should mind beside the bytes that are read cold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aim {
+    /// Whether writing to each tier wears it out; free of wear where it is not said.
+    pub wears: Vec<bool>,
 }
 
 impl Setting {
@@ -80,7 +101,15 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     match kind {
         Kind::Gap => Box::new(gap::Gap::new(setting)),
         Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
+        Kind::Lobster => Box::new(Lobster::new(setting, Eviction::Eager)),
+        Kind::LobsterLazy => Box::new(Lobster::new(setting, Eviction::Lazy)),
+        Kind::NoPfs => Box::new(nopfs::NoPfs::new(setting)),
+        Kind::Deli => Box::new(deli::Deli::new(setting)),
+        Kind::Pinned => Box::new(pinned::Pinned),
+        Kind::Belady => Box::new(belady::Belady::new(setting)),
         Kind::Fifo => Box::new(fifo::Fifo::new(setting)),
+        Kind::Lru => Box::new(lru::Lru::new(setting)),
+        Kind::PageCache => Box::new(page_cache::PageCache::new(setting)),
         Kind::None => Box::new(Nothing),
     }
 }
@@ -112,6 +141,12 @@ fn slower(tier: Option<TierId>, sample: SampleId, books: &Books) -> Option<TierI
     books.tiers().skip(below).find(holds)
 }
 
+/// The fastest tier that has room for the sample now.
+fn first_with_room(sample: SampleId, books: &Books) -> Option<TierId> {
+    let len = books.len_of(sample);
+    books.tiers().find(|tier| books.free(*tier) >= len)
+}
+
 /// The policies that a job file can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -119,15 +154,48 @@ pub enum Kind {
     Gap,
     /// FIFO buffers and Algorithm 1 of DeepMemoryDL.
     DeepMemory,
+    /// Lobster as printed: drop at once what is not used in the next epoch, else what is used farthest.
+    Lobster,
+    /// Lobster with its rules as a reason to go first when room is needed.
+    LobsterLazy,
+    /// Keep what is read most often over all epochs, by a plan made before the first (`NoPFS`).
+    NoPfs,
+    /// One bounded collection in front of the cold store, first in, first out (DELI).
+    Deli,
+    /// Keep what came first (`MinIO` of `CoorDL`).
+    Pinned,
+    /// Give up what is used farthest in the future.
+    Belady,
     /// FIFO buffers that keep everything as long as it fits.
     Fifo,
+    /// Give up what was not read for longest.
+    Lru,
+    /// The two lists of Linux, with the memory of what was evicted too early.
+    PageCache,
     /// Keep nothing: every read is a cold read.
     None,
 }
 
 impl Kind {
     /// All policies, the default first.
-    pub const ALL: [Self; 4] = [Self::Gap, Self::DeepMemory, Self::Fifo, Self::None];
+    pub const ALL: [Self; 12] = [
+        Self::Gap,
+        Self::DeepMemory,
+        Self::Lobster,
+        Self::LobsterLazy,
+        Self::NoPfs,
+        Self::Deli,
+        Self::Pinned,
+        Self::Belady,
+        Self::Fifo,
+        Self::Lru,
+        Self::PageCache,
+        Self::None,
+    ];
+
+    /// What messages call the choice: the names of [`Self::ALL`].
+    pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, belady, fifo, \
+                             lru, page-cache, none";
 
     /// The name in job files and reports.
     #[must_use]
@@ -135,7 +203,15 @@ impl Kind {
         match self {
             Self::Gap => "gap",
             Self::DeepMemory => "deepmemory",
+            Self::Lobster => "lobster",
+            Self::LobsterLazy => "lobster-lazy",
+            Self::NoPfs => "nopfs",
+            Self::Deli => "deli",
+            Self::Pinned => "pinned",
+            Self::Belady => "belady",
             Self::Fifo => "fifo",
+            Self::Lru => "lru",
+            Self::PageCache => "page-cache",
             Self::None => "none",
         }
     }
@@ -149,7 +225,7 @@ impl fmt::Display for Kind {
 
 /// The text names no policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected one of gap, deepmemory, fifo, none")]
+#[error("expected one of {}", Kind::NAMES)]
 pub struct UnknownKind;
 
 impl FromStr for Kind {
@@ -159,3 +235,6 @@ impl FromStr for Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(UnknownKind)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    fn add(&mut self, len: Bytes) {
+    pub(crate) fn add(&mut self, len: Bytes) {
         self.samples += 1;
         self.bytes.0 += len.0;
     }

@@ -1,10 +1,12 @@
 //! Runs a session against a virtual clock, modelled links and a modelled trainer.
 //!
 //! The session is the one that the agent runs, so bytes per tier are predicted exactly as far as the
-//! trainer keeps its ranks in step; times are as good as the link model: a latency, then a rate that
-//! everything in flight shares, which is also how emulated tiers behave.
+//! trainer keeps its ranks in step; times are as good as the link model: a rate that everything in
+//! flight shares, then a latency, which is also how emulated tiers behave. A [`Machine`] adds what was
+//! measured: rates by threads, and times that spread.
 
 mod links;
+mod machine;
 mod trace;
 mod trainer;
 
@@ -14,6 +16,7 @@ use core::{
     ops::ControlFlow,
 };
 
+pub use machine::{LinkModel, Machine};
 pub use trace::{Observer, RankStep, Read, StepOutcome};
 
 use self::{links::Links, trace::Trace, trainer::Trainer};
@@ -24,7 +27,7 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The machine and the training that a session is run against.
+/// The machine and the training that a session is run against, as far as one speed for each link says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     /// The cold store.
@@ -67,23 +70,29 @@ pub struct Outcome {
 /// Runs all epochs of a job on one node.
 #[must_use]
 pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
-    let ControlFlow::Continue(outcome) = simulate_observed(settings, model, &mut ());
+    simulate_on(settings, &Machine::from(model))
+}
+
+/// As [`simulate`], on a machine of which more is known.
+#[must_use]
+pub fn simulate_on(settings: &Settings, machine: &Machine) -> Outcome {
+    let ControlFlow::Continue(outcome) = simulate_observed(settings, machine, &mut ());
     outcome
 }
 
 /// The same before an observer, who may end the run: then what it breaks with is all that comes of it.
 pub fn simulate_observed<O: Observer>(
     settings: &Settings,
-    model: &Model,
+    machine: &Machine,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
     let mut clock = Clock::default();
-    let mut links = Links::new(model);
+    let mut links = Links::new(machine);
     let mut session = Session::new(settings.clone());
-    let mut trainer = Trainer::new(settings, model.step_time);
+    let mut trainer = Trainer::new(settings, machine);
     let mut trace = Trace::new(settings, observer);
     let mut digest = Fnv1a::default();
-    trainer.attach().into_iter().for_each(|event| session.handle(event));
+    trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
         while let Some(command) = session.poll_command() {
             command.hash(&mut digest);
@@ -97,7 +106,7 @@ pub fn simulate_observed<O: Observer>(
         match clock.next() {
             Some(Due::Completed(op)) => {
                 trace.completed(op, clock.now);
-                session.handle(Event::Completed { op, outcome: Ok(()) });
+                session.handle(Event::Completed { op, outcome: Ok(()) }, clock.now);
             }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
@@ -107,7 +116,7 @@ pub fn simulate_observed<O: Observer>(
         }
     }
     let read = &session.progress().epochs;
-    let epochs = trainer.outcomes(settings, model, read);
+    let epochs = trainer.outcomes(settings, machine, read);
     ControlFlow::Continue(Outcome { epochs, digest: digest.finish() })
 }
 
@@ -117,7 +126,7 @@ fn react<O: Observer>(
     trace: &mut Trace<'_, O>,
     reaction: trainer::Reaction,
 ) -> ControlFlow<O::Stop> {
-    reaction.events.into_iter().for_each(|event| session.handle(event));
+    reaction.events.into_iter().for_each(|event| session.handle(event, clock.now));
     if let Some(time) = reaction.step_ends_at {
         clock.at(time, Due::StepEnded);
     }

@@ -7,9 +7,9 @@
 pub mod bound;
 pub mod curve;
 mod figures;
-pub mod machine;
 pub mod minimum;
 mod plot;
+pub mod site;
 mod spread;
 pub mod trace;
 
@@ -130,7 +130,7 @@ impl Prediction {
             let batch_size = settings.order.batch_size;
             let mut watch = Watch { observer: &mut *observer, spreads, batch_size };
             let Outcome { epochs: outcomes, digest } =
-                simulate_observed(&settings, model, &mut watch)?;
+                simulate_observed(&settings, &model.into(), &mut watch)?;
             digests.push(digest);
             let limits = bound::limits(&settings, &outcomes);
             let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));

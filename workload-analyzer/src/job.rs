@@ -5,10 +5,10 @@
 
 mod check;
 pub mod described;
-mod error;
+pub(crate) mod error;
 pub mod format;
 pub mod keys;
-mod location;
+pub(crate) mod location;
 pub mod trainer;
 
 use std::{

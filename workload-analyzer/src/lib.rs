@@ -2,7 +2,7 @@
 //!
 //! [`Job`] is a job file, checked key by key; [`Index`] says where every sample of a dataset lies;
 //! [`demand`] says how many bytes a second the trainers will ask for and whether the tiers of a node
-//! can give them.
+//! can give them; [`cost`] says what a run costs on rented machines.
 //!
 //! Deliberately absent: reading the samples themselves (the prefetcher does it), and deciding what
 //! is kept where (the core does it).
@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod cost;
 pub mod demand;
 pub mod format;
 pub mod index;

@@ -1,5 +1,6 @@
 //! `tierfeed plan`.
 
+mod cost;
 mod dump;
 mod minimum;
 mod simulate;
@@ -18,7 +19,7 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
     places::Layout,
-    prediction::{self, Nodes, machine::Machine},
+    prediction::{self, Nodes, site::Site},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -70,6 +71,9 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if let Some(tier) = arguments.minimum {
         return minimum::run(arguments, &subject, tier);
     }
+    if let Some(prices) = &arguments.cost {
+        return cost::run(arguments, &subject, prices);
+    }
     if !arguments.what_if.is_empty() {
         return what_if::run(arguments, &subject);
     }
@@ -88,7 +92,7 @@ struct Subject {
     /// At that step time.
     demand: Demand,
     /// This node.
-    machine: Machine,
+    site: Site,
     measured: Option<Report>,
     emulated: Vec<&'static str>,
 }
@@ -99,16 +103,16 @@ impl Subject {
         let demand = Demand::at(&known.job, &known.sums, step_time).map_err(Failure::input)?;
         let measured = measured();
         let cold = cold_speed(&known.job, &arguments.cold);
-        let machine = Machine::of(&known.job, &demand, layout, measured.as_ref(), cold);
+        let site = Site::of(&known.job, &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);
-        Ok(Self { known, step_time, demand, machine, measured, emulated })
+        Ok(Self { known, step_time, demand, site, measured, emulated })
     }
 
     /// What of the figures is not what it seems.
     fn notes(&self) -> Vec<String> {
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
         let mut notes: Vec<_> = emulated.collect();
-        if self.machine.cold == prediction::UNLIMITED {
+        if self.site.cold == prediction::UNLIMITED {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());
         }

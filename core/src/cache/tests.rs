@@ -7,7 +7,7 @@ use crate::{
     horizon::{NextUse, Use},
     id::{BatchId, Epoch, NodeId, Rank, Step},
     order::{Position, Shuffle, Spec, World},
-    policy::{self, Setting},
+    policy::{self, Aim, Setting},
     space::Piece,
     tier::Kind,
 };
@@ -42,7 +42,13 @@ impl Stage {
         };
         let buffers = buffers(chunks);
         let capacities = buffers.iter().map(|buffer| buffer.capacity(CHUNK)).collect();
-        let setting = Setting { order, node: NodeId(0), sizes: Arc::clone(&sizes), capacities };
+        let setting = Setting {
+            order,
+            node: NodeId(0),
+            sizes: Arc::clone(&sizes),
+            capacities,
+            aim: Aim::default(),
+        };
         let policy = policy::build(kind, &setting);
         let horizon = Horizon::new(order, NodeId(0), policy.lookahead());
         Self { cache: Cache::new(&buffers, CHUNK, sizes, policy), horizon }

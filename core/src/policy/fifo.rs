@@ -9,7 +9,7 @@ use crate::{
     id::{SampleId, TierId},
 };
 
-/// Wants everything, for it knows nothing.
+/// Keeps what came last.
 #[derive(Debug)]
 pub(super) struct Fifo {
     queues: Queues,
@@ -28,7 +28,7 @@ impl Policy for Fifo {
 
     fn read(&mut self, read: Read, _: &Horizon, books: &mut Books) {
         if books.tier_of(read.sample).is_none() {
-            self.queues.admit(read.sample, books, &mut |_| true);
+            self.queues.admit(read.sample, books);
         }
     }
 

@@ -38,6 +38,9 @@ impl Session {
             return;
         }
         let refusal = self.request(holder, batch).err();
+        if refusal.is_none() {
+            self.paces.asked(self.need_of(batch), self.now);
+        }
         self.waiting.entry(holder).or_default().push_back((batch, refusal));
         self.answer(holder);
     }
@@ -83,6 +86,7 @@ impl Session {
             }
             staged.taker = Taker::Held(holder, lease);
             let (batch, len) = (staged.batch.id, staged.batch.payload());
+            self.paces.took(staged.need, self.now, waited);
             let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some());
             self.progress.delivered(batch, samples.count() as u64, len, waited);
             staging.is_blocked = false;
@@ -111,6 +115,7 @@ impl Session {
                     Some(batch) => self.horizon.spec().after(batch),
                     None => Some(self.horizon.spec().first(*rank)),
                 };
+                self.paces.left(*rank);
                 staging.arena = Arena::Closing;
                 staging.abandon();
             }

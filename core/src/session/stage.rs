@@ -43,6 +43,7 @@ impl Session {
     fn stage_batch(&mut self, id: BatchId) -> bool {
         self.horizon.prepare(id.epoch);
         let after = self.horizon.spec().after(id);
+        let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
         if let Some(staged) = staging.staged.get(&id) {
             if staged.is_stale {
@@ -72,7 +73,8 @@ impl Session {
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
         let entries = batch.entries.clone();
-        let staged = Staged { batch, piece, pending: 0, unreadable: None, taker, is_stale: false };
+        let staged =
+            Staged { batch, need, piece, pending: 0, unreadable: None, taker, is_stale: false };
         staging.staged.insert(id, staged);
         for (index, entry) in entries.iter().enumerate() {
             let len = entry.len.expect("nothing was skipped yet");
@@ -143,7 +145,10 @@ impl Session {
                     let arrival = arrival.expect("only what is read is kept");
                     self.retain(sample, to, arrival);
                 }
-                Change::Demoted { sample, len, from, to } => self.demote(sample, len, from, to),
+                Change::Demoted { sample, len, from, to } => {
+                    let batch = arrival.map(|arrival| arrival.batch);
+                    self.demote(batch, sample, len, from, to);
+                }
                 Change::Evicted { sample } => {
                     self.writers.remove(&sample);
                 }
@@ -151,7 +156,15 @@ impl Session {
         }
     }
 
-    fn demote(&mut self, sample: SampleId, len: Bytes, from: Place, to: Place) {
+    /// Plans a move that makes room for a sample of `batch`, or for the node.
+    fn demote(
+        &mut self,
+        batch: Option<BatchId>,
+        sample: SampleId,
+        len: Bytes,
+        from: Place,
+        to: Place,
+    ) {
         let op = self.ops.name();
         let touches = [
             Touch { tier: from.tier, pieces: from.pieces.clone(), access: Access::Read },
@@ -160,7 +173,7 @@ impl Session {
         let from = Origin::Tier(from);
         let command = Command::Demote { op, sample, from, len, to: to.clone() };
         let source = self.writers.insert(sample, op);
-        self.plan(op, Kind::Move { sample, place: to }, command, &touches, source);
+        self.plan(op, Kind::Move { batch, sample, place: to }, command, &touches, source);
     }
 
     fn whole_chunk(&self, tier: TierId, chunk: ChunkId) -> Touch {

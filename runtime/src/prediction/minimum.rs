@@ -12,7 +12,7 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::demand::{Bound, Demand, Rule, Verdict, verdict};
 
-use super::machine::Machine;
+use super::site::Site;
 
 /// Why no cache is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -60,14 +60,14 @@ fn names(present: &[bool; 4]) -> String {
     kinds.map(|(kind, _)| kind.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// The least cache in the tiers of `kind`, with all others as they are in `machine`.
+/// The least cache in the tiers of `kind`, with all others as they are in `site`.
 ///
 /// # Errors
 ///
 /// As [`MinimumError`] tells.
 pub fn minimum(
     demand: &Demand,
-    machine: &Machine,
+    site: &Site,
     rule: Rule,
     kind: Kind,
 ) -> Result<Bytes, MinimumError> {
@@ -75,24 +75,24 @@ pub fn minimum(
     if demand.epochs < 2 {
         return Err(MinimumError::OneEpoch);
     }
-    if machine.cache(kind).is_none() {
-        let present = Kind::ALL.map(|kind| machine.cache(kind).is_some());
+    if site.cache(kind).is_none() {
+        let present = Kind::ALL.map(|kind| site.cache(kind).is_some());
         return Err(MinimumError::NoTier { kind, present });
     }
     let judge = |chunks: u64| {
-        let cache = Bytes(chunks.saturating_mul(machine.chunk.0));
-        verdict(demand, &machine.with_cache(kind, cache).supply(rule))
+        let cache = Bytes(chunks.saturating_mul(site.chunk.0));
+        verdict(demand, &site.with_cache(kind, cache).supply(rule))
     };
     // More room takes reads from the tiers below and from the cold store, and gives them to this one.
     let relieves = |chunks: u64| others(&judge(chunks), kind) <= compute;
-    let most = demand.epoch.0.div_ceil(machine.chunk.0.max(1));
+    let most = demand.epoch.0.div_ceil(site.chunk.0.max(1));
     let least = bisect(most, relieves);
     let found = judge(least);
     if found.stall == Some(Nanoseconds(0)) {
-        return Ok(Bytes(least.saturating_mul(machine.chunk.0)));
+        return Ok(Bytes(least.saturating_mul(site.chunk.0)));
     }
     let longest = Nanoseconds(compute.0.saturating_add(found.stall.unwrap_or_default().0));
-    let most = Bytes(least.saturating_mul(machine.chunk.0));
+    let most = Bytes(least.saturating_mul(site.chunk.0));
     Err(MinimumError::Hopeless { kind, most, by: found.bound_by, longest, compute })
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use tierfeed_core::units::BytesPerSecond;
 
     use super::*;
-    use crate::prediction::machine::tests::{demand, job, machine};
+    use crate::prediction::site::tests::{demand, job, site};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
@@ -130,15 +130,15 @@ mod tests {
         ) {
             let job = job(nodes, "");
             let demand = demand(&job);
-            let mut machine = machine(&job, [0, 8, scratch]);
-            machine.cold.bandwidth = BytesPerSecond(rate * 1_000_000);
-            let least = minimum(&demand, &machine, Rule::Gap, Kind::CxlMemory).unwrap();
+            let mut site = site(&job, [0, 8, scratch]);
+            site.cold.bandwidth = BytesPerSecond(rate * 1_000_000);
+            let least = minimum(&demand, &site, Rule::Gap, Kind::CxlMemory).unwrap();
             let stall = |cache: u64| {
-                let machine = machine.with_cache(Kind::CxlMemory, Bytes(cache));
-                verdict(&demand, &machine.supply(Rule::Gap)).stall.unwrap()
+                let site = site.with_cache(Kind::CxlMemory, Bytes(cache));
+                verdict(&demand, &site.supply(Rule::Gap)).stall.unwrap()
             };
             prop_assert_eq!(stall(least.0), Nanoseconds(0));
-            if let Some(less) = least.0.checked_sub(machine.chunk.0) {
+            if let Some(less) = least.0.checked_sub(site.chunk.0) {
                 prop_assert!(stall(less) > Nanoseconds(0), "{} would do", Bytes(less));
             }
         }
@@ -147,10 +147,10 @@ mod tests {
     #[test]
     fn on_one_node_the_least_is_what_the_cold_store_cannot_give() {
         let job = job(1, "");
-        let mut machine = machine(&job, [0, 8, 0]);
+        let mut site = site(&job, [0, 8, 0]);
         // Half of the 100 MB in the half second that an epoch computes.
-        machine.cold.bandwidth = BytesPerSecond(100_000_000);
-        let least = minimum(&demand(&job), &machine, Rule::Gap, Kind::CxlMemory).unwrap();
+        site.cold.bandwidth = BytesPerSecond(100_000_000);
+        let least = minimum(&demand(&job), &site, Rule::Gap, Kind::CxlMemory).unwrap();
         assert_eq!(least, Bytes(50_000_000_u64.next_multiple_of(1 << 20)));
     }
 
@@ -158,11 +158,11 @@ mod tests {
     fn what_no_cache_helps_is_said() {
         let job = job(1, "");
         let demand = demand(&job);
-        let mut slow = machine(&job, [0, 8, 0]);
+        let mut slow = site(&job, [0, 8, 0]);
         slow.cold.bandwidth = BytesPerSecond(10_000_000);
         slow.tiers[1].speed.bandwidth = BytesPerSecond(20_000_000);
-        let of = |demand: &Demand, machine: &Machine, kind| {
-            minimum(demand, machine, Rule::Gap, kind).map_err(|error| error.to_string())
+        let of = |demand: &Demand, site: &Site, kind| {
+            minimum(demand, site, Rule::Gap, kind).map_err(|error| error.to_string())
         };
         let said = of(&demand, &slow, Kind::CxlMemory).unwrap_err();
         assert!(said.contains("no cache in cxl-memory") && said.contains("500 ms"), "{said}");

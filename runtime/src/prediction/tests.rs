@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    session::{OnError, Settings},
+    session::{OnError, Settings, Windows},
     simulator::simulate,
     tier::Buffer,
     units::Bytes,
@@ -40,6 +40,7 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
         staged_batches: 3,
         arena: Bytes::mib(4),
         on_error: OnError::Fail,
+        windows: Windows::default(),
     }
 }
 
@@ -91,6 +92,8 @@ fn the_whole_run_is_the_sum_of_its_epochs() {
     assert_eq!(total.cold_read_bytes, sum(|it| it.cold_read_bytes));
     assert_eq!(total.demand_bytes, sum(|it| it.demand_bytes));
     assert_eq!(total.steps, sum(|it| it.steps));
+    assert_eq!((total.samples, total.cold_samples), (1_500, sum(|it| it.cold_samples)));
+    assert_eq!(total.cold_read_bytes, total.cold_samples * SAMPLE);
     assert_eq!(total.minimal_cold_bytes, sum(|it| it.minimal_cold_bytes));
     assert_eq!(total.tier_read_bytes["cxl-memory"], sum(|it| it.tier_read_bytes["cxl-memory"]));
     assert!((total.stall_s - time(|it| it.stall_s)).abs() < 1e-9);
@@ -173,8 +176,8 @@ proptest! {
         prop_assert_eq!(curve.steps(), prediction.total.steps);
         prop_assert_eq!(sum(|it| it.cold), prediction.total.cold_read_bytes);
         prop_assert!(curve.columns().len() as u64 <= curve::COLUMNS_MAX);
-        let (most, least) = (curve.columns().iter().map(|it| it.steps).max().unwrap_or(0),
-            curve.columns().iter().map(|it| it.steps).min().unwrap_or(0));
+        let steps = || curve.columns().iter().map(|it| it.steps);
+        let (most, least) = (steps().max().unwrap_or(0), steps().min().unwrap_or(0));
         prop_assert!(most - least <= 1, "columns of {least} to {most} steps");
     }
 }

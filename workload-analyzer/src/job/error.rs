@@ -266,7 +266,7 @@ pub enum Misfit {
 /// The parser's sentence without the position, which stands in front, and with the key once.
 ///
 /// The parser names the mapping that an unknown key is in, and `key` ends in the unknown key itself.
-fn phrase(key: &str, said: &serde_yaml::Error) -> String {
+pub(crate) fn phrase(key: &str, said: &serde_yaml::Error) -> String {
     let position = said.location().map_or_else(String::new, |location| {
         format!(" at line {} column {}", location.line(), location.column())
     });

@@ -9,12 +9,12 @@ use std::{collections::BTreeSet, fmt};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// The line, from 1, of the value that `keys` lead to, or of its nearest parent that exists.
-pub(super) fn line_of(text: &str, keys: &[&str]) -> usize {
+pub(crate) fn line_of(text: &str, keys: &[&str]) -> usize {
     (0..=keys.len()).rev().find_map(|len| exact_line_of(text, &keys[..len])).unwrap_or(1)
 }
 
 /// Fails at the first key that its mapping already has.
-pub(super) fn refuse_repeated_keys(text: &str) -> Result<(), serde_yaml::Error> {
+pub(crate) fn refuse_repeated_keys(text: &str) -> Result<(), serde_yaml::Error> {
     Walk { goal: None }.deserialize(serde_yaml::Deserializer::from_str(text))
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde::Serialize;
-use tierfeed_core::{tier::Kind, units::Bytes};
+use tierfeed_core::{policy, tier::Kind, units::Bytes};
 use tierfeed_runtime::prediction::{
     Prediction,
     minimum::{MinimumError, minimum},
@@ -36,8 +36,8 @@ struct Minimum {
 /// Says what `tier` needs, or each.
 pub(super) fn run(arguments: &Plan, subject: &Subject, tier: Option<Kind>) -> Result<(), Failure> {
     let policy = super::policy(arguments, &subject.known)?;
-    let kinds = tier.map_or_else(|| subject.machine.kinds(), |kind| vec![kind]);
-    let found = kinds.into_iter().map(|kind| of(arguments, subject, Rule::from(policy), kind));
+    let kinds = tier.map_or_else(|| subject.site.kinds(), |kind| vec![kind]);
+    let found = kinds.into_iter().map(|kind| of(arguments, subject, policy, kind));
     let tiers = found.collect::<Result<Vec<_>, _>>()?;
     if tiers.iter().all(|it| it.least_cache_bytes.is_none()) {
         let reasons: Vec<_> = tiers.into_iter().filter_map(|it| it.why_not).collect();
@@ -50,23 +50,28 @@ pub(super) fn run(arguments: &Plan, subject: &Subject, tier: Option<Kind>) -> Re
     output::lines(&table(&minima, &subject.notes()))
 }
 
-fn of(arguments: &Plan, subject: &Subject, rule: Rule, kind: Kind) -> Result<Minimum, Failure> {
-    let machine = &subject.machine;
-    let (least, why_not) = match minimum(&subject.demand, machine, rule, kind) {
+fn of(
+    arguments: &Plan,
+    subject: &Subject,
+    policy: policy::Kind,
+    kind: Kind,
+) -> Result<Minimum, Failure> {
+    let site = &subject.site;
+    let (least, why_not) = match minimum(&subject.demand, site, Rule::from(policy), kind) {
         Ok(least) => (Some(least), None),
         Err(error @ MinimumError::Hopeless { .. }) => (None, Some(error.to_string())),
         Err(error) => return Err(Failure::input(error)),
     };
-    let staged = if kind == Kind::MainMemory { machine.staged() } else { Bytes(0) };
+    let staged = if kind == Kind::MainMemory { site.staged() } else { Bytes(0) };
     let simulated = match least {
         Some(least) if arguments.simulate => {
-            predict(arguments, subject, &machine.with_cache(kind, least))?.pop()
+            predict(arguments, subject, &site.with_cache(kind, least), &[policy])?.pop()
         }
         _ => None,
     };
     Ok(Minimum {
         name: kind.name(),
-        cache_bytes: machine.cache(kind).unwrap_or_default().0,
+        cache_bytes: site.cache(kind).unwrap_or_default().0,
         least_cache_bytes: least.map(|least| least.0),
         least_size_bytes: least.map(|least| least.0.saturating_add(staged.0)),
         why_not,

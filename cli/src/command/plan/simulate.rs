@@ -14,11 +14,11 @@ use std::{
 use anyhow::Context;
 use indicatif::ProgressBar;
 use tierfeed_core::{
-    session,
+    policy, session,
     simulator::{Observer, Read, StepOutcome},
 };
 use tierfeed_runtime::prediction::{
-    self, Drawn, Prediction, curve::Curve, machine::Machine, trace::Lines,
+    self, Drawn, Prediction, curve::Curve, site::Site, trace::Lines,
 };
 
 use super::{Subject, table};
@@ -28,7 +28,8 @@ use crate::{arguments::Plan, command, failure::Failure, jobs::Known, output};
 const INTERRUPTED: u8 = 130;
 
 pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
-    let simulated = simulate(arguments, subject, &subject.machine)?;
+    let policies = super::policies(arguments, &subject.known);
+    let simulated = simulate(arguments, subject, &subject.site, &policies)?;
     let notes = subject.notes();
     if let Some(path) = &arguments.plot {
         let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
@@ -42,13 +43,14 @@ pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
     }
 }
 
-/// What the policies that are asked for come to on `machine`.
+/// What `policies` come to on `site`.
 pub(super) fn predict(
     arguments: &Plan,
     subject: &Subject,
-    machine: &Machine,
+    site: &Site,
+    policies: &[policy::Kind],
 ) -> Result<Vec<Prediction>, Failure> {
-    let simulated = simulate(arguments, subject, machine)?;
+    let simulated = simulate(arguments, subject, site, policies)?;
     Ok(simulated.into_iter().map(|it| it.prediction).collect())
 }
 
@@ -67,13 +69,13 @@ impl Simulated {
 fn simulate(
     arguments: &Plan,
     subject: &Subject,
-    machine: &Machine,
+    site: &Site,
+    policies: &[policy::Kind],
 ) -> Result<Vec<Simulated>, Failure> {
     super::require_computed(&subject.known)?;
     let nodes = super::nodes(arguments, &subject.known)?;
-    let policies = super::policies(arguments, &subject.known);
-    let settings = &settings(subject, machine);
-    let model = &machine.model(subject.step_time.unwrap_or_default());
+    let settings = &settings(subject, site);
+    let model = &site.model(subject.step_time.unwrap_or_default());
     let runtime = command::runtime()?;
     let curve = Curve::new(&settings.order);
     let runs = policies.len() as u64 * u64::from(nodes.count());
@@ -87,7 +89,7 @@ fn simulate(
         is_ended: command::ended_by_user(&runtime),
     };
     let mut simulated = Vec::new();
-    for policy in &policies {
+    for policy in policies {
         watch.begin(policy.name(), &curve);
         let run = Prediction::observed(settings, nodes, *policy, model, &mut watch);
         let prediction = match run {
@@ -105,10 +107,10 @@ fn simulate(
     Ok(simulated)
 }
 
-/// What a session on `machine` is built from.
-pub(super) fn settings(subject: &Subject, machine: &Machine) -> session::Settings {
+/// What a session on `site` is built from.
+pub(super) fn settings(subject: &Subject, site: &Site) -> session::Settings {
     let Known { job, order, .. } = &subject.known;
-    machine.session(job, subject.known.sizes(), *order)
+    site.session(job, subject.known.sizes(), *order)
 }
 
 fn create(path: &Path, tiers: Vec<&'static str>) -> Result<Lines<BufWriter<File>>, Failure> {

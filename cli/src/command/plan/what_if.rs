@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
-use tierfeed_runtime::prediction::{Prediction, machine::Machine};
+use tierfeed_runtime::prediction::{Prediction, site::Site};
 use tierfeed_workload_analyzer::demand::{Rule, Verdict, verdict};
 
 use super::{
@@ -36,9 +36,9 @@ struct Tier {
 
 pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
     let measured = subject.measured.as_ref();
-    let changed = subject.machine.with(&arguments.what_if, measured).map_err(Failure::input)?;
+    let changed = subject.site.with(&arguments.what_if, measured).map_err(Failure::input)?;
     let comparison = Comparison {
-        as_it_is: case(arguments, subject, &subject.machine)?,
+        as_it_is: case(arguments, subject, &subject.site)?,
         what_if: case(arguments, subject, &changed)?,
     };
     if arguments.json {
@@ -49,19 +49,19 @@ pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
     output::lines(&table(&comparison, &notes))
 }
 
-fn case(arguments: &Plan, subject: &Subject, machine: &Machine) -> Result<Case, Failure> {
+fn case(arguments: &Plan, subject: &Subject, site: &Site) -> Result<Case, Failure> {
     let policies = super::policies(arguments, &subject.known);
     let rule = policies.first().copied().unwrap_or(subject.known.job.policy);
-    let tiers = machine.kinds().into_iter().map(|kind| Tier {
+    let tiers = site.kinds().into_iter().map(|kind| Tier {
         name: kind.name(),
-        cache_bytes: machine.cache(kind).unwrap_or_default().0,
+        cache_bytes: site.cache(kind).unwrap_or_default().0,
     });
     Ok(Case {
-        staged_bytes: machine.staged().0,
+        staged_bytes: site.staged().0,
         tiers: tiers.collect(),
-        verdict: verdict(&subject.demand, &machine.supply(Rule::from(rule))),
+        verdict: verdict(&subject.demand, &site.supply(Rule::from(rule))),
         simulated: if arguments.simulate {
-            predict(arguments, subject, machine)?
+            predict(arguments, subject, site, &policies)?
         } else {
             Vec::new()
         },
@@ -69,8 +69,8 @@ fn case(arguments: &Plan, subject: &Subject, machine: &Machine) -> Result<Case, 
 }
 
 /// The tiers that come without anything known of their speed.
-fn unmeasured(subject: &Subject, changed: &Machine) -> Vec<String> {
-    let new = changed.tiers.iter().filter(|tier| subject.machine.cache(tier.kind).is_none());
+fn unmeasured(subject: &Subject, changed: &Site) -> Vec<String> {
+    let new = changed.tiers.iter().filter(|tier| subject.site.cache(tier.kind).is_none());
     let new = new.filter(|tier| tier.speed.bandwidth.0 == 0);
     let note = |kind| format!("nothing is known of the speed of {kind}: it is taken as unlimited");
     new.map(|tier| note(tier.kind)).collect()

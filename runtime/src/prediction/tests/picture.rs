@@ -1,5 +1,7 @@
 //! The picture as a tree of elements.
 
+use std::collections::BTreeSet;
+
 use roxmltree::{Document, Node};
 
 use super::*;
@@ -78,6 +80,26 @@ fn a_long_run_is_drawn_as_means() {
         assert!(all(document, "polyline").iter().all(|it| points(it).len() == 2 * columns));
         let texts = texts(document);
         assert!(texts.contains(&"939 steps, drawn as means of about 4"), "{texts:?}");
+    });
+}
+
+#[test]
+fn the_picture_is_as_high_as_its_legend() {
+    let run = followed(&settings(100, 1, 2), policy::Kind::Gap);
+    let drawn = vec![Drawn { prediction: &run.0, curve: &run.1 }; 12];
+    check(&plot("job", &[], &drawn), |document| {
+        let height: f64 = document.root_element().attribute("height").unwrap().parse().unwrap();
+        let lowest = |it: &Node<'_, '_>| it.attribute("y").unwrap().parse::<f64>().unwrap();
+        assert!(all(document, "text").iter().all(|text| lowest(text) < height));
+        let looks = |it: &Node<'_, '_>| {
+            (
+                it.attribute("stroke").map(str::to_owned),
+                it.attribute("stroke-dasharray").map(str::to_owned),
+            )
+        };
+        let lines = all(document, "polyline");
+        let different: BTreeSet<_> = lines.iter().take(12).map(looks).collect();
+        assert_eq!(different.len(), 12, "no two policies look alike");
     });
 }
 

@@ -28,7 +28,7 @@ use crate::places::{self, Layout};
 
 /// A node with a cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct Site {
     /// Staging memory of each rank.
     pub arena: Bytes,
     /// Where samples are kept, fastest first.
@@ -40,7 +40,7 @@ pub struct Machine {
     staging: Staging,
 }
 
-/// A tier of a [`Machine`].
+/// A tier of a [`Site`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
     /// What it is.
@@ -56,7 +56,7 @@ pub struct Tier {
 /// Why a node cannot be changed so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MachineError {
+pub enum SiteError {
     /// A tier is changed more than once.
     #[error("{kind} is changed twice; say once what it shall be")]
     Twice {
@@ -90,7 +90,7 @@ fn in_words(size: &Option<Bytes>) -> String {
     size.map_or_else(|| "none".to_owned(), |size| size.to_string())
 }
 
-impl Machine {
+impl Site {
     /// This node as `layout` uses it: its tiers as fast as the job imposes, else as measured, else
     /// unlimited.
     #[must_use]
@@ -123,36 +123,32 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// As [`MachineError`] tells.
-    pub fn with(
-        &self,
-        changes: &[Change],
-        measured: Option<&Report>,
-    ) -> Result<Self, MachineError> {
-        let mut machine = self.clone();
+    /// As [`SiteError`] tells.
+    pub fn with(&self, changes: &[Change], measured: Option<&Report>) -> Result<Self, SiteError> {
+        let mut site = self.clone();
         for (index, change) in changes.iter().enumerate() {
             let kind = change.kind;
             if changes[..index].iter().any(|other| other.kind == kind) {
-                return Err(MachineError::Twice { kind });
+                return Err(SiteError::Twice { kind });
             }
-            machine.change(*change, measured)?;
+            site.change(*change, measured)?;
         }
-        Ok(machine)
+        Ok(site)
     }
 
     /// The node with `cache` bytes in the tiers of a kind, in whole chunks, and staging as it is.
     #[must_use]
     pub fn with_cache(&self, kind: Kind, cache: Bytes) -> Self {
-        let mut machine = self.clone();
-        let parts = machine.tiers.iter().filter(|tier| tier.kind == kind).count() as u64;
-        let mut chunks = cache.0 / machine.chunk.0.max(1);
-        let of_kind = machine.tiers.iter_mut().filter(|tier| tier.kind == kind);
+        let mut site = self.clone();
+        let parts = site.tiers.iter().filter(|tier| tier.kind == kind).count() as u64;
+        let mut chunks = cache.0 / site.chunk.0.max(1);
+        let of_kind = site.tiers.iter_mut().filter(|tier| tier.kind == kind);
         for (tier, left) in of_kind.zip((1..=parts).rev()) {
             let here = chunks.div_ceil(left);
             chunks -= here;
-            tier.cache = Bytes(here.saturating_mul(machine.chunk.0));
+            tier.cache = Bytes(here.saturating_mul(site.chunk.0));
         }
-        machine
+        site
     }
 
     /// What the tiers of a kind keep; `None` if there is none.
@@ -206,7 +202,7 @@ impl Machine {
         Supply { tiers, cold: self.cold, rule, chunk: self.chunk }
     }
 
-    fn change(&mut self, change: Change, measured: Option<&Report>) -> Result<(), MachineError> {
+    fn change(&mut self, change: Change, measured: Option<&Report>) -> Result<(), SiteError> {
         let Change { kind, size } = change;
         let Some(cache) = self.cache_within(change)? else {
             self.tiers.retain(|tier| tier.kind != kind);
@@ -214,7 +210,7 @@ impl Machine {
         };
         if kind != Kind::MainMemory && cache.0 < self.chunk.0 {
             let size = size.unwrap_or_default();
-            return Err(MachineError::NoChunk { kind, size, chunk: self.chunk });
+            return Err(SiteError::NoChunk { kind, size, chunk: self.chunk });
         }
         if self.cache(kind).is_none() {
             let speed = Speed { bandwidth: rate_of(kind, measured), ..UNLIMITED };
@@ -228,14 +224,14 @@ impl Machine {
     }
 
     /// What a change leaves for the cache, and with main memory for staging.
-    fn cache_within(&mut self, change: Change) -> Result<Option<Bytes>, MachineError> {
+    fn cache_within(&mut self, change: Change) -> Result<Option<Bytes>, SiteError> {
         if change.kind != Kind::MainMemory {
             return Ok(change.size);
         }
         let split = self.staging.within(change.size.unwrap_or_default());
         if split.arena < self.staging.batch {
             let least = self.staging.batch.0.saturating_mul(self.staging.ranks.into());
-            return Err(MachineError::NoStaging { size: change.size, least: Bytes(least) });
+            return Err(SiteError::NoStaging { size: change.size, least: Bytes(least) });
         }
         let MainMemory { arena, cache } = split;
         self.arena = arena;

@@ -30,7 +30,7 @@ pub(in crate::prediction) fn demand(job: &Job) -> Demand {
 }
 
 /// Main memory, CXL memory and scratch with so many chunks.
-pub(in crate::prediction) fn machine(job: &Job, chunks: [u64; 3]) -> Machine {
+pub(in crate::prediction) fn site(job: &Job, chunks: [u64; 3]) -> Site {
     let tier = |(kind, chunks): (Kind, u64)| Tier {
         kind,
         cache: Bytes(chunks * CHUNK.0),
@@ -39,7 +39,7 @@ pub(in crate::prediction) fn machine(job: &Job, chunks: [u64; 3]) -> Machine {
     };
     let kinds = [Kind::MainMemory, Kind::CxlMemory, Kind::Scratch];
     let staging = places::staging(job, &demand(job));
-    Machine {
+    Site {
         arena: staging.within(Bytes(1 << 40)).arena,
         tiers: kinds.into_iter().zip(chunks).map(tier).collect(),
         chunk: CHUNK,
@@ -48,39 +48,39 @@ pub(in crate::prediction) fn machine(job: &Job, chunks: [u64; 3]) -> Machine {
     }
 }
 
-fn changed(changes: &[&str]) -> Result<Machine, String> {
+fn changed(changes: &[&str]) -> Result<Site, String> {
     let changes: Vec<Change> = changes.iter().map(|change| change.parse().unwrap()).collect();
-    let machine = machine(&job(1, ""), [4, 8, 2]);
-    machine.with(&changes, None).map_err(|error| error.to_string())
+    let site = site(&job(1, ""), [4, 8, 2]);
+    site.with(&changes, None).map_err(|error| error.to_string())
 }
 
-fn tiers(machine: &Machine) -> Vec<(Kind, u64)> {
-    machine.tiers.iter().map(|tier| (tier.kind, tier.cache.0 / CHUNK.0)).collect()
+fn tiers(site: &Site) -> Vec<(Kind, u64)> {
+    site.tiers.iter().map(|tier| (tier.kind, tier.cache.0 / CHUNK.0)).collect()
 }
 
 #[test]
 fn a_change_leaves_the_other_tiers_as_they_are() {
     let (main, scratch) = ((Kind::MainMemory, 4), (Kind::Scratch, 2));
-    let machine = changed(&["cxl=16.5MiB"]).unwrap();
-    assert_eq!(tiers(&machine), [main, (Kind::CxlMemory, 16), scratch], "whole chunks");
+    let site = changed(&["cxl=16.5MiB"]).unwrap();
+    assert_eq!(tiers(&site), [main, (Kind::CxlMemory, 16), scratch], "whole chunks");
     assert_eq!(tiers(&changed(&["cxl=none"]).unwrap()), [main, scratch]);
-    let machine = changed(&["storage=3MiB", "scratch=none"]).unwrap();
-    assert_eq!(tiers(&machine), [main, (Kind::CxlMemory, 8), (Kind::Storage, 3)]);
+    let site = changed(&["storage=3MiB", "scratch=none"]).unwrap();
+    assert_eq!(tiers(&site), [main, (Kind::CxlMemory, 8), (Kind::Storage, 3)]);
 }
 
 #[test]
 fn a_tier_that_comes_stands_where_its_speed_does() {
-    let machine = changed(&["cxl=none"]).unwrap();
-    let machine = machine.with(&["cxl=5MiB".parse().unwrap()], None).unwrap();
+    let site = changed(&["cxl=none"]).unwrap();
+    let site = site.with(&["cxl=5MiB".parse().unwrap()], None).unwrap();
     let expected = [(Kind::MainMemory, 4), (Kind::CxlMemory, 5), (Kind::Scratch, 2)];
-    assert_eq!(tiers(&machine), expected);
+    assert_eq!(tiers(&site), expected);
 }
 
 #[test]
 fn staging_takes_its_part_of_main_memory_first() {
     let whole = changed(&["main=64MiB"]).unwrap();
     let staged = whole.staged();
-    assert_eq!(staged, machine(&job(1, ""), [0, 0, 0]).staged());
+    assert_eq!(staged, site(&job(1, ""), [0, 0, 0]).staged());
     assert_eq!(whole.tiers[0].cache.0, (((64 << 20) - staged.0) >> 20) << 20);
     let tight = changed(&["main=3MiB"]).unwrap();
     assert_eq!((tight.tiers[0].cache, tight.arena), (Bytes(0), Bytes(3 << 19)));
@@ -88,7 +88,7 @@ fn staging_takes_its_part_of_main_memory_first() {
 
 #[test]
 fn what_cannot_be_is_refused_with_what_could() {
-    let least = machine(&job(1, ""), [0, 0, 0]).staging.batch.0 * 2;
+    let least = site(&job(1, ""), [0, 0, 0]).staging.batch.0 * 2;
     let said = changed(&["main=1MiB"]).unwrap_err();
     assert!(said.contains("main-memory=1 MiB"), "{said}");
     assert!(said.ends_with(&format!("at least {}", Bytes(least))), "{said}");
@@ -103,9 +103,9 @@ fn what_cannot_be_is_refused_with_what_could() {
 
 #[test]
 fn two_tiers_of_a_kind_share_what_it_gets() {
-    let mut machine = machine(&job(1, ""), [0, 8, 0]);
-    machine.tiers.insert(2, Tier { cache: Bytes(0), ..machine.tiers[1] });
-    let grown = machine.with_cache(Kind::CxlMemory, Bytes(7 << 20));
+    let mut site = site(&job(1, ""), [0, 8, 0]);
+    site.tiers.insert(2, Tier { cache: Bytes(0), ..site.tiers[1] });
+    let grown = site.with_cache(Kind::CxlMemory, Bytes(7 << 20));
     assert_eq!(tiers(&grown)[1..3], [(Kind::CxlMemory, 4), (Kind::CxlMemory, 3)]);
     assert_eq!(grown.cache(Kind::CxlMemory), Some(Bytes(7 << 20)));
 }

@@ -1,0 +1,19 @@
+//! A file of prices as it is typed.
+
+use serde::Deserialize;
+
+use crate::job_file::{Text, Whole};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping with the keys of a file of prices")]
+pub(super) struct PricesFile {
+    pub(super) vm: Text,
+    pub(super) disk: Text,
+    pub(super) store: Text,
+    pub(super) class_a: Text,
+    pub(super) class_b: Text,
+    pub(super) list_page: Option<Whole>,
+    pub(super) system_disk: Option<Text>,
+    pub(super) storage_charged: Option<Text>,
+}
