@@ -86,7 +86,7 @@ fn simulate(
         bar,
         curve: curve.clone(),
         lines: arguments.trace.as_deref().map(|path| create(path, tiers)).transpose()?,
-        is_ended: command::ended_by_user(&runtime),
+        is_ended: command::ended_by_user(&runtime)?,
     };
     let mut simulated = Vec::new();
     for policy in policies {
