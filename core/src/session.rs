@@ -107,7 +107,9 @@ impl Settings {
         usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
     }
 
-    fn policy_setting(&self) -> policy::Setting {
+    /// What a policy is built for that shall decide as the session does.
+    #[must_use]
+    pub fn policy_setting(&self) -> policy::Setting {
         policy::Setting {
             order: self.order,
             node: self.node,
