@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod deli;
 pub mod handoff;
 pub mod index;
 pub mod policies;

@@ -73,9 +73,21 @@ pub(crate) enum Bench {
     TiersAccuracy(BenchTiersAccuracy),
     /// What the probe measures in peace and while another program burns every core.
     TiersContended(BenchTiersContended),
+    /// What DELI's authors measured beside models of it, and their cost table worked out again.
+    Deli(BenchDeli),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDeli {
+    /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tierfeed_benchmarks::{handoff, index, policies, reader, tiers_accuracy, tiers_contended};
+use tierfeed_benchmarks::{
+    deli, handoff, index, policies, reader, tiers_accuracy, tiers_contended,
+};
 
 use crate::{
     arguments::{
-        Bench, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies, BenchTiersAccuracy,
+        Bench, BenchDeli, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies, BenchTiersAccuracy,
         BenchTiersContended, TiersSubject,
     },
     environment,
@@ -23,6 +25,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Index(it) => index(it),
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
+        Bench::Deli(it) => deli(it),
         Bench::Reader => read(),
     }
 }
@@ -92,6 +95,16 @@ fn tiers_contended(arguments: &BenchTiersContended) -> Result<(), Failure> {
     match outcome.differing().count() {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} figures are not what they are in peace"))),
+    }
+}
+
+fn deli(arguments: BenchDeli) -> Result<(), Failure> {
+    let BenchDeli { data, json } = arguments;
+    let outcome = deli::run(&deli::Settings { data }).map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&deli::table(&outcome)) }?;
+    match outcome.differing().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} miss rates differ from the measured ones"))),
     }
 }
 
