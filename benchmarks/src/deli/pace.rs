@@ -23,10 +23,10 @@ pub struct Pace {
     pub hit_s: f64,
     /// Computing on a sample: what an epoch from the bucket takes beyond loading.
     pub compute_s: f64,
-    /// The start of a fetch, which lists the bucket; together with the next a straight line through what
-    /// loading takes beyond hits, for each fetch, over the fetch sizes.
+    /// The start of a fetch, which lists the bucket: the slope of what loading takes beyond hits over the
+    /// number of fetches in an epoch.
     pub fetch_start_s: f64,
-    /// A sample of a fetch.
+    /// A sample of a fetch: where that line begins, for each sample of an epoch.
     pub fetch_sample_s: f64,
     /// How many fetches go at full speed together.
     pub parallel: f64,
@@ -65,7 +65,7 @@ impl Pace {
         let compute_s = mean(of_512.map(compute)).with_context(|| lacking("computing"))?;
         let means = Means::of(fetch_size);
         let points = fetch_times(&means, hit_s);
-        let (fetch_start_s, fetch_sample_s) =
+        let (samples_s, fetch_start_s) =
             line(&points).with_context(|| lacking("two fetch sizes"))?;
         let mut pace = Self {
             workload: workload.name,
@@ -73,7 +73,7 @@ impl Pace {
             hit_s,
             compute_s,
             fetch_start_s,
-            fetch_sample_s,
+            fetch_sample_s: samples_s / f64::from(workload.per_node),
             parallel: 1.0,
         };
         pace.parallel = pace.fitted_parallel(workload, &means);
@@ -98,16 +98,17 @@ impl Pace {
     }
 }
 
-/// What loading takes beyond hits, for each fetch of the first epoch, by fetch size.
+/// What loading takes beyond hits in the first epoch, by how many fetches it takes.
 ///
-/// Only where one fetch is in flight at a time: then the trainer misses exactly while one is.
+/// Only where one fetch is in flight at a time: then the trainer misses exactly while one is, so these are
+/// as many starts and, in any case, all samples.
 fn fetch_times(means: &Means<'_>, hit_s: f64) -> Vec<(f64, f64)> {
     let single = means.groups().filter(|(it, epoch, _)| it.fetch >= it.batch && *epoch == 1);
     let point = |(setting, _, rows): (Setting, u32, &[&Row])| {
         let accesses = rows.first()?.accesses;
         let load_s = mean(rows.iter().map(|row| row.load_s))?;
         let fetches = f64::from(accesses.div_ceil(setting.fetch));
-        Some((f64::from(setting.fetch), (load_s - f64::from(accesses) * hit_s) / fetches))
+        Some((fetches, load_s - f64::from(accesses) * hit_s))
     };
     single.filter_map(point).collect()
 }
