@@ -7,7 +7,7 @@ use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     policy,
-    session::{OnError, Settings},
+    session::{OnError, Settings, Windows},
     simulator::{Model, simulate},
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -37,6 +37,7 @@ fn settings(policy: policy::Kind) -> Settings {
         staged_batches: 4,
         arena: Bytes::mib(64),
         on_error: OnError::Fail,
+        windows: Windows::default(),
     }
 }
 

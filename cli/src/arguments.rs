@@ -380,8 +380,20 @@ pub(crate) struct Plan {
     /// Predicts what the job will do on this node.
     #[arg(long)]
     pub(crate) simulate: bool,
+    /// Draws stalls and cold reads over the steps into this file, as SVG; simulates.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Writes every simulated read into this file, one line of JSON each; simulates.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Which node of the job is predicted; all are taken to be like this one.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) node: u32,
+    /// Predicts all nodes of the job, one after the other: bytes are summed, times are the slowest node's.
+    #[arg(long, conflicts_with = "node")]
+    pub(crate) all_nodes: bool,
     /// Prints every batch: epoch, step, rank and sample numbers, one batch a line.
-    #[arg(long, conflicts_with_all = ["simulate", "json"])]
+    #[arg(long, conflicts_with_all = ["simulate", "json", "plot", "trace", "all_nodes"])]
     pub(crate) dump: bool,
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]

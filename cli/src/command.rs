@@ -15,7 +15,13 @@ pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tiers;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use anyhow::Context;
+use tierfeed_runtime::shutdown;
 
 use crate::failure::Failure;
 
@@ -42,8 +48,21 @@ fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failur
     outcome
 }
 
+/// What turns true when the user wants this process to end, for work that asks between its parts.
+fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Arc<AtomicBool> {
+    let is_ended = Arc::new(AtomicBool::new(false));
+    let (trigger, mut asked) = shutdown::channel();
+    runtime.spawn(end_on_signal(trigger));
+    let flag = is_ended.clone();
+    runtime.spawn(async move {
+        asked.recv().await;
+        flag.store(true, Ordering::Relaxed);
+    });
+    is_ended
+}
+
 /// Pulls `trigger` when the user wants this process to end.
-async fn end_on_signal(trigger: tierfeed_runtime::shutdown::Trigger) -> std::io::Result<()> {
+async fn end_on_signal(trigger: shutdown::Trigger) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;

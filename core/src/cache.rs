@@ -1,31 +1,32 @@
-//! What the tiers of a node hold, and what must move so that a sample gets its place.
+//! Where in the tiers of a node every kept sample lies, and what must move so that it gets there.
 //!
-//! A tier takes memory chunk by chunk up to its limit. When it is full, the oldest samples leave in
-//! FIFO order: one tier down if the policy still wants them, else out. The cache only keeps the
-//! books; [`crate::session`] turns each [`Change`] into copies, and waits where a place changes hands
-//! while bytes are still on their way.
+//! A policy decides which sample lies in which tier; this gives it a place there. A tier takes memory
+//! chunk by chunk up to its limit. The cache only keeps the books; [`crate::session`] turns each
+//! [`Change`] into copies, and waits where a place changes hands while bytes are still on their way.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. A sample lies in at most one place, and no two places share a byte.
+//! 1. A sample lies in at most one place, in the tier that the books name, and no two places share a
+//!    byte.
 //! 2. No tier holds more chunks than its limit.
-//! 3. A sample only ever moves to a slower tier.
 
 #[cfg(test)]
 mod tests;
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 
 use crate::{
+    books::{Books, Level, Move},
+    horizon::Horizon,
     id::{ChunkId, SampleId, TierId},
-    policy::{Candidate, Level, Outlook, Policy},
+    policy::{Policy, Read},
     session::Place,
     space::{PIECES_MAX, Space},
     tier::Buffer,
     units::Bytes,
 };
 
-/// Something that happened to the books and that bytes must follow.
+/// Something that happened to the places and that bytes must follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The tier needs one more chunk before anything is written there.
@@ -42,7 +43,14 @@ pub enum Change {
         /// Which chunk.
         chunk: ChunkId,
     },
-    /// A sample went one or more tiers down.
+    /// The sample that was read stays: its bytes go from staging to its place.
+    Kept {
+        /// Which sample.
+        sample: SampleId,
+        /// Where it lies now.
+        to: Place,
+    },
+    /// A sample went to another tier.
     Demoted {
         /// Which sample.
         sample: SampleId,
@@ -61,48 +69,48 @@ pub enum Change {
 }
 
 #[derive(Debug)]
-struct Resident {
-    place: Place,
-    len: Bytes,
-    /// Its ticket in the FIFO queue of its tier.
-    ticket: u64,
-}
-
-#[derive(Debug)]
 struct Tier {
     space: Space,
-    queue: BTreeMap<u64, SampleId>,
     chunks_max: u32,
     /// Chunks that the tier ever had. Numbers are not used again: an answer about a chunk that is
     /// long gone must not be taken for one about its successor.
     chunks_named: u32,
 }
 
-/// The books of all cache tiers of a node, fastest first.
+/// The places of all kept samples of a node, tiers fastest first.
 #[derive(Debug)]
 pub struct Cache {
+    policy: Box<dyn Policy>,
+    books: Books,
+    sizes: Arc<[Bytes]>,
     tiers: Vec<Tier>,
-    residents: BTreeMap<SampleId, Resident>,
+    places: BTreeMap<SampleId, Place>,
     chunk: Bytes,
-    ticket: u64,
     changes: Vec<Change>,
 }
 
 impl Cache {
-    /// Empty tiers that take memory in units of `chunk`.
+    /// Empty tiers that take memory in units of `chunk`, for samples of `sizes`.
     #[must_use]
-    pub fn new(buffers: &[Buffer], chunk: Bytes) -> Self {
+    pub fn new(
+        buffers: &[Buffer],
+        chunk: Bytes,
+        sizes: Arc<[Bytes]>,
+        policy: Box<dyn Policy>,
+    ) -> Self {
+        let capacities = buffers.iter().map(|buffer| buffer.capacity(chunk));
         let tiers = buffers.iter().map(|buffer| Tier {
             space: Space::new(),
-            queue: BTreeMap::new(),
             chunks_max: buffer.chunks_max,
             chunks_named: 0,
         });
         Self {
+            policy,
+            books: Books::new(Arc::clone(&sizes), capacities),
+            sizes,
             tiers: tiers.collect(),
-            residents: BTreeMap::new(),
+            places: BTreeMap::new(),
             chunk,
-            ticket: 0,
             changes: Vec::new(),
         }
     }
@@ -110,31 +118,31 @@ impl Cache {
     /// Where a sample lies.
     #[must_use]
     pub fn place(&self, sample: SampleId) -> Option<&Place> {
-        self.residents.get(&sample).map(|resident| &resident.place)
+        self.places.get(&sample)
     }
 
     /// Samples that lie in some tier.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.residents.len()
+        self.places.len()
     }
 
     /// Whether no sample lies in any tier.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.residents.is_empty()
+        self.places.is_empty()
     }
 
     /// How full each tier is, counting the chunks that it may still take.
     #[must_use]
-    pub fn levels(&self) -> Vec<Level> {
-        self.tiers.iter().map(|tier| tier.level(self.chunk)).collect()
+    pub fn levels(&self) -> &[Level] {
+        self.books.levels()
     }
 
     /// Chunks that a tier has, or is getting.
     #[must_use]
     pub fn chunk_count(&self, tier: TierId) -> u32 {
-        self.tiers.get(usize::from(tier.0)).map_or(0, |books| books.space.chunk_count())
+        self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.space.chunk_count())
     }
 
     /// Takes the changes since the last call, in the order in which they were made.
@@ -142,40 +150,38 @@ impl Cache {
         core::mem::take(&mut self.changes)
     }
 
-    /// Keeps a sample that is being staged, if the policy wants it and it can have a place.
-    pub fn admit(
-        &mut self,
-        sample: SampleId,
-        len: Bytes,
-        policy: &dyn Policy,
-        outlook: &dyn Outlook,
-    ) -> Option<Place> {
-        let candidate = Candidate { sample, len: Space::rounded(len) };
-        if candidate.len.0 > self.chunk.0.saturating_mul(PIECES_MAX as u64) {
-            return None;
+    /// Lets the policy decide what stays of a read, and gives it places.
+    pub fn read(&mut self, read: Read, horizon: &Horizon) {
+        self.policy.read(read, horizon, &mut self.books);
+        let moves: Vec<Move> = self.books.drain_moves().collect();
+        for Move { sample, to, .. } in moves {
+            match to {
+                Some(tier) => self.settle(sample, tier, Some(read.sample)),
+                None => self.evict(sample),
+            }
         }
-        let tier = policy.admit(candidate, outlook, &self.levels())?;
-        self.settle(sample, len, tier, policy, outlook)
     }
 
     /// Strikes a sample whose bytes were lost.
     pub fn forget(&mut self, sample: SampleId) {
-        self.remove(sample);
+        let Some(tier) = self.books.tier_of(sample) else { return };
+        self.vacate(sample);
+        self.strike(sample, tier);
     }
 
-    /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first.
-    pub fn resize(
-        &mut self,
-        tier: TierId,
-        chunks_max: u32,
-        policy: &dyn Policy,
-        outlook: &dyn Outlook,
-    ) {
+    /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first: what
+    /// lies there goes down where there is room, else out.
+    pub fn resize(&mut self, tier: TierId, chunks_max: u32) {
         let Some(books) = self.tiers.get_mut(usize::from(tier.0)) else { return };
         books.chunks_max = chunks_max;
+        self.books.resize(tier, Bytes(u64::from(chunks_max).saturating_mul(self.chunk.0)));
         let surplus = books.space.chunks().skip(chunks_max as usize).collect::<Vec<_>>();
         for chunk in surplus.into_iter().rev() {
-            self.clear_chunk(tier, chunk, policy, outlook);
+            for sample in self.residents_of(tier, chunk) {
+                self.displace(sample, tier);
+            }
+            self.tiers[usize::from(tier.0)].space.remove_chunk(chunk);
+            self.changes.push(Change::ChunkDropped { tier, chunk });
         }
     }
 
@@ -188,110 +194,97 @@ impl Cache {
             return;
         }
         for sample in self.residents_of(tier, chunk) {
-            self.remove(sample);
+            self.forget(sample);
         }
         let books = &mut self.tiers[usize::from(tier.0)];
         books.space.remove_chunk(chunk);
         books.chunks_max = books.space.chunk_count();
+        self.books.resize(tier, Bytes(u64::from(books.chunks_max).saturating_mul(self.chunk.0)));
     }
 
-    /// Finds a place in `tier`, which may first have to give up its oldest samples.
-    fn settle(
-        &mut self,
-        sample: SampleId,
-        len: Bytes,
-        tier: TierId,
-        policy: &dyn Policy,
-        outlook: &dyn Outlook,
-    ) -> Option<Place> {
-        loop {
-            if let Some(place) = self.occupy(sample, len, tier) {
-                return Some(place);
+    /// Gives a sample that the books put into `tier` its place there; `staged` is the one whose bytes
+    /// lie in staging. Where the free bytes lie in too many pieces it is evicted after all.
+    fn settle(&mut self, sample: SampleId, tier: TierId, staged: Option<SampleId>) {
+        let len = self.sizes[sample.0 as usize];
+        let from = self.places.get(&sample).cloned();
+        let Some(place) = self.occupy(len, tier) else {
+            self.evict(sample);
+            self.strike(sample, tier);
+            return;
+        };
+        self.vacate(sample);
+        self.places.insert(sample, place.clone());
+        match from {
+            Some(from) if staged != Some(sample) => {
+                self.changes.push(Change::Demoted { sample, len, from, to: place });
             }
-            let oldest = self.tiers[usize::from(tier.0)].queue.first_key_value();
-            let oldest = oldest.map(|(_, sample)| *sample)?;
-            self.displace(oldest, policy, outlook);
+            _ => self.changes.push(Change::Kept { sample, to: place }),
         }
     }
 
-    /// Takes a place in `tier` without giving anything up, with a new chunk if need be.
-    fn occupy(&mut self, sample: SampleId, len: Bytes, tier: TierId) -> Option<Place> {
+    /// Takes a place in `tier`, with new chunks if need be.
+    fn occupy(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
         let books = self.tiers.get_mut(usize::from(tier.0))?;
-        while books.space.free() < Space::rounded(len) {
-            if books.space.chunk_count() >= books.chunks_max {
-                return None;
+        if Space::rounded(len).0 > self.chunk.0.saturating_mul(PIECES_MAX as u64) {
+            return None;
+        }
+        let pieces = loop {
+            let pieces = books.space.take(len);
+            if pieces.is_some() || books.space.chunk_count() >= books.chunks_max {
+                break pieces;
             }
             let chunk = books.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
-        }
-        let mut pieces = books.space.take(len);
-        while pieces.is_none() && books.space.chunk_count() < books.chunks_max {
-            // Enough is free, but in too many pieces.
-            let chunk = books.add_chunk(self.chunk);
-            self.changes.push(Change::ChunkAdded { tier, chunk });
-            pieces = books.space.take(len);
-        }
-        let place = Place { tier, pieces: pieces? };
+        };
         if books.space.free().0 < self.chunk.0 / 2 && books.space.chunk_count() < books.chunks_max {
             // Ahead of need: filling a chunk with pages takes longer than filling it with bytes.
             let chunk = books.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
         }
-        let ticket = self.ticket;
-        self.ticket += 1;
-        books.queue.insert(ticket, sample);
-        self.residents.insert(sample, Resident { place: place.clone(), len, ticket });
-        Some(place)
+        Some(Place { tier, pieces: pieces? })
     }
 
-    /// Makes a sample leave its tier: to the next slower one that can hold it, else out.
-    fn displace(&mut self, sample: SampleId, policy: &dyn Policy, outlook: &dyn Outlook) {
-        let Some(Resident { place: from, len, .. }) = self.remove(sample) else { return };
-        let candidate = Candidate { sample, len: Space::rounded(len) };
-        let levels = self.levels();
-        let below = usize::from(from.tier.0) + 1;
-        let target = (below..levels.len()).find(|tier| levels[*tier].capacity >= candidate.len);
-        let target = target.filter(|_| policy.wants(candidate, outlook, &levels));
-        let place = target.and_then(|tier| {
-            let tier = TierId(u8::try_from(tier).expect("tiers are counted in a byte"));
-            self.settle(sample, len, tier, policy, outlook)
-        });
-        self.changes.push(match place {
-            Some(to) => Change::Demoted { sample, len, from, to },
-            None => Change::Evicted { sample },
-        });
-    }
-
-    fn clear_chunk(
-        &mut self,
-        tier: TierId,
-        chunk: ChunkId,
-        policy: &dyn Policy,
-        outlook: &dyn Outlook,
-    ) {
-        for sample in self.residents_of(tier, chunk) {
-            self.displace(sample, policy, outlook);
+    /// Moves a sample out of a chunk that is taken away.
+    fn displace(&mut self, sample: SampleId, from: TierId) {
+        let below = self.books.tiers().filter(|tier| *tier > from);
+        let len = self.books.len_of(sample);
+        let to = below.into_iter().find(|tier| self.books.free(*tier) >= len);
+        if let Some(to) = to.filter(|to| self.books.put(sample, *to).is_ok()) {
+            self.policy.displaced(sample, from, Some(to));
+            self.settle(sample, to, None);
+        } else {
+            self.evict(sample);
+            self.strike(sample, from);
         }
-        self.tiers[usize::from(tier.0)].space.remove_chunk(chunk);
-        self.changes.push(Change::ChunkDropped { tier, chunk });
+        self.books.drain_moves();
     }
 
-    /// The samples with a piece in a chunk, oldest first. Linear: chunks are given back seldom.
+    fn evict(&mut self, sample: SampleId) {
+        self.vacate(sample);
+        self.changes.push(Change::Evicted { sample });
+    }
+
+    /// Takes a sample out of the books by no decision of the policy.
+    fn strike(&mut self, sample: SampleId, tier: TierId) {
+        self.books.take_out(sample);
+        self.books.drain_moves();
+        self.policy.displaced(sample, tier, None);
+    }
+
+    /// Gives the place of a sample back.
+    fn vacate(&mut self, sample: SampleId) {
+        if let Some(place) = self.places.remove(&sample) {
+            self.tiers[usize::from(place.tier.0)].space.give_back(&place.pieces);
+        }
+    }
+
+    /// The samples with a piece in a chunk. Linear: chunks are given back seldom.
     fn residents_of(&self, tier: TierId, chunk: ChunkId) -> Vec<SampleId> {
-        let lies_there = |sample: &&SampleId| {
-            let place = self.place(**sample);
-            place.is_some_and(|it| it.pieces.iter().any(|piece| piece.chunk == chunk))
+        let lies_there = |place: &Place| {
+            place.tier == tier && place.pieces.iter().any(|piece| piece.chunk == chunk)
         };
-        let Some(books) = self.tiers.get(usize::from(tier.0)) else { return Vec::new() };
-        books.queue.values().filter(lies_there).copied().collect()
-    }
-
-    fn remove(&mut self, sample: SampleId) -> Option<Resident> {
-        let resident = self.residents.remove(&sample)?;
-        let books = &mut self.tiers[usize::from(resident.place.tier.0)];
-        books.queue.remove(&resident.ticket);
-        books.space.give_back(&resident.place.pieces);
-        Some(resident)
+        let samples = self.places.iter().filter(|(_, place)| lies_there(place));
+        samples.map(|(sample, _)| *sample).collect()
     }
 }
 
@@ -301,13 +294,5 @@ impl Tier {
         self.chunks_named += 1;
         self.space.add_chunk(chunk, len);
         chunk
-    }
-
-    fn level(&self, chunk: Bytes) -> Level {
-        let to_come = u64::from(self.chunks_max.saturating_sub(self.space.chunk_count()));
-        Level {
-            capacity: Bytes(u64::from(self.chunks_max).saturating_mul(chunk.0)),
-            free: Bytes(self.space.free().0.saturating_add(to_come.saturating_mul(chunk.0))),
-        }
     }
 }

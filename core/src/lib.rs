@@ -15,13 +15,21 @@ extern crate std;
 
 pub mod id;
 pub mod order;
+pub mod spread;
+pub mod throughput;
 pub mod units;
 
+pub mod assignment;
 pub mod batch;
+pub mod books;
 pub mod cache;
 pub mod fleet;
+pub mod horizon;
+pub mod peers;
 pub mod policy;
+pub mod replay;
 pub mod session;
 pub mod simulator;
 pub mod space;
+pub mod staging_depth;
 pub mod tier;

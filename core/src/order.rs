@@ -11,6 +11,7 @@
 
 mod epoch_order;
 mod error;
+mod node_order;
 mod shuffle;
 
 pub mod block;
@@ -26,6 +27,7 @@ mod swaps;
 
 pub use epoch_order::EpochOrder;
 pub use error::SpecError;
+pub use node_order::NodeOrder;
 pub use shuffle::Shuffle;
 
 use crate::id::{BatchId, Epoch, NodeId, Rank, Step};
@@ -219,6 +221,13 @@ impl Spec {
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<EpochOrder> {
         EpochOrder::of(*self, epoch)
+    }
+
+    /// The part of one epoch that a node reads, or `None` if only the trainer knows the order.
+    #[must_use]
+    pub fn epoch_of(&self, node: NodeId, epoch: Epoch) -> Option<NodeOrder> {
+        let order = self.epoch(epoch)?;
+        Some(NodeOrder::of(&order, self, epoch, node))
     }
 
     /// Batches that each rank reads before `epoch`.

@@ -1,70 +1,115 @@
 //! Which used samples stay, and in which tier.
 //!
-//! A policy decides retention and nothing else. Demotion is mechanism ([`crate::cache`]): what a full
-//! buffer must give up goes one tier down in FIFO order if the policy still wants it, else out.
+//! A policy is asked once for every read of the node, in the order in which batches get their places
+//! in staging, and answers by writing the [`Books`]. Beside them it sees the [`Horizon`], so far as it
+//! asked for. It knows neither clocks nor disks: equal reads give equal books.
 
+mod belady;
 mod deepmemory;
+mod deli;
 mod fifo;
 mod gap;
+mod lobster;
+mod lru;
+mod nopfs;
+mod page_cache;
+mod pinned;
 
-use alloc::boxed::Box;
+mod farthest;
+mod heaps;
+mod lists;
+mod queue;
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     fmt::{self, Debug},
     str::FromStr,
 };
 
+use self::lobster::{Eviction, Lobster};
 use crate::{
-    id::{SampleId, TierId},
+    books::Books,
+    horizon::{Horizon, Use},
+    id::{NodeId, SampleId, TierId},
+    order::Spec,
+    space::Space,
     units::Bytes,
 };
 
 /// The rule that decides what is kept where.
 ///
-/// Tiers are given fastest first, and [`TierId`] is the position in that slice.
+/// Tiers stand fastest first; [`TierId`] is the position.
 pub trait Policy: Debug + Send {
-    /// Into which tier a sample goes that was read from the cold store, if into any.
-    ///
-    /// The tier may be full: then the oldest samples in it are given up, down or out.
-    fn admit(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> Option<TierId>;
+    /// Epochs beyond the current one that it looks into.
+    fn lookahead(&self) -> u32 {
+        1
+    }
 
-    /// Whether a sample that its tier gives up is worth a place one tier down.
-    fn wants(&self, sample: Candidate, outlook: &dyn Outlook, tiers: &[Level]) -> bool;
+    /// Decides what stays of a read: the sample lies in staging now, so it may enter any tier or change
+    /// its tier at the price of one copy. Other samples may be taken out, or put one tier down.
+    fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books);
+
+    /// Takes note that a sample left a tier by no decision of its own: bytes were lost, or the tier
+    /// shrank and the sample found room in a slower one, or none.
+    fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>);
 }
 
-/// A sample about whose future a policy is asked.
+/// A sample that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Candidate {
-    /// Which sample.
+pub struct Read {
+    /// Which one.
     pub sample: SampleId,
-    /// What it takes in a tier.
-    pub len: Bytes,
+    /// When.
+    pub at: Use,
 }
 
-/// What a policy may know about the future. Asked only when needed: an answer can cost a permutation.
-pub trait Outlook {
-    /// Steps of this node until the sample is read again, or `None` if it never is.
-    fn next_use(&self, sample: SampleId) -> Option<u32>;
-
-    /// Whether the sample is read again at all, as far as can be said without a permutation.
-    fn is_used_again(&self, sample: SampleId) -> bool;
+/// What a policy is built for.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The order of the job.
+    pub order: Spec,
+    /// The node whose tiers it fills.
+    pub node: NodeId,
+    /// The length of every sample.
+    pub sizes: Arc<[Bytes]>,
+    /// What each tier may hold, fastest first.
+    pub capacities: Vec<Bytes>,
+    /// What matters beside cold bytes.
+    pub aim: Aim,
 }
 
-/// How full a tier is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level {
-    /// What it may hold.
-    pub capacity: Bytes,
-    /// What of that is not taken.
-    pub free: Bytes,
+/// What a policy should mind beside the bytes that are read cold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aim {
+    /// Whether writing to each tier wears it out; free of wear where it is not said.
+    pub wears: Vec<bool>,
 }
 
-/// Builds the policy that a job names, for a node that reads `bytes_per_step` on average.
+impl Setting {
+    /// What the node reads in a step, on average.
+    #[must_use]
+    pub fn bytes_per_step(&self) -> Bytes {
+        let total: u64 = self.sizes.iter().map(|len| Space::rounded(*len).0).sum();
+        let steps = self.order.steps_per_epoch().max(1);
+        Bytes(total / u64::from(self.order.world.nodes) / u64::from(steps))
+    }
+}
+
+/// Builds the policy that a job names.
 #[must_use]
-pub fn build(kind: Kind, bytes_per_step: Bytes) -> Box<dyn Policy> {
+pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     match kind {
-        Kind::Gap => Box::new(gap::Gap),
-        Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(bytes_per_step)),
-        Kind::Fifo => Box::new(fifo::Fifo),
+        Kind::Gap => Box::new(gap::Gap::new(setting)),
+        Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
+        Kind::Lobster => Box::new(Lobster::new(setting, Eviction::Eager)),
+        Kind::LobsterLazy => Box::new(Lobster::new(setting, Eviction::Lazy)),
+        Kind::NoPfs => Box::new(nopfs::NoPfs::new(setting)),
+        Kind::Deli => Box::new(deli::Deli::new(setting)),
+        Kind::Pinned => Box::new(pinned::Pinned),
+        Kind::Belady => Box::new(belady::Belady::new(setting)),
+        Kind::Fifo => Box::new(fifo::Fifo::new(setting)),
+        Kind::Lru => Box::new(lru::Lru::new(setting)),
+        Kind::PageCache => Box::new(page_cache::PageCache::new(setting)),
         Kind::None => Box::new(Nothing),
     }
 }
@@ -74,23 +119,32 @@ pub fn build(kind: Kind, bytes_per_step: Bytes) -> Box<dyn Policy> {
 struct Nothing;
 
 impl Policy for Nothing {
-    fn admit(&self, _: Candidate, _: &dyn Outlook, _: &[Level]) -> Option<TierId> {
-        None
+    fn lookahead(&self) -> u32 {
+        0
     }
 
-    fn wants(&self, _: Candidate, _: &dyn Outlook, _: &[Level]) -> bool {
-        false
-    }
+    fn read(&mut self, _: Read, _: &Horizon, _: &mut Books) {}
+
+    fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
 }
 
 /// The fastest tier that could hold the sample if it were empty.
-fn fastest(sample: Candidate, tiers: &[Level]) -> Option<TierId> {
-    position(tiers, |level| level.capacity >= sample.len)
+fn fastest(sample: SampleId, books: &Books) -> Option<TierId> {
+    slower(None, sample, books)
 }
 
-fn position(tiers: &[Level], accepts: impl Fn(&Level) -> bool) -> Option<TierId> {
-    let index = tiers.iter().position(accepts)?;
-    u8::try_from(index).ok().map(TierId)
+/// The next tier below `tier`, or the fastest, that could hold the sample if it were empty.
+fn slower(tier: Option<TierId>, sample: SampleId, books: &Books) -> Option<TierId> {
+    let below = tier.map_or(0, |tier| usize::from(tier.0) + 1);
+    let len = books.len_of(sample);
+    let holds = |tier: &TierId| books.levels()[usize::from(tier.0)].capacity >= len;
+    books.tiers().skip(below).find(holds)
+}
+
+/// The fastest tier that has room for the sample now.
+fn first_with_room(sample: SampleId, books: &Books) -> Option<TierId> {
+    let len = books.len_of(sample);
+    books.tiers().find(|tier| books.free(*tier) >= len)
 }
 
 /// The policies that a job file can name.
@@ -100,15 +154,48 @@ pub enum Kind {
     Gap,
     /// FIFO buffers and Algorithm 1 of DeepMemoryDL.
     DeepMemory,
+    /// Lobster as printed: drop at once what is not used in the next epoch, else what is used farthest.
+    Lobster,
+    /// Lobster with its rules as a reason to go first when room is needed.
+    LobsterLazy,
+    /// Keep what is read most often over all epochs, by a plan made before the first (`NoPFS`).
+    NoPfs,
+    /// One bounded collection in front of the cold store, first in, first out (DELI).
+    Deli,
+    /// Keep what came first (`MinIO` of `CoorDL`).
+    Pinned,
+    /// Give up what is used farthest in the future.
+    Belady,
     /// FIFO buffers that keep everything as long as it fits.
     Fifo,
+    /// Give up what was not read for longest.
+    Lru,
+    /// The two lists of Linux, with the memory of what was evicted too early.
+    PageCache,
     /// Keep nothing: every read is a cold read.
     None,
 }
 
 impl Kind {
     /// All policies, the default first.
-    pub const ALL: [Self; 4] = [Self::Gap, Self::DeepMemory, Self::Fifo, Self::None];
+    pub const ALL: [Self; 12] = [
+        Self::Gap,
+        Self::DeepMemory,
+        Self::Lobster,
+        Self::LobsterLazy,
+        Self::NoPfs,
+        Self::Deli,
+        Self::Pinned,
+        Self::Belady,
+        Self::Fifo,
+        Self::Lru,
+        Self::PageCache,
+        Self::None,
+    ];
+
+    /// What messages call the choice: the names of [`Self::ALL`].
+    pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, belady, fifo, \
+                             lru, page-cache, none";
 
     /// The name in job files and reports.
     #[must_use]
@@ -116,7 +203,15 @@ impl Kind {
         match self {
             Self::Gap => "gap",
             Self::DeepMemory => "deepmemory",
+            Self::Lobster => "lobster",
+            Self::LobsterLazy => "lobster-lazy",
+            Self::NoPfs => "nopfs",
+            Self::Deli => "deli",
+            Self::Pinned => "pinned",
+            Self::Belady => "belady",
             Self::Fifo => "fifo",
+            Self::Lru => "lru",
+            Self::PageCache => "page-cache",
             Self::None => "none",
         }
     }
@@ -130,7 +225,7 @@ impl fmt::Display for Kind {
 
 /// The text names no policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected one of gap, deepmemory, fifo, none")]
+#[error("expected one of {}", Kind::NAMES)]
 pub struct UnknownKind;
 
 impl FromStr for Kind {
@@ -140,3 +235,6 @@ impl FromStr for Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(UnknownKind)
     }
 }
+
+#[cfg(test)]
+mod tests;

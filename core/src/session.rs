@@ -4,7 +4,8 @@
 //! nothing waits and nothing is read but the arguments. Each rank is staged along its own order, as
 //! far ahead as its staging memory reaches, so that a rank that is slow or absent holds up no other.
 //! What a batch needs and what it leaves in the tiers is decided when the batch gets its place in
-//! staging, batch by batch, never when bytes arrive: the speed of a disk changes no decision.
+//! staging, batch by batch, never when bytes arrive: the speed of a disk changes no decision. Only the
+//! order in which operations get their turn follows from the time: earliest deadline first.
 //!
 //! A sample that the policy keeps is copied to its tier before the batch is handed over, because
 //! afterwards the trainer may write over it.
@@ -15,38 +16,44 @@
 //!    its answers in the order of its requests.
 //! 2. A batch is leased only when every sample of it arrived or was skipped.
 //! 3. A place is never written while it is read, nor read before it was written.
-//! 4. Equal events in equal order give equal commands.
+//! 4. Equal events at equal times give equal commands.
 //! 5. A failure of a tier costs a cold read, never a batch.
-//! 6. At most [`Settings::operations_max`] operations run at a time.
+//! 6. At most [`Settings::operations_max`] operations run at a time, and on each link at most
+//!    [`Settings::windows`].
+//! 7. No operation that a batch needs waits for one that stands in line for a later batch.
+//! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 
 mod answers;
 mod command;
+mod line;
 mod ops;
-mod orders;
+mod pace;
 mod progress;
 mod stage;
 mod staging;
 mod work;
 
-use alloc::{boxed::Box, collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
+pub use line::Windows;
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 
 use self::{
+    line::Line,
     ops::Ops,
-    orders::Orders,
+    pace::{Need, Paces},
     staging::{Staged, Staging},
     work::Work,
 };
 use crate::{
     cache::Cache,
-    id::{BatchId, Epoch, HolderId, NodeId, OpId, Rank, SampleId, Step, TierId},
+    horizon::Horizon,
+    id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
-    policy::{self, Policy},
-    space::Space,
-    tier::Buffer,
-    units::Bytes,
+    policy,
+    tier::{self, Buffer},
+    units::{Bytes, Nanoseconds},
 };
 
 /// What happens when a sample cannot be read.
@@ -80,6 +87,8 @@ pub struct Settings {
     pub arena: Bytes,
     /// What happens when a sample cannot be read.
     pub on_error: OnError,
+    /// Operations that are given out at a time.
+    pub windows: Windows,
 }
 
 impl Settings {
@@ -94,11 +103,16 @@ impl Settings {
         usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
     }
 
-    /// What the node reads in a step, on average.
-    fn bytes_per_step(&self) -> Bytes {
-        let total: u64 = self.sizes.iter().map(|len| Space::rounded(*len).0).sum();
-        let steps = self.order.steps_per_epoch().max(1);
-        Bytes(total / u64::from(self.order.world.nodes) / u64::from(steps))
+    fn policy_setting(&self) -> policy::Setting {
+        policy::Setting {
+            order: self.order,
+            node: self.node,
+            sizes: Arc::clone(&self.sizes),
+            capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
+            aim: policy::Aim {
+                wears: self.tiers.iter().map(|tier| tier.kind == tier::Kind::Storage).collect(),
+            },
+        }
     }
 }
 
@@ -106,8 +120,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
-    orders: Orders,
-    policy: Box<dyn Policy>,
+    horizon: Horizon,
     cache: Cache,
     ranks: BTreeMap<Rank, Staging>,
     ops: Ops,
@@ -118,10 +131,15 @@ pub struct Session {
     waiting: BTreeMap<HolderId, VecDeque<(BatchId, Option<Refusal>)>>,
     /// Commands about trainers, which never have to wait.
     messages: VecDeque<Command>,
-    /// Commands for the data plane, given out as far as it has room for them.
+    /// Commands about arenas and chunks, given out in this order, before what needs them.
     errands: VecDeque<Command>,
+    /// Commands that move samples.
+    line: Line,
+    paces: Paces,
+    now: Nanoseconds,
     /// Operations that were given out and have not ended.
     running: usize,
+    operations_max: usize,
     progress: Progress,
     leases: u64,
 }
@@ -143,10 +161,14 @@ impl Session {
             .world
             .ranks_of(settings.node)
             .map(|rank| (rank, Staging::new(settings.arena, order.first(rank))));
+        let first = order.world.ranks_of(settings.node).next().expect("a node has ranks");
+        let ranks_per_node = order.world.ranks_per_node;
+        let policy = policy::build(settings.policy, &settings.policy_setting());
+        let horizon = Horizon::new(order, settings.node, policy.lookahead());
+        let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
-            orders: Orders::new(order, settings.node),
-            policy: policy::build(settings.policy, settings.bytes_per_step()),
-            cache: Cache::new(&settings.tiers, settings.chunk),
+            horizon,
+            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy),
             ranks: ranks.collect(),
             ops: Ops::default(),
             works: BTreeMap::new(),
@@ -154,7 +176,11 @@ impl Session {
             waiting: BTreeMap::new(),
             messages: VecDeque::new(),
             errands: VecDeque::new(),
+            line: Line::new(settings.windows, settings.tiers.len(), first, ranks_per_node),
+            paces: Paces::new(first, ranks_per_node),
+            now: Nanoseconds(0),
             running: 0,
+            operations_max: settings.operations_max(),
             progress: Progress::new(order.epochs, settings.tiers.len()),
             leases: 0,
             settings,
@@ -165,11 +191,12 @@ impl Session {
         session
     }
 
-    /// Takes note of something that happened.
+    /// Takes note of something that happened at a time on the caller's clock, which does not go back.
     ///
     /// Events about what the session does not know (an operation that ended before, a holder that is
     /// gone) change nothing.
-    pub fn handle(&mut self, event: Event) {
+    pub fn handle(&mut self, event: Event, now: Nanoseconds) {
+        self.now = self.now.max(now);
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
             Event::Attached { holder, rank } => self.handle_attached(holder, rank),
@@ -184,6 +211,7 @@ impl Session {
             }
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
         }
+        self.call_off();
         self.stage();
     }
 
@@ -192,12 +220,20 @@ impl Session {
         if let Some(message) = self.messages.pop_front() {
             return Some(message);
         }
-        let is_operation = self.errands.front()?.op().is_some();
-        if is_operation && self.running >= self.settings.operations_max() {
+        let errand = self.errands.front().map(Command::op);
+        if let Some(None) = errand {
+            return self.errands.pop_front();
+        }
+        if self.running >= self.operations_max {
             return None;
         }
-        self.running += usize::from(is_operation);
-        self.errands.pop_front()
+        let paces = &self.paces;
+        let command = match errand {
+            Some(_) => self.errands.pop_front(),
+            None => self.line.next(|need| paces.expected(need)),
+        };
+        self.running += usize::from(command.is_some());
+        command
     }
 
     /// What was done so far.
@@ -212,19 +248,16 @@ impl Session {
         self.ops.len()
     }
 
-    fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
-        let (epoch, step) = self.front();
-        self.orders.prepare(epoch);
-        let outlook = self.orders.seen_from(epoch, step);
-        self.cache.resize(tier, chunks_max, &*self.policy, &outlook);
-        self.follow_changes();
+    /// A batch as deadlines count it.
+    fn need_of(&self, batch: BatchId) -> Need {
+        let spec = self.horizon.spec();
+        let number = spec.batches_between(spec.first(batch.rank), Some(batch)) + 1;
+        Need { rank: batch.rank, number }
     }
 
-    /// The earliest point that some rank has not been staged beyond.
-    fn front(&self) -> (Epoch, Step) {
-        let cursors = self.ranks.values().filter_map(|staging| staging.cursor);
-        let last = Epoch(self.orders.spec().epochs - 1);
-        cursors.min().map_or((last, Step(0)), |batch| (batch.epoch, batch.step))
+    fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
+        self.cache.resize(tier, chunks_max);
+        self.follow_changes(None);
     }
 }
 

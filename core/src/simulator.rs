@@ -1,16 +1,25 @@
 //! Runs a session against a virtual clock, modelled links and a modelled trainer.
 //!
 //! The session is the one that the agent runs, so bytes per tier are predicted exactly as far as the
-//! trainer keeps its ranks in step; times are as good as the link model: a latency, then a rate that
-//! everything in flight shares, which is also how emulated tiers behave.
+//! trainer keeps its ranks in step; times are as good as the link model: a rate that everything in
+//! flight shares, then a latency, which is also how emulated tiers behave. A [`Machine`] adds what was
+//! measured: rates by threads, and times that spread.
 
 mod links;
+mod machine;
+mod trace;
 mod trainer;
 
 use alloc::{collections::BTreeMap, vec::Vec};
-use core::hash::{Hash, Hasher};
+use core::{
+    hash::{Hash, Hasher},
+    ops::ControlFlow,
+};
 
-use self::{links::Links, trainer::Trainer};
+pub use machine::{LinkModel, Machine};
+pub use trace::{Observer, RankStep, Read, StepOutcome};
+
+use self::{links::Links, trace::Trace, trainer::Trainer};
 use crate::{
     id::{Epoch, OpId},
     session::{EpochProgress, Event, Session, Settings},
@@ -18,7 +27,7 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// The machine and the training that a session is run against.
+/// The machine and the training that a session is run against, as far as one speed for each link says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     /// The cold store.
@@ -44,7 +53,8 @@ pub struct EpochOutcome {
     pub duration: Nanoseconds,
     /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.
     pub lower_bound: Nanoseconds,
-    /// Bytes that no policy can avoid to read from the cold store on this node.
+    /// Bytes that no policy can avoid to read from the cold store on this node: what a cache held when
+    /// the epoch began is all that it can save. On several nodes none reaches this in every epoch.
     pub minimal_cold: Bytes,
 }
 
@@ -60,39 +70,67 @@ pub struct Outcome {
 /// Runs all epochs of a job on one node.
 #[must_use]
 pub fn simulate(settings: &Settings, model: &Model) -> Outcome {
+    simulate_on(settings, &Machine::from(model))
+}
+
+/// As [`simulate`], on a machine of which more is known.
+#[must_use]
+pub fn simulate_on(settings: &Settings, machine: &Machine) -> Outcome {
+    let ControlFlow::Continue(outcome) = simulate_observed(settings, machine, &mut ());
+    outcome
+}
+
+/// The same before an observer, who may end the run: then what it breaks with is all that comes of it.
+pub fn simulate_observed<O: Observer>(
+    settings: &Settings,
+    machine: &Machine,
+    observer: &mut O,
+) -> ControlFlow<O::Stop, Outcome> {
     let mut clock = Clock::default();
-    let mut links = Links::new(model);
+    let mut links = Links::new(machine);
     let mut session = Session::new(settings.clone());
-    let mut trainer = Trainer::new(settings, model.step_time);
+    let mut trainer = Trainer::new(settings, machine);
+    let mut trace = Trace::new(settings, observer);
     let mut digest = Fnv1a::default();
-    trainer.attach().into_iter().for_each(|event| session.handle(event));
+    trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
         while let Some(command) = session.poll_command() {
             command.hash(&mut digest);
+            trace.command(&command, clock.now);
             if let Some((op, done_at)) = links.carry_out(&command, clock.now) {
                 clock.at(done_at, Due::Completed(op));
             }
             let reaction = trainer.handle(&command, clock.now);
-            react(&mut session, &mut clock, reaction);
+            react(&mut session, &mut clock, &mut trace, reaction)?;
         }
         match clock.next() {
-            Some(Due::Completed(op)) => session.handle(Event::Completed { op, outcome: Ok(()) }),
+            Some(Due::Completed(op)) => {
+                trace.completed(op, clock.now);
+                session.handle(Event::Completed { op, outcome: Ok(()) }, clock.now);
+            }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
-                react(&mut session, &mut clock, reaction);
+                react(&mut session, &mut clock, &mut trace, reaction)?;
             }
             None => break,
         }
     }
     let read = &session.progress().epochs;
-    Outcome { epochs: trainer.outcomes(settings, model, read), digest: digest.finish() }
+    let epochs = trainer.outcomes(settings, machine, read);
+    ControlFlow::Continue(Outcome { epochs, digest: digest.finish() })
 }
 
-fn react(session: &mut Session, clock: &mut Clock, reaction: trainer::Reaction) {
-    reaction.events.into_iter().for_each(|event| session.handle(event));
+fn react<O: Observer>(
+    session: &mut Session,
+    clock: &mut Clock,
+    trace: &mut Trace<'_, O>,
+    reaction: trainer::Reaction,
+) -> ControlFlow<O::Stop> {
+    reaction.events.into_iter().for_each(|event| session.handle(event, clock.now));
     if let Some(time) = reaction.step_ends_at {
         clock.at(time, Due::StepEnded);
     }
+    reaction.started.map_or(ControlFlow::Continue(()), |started| trace.start(started))
 }
 
 /// Something that will happen.

@@ -91,4 +91,10 @@ impl Buffer {
         let chunks_max = u32::try_from(budget.0 / chunk.0.max(1)).unwrap_or(u32::MAX);
         Self { kind, chunks_max }
     }
+
+    /// What it may hold in chunks of `chunk`.
+    #[must_use]
+    pub fn capacity(&self, chunk: Bytes) -> Bytes {
+        Bytes(u64::from(self.chunks_max).saturating_mul(chunk.0))
+    }
 }

@@ -178,7 +178,7 @@ impl Agent {
         match event {
             Event::Completed(done) => {
                 for (op, outcome) in done {
-                    self.session.handle(SessionEvent::Completed { op, outcome });
+                    self.tell(SessionEvent::Completed { op, outcome });
                 }
             }
             Event::Client(event) => self.apply_client(event),
@@ -194,6 +194,10 @@ impl Agent {
         if matches!(self.phase, Phase::Ending { .. }) && self.holders.is_empty() {
             self.phase = Phase::Over;
         }
+    }
+
+    fn tell(&mut self, event: SessionEvent) {
+        self.session.handle(event, self.clock.now());
     }
 
     fn carry_out(&mut self) {
@@ -235,7 +239,7 @@ impl Agent {
 
     fn resize(&mut self, resize: Option<Resize>) {
         if let Some(Resize { tier, chunks_max }) = resize {
-            self.session.handle(SessionEvent::Resized { tier, chunks_max });
+            self.tell(SessionEvent::Resized { tier, chunks_max });
         }
     }
 }

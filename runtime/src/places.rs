@@ -7,7 +7,11 @@
 
 mod node;
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use tierfeed_core::{
     fleet::{
@@ -16,12 +20,13 @@ use tierfeed_core::{
     },
     id::{NodeId, NumaNode},
     order::Spec,
-    session,
+    session::{self, Windows},
     tier::{Buffer, Kind, Locality},
     units::Bytes,
 };
 use tierfeed_prefetcher::{
     budget::{self, BudgetError, Claim, Percent, Pool, Request, allot},
+    plane::READ_THREADS,
     tier::{Backing, TierSettings},
 };
 use tierfeed_workload_analyzer::{
@@ -156,6 +161,7 @@ impl Layout {
                 OnError::Fail => session::OnError::Fail,
                 OnError::Skip => session::OnError::Skip,
             },
+            windows: Windows::for_threads(count(READ_THREADS), count(COPY_THREADS)),
         }
     }
 
@@ -292,6 +298,10 @@ fn staging(job: &Job, demand: &Demand) -> Staging {
     let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
     let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
     Staging { ranks: job.world.ranks_per_node, batches: job.prefetch_batches, batch: Bytes(batch) }
+}
+
+fn count(threads: NonZeroUsize) -> NonZeroU32 {
+    u32::try_from(threads.get()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
 }
 
 #[cfg(test)]

@@ -1,16 +1,37 @@
-//! What a job will do on this node, from the same core that the agent runs.
+//! What a job will do on its nodes, from the same core that the agent runs, beside what no policy can
+//! undercut.
+//!
+//! Every figure stands beside its limit ([`bound`]): cold bytes beside the least, the duration beside the
+//! longer of computing and reading that least.
 
-use std::collections::BTreeMap;
+pub mod bound;
+pub mod curve;
+mod figures;
+mod plot;
+mod spread;
+pub mod trace;
+
+use std::{convert::Infallible, ops::ControlFlow};
 
 use serde::Serialize;
 use tierfeed_core::{
+    id::NodeId,
     policy, session,
-    simulator::{EpochOutcome, Model, Outcome, simulate},
+    simulator::{Model, Observer, Outcome, Read, StepOutcome, simulate_observed},
     tier::Speed,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;
+use xxhash_rust::xxh3::Xxh3;
 
+pub use figures::Figures;
+pub use plot::{Drawn, plot};
+pub use spread::Spread;
+
+use self::{
+    figures::Sums,
+    spread::{Spreads, StepSpreads},
+};
 use crate::places::{Layout, Place};
 
 /// A link that is never waited for.
@@ -21,10 +42,31 @@ pub const UNLIMITED: Speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPe
 pub struct Prediction {
     /// The rule of retention.
     pub policy: &'static str,
-    /// Epoch by epoch.
+    /// Which nodes were simulated.
+    #[serde(flatten)]
+    pub nodes: Nodes,
+    /// Epoch by epoch. Bytes of several nodes are summed, times are those of the slowest.
     pub epochs: Vec<Epoch>,
+    /// The whole run.
+    pub total: Figures,
     /// Equal plans have equal digests: a hash of every command in order, in hexadecimal digits.
     pub digest: String,
+}
+
+/// The nodes that a prediction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Nodes {
+    /// One of them.
+    One {
+        /// Which one.
+        node: u32,
+    },
+    /// All of them. Each is simulated alone, so one does not wait for another within an epoch.
+    All {
+        /// How many there are.
+        nodes: u32,
+    },
 }
 
 /// One predicted epoch.
@@ -32,61 +74,134 @@ pub struct Prediction {
 pub struct Epoch {
     /// Which one.
     pub epoch: u32,
-    /// Steps of each rank.
-    pub steps: u32,
-    /// Bytes that the ranks of the node take.
-    pub demand_bytes: u64,
-    /// Bytes read from the cold store.
-    pub cold_read_bytes: u64,
-    /// Bytes by the tier that they are read from.
-    pub tier_read_bytes: BTreeMap<&'static str, u64>,
-    /// The share of the demand that needs no cold read.
-    pub hit_ratio: f64,
-    /// The share of the demand that is ready when it is asked for.
-    pub ready_ratio: f64,
-    /// Time for which training stands still.
-    pub stall_s: f64,
-    /// From the first request to the end of the last step.
-    pub duration_s: f64,
-    /// What no policy can undercut.
-    pub lower_bound_s: f64,
-    /// Bytes that no policy can avoid to read from the cold store.
-    pub minimal_cold_bytes: u64,
+    /// What it comes to.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// How evenly its cold bytes fall; unknown if no step of it is full.
+    #[serde(flatten)]
+    pub spreads: StepSpreads,
+}
+
+impl Nodes {
+    /// How many are simulated.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        match self {
+            Self::One { .. } => 1,
+            Self::All { nodes } => nodes,
+        }
+    }
+
+    fn ids(self) -> impl Iterator<Item = NodeId> {
+        let ids = match self {
+            Self::One { node } => node..node + 1,
+            Self::All { nodes } => 0..nodes,
+        };
+        ids.map(NodeId)
+    }
 }
 
 impl Prediction {
-    /// Runs the session of `settings` with `policy` against `model`.
+    /// Runs the session of `settings` with `policy` against `model`, on the node of the settings.
     #[must_use]
     pub fn of(settings: &session::Settings, policy: policy::Kind, model: &Model) -> Self {
-        let settings = session::Settings { policy, ..settings.clone() };
-        let Outcome { epochs, digest } = simulate(&settings, model);
+        let nodes = Nodes::One { node: settings.node.0 };
+        let ControlFlow::Continue(prediction) =
+            Self::observed(settings, nodes, policy, model, &mut Nobody);
+        prediction
+    }
+
+    /// The same on `nodes`, one after the other, before an observer, who may end it.
+    pub fn observed<O: Observer>(
+        settings: &session::Settings,
+        nodes: Nodes,
+        policy: policy::Kind,
+        model: &Model,
+        observer: &mut O,
+    ) -> ControlFlow<O::Stop, Self> {
+        let mut epochs: Vec<(Sums, Spreads)> = Vec::new();
+        let mut digests = Vec::new();
+        for node in nodes.ids() {
+            let settings = session::Settings { policy, node, ..settings.clone() };
+            let spreads = vec![Spreads::default(); settings.order.epochs as usize];
+            let batch_size = settings.order.batch_size;
+            let mut watch = Watch { observer: &mut *observer, spreads, batch_size };
+            let Outcome { epochs: outcomes, digest } =
+                simulate_observed(&settings, &model.into(), &mut watch)?;
+            digests.push(digest);
+            let limits = bound::limits(&settings, &outcomes);
+            let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
+            join(&mut epochs, here.zip(watch.spreads));
+        }
         let kinds: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
-        Self {
+        let mut total = Sums::default();
+        epochs.iter().for_each(|(sums, _)| total.then(sums));
+        let epoch = |(epoch, (sums, spreads)): (u32, &(Sums, Spreads))| Epoch {
+            epoch,
+            figures: sums.figures(&kinds),
+            spreads: spreads.finish(),
+        };
+        ControlFlow::Continue(Self {
             policy: policy.name(),
-            epochs: epochs.iter().map(|it| epoch(it, &kinds)).collect(),
-            digest: format!("{digest:016x}"),
+            nodes,
+            epochs: (0..).zip(&epochs).map(epoch).collect(),
+            total: total.figures(&kinds),
+            digest: format!("{:016x}", joined(&digests)),
+        })
+    }
+}
+
+/// Adds what a node does to what those before it did at the same time.
+fn join(epochs: &mut Vec<(Sums, Spreads)>, here: impl Iterator<Item = (Sums, Spreads)>) {
+    for (at, (sums, spreads)) in here.enumerate() {
+        match epochs.get_mut(at) {
+            Some((others, steps)) => {
+                others.beside(&sums);
+                steps.merge(&spreads);
+            }
+            None => epochs.push((sums, spreads)),
         }
     }
 }
 
-fn epoch(outcome: &EpochOutcome, kinds: &[&'static str]) -> Epoch {
-    let read = &outcome.read;
-    let mut tier_read_bytes: BTreeMap<_, _> = kinds.iter().map(|kind| (*kind, 0)).collect();
-    for (kind, bytes) in kinds.iter().zip(&read.from_tier) {
-        *tier_read_bytes.entry(*kind).or_default() += bytes.0;
+fn joined(digests: &[u64]) -> u64 {
+    let [only] = digests else {
+        let mut hash = Xxh3::new();
+        digests.iter().for_each(|digest| hash.update(&digest.to_le_bytes()));
+        return hash.digest();
+    };
+    *only
+}
+
+/// Sees how evenly cold bytes fall, and passes on what it is told.
+struct Watch<'a, O> {
+    observer: &'a mut O,
+    spreads: Vec<Spreads>,
+    batch_size: u32,
+}
+
+impl<O: Observer> Observer for Watch<'_, O> {
+    type Stop = O::Stop;
+
+    fn read(&mut self, read: &Read) {
+        self.observer.read(read);
     }
-    Epoch {
-        epoch: outcome.epoch.0,
-        steps: outcome.steps,
-        demand_bytes: read.demand.0,
-        cold_read_bytes: read.cold.0,
-        tier_read_bytes,
-        hit_ratio: 1.0 - share(read.cold, read.demand).min(1.0),
-        ready_ratio: share(read.ready, read.demand),
-        stall_s: seconds(outcome.stall),
-        duration_s: seconds(outcome.duration),
-        lower_bound_s: seconds(outcome.lower_bound),
-        minimal_cold_bytes: outcome.minimal_cold.0,
+
+    fn step(&mut self, step: &StepOutcome) -> ControlFlow<O::Stop> {
+        if let Some(spreads) = self.spreads.get_mut(step.epoch.0 as usize) {
+            spreads.add(step, self.batch_size);
+        }
+        self.observer.step(step)
+    }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    type Stop = Infallible;
+
+    fn step(&mut self, _: &StepOutcome) -> ControlFlow<Infallible> {
+        ControlFlow::Continue(())
     }
 }
 
@@ -106,12 +221,5 @@ fn tier_speed(place: &Place, measured: Option<&Report>) -> Speed {
     Speed { bandwidth: BytesPerSecond(rate.unwrap_or(0)), ..UNLIMITED }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
-fn seconds(time: Nanoseconds) -> f64 {
-    time.0 as f64 / 1e9
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
-fn share(part: Bytes, whole: Bytes) -> f64 {
-    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
-}
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,16 @@
 //! `tierfeed plan`.
 
+mod dump;
+mod simulate;
+mod table;
+
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use tierfeed_core::{
-    id::{Epoch, NodeId, Step},
-    order::Spec,
-    simulator::Model,
-    units::{Bytes, Nanoseconds},
-};
-use tierfeed_runtime::{
-    places::Layout,
-    prediction::{self, Prediction},
-};
+use tierfeed_core::{order::Shuffle, units::Bytes};
+use tierfeed_runtime::places::Layout;
 
-use super::analyze::{cold_speed, emulated, layout, measured};
+use super::analyze::layout;
 use crate::{
     arguments::Plan,
     failure::Failure,
@@ -50,14 +46,26 @@ struct Tier {
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     let known = jobs::know(&arguments.job)?;
     if arguments.dump {
-        return dump(&known.order);
+        require_computed(&known)?;
+        return dump::dump(&known.order);
     }
     let layout = layout(&known.job, &known.demand)?;
-    if arguments.simulate {
-        return simulate(arguments, &known, &layout);
+    if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
+        require_computed(&known)?;
+        return simulate::run(arguments, &known, &layout);
     }
     let schedule = schedule(&known, &layout, arguments);
     if arguments.json { output::json(&schedule) } else { output::lines(&table(&schedule)) }
+}
+
+/// Refuses an order that nobody but the trainer knows.
+fn require_computed(known: &Known) -> Result<(), Failure> {
+    if known.order.shuffle == Shuffle::Published {
+        return Err(Failure::Input(anyhow::anyhow!(
+            "order.shuffle is published: the trainer's sampler knows this order, the job does not"
+        )));
+    }
+    Ok(())
 }
 
 fn schedule(known: &Known, layout: &Layout, arguments: &Plan) -> Schedule {
@@ -107,79 +115,4 @@ fn table(schedule: &Schedule) -> String {
             .expect("writing to a string cannot fail");
     }
     text
-}
-
-fn simulate(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
-    let Known { job, order, .. } = known;
-    let settings = layout.session(job, known.sizes(), *order, NodeId(0));
-    let model = Model {
-        cold: cold_speed(job, &arguments.cold),
-        tiers: prediction::tier_speeds(layout, measured().as_ref()),
-        step_time: arguments.step_time.or(job.step_time).unwrap_or(Nanoseconds(0)),
-    };
-    let policies = match arguments.policy.as_slice() {
-        [] => vec![job.policy],
-        named => named.to_vec(),
-    };
-    let predictions: Vec<_> =
-        policies.iter().map(|policy| Prediction::of(&settings, *policy, &model)).collect();
-    if !arguments.json {
-        return output::lines(&comparison(&predictions, layout));
-    }
-    match predictions.as_slice() {
-        [only] => output::json(only),
-        all => output::json(&all),
-    }
-}
-
-fn comparison(predictions: &[Prediction], layout: &Layout) -> String {
-    let mut text = format!(
-        "{:<12}{:>6}{:>14}{:>14}{:>8}{:>8}{:>10}{:>10}{:>10}\n",
-        "policy", "epoch", "cold", "minimum", "hits", "ready", "stall s", "takes s", "bound s"
-    );
-    for prediction in predictions {
-        for epoch in &prediction.epochs {
-            writeln!(
-                text,
-                "{:<12}{:>6}{:>14}{:>14}{:>7.1}%{:>7.1}%{:>10.3}{:>10.3}{:>10.3}",
-                prediction.policy,
-                epoch.epoch,
-                Bytes(epoch.cold_read_bytes).to_string(),
-                Bytes(epoch.minimal_cold_bytes).to_string(),
-                epoch.hit_ratio * 100.0,
-                epoch.ready_ratio * 100.0,
-                epoch.stall_s,
-                epoch.duration_s,
-                epoch.lower_bound_s,
-            )
-            .expect("writing to a string cannot fail");
-        }
-    }
-    for name in emulated(layout) {
-        writeln!(text, "{name} is emulated").expect("writing to a string cannot fail");
-    }
-    text
-}
-
-/// One line for each batch; an order that the trainer publishes is not known yet.
-fn dump(order: &Spec) -> Result<(), Failure> {
-    output::lines("epoch step rank samples")?;
-    for epoch in 0..order.epochs {
-        let Some(batches) = order.epoch(Epoch(epoch)) else {
-            return Err(Failure::Input(anyhow::anyhow!(
-                "order.shuffle is published: the trainer's sampler knows this order, the job does not"
-            )));
-        };
-        let mut text = String::new();
-        for step in 0..order.steps_per_epoch() {
-            for rank in (0..order.world.nodes).flat_map(|it| order.world.ranks_of(NodeId(it))) {
-                let samples = batches.batch(rank, Step(step));
-                let samples: Vec<_> = samples.map(|sample| sample.0.to_string()).collect();
-                writeln!(text, "{epoch} {step} {} {}", rank.0, samples.join(","))
-                    .expect("writing to a string cannot fail");
-            }
-        }
-        output::lines(&text)?;
-    }
-    Ok(())
 }

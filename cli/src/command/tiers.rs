@@ -3,10 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
 };
 
 use anyhow::Context;
@@ -21,7 +18,6 @@ use tierfeed_resource_gatherer::{
     report,
     tiers::Assignment,
 };
-use tierfeed_runtime::shutdown;
 use tierfeed_workload_analyzer::{
     Job,
     job::{Budget as Wanted, TierRequest},
@@ -80,14 +76,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 /// Measures until it is done or the user wants an end.
 fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
     let runtime = super::runtime()?;
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    let (trigger, mut asked) = shutdown::channel();
-    runtime.spawn(super::end_on_signal(trigger));
-    let flag = is_stopped.clone();
-    runtime.spawn(async move {
-        asked.recv().await;
-        flag.store(true, Ordering::Relaxed);
-    });
+    let is_stopped = super::ended_by_user(&runtime);
     let bar = output::probe_bar();
     let measured =
         probe_until(settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {

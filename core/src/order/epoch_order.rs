@@ -1,9 +1,9 @@
 //! Deals the sequence of an epoch to the ranks.
 
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 
 use super::{Shuffle, Spec, World};
-use crate::id::{Epoch, NodeId, Rank, SampleId, Step};
+use crate::id::{Epoch, Rank, SampleId, Step};
 
 /// One epoch of a computed order: 4 bytes a sample, shared by all ranks.
 #[derive(Debug, Clone)]
@@ -44,22 +44,11 @@ impl EpochOrder {
         (first..last).map(move |position| SampleId(sample(position)))
     }
 
-    /// For each sample, the step at which a rank of `node` reads it, or `None` if none does.
-    ///
-    /// A sample that padding repeats is listed at its first use.
-    #[must_use]
-    pub fn steps(&self, node: NodeId) -> Vec<Option<Step>> {
-        let mut steps = vec![None; self.spec.samples as usize];
-        let turns: Vec<usize> = self.spec.world.ranks_of(node).map(|it| self.turn(it)).collect();
-        let rounds = self.dealt.chunks_exact(self.spec.world.ranks() as usize);
-        // Backwards, so that the first use is written last.
-        for (position, round) in (0..self.per_rank).zip(rounds).rev() {
-            let step = Step(position / self.spec.batch_size);
-            for turn in &turns {
-                steps[round[*turn] as usize] = Some(step);
-            }
-        }
-        steps
+    /// What one rank reads in the epoch.
+    pub(super) fn of_rank(&self, rank: Rank) -> impl Iterator<Item = SampleId> + '_ {
+        let (ranks, turn) = (self.spec.world.ranks() as usize, self.turn(rank));
+        let samples = self.dealt.iter().skip(turn).step_by(ranks);
+        samples.take(self.per_rank as usize).map(|sample| SampleId(*sample))
     }
 
     /// Which place of a round is the rank's.

@@ -2,21 +2,37 @@
 //!
 //! On a shuffled epoch this keeps almost nothing until its next use: it is the field's baseline.
 
+use super::{Policy, Read, Setting, queue::Queues};
 use crate::{
-    id::TierId,
-    policy::{Candidate, Level, Outlook, Policy, fastest},
+    books::Books,
+    horizon::Horizon,
+    id::{SampleId, TierId},
 };
 
-/// Wants everything, for it knows nothing.
+/// Keeps what came last.
 #[derive(Debug)]
-pub(super) struct Fifo;
+pub(super) struct Fifo {
+    queues: Queues,
+}
+
+impl Fifo {
+    pub(super) fn new(setting: &Setting) -> Self {
+        Self { queues: Queues::new(setting.sizes.len(), setting.capacities.len()) }
+    }
+}
 
 impl Policy for Fifo {
-    fn admit(&self, sample: Candidate, _: &dyn Outlook, tiers: &[Level]) -> Option<TierId> {
-        fastest(sample, tiers)
+    fn lookahead(&self) -> u32 {
+        0
     }
 
-    fn wants(&self, _: Candidate, _: &dyn Outlook, _: &[Level]) -> bool {
-        true
+    fn read(&mut self, read: Read, _: &Horizon, books: &mut Books) {
+        if books.tier_of(read.sample).is_none() {
+            self.queues.admit(read.sample, books);
+        }
+    }
+
+    fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
+        self.queues.displaced(sample, from, to);
     }
 }

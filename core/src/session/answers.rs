@@ -5,11 +5,11 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
     Command, Refusal, Session,
-    orders::Publication,
     staging::{Arena, Staged, Taker},
     work::Kind,
 };
 use crate::{
+    horizon::Publication,
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, Step},
     units::Nanoseconds,
 };
@@ -38,17 +38,20 @@ impl Session {
             return;
         }
         let refusal = self.request(holder, batch).err();
+        if refusal.is_none() {
+            self.paces.asked(self.need_of(batch), self.now);
+        }
         self.waiting.entry(holder).or_default().push_back((batch, refusal));
         self.answer(holder);
     }
 
     fn request(&mut self, holder: HolderId, batch: BatchId) -> Result<(), Refusal> {
-        let spec = *self.orders.spec();
+        let spec = *self.horizon.spec();
         let staging = self.ranks.get_mut(&batch.rank);
         let staging = staging.filter(|it| it.holders.contains(&holder) && spec.contains(batch));
         let staging = staging.ok_or(Refusal::NotInOrder)?;
-        self.orders.prepare(batch.epoch);
-        let samples = self.orders.batch(batch).ok_or(Refusal::NotPublished)?;
+        self.horizon.prepare(batch.epoch);
+        let samples = self.horizon.batch(batch).ok_or(Refusal::NotPublished)?;
         if samples.is_empty() {
             return Err(Refusal::NotInOrder);
         }
@@ -83,6 +86,7 @@ impl Session {
             }
             staged.taker = Taker::Held(holder, lease);
             let (batch, len) = (staged.batch.id, staged.batch.payload());
+            self.paces.took(staged.need, self.now, waited);
             let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some());
             self.progress.delivered(batch, samples.count() as u64, len, waited);
             staging.is_blocked = false;
@@ -108,9 +112,10 @@ impl Session {
             staging.leave(holder);
             if staging.holders.is_empty() && staging.arena == Arena::Open {
                 staging.cursor = match self.progress.farthest(*rank) {
-                    Some(batch) => self.orders.spec().after(batch),
-                    None => Some(self.orders.spec().first(*rank)),
+                    Some(batch) => self.horizon.spec().after(batch),
+                    None => Some(self.horizon.spec().first(*rank)),
                 };
+                self.paces.left(*rank);
                 staging.arena = Arena::Closing;
                 staging.abandon();
             }
@@ -121,7 +126,7 @@ impl Session {
     /// A trainer says what it will read. If it changes its mind, nothing staged under the old order is
     /// handed over: what it had asked for is refused, and it reads that itself.
     pub(super) fn handle_published(&mut self, rank: Rank, epoch: Epoch, samples: Vec<SampleId>) {
-        let publication = self.orders.publish(rank, epoch, samples);
+        let publication = self.horizon.publish(rank, epoch, samples);
         let Some(staging) = self.ranks.get_mut(&rank) else { return };
         staging.is_blocked = false;
         if publication == Publication::Changed {

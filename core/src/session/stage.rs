@@ -12,9 +12,18 @@ use crate::{
     batch::Batch,
     cache::Change,
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
+    policy::Read,
     space::Piece,
     units::Bytes,
 };
+
+/// A sample on its way into staging.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    batch: BatchId,
+    slot: Slot,
+    op: OpId,
+}
 
 impl Session {
     /// Gives batches places until every rank has what it may have, the earliest batch first.
@@ -32,8 +41,9 @@ impl Session {
     /// Gives one batch its place and plans everything that it needs. Returns `false` if the rank must
     /// wait: for room, for its trainer to publish the order, or for someone to ask.
     fn stage_batch(&mut self, id: BatchId) -> bool {
-        self.orders.prepare(id.epoch);
-        let after = self.orders.spec().after(id);
+        self.horizon.prepare(id.epoch);
+        let after = self.horizon.spec().after(id);
+        let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
         if let Some(staged) = staging.staged.get(&id) {
             if staged.is_stale {
@@ -43,9 +53,9 @@ impl Session {
             staging.advance(id, after);
             return true;
         }
-        let Some(samples) = self.orders.batch(id) else { return false };
+        let Some(samples) = self.horizon.batch(id) else { return false };
         if samples.is_empty() {
-            staging.cursor = self.orders.spec().next_epoch(id);
+            staging.cursor = self.horizon.spec().next_epoch(id);
             return true;
         }
         let sizes = &self.settings.sizes;
@@ -63,7 +73,8 @@ impl Session {
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
         let entries = batch.entries.clone();
-        let staged = Staged { batch, piece, pending: 0, unreadable: None, taker, is_stale: false };
+        let staged =
+            Staged { batch, need, piece, pending: 0, unreadable: None, taker, is_stale: false };
         staging.staged.insert(id, staged);
         for (index, entry) in entries.iter().enumerate() {
             let len = entry.len.expect("nothing was skipped yet");
@@ -76,7 +87,7 @@ impl Session {
 
     /// Refuses a batch if someone asked for it, and returns whether someone did.
     fn refuse_wanted(&mut self, batch: BatchId, reason: Refusal) -> bool {
-        let after = self.orders.spec().after(batch);
+        let after = self.horizon.spec().after(batch);
         let Some(staging) = self.ranks.get_mut(&batch.rank) else { return false };
         let Some(holder) = staging.take_wanted(batch) else { return false };
         staging.advance(batch, after);
@@ -92,32 +103,30 @@ impl Session {
             let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };
             let source = self.writers.get(&sample).copied();
             self.plan(op, kind, command, &[touch], source);
-            return;
+        } else {
+            let command = Command::Fetch { op, sample, to: slot };
+            let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
+            self.plan(op, kind, command, &[], None);
         }
-        let command = Command::Fetch { op, sample, to: slot };
-        let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
-        self.plan(op, kind, command, &[], None);
-        let outlook = self.orders.seen_from(batch.epoch, batch.step);
-        let place = self.cache.admit(sample, slot.len, &*self.policy, &outlook);
-        self.follow_changes();
-        if let Some(place) = place {
-            self.retain(batch, sample, slot, place, op);
-        }
+        let read = Read { sample, at: self.horizon.read_of(batch, entry) };
+        self.cache.read(read, &self.horizon);
+        self.follow_changes(Some(Arrival { batch, slot, op }));
     }
 
     /// Plans the copy of a sample that is being staged to its place in a tier.
-    fn retain(&mut self, batch: BatchId, sample: SampleId, slot: Slot, to: Place, arrival: OpId) {
+    fn retain(&mut self, sample: SampleId, to: Place, arrival: Arrival) {
+        let Arrival { batch, slot, op: after } = arrival;
         let op = self.ops.name();
         let from = Origin::Staging(slot);
         let command = Command::Demote { op, sample, from, len: slot.len, to: to.clone() };
         let touch = Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write };
         self.writers.insert(sample, op);
         let kind = Kind::Retain { batch, sample, place: to };
-        self.plan(op, kind, command, &[touch], Some(arrival));
+        self.plan(op, kind, command, &[touch], Some(after));
     }
 
-    /// Plans what the books of the cache ask for.
-    pub(super) fn follow_changes(&mut self) {
+    /// Plans what the cache asks for, in the course of the arrival of a sample if there is one.
+    pub(super) fn follow_changes(&mut self, arrival: Option<Arrival>) {
         for change in self.cache.take_changes() {
             match change {
                 Change::ChunkAdded { tier, chunk } => {
@@ -132,8 +141,13 @@ impl Session {
                     let command = Command::DropChunk { tier, chunk };
                     self.plan(op, Kind::DropChunk { tier, chunk }, command, &[touch], None);
                 }
+                Change::Kept { sample, to } => {
+                    let arrival = arrival.expect("only what is read is kept");
+                    self.retain(sample, to, arrival);
+                }
                 Change::Demoted { sample, len, from, to } => {
-                    self.demote(sample, len, from, to);
+                    let batch = arrival.map(|arrival| arrival.batch);
+                    self.demote(batch, sample, len, from, to);
                 }
                 Change::Evicted { sample } => {
                     self.writers.remove(&sample);
@@ -142,7 +156,15 @@ impl Session {
         }
     }
 
-    fn demote(&mut self, sample: SampleId, len: Bytes, from: Place, to: Place) {
+    /// Plans a move that makes room for a sample of `batch`, or for the node.
+    fn demote(
+        &mut self,
+        batch: Option<BatchId>,
+        sample: SampleId,
+        len: Bytes,
+        from: Place,
+        to: Place,
+    ) {
         let op = self.ops.name();
         let touches = [
             Touch { tier: from.tier, pieces: from.pieces.clone(), access: Access::Read },
@@ -151,7 +173,7 @@ impl Session {
         let from = Origin::Tier(from);
         let command = Command::Demote { op, sample, from, len, to: to.clone() };
         let source = self.writers.insert(sample, op);
-        self.plan(op, Kind::Move { sample, place: to }, command, &touches, source);
+        self.plan(op, Kind::Move { batch, sample, place: to }, command, &touches, source);
     }
 
     fn whole_chunk(&self, tier: TierId, chunk: ChunkId) -> Touch {

@@ -9,6 +9,7 @@ use alloc::{
     vec::Vec,
 };
 
+use super::pace::Need;
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
@@ -54,13 +55,14 @@ impl Taker {
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) batch: Batch,
+    pub(super) need: Need,
     pub(super) piece: Piece,
     /// Operations that still read or write its bytes.
     pub(super) pending: u32,
     /// The first sample that could not be read, if the job does not skip such.
     pub(super) unreadable: Option<(SampleId, Fault)>,
     pub(super) taker: Taker,
-    /// Its order changed since it was staged: nobody gets it any more.
+    /// Its order changed since it was staged, or not all of it is on its way any more: nobody gets it.
     pub(super) is_stale: bool,
 }
 
@@ -93,6 +95,8 @@ pub(super) struct Staging {
     pub(super) cursor: Option<BatchId>,
     /// The next batch was tried in vain, and nothing has changed since.
     pub(super) is_blocked: bool,
+    /// A batch was dropped of which operations may be called off.
+    pub(super) has_leftovers: bool,
     space: Space,
     len: Bytes,
 }
@@ -108,6 +112,7 @@ impl Staging {
             knocking: Vec::new(),
             cursor: Some(first),
             is_blocked: false,
+            has_leftovers: false,
             space: Space::new(),
             len,
         }
@@ -145,6 +150,7 @@ impl Staging {
         for (id, staged) in &mut self.staged {
             if *id < behind && staged.taker == Taker::Nobody {
                 staged.taker = Taker::Dropped;
+                self.has_leftovers = true;
             }
         }
         self.sweep();
@@ -210,6 +216,7 @@ impl Staging {
         let of_holder = |staged: &&mut Staged| staged.taker.holder() == Some(holder);
         for staged in self.staged.values_mut().filter(of_holder) {
             staged.taker = Taker::Dropped;
+            self.has_leftovers = true;
         }
         self.sweep();
     }
@@ -217,6 +224,7 @@ impl Staging {
     /// Drops whatever is staged.
     pub(super) fn abandon(&mut self) {
         self.wanted.clear();
+        self.has_leftovers = true;
         self.staged.values_mut().for_each(|staged| staged.taker = Taker::Dropped);
         self.sweep();
     }
@@ -226,6 +234,7 @@ impl Staging {
         let mut refused = Vec::new();
         for (id, staged) in self.staged.iter_mut().filter(|(id, _)| id.epoch == epoch) {
             staged.is_stale = true;
+            self.has_leftovers = true;
             match staged.taker {
                 Taker::Requested(holder) => refused.push((*id, holder)),
                 Taker::Nobody => {}

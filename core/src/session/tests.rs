@@ -1,12 +1,13 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
 use alloc::collections::BTreeSet;
+use core::num::NonZeroU32;
 
 use proptest::prelude::*;
 
-use super::{staging::Arena, *};
+use super::{line::Link, staging::Arena, *};
 use crate::{
-    id::{ChunkId, LeaseId},
+    id::{ChunkId, Epoch, LeaseId, Step},
     order::{Position, Shuffle, World},
     tier::Kind as TierKind,
     units::Nanoseconds,
@@ -34,7 +35,13 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         staged_batches: 3,
         arena: Bytes(4 * 4096),
         on_error,
+        windows: windows(3, 2),
     }
+}
+
+fn windows(cold: u32, tier: u32) -> Windows {
+    let window = |count| NonZeroU32::new(count).unwrap();
+    Windows { cold: window(cold), tier: window(tier) }
 }
 
 /// A body that checks what the brain asks for: places hold what was put there, or nothing.
@@ -96,6 +103,15 @@ impl Body {
     }
 }
 
+fn link_of(command: &Command) -> Option<Link> {
+    match command {
+        Command::Fetch { .. } => Some(Link::Cold),
+        Command::Promote { from, .. } => Some(Link::Tier(from.tier)),
+        Command::Demote { to, .. } => Some(Link::Tier(to.tier)),
+        _ => None,
+    }
+}
+
 /// A trainer of one rank that asks ahead and checks what it gets.
 #[derive(Debug)]
 struct Trainer {
@@ -130,6 +146,7 @@ struct Play {
     body: Body,
     trainers: Vec<Trainer>,
     skipped: u64,
+    now: Nanoseconds,
 }
 
 impl Play {
@@ -140,6 +157,7 @@ impl Play {
             body: Body::default(),
             trainers: (0..ranks).map(Trainer::new).collect(),
             skipped: 0,
+            now: Nanoseconds(0),
         };
         for i in 0..world.trainers.len() {
             let (holder, rank) = (world.trainers[i].holder, world.trainers[i].rank);
@@ -149,7 +167,8 @@ impl Play {
     }
 
     fn tell(&mut self, event: Event) {
-        self.session.handle(event);
+        self.now.0 += 1000;
+        self.session.handle(event, self.now);
         while let Some(command) = self.session.poll_command() {
             self.obey(command);
         }
@@ -184,7 +203,17 @@ impl Play {
                 self.body.arenas.retain(|(other, _), _| *other != rank);
             }
             Command::Reject { .. } => panic!("no one is turned away"),
-            command => self.body.running.push(command),
+            command => {
+                self.body.running.push(command);
+                let on = |link| {
+                    self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()
+                };
+                let Windows { cold, tier } = self.session.settings.windows;
+                assert!(on(Link::Cold) <= cold.get() as usize, "invariant 6");
+                for id in 0..3 {
+                    assert!(on(Link::Tier(TierId(id))) <= tier.get() as usize, "invariant 6");
+                }
+            }
         }
     }
 
@@ -224,7 +253,7 @@ impl Play {
             return false;
         };
         trainer.asked.insert(batch);
-        trainer.next = self.session.orders.spec().after(batch);
+        trainer.next = self.session.horizon.spec().after(batch);
         self.tell(Event::Requested { holder, batch });
         true
     }
@@ -259,7 +288,7 @@ impl Play {
 
     fn expected(&self, rank: u32) -> Vec<BatchId> {
         let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
-        let spec = *self.session.orders.spec();
+        let spec = *self.session.horizon.spec();
         core::iter::successors(Some(first), |batch| spec.after(*batch)).collect()
     }
 }
@@ -589,6 +618,7 @@ fn republish(is_staged_before: bool) {
 fn no_more_operations_run_than_the_settings_say() {
     let mut settings = settings(policy::Kind::Fifo, 60, 1, OnError::Fail);
     settings.arena = Bytes(1 << 20);
+    settings.windows = windows(u32::MAX, u32::MAX);
     let operations_max = settings.operations_max();
     let mut world = Play::new(&settings);
     let holder = world.trainers[0].holder;
@@ -646,4 +676,120 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     let known = world.session.cache.chunk_count(TierId(0));
     assert_eq!(world.body.chunks.len(), known as usize);
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
+}
+
+/// What is given out until nothing more has a turn, ended at once; commands for trainers left out.
+fn given_out(world: &mut Play) -> Vec<Command> {
+    let mut given = Vec::new();
+    while !world.body.running.is_empty() {
+        given.push(world.body.running[0].clone());
+        world.end_one(0, 0);
+    }
+    given
+}
+
+/// Two ranks that are staged ahead, with one read at a time and none of them ended yet.
+fn staged_ahead(policy: policy::Kind, samples: u32) -> Play {
+    let mut settings = settings(policy, samples, 2, OnError::Fail);
+    settings.windows = windows(1, 1);
+    let mut world = Play::new(&settings);
+    let is_arena = |command: &Command| matches!(command, Command::OpenArena { .. });
+    while let Some(at) = world.body.running.iter().position(is_arena) {
+        let command = world.body.running.remove(at);
+        world.tell(Event::Completed { op: command.op().unwrap(), outcome: Ok(()) });
+    }
+    world
+}
+
+fn rank_of(command: &Command) -> Option<Rank> {
+    match command {
+        Command::Fetch { to, .. } | Command::Promote { to, .. } => Some(to.rank),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_rank_that_jumps_overtakes_and_what_it_left_behind_is_not_read() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let holder = world.trainers[1].holder;
+    let batch = BatchId { epoch: Epoch(1), step: Step(30), rank: Rank(1) };
+    world.trainers[1].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    let given: Vec<Rank> = given_out(&mut world).iter().filter_map(rank_of).collect();
+    // One read is on its way already; then the four of the batch that is asked for.
+    assert_eq!(given[1..5], [Rank(1); 4], "{given:?}");
+    assert_eq!(world.trainers[1].leases[0].1, batch);
+    let of_rank = |rank| given.iter().filter(|other| **other == Rank(rank)).count();
+    assert_eq!([of_rank(0), of_rank(1)], [12, 12], "invariant 8");
+}
+
+#[test]
+fn a_rank_that_used_up_what_was_staged_overtakes() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    world.drain();
+    for _ in 0..4 {
+        for which in 0..2 {
+            while world.ask(which) {}
+            world.drain();
+            assert!(world.take(which));
+            world.now.0 += 50_000;
+            world.drain();
+        }
+    }
+    (0..2).for_each(|which| while world.ask(which) {});
+    world.drain();
+    // Rank 1 frees the place of one batch, then rank 0 those of three, and has none left.
+    let already = world.body.running.len();
+    for which in [1, 0, 0, 0] {
+        assert!(world.take(which));
+    }
+    let given: Vec<Rank> = given_out(&mut world).iter().filter_map(rank_of).collect();
+    assert_eq!((already, given.len()), (0, 16));
+    // The read that was given out when rank 1 had room; then the next two batches of rank 0.
+    assert_eq!(given[0], Rank(1));
+    assert_eq!(given[1..9], [Rank(0); 8], "{given:?}");
+    assert!(given[9..].contains(&Rank(1)));
+}
+
+#[test]
+fn what_a_jump_waits_for_comes_before_deep_prefetch() {
+    let mut world = staged_ahead(policy::Kind::Gap, 400);
+    // A sample of the last batch that rank 0 was staged ahead with, not even read yet, which rank 1
+    // reads in the next epoch. It is kept, so rank 1 gets it from its tier.
+    let staged = &world.session.ranks[&Rank(0)].staged;
+    let order = world.session.horizon.spec().epoch(Epoch(1)).unwrap();
+    let reader = |sample: SampleId| {
+        let mut steps = (0..50).map(Step);
+        steps.find(|step| order.batch(Rank(1), *step).any(|other| other == sample))
+    };
+    let last = staged.values().next_back().unwrap().batch.entries.iter();
+    let (sample, step) = last
+        .rev()
+        .filter(|entry| world.session.cache.place(entry.sample).is_some())
+        .find_map(|entry| Some((entry.sample, reader(entry.sample)?)))
+        .expect("one of four samples has the other rank next");
+    let batch = BatchId { epoch: Epoch(1), step, rank: Rank(1) };
+    let holder = world.trainers[1].holder;
+    world.trainers[1].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    let given = given_out(&mut world).into_iter();
+    let fetched = |command| match command {
+        Command::Fetch { sample, .. } => Some(sample),
+        _ => None,
+    };
+    let fetched: Vec<_> = given.filter_map(fetched).collect();
+    let at = fetched.iter().position(|other| *other == sample).unwrap();
+    assert!(at < 20, "invariant 7: read as number {at} of {}", fetched.len());
+}
+
+#[test]
+fn nothing_is_staged_deeper_than_the_settings_say() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let first = |rank| BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
+    let last = |rank| BatchId { step: Step(2), ..first(rank) };
+    world.drain();
+    for rank in 0..2 {
+        let staged: Vec<_> = world.session.ranks[&Rank(rank)].staged.keys().copied().collect();
+        assert_eq!((staged.len(), staged[0], staged[2]), (3, first(rank), last(rank)));
+    }
 }

@@ -1,11 +1,13 @@
 //! Planned operations: when they may run, and what follows when they end or fail.
 
-use alloc::vec::Vec;
+use alloc::{collections::BTreeSet, vec::Vec};
 
 use super::{
     Command, Fault, OnError, Place, Session, Slot,
+    line::Link,
     ops::Touch,
-    staging::{Arena, Staging},
+    pace::Need,
+    staging::{Arena, Staging, Taker},
 };
 use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 
@@ -13,11 +15,32 @@ use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     OpenArena(Rank),
-    AddChunk { tier: TierId, chunk: ChunkId },
-    DropChunk { tier: TierId, chunk: ChunkId },
-    Arrive { batch: BatchId, entry: usize, sample: SampleId, tier: Option<TierId>, slot: Slot },
-    Retain { batch: BatchId, sample: SampleId, place: Place },
-    Move { sample: SampleId, place: Place },
+    AddChunk {
+        tier: TierId,
+        chunk: ChunkId,
+    },
+    DropChunk {
+        tier: TierId,
+        chunk: ChunkId,
+    },
+    Arrive {
+        batch: BatchId,
+        entry: usize,
+        sample: SampleId,
+        tier: Option<TierId>,
+        slot: Slot,
+    },
+    Retain {
+        batch: BatchId,
+        sample: SampleId,
+        place: Place,
+    },
+    /// `batch` is the one for which it makes room.
+    Move {
+        batch: Option<BatchId>,
+        sample: SampleId,
+        place: Place,
+    },
 }
 
 impl Kind {
@@ -35,10 +58,28 @@ impl Kind {
     /// Where the operation leaves a sample in a tier.
     fn target(&self) -> Option<(SampleId, &Place)> {
         match self {
-            Self::Retain { sample, place, .. } | Self::Move { sample, place } => {
+            Self::Retain { sample, place, .. } | Self::Move { sample, place, .. } => {
                 Some((*sample, place))
             }
             _ => None,
+        }
+    }
+
+    /// The batch that cannot be handed over before the operation ended.
+    fn needed_by(&self) -> Option<BatchId> {
+        match self {
+            Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
+            Self::Move { batch, .. } => *batch,
+            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+        }
+    }
+
+    /// Where the operation needs its turn. A move takes place on two links; the slower one counts.
+    fn link(&self) -> Option<Link> {
+        match self {
+            Self::Arrive { tier, .. } => Some(tier.map_or(Link::Cold, Link::Tier)),
+            Self::Retain { place, .. } | Self::Move { place, .. } => Some(Link::Tier(place.tier)),
+            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
         }
     }
 }
@@ -47,8 +88,12 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Work {
     kind: Kind,
-    /// Given out when the operation may run.
+    /// Put in line when the operation may run.
     command: Option<Command>,
+    /// The batch whose deadline it has: its own, or an earlier one that waits for it.
+    need: Option<Need>,
+    /// The operations that it had to wait for when it was planned.
+    waits_for: Vec<OpId>,
     /// The operation that brings the bytes which this one reads.
     source: Option<OpId>,
     /// What befell the bytes that this one was to read, or the chunk that it was to write to.
@@ -68,16 +113,51 @@ impl Session {
         if let Some(staged) = self.staged_of(&kind) {
             staged.pending += 1;
         }
-        let blockers = self.ops.plan(op, touches, source);
-        self.works.insert(op, Work { kind, command: Some(command), source, lost: None });
-        if blockers.is_empty() {
+        let need = kind.needed_by().map(|batch| self.need_of(batch));
+        let waits_for = self.ops.plan(op, touches, source);
+        let is_free = waits_for.is_empty();
+        if let Some(need) = need {
+            self.hasten(&waits_for, need);
+        }
+        let command = Some(command);
+        self.works.insert(op, Work { kind, command, need, waits_for, source, lost: None });
+        if is_free {
             self.run(&[op]);
         }
     }
 
+    /// Gives operations, and what they wait for in turn, the deadline of a batch that waits for them.
+    fn hasten(&mut self, ops: &[OpId], need: Need) {
+        let mut left = ops.to_vec();
+        while let Some(op) = left.pop() {
+            let Some(work) = self.works.get_mut(&op) else { continue };
+            let Some(before) = work.need.filter(|before| *before != need) else { continue };
+            if self.paces.expected(before) <= self.paces.expected(need) {
+                continue;
+            }
+            work.need = Some(need);
+            left.extend(&work.waits_for);
+            if let (None, Some(link)) = (&work.command, work.kind.link()) {
+                self.line.hasten(link, op, before, need);
+            }
+        }
+    }
+
+    /// Puts an operation in line that nothing blocks any more.
+    fn give_out(&mut self, op: OpId, command: Command) {
+        let Some(work) = self.works.get(&op) else { return };
+        match work.kind.link() {
+            Some(link) => self.line.push(link, work.need, self.now, op, command),
+            None => self.errands.push_back(command),
+        }
+    }
+
     pub(super) fn handle_completed(&mut self, op: OpId, outcome: Result<(), Fault>) {
-        let is_running = self.works.get(&op).is_some_and(|work| work.command.is_none());
-        if is_running {
+        let running = self.works.get(&op).filter(|work| work.command.is_none());
+        if let Some(work) = running {
+            if let Some(link) = work.kind.link() {
+                self.line.ended(link);
+            }
             self.running = self.running.saturating_sub(1);
             let runnable = self.end(op, outcome);
             self.run(&runnable);
@@ -98,7 +178,7 @@ impl Session {
                     self.errands.push_back(command);
                     runnable.extend(self.end(op, Ok(())));
                 }
-                (_, None) => self.errands.push_back(command),
+                (_, None) => self.give_out(op, command),
             }
         }
     }
@@ -118,9 +198,14 @@ impl Session {
             Ok(()) => self.succeed(op, &kind),
             Err(fault) => self.fail(op, &kind, fault, was_lost),
         }
+        self.leave(op, &kind)
+    }
+
+    /// Strikes an operation from the books. Returns those that may run now.
+    fn leave(&mut self, op: OpId, kind: &Kind) -> Vec<OpId> {
         let runnable = self.ops.end(op);
         if let Some(batch) = kind.batch() {
-            if let Some(staged) = self.staged_of(&kind) {
+            if let Some(staged) = self.staged_of(kind) {
                 staged.pending -= 1;
             }
             self.look_at(batch);
@@ -188,7 +273,7 @@ impl Session {
                     }
                 }
             }
-            Kind::Retain { sample, place, .. } | Kind::Move { sample, place } => {
+            Kind::Retain { sample, place, .. } | Kind::Move { sample, place, .. } => {
                 if !was_lost {
                     self.progress.tier_faults += 1;
                 }
@@ -206,6 +291,43 @@ impl Session {
         }
     }
 
+    /// Takes back the arrivals of dropped batches that were not given out, unless a copy of them is to
+    /// be kept, so that their room is free for what was asked for instead.
+    pub(super) fn call_off(&mut self) {
+        if !self.ranks.values().any(|staging| staging.has_leftovers) {
+            return;
+        }
+        let sources: BTreeSet<OpId> = self.works.values().filter_map(|work| work.source).collect();
+        let arrivals: Vec<OpId> =
+            self.works.keys().copied().filter(|op| !sources.contains(op)).collect();
+        for op in arrivals {
+            self.call_off_one(op);
+        }
+        self.ranks.values_mut().for_each(|staging| staging.has_leftovers = false);
+    }
+
+    fn call_off_one(&mut self, op: OpId) {
+        let Some(work) = self.works.get(&op) else { return };
+        let &Kind::Arrive { batch, .. } = &work.kind else { return };
+        let staged = self.ranks.get(&batch.rank).and_then(|it| it.staged.get(&batch));
+        if staged.is_none_or(|staged| staged.taker != Taker::Dropped) {
+            return;
+        }
+        let is_in_line = match (&work.command, work.kind.link(), work.need) {
+            (None, Some(link), Some(need)) => self.line.call_off(link, op, need),
+            (None, ..) => false,
+            (Some(_), ..) => true,
+        };
+        if is_in_line {
+            let kind = self.works.remove(&op).expect("it was just looked at").kind;
+            if let Some(staged) = self.staged_of(&kind) {
+                staged.is_stale = true;
+            }
+            let runnable = self.leave(op, &kind);
+            self.run(&runnable);
+        }
+    }
+
     /// Strikes a sample whose bytes could not be read back, unless it is being written anew.
     fn forget(&mut self, sample: SampleId) {
         if !self.writers.contains_key(&sample) {
@@ -219,7 +341,8 @@ impl Session {
         if let Kind::Arrive { sample, tier, slot, .. } = &mut work.kind {
             *tier = None;
             work.lost = None;
-            self.errands.push_back(Command::Fetch { op, sample: *sample, to: *slot });
+            let command = Command::Fetch { op, sample: *sample, to: *slot };
+            self.give_out(op, command);
         }
     }
 

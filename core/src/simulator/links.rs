@@ -1,31 +1,65 @@
 //! When an operation ends, given everything else that uses the same link.
+//!
+//! An operation takes a thread, then its turn on the wire, which all operations share at the rate that
+//! as many threads reach as are busy when it starts, then its latency, during which others move their
+//! bytes. So threads limit operations, the wire limits bytes, and nothing is reckoned twice.
 
 use alloc::vec::Vec;
 
-use super::Model;
+use super::machine::{LinkModel, Machine};
 use crate::{
     id::{OpId, TierId},
     session::{Command, Origin},
-    tier::Speed,
+    spread::Draws,
     units::{Bytes, Nanoseconds},
 };
 
-/// Latencies overlap, bytes queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Link {
-    speed: Speed,
-    free_at: Nanoseconds,
+    model: LinkModel,
+    draws: Draws,
+    wire_free_at: Nanoseconds,
+    /// When each busy thread is free again.
+    busy: Vec<Nanoseconds>,
 }
 
 impl Link {
-    fn new(speed: Speed) -> Self {
-        Self { speed, free_at: Nanoseconds(0) }
+    fn new(model: &LinkModel, draws: Draws) -> Self {
+        Self { model: model.clone(), draws, wire_free_at: Nanoseconds(0), busy: Vec::new() }
     }
 
     fn carry(&mut self, len: Bytes, now: Nanoseconds) -> Nanoseconds {
-        let start = self.free_at.max(now);
-        self.free_at = Nanoseconds(start.0 + self.speed.bandwidth.time_for(len).0);
-        Nanoseconds(self.free_at.0 + self.speed.latency.0)
+        let (ready, threads) = self.thread(now);
+        let start = self.wire_free_at.max(ready);
+        let transfer = self.model.throughput.at(threads).time_for(len);
+        self.wire_free_at = Nanoseconds(start.0.saturating_add(transfer.0));
+        let latency = self.model.latency.draw(&mut self.draws);
+        let end = Nanoseconds(self.wire_free_at.0.saturating_add(latency.0));
+        if !self.is_plain() {
+            self.busy.push(end);
+        }
+        end
+    }
+
+    /// When a thread is free to start, and how many are busy then, itself included.
+    fn thread(&mut self, now: Nanoseconds) -> (Nanoseconds, u32) {
+        if self.is_plain() {
+            return (now, 1);
+        }
+        self.busy.retain(|end| *end > now);
+        let threads_max = self.model.threads.map_or(u32::MAX, core::num::NonZeroU32::get);
+        let mut ready = now;
+        if self.busy.len() >= threads_max as usize {
+            let first = (0..self.busy.len()).min_by_key(|at| self.busy[*at]);
+            ready = self.busy.swap_remove(first.expect("a link has a thread"));
+        }
+        let others = self.busy.iter().filter(|end| **end > ready).count();
+        (ready, u32::try_from(others).map_or(u32::MAX, |others| others.saturating_add(1)))
+    }
+
+    /// Whether it makes no difference how many threads there are.
+    fn is_plain(&self) -> bool {
+        self.model.threads.is_none() && self.model.throughput.is_constant()
     }
 }
 
@@ -37,9 +71,12 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(model: &Model) -> Self {
-        let tiers = model.tiers.iter().map(|speed| Link::new(*speed)).collect();
-        Self { cold: Link::new(model.cold), tiers }
+    pub(super) fn new(machine: &Machine) -> Self {
+        let link = |(stream, model)| Link::new(model, Draws::of(machine.seed, stream));
+        Self {
+            cold: link((0, &machine.cold)),
+            tiers: (1..).zip(&machine.tiers).map(link).collect(),
+        }
     }
 
     /// When the operation of a command ends, or `None` if the command is not one.
@@ -70,5 +107,73 @@ impl Links {
 
     fn tier(&mut self, tier: TierId, len: Bytes, now: Nanoseconds) -> Nanoseconds {
         self.tiers.get_mut(usize::from(tier.0)).map_or(now, |link| link.carry(len, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use super::*;
+    use crate::{
+        spread::{PerMillion, Spread},
+        throughput::Throughput,
+        tier::Speed,
+        units::BytesPerSecond,
+    };
+
+    const MS: u64 = 1_000_000;
+
+    fn ends(model: &LinkModel, operations: u32, len: u64) -> Vec<u64> {
+        let mut link = Link::new(model, Draws::of(3, 0));
+        (0..operations).map(|_| link.carry(Bytes(len), Nanoseconds(0)).0).collect()
+    }
+
+    #[test]
+    fn a_speed_alone_is_a_rate_that_all_share_and_a_latency_that_overlaps() {
+        let speed = Speed { latency: Nanoseconds(5 * MS), bandwidth: BytesPerSecond(1_000_000) };
+        assert_eq!(ends(&speed.into(), 3, 1000), [6 * MS, 7 * MS, 8 * MS]);
+    }
+
+    #[test]
+    fn threads_limit_how_many_latencies_overlap() {
+        let model = LinkModel {
+            throughput: Throughput::constant(BytesPerSecond(0)),
+            latency: Spread::constant(Nanoseconds(10 * MS)),
+            threads: NonZeroU32::new(2),
+        };
+        assert_eq!(ends(&model, 5, 1), [10, 10, 20, 20, 30].map(|ms| ms * MS));
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_threads_that_read_together() {
+        let point = |threads, rate| (NonZeroU32::new(threads).unwrap(), BytesPerSecond(rate));
+        let throughput = Throughput::measured(&[point(1, 1_000_000), point(4, 4_000_000)]).unwrap();
+        let model = |threads| LinkModel {
+            throughput: throughput.clone(),
+            latency: Spread::constant(Nanoseconds(0)),
+            threads: NonZeroU32::new(threads),
+        };
+        // 100 reads of 1 kB: one thread moves 1 MB/s, two 2 MB/s, four 4 MB/s, once they all run.
+        let last = |threads| *ends(&model(threads), 100, 1000).last().unwrap();
+        assert_eq!(last(1), 100 * MS);
+        assert_eq!(last(2), MS + 99 * MS / 2);
+        assert_eq!(last(4), MS + MS / 2 + MS / 3 + 1 + 97 * MS / 4);
+    }
+
+    #[test]
+    fn latencies_follow_their_spread_and_repeat_with_the_seed() {
+        let quantiles =
+            [(PerMillion(500_000), Nanoseconds(MS)), (PerMillion::ALL, Nanoseconds(3 * MS))];
+        let model = LinkModel {
+            throughput: Throughput::constant(BytesPerSecond(0)),
+            latency: Spread::measured(&quantiles).unwrap(),
+            threads: None,
+        };
+        let drawn = ends(&model, 1000, 1);
+        assert_eq!(drawn, ends(&model, 1000, 1));
+        let fast = drawn.iter().filter(|end| **end == MS).count();
+        assert!((440..560).contains(&fast), "{fast} of 1000 at the median or below");
+        assert!(drawn.iter().all(|end| (MS..=3 * MS).contains(end)));
     }
 }

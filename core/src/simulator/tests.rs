@@ -9,7 +9,7 @@ use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     policy,
-    session::OnError,
+    session::{OnError, Windows},
     tier::{Buffer, Kind},
     units::BytesPerSecond,
 };
@@ -42,6 +42,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         staged_batches: 4,
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
+        windows: Windows::default(),
     }
 }
 

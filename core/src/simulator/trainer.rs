@@ -5,11 +5,12 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use super::{EpochOutcome, Model};
+use super::{EpochOutcome, Machine, trace::Started};
 use crate::{
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, Step},
     order::Spec,
     session::{Command, EpochProgress, Event, Settings},
+    spread::{Draws, Spread},
     units::{Bytes, Nanoseconds},
 };
 
@@ -18,6 +19,7 @@ use crate::{
 pub(super) struct Reaction {
     pub(super) events: Vec<Event>,
     pub(super) step_ends_at: Option<Nanoseconds>,
+    pub(super) started: Option<Started>,
 }
 
 /// One rank of the training.
@@ -38,18 +40,20 @@ struct Seat {
 pub(super) struct Trainer {
     order: Spec,
     window: u32,
-    step_time: Nanoseconds,
+    step_time: Spread,
+    draws: Draws,
     seats: Vec<Seat>,
     epoch: Epoch,
     step: Step,
     needed_at: Nanoseconds,
     is_computing: bool,
+    computed: Vec<Nanoseconds>,
     stalls: Vec<Nanoseconds>,
     ends: Vec<Nanoseconds>,
 }
 
 impl Trainer {
-    pub(super) fn new(settings: &Settings, step_time: Nanoseconds) -> Self {
+    pub(super) fn new(settings: &Settings, machine: &Machine) -> Self {
         let order = settings.order;
         let seats = order.world.ranks_of(settings.node).map(|rank| Seat {
             rank,
@@ -63,12 +67,14 @@ impl Trainer {
         Self {
             order,
             window: settings.staged_batches.max(1),
-            step_time,
+            step_time: machine.step_time.clone(),
+            draws: Draws::of(machine.seed, u64::MAX),
             seats: seats.collect(),
             epoch: first,
             step: Step(0),
             needed_at: Nanoseconds(0),
             is_computing: false,
+            computed: vec![Nanoseconds(0); order.epochs as usize],
             stalls: vec![Nanoseconds(0); order.epochs as usize],
             ends: vec![Nanoseconds(0); first.0 as usize],
         }
@@ -133,7 +139,7 @@ impl Trainer {
     pub(super) fn outcomes(
         &self,
         settings: &Settings,
-        model: &Model,
+        machine: &Machine,
         read: &[EpochProgress],
     ) -> Vec<EpochOutcome> {
         let capacity: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();
@@ -147,15 +153,15 @@ impl Trainer {
             let cached = if epoch <= self.order.start.epoch.0 { 0 } else { capacity };
             let minimal_cold = Bytes(read.demand.0.min(dataset).saturating_sub(cached));
             let steps = self.order.steps_in(Epoch(epoch));
-            let compute = u64::from(steps) * self.step_time.0;
-            let reading = model.cold.bandwidth.time_for(minimal_cold);
+            let compute = self.computed[epoch as usize];
+            let reading = machine.cold.peak().time_for(minimal_cold);
             outcomes.push(EpochOutcome {
                 epoch: Epoch(epoch),
                 steps,
                 read: read.clone(),
                 stall: self.stalls[epoch as usize],
                 duration: Nanoseconds(end.0 - start.0),
-                lower_bound: Nanoseconds(compute).max(reading),
+                lower_bound: compute.max(reading),
                 minimal_cold,
             });
             start = end;
@@ -174,12 +180,22 @@ impl Trainer {
         self.is_computing = true;
         let waited = Nanoseconds(now.0 - self.needed_at.0);
         self.stalls[epoch.0 as usize].0 += waited.0;
+        let step_time = self.step_time();
+        self.computed[epoch.0 as usize].0 += step_time.0;
         let deliver = |seat: &Seat| {
             let lease = seat.here[&BatchId { epoch, step, rank: seat.rank }]?;
             Some(Event::Delivered { holder: seat.holder, lease, waited })
         };
         let events = self.seats.iter().filter_map(deliver).collect();
-        Reaction { events, step_ends_at: Some(Nanoseconds(now.0 + self.step_time.0)) }
+        let started = Started { epoch, step, needed: self.needed_at, stall: waited };
+        let ends_at = Nanoseconds(now.0 + step_time.0);
+        Reaction { events, step_ends_at: Some(ends_at), started: Some(started) }
+    }
+
+    /// How long the slowest rank computes.
+    fn step_time(&mut self) -> Nanoseconds {
+        let (spread, draws) = (&self.step_time, &mut self.draws);
+        self.seats.iter().map(|_| spread.draw(draws)).max().unwrap_or_default()
     }
 
     fn seat(&mut self, holder: HolderId) -> Option<&mut Seat> {

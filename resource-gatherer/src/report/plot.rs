@@ -3,14 +3,13 @@
 //! Colours follow the reader's scheme, light or dark, by a media query; a renderer that knows none draws
 //! on white. Every figure that is drawn is written too.
 
-mod axis;
 mod curves;
 mod heat_map;
-mod svg;
 #[cfg(test)]
 mod tests;
 
-use self::svg::Svg;
+use tierfeed_plot::Svg;
+
 use super::Report;
 
 /// The width of the picture; its height follows from what there is.

@@ -46,18 +46,18 @@ impl Agent {
                 tracing::info!(holder = holder.0, rank = rank.0, "trainer connected");
                 self.note_training();
                 self.holders.insert(holder, Some(Reading { rank }));
-                self.session.handle(Event::Attached { holder, rank });
+                self.tell(Event::Attached { holder, rank });
             }
             ClientEvent::Requested { holder, batch } => {
-                self.session.handle(Event::Requested { holder, batch });
+                self.tell(Event::Requested { holder, batch });
             }
             ClientEvent::Delivered { holder, lease, waited } => {
                 self.note_training();
-                self.session.handle(Event::Delivered { holder, lease, waited });
+                self.tell(Event::Delivered { holder, lease, waited });
             }
             ClientEvent::Released { holder, lease } => {
                 self.note_training();
-                self.session.handle(Event::Released { holder, lease });
+                self.tell(Event::Released { holder, lease });
             }
             ClientEvent::Published { holder: _, rank, epoch, samples } => {
                 if self.is_possible(rank, epoch, &samples)
@@ -65,7 +65,7 @@ impl Agent {
                 {
                     tracing::warn!(%error, "a published order is not kept; the report lacks it");
                 }
-                self.session.handle(Event::Published { rank, epoch, samples });
+                self.tell(Event::Published { rank, epoch, samples });
             }
             ClientEvent::MemoryRequested { holder, request, bytes } => {
                 self.holders.entry(holder).or_default();
@@ -80,7 +80,7 @@ impl Agent {
                 if let Some(Some(Reading { rank })) = self.holders.remove(&holder) {
                     tracing::info!(holder = holder.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();
-                    self.session.handle(Event::Gone { holder });
+                    self.tell(Event::Gone { holder });
                 }
                 let actions = self.loans.gone(holder);
                 self.lend_or_not(actions);

@@ -52,6 +52,7 @@ fn progress() -> Progress {
         staged_batches: 2,
         arena: Bytes::mib(1),
         on_error: tierfeed_core::session::OnError::Fail,
+        windows: tierfeed_core::session::Windows::default(),
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
     progress.epochs = vec![epoch(1000, 0, 0, 40), epoch(400, 400, 200, 20)];

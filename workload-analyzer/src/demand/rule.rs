@@ -50,14 +50,24 @@ impl Rule {
     }
 }
 
-/// `deepmemory` gives up in FIFO order: with one tier it is `fifo`, with several it keeps what its
-/// last demotions spare, for which there is no closed form.
+/// The closed form of a policy, or the one that stands in for it.
+///
+/// - `belady` and `lobster-lazy` come to what `gap` comes to.
+/// - `lobster` does so on one node. On several it keeps only what is used in the next epoch, at most
+///   1 / nodes of the reads, which the form does not know.
+/// - `nopfs` is `pinned` on one node. On several it begins above and comes closer with every epoch.
+/// - `deli` is `fifo`. So is `deepmemory` with one tier, but for the part of its buffers that it leaves
+///   free; with several it keeps what its last demotions spare, for which there is no closed form.
+/// - `page-cache` begins as `lru` and learns to protect a part; there is no closed form for how much.
 impl From<policy::Kind> for Rule {
     fn from(kind: policy::Kind) -> Self {
+        use policy::Kind;
         match kind {
-            policy::Kind::Gap => Self::Gap,
-            policy::Kind::DeepMemory | policy::Kind::Fifo => Self::Fifo,
-            policy::Kind::None => Self::None,
+            Kind::Gap | Kind::Belady | Kind::Lobster | Kind::LobsterLazy => Self::Gap,
+            Kind::Pinned | Kind::NoPfs => Self::Pinned,
+            Kind::DeepMemory | Kind::Deli | Kind::Fifo => Self::Fifo,
+            Kind::Lru | Kind::PageCache => Self::Lru,
+            Kind::None => Self::None,
         }
     }
 }

@@ -150,7 +150,7 @@ impl Check<'_> {
 
     fn policy(&self, typed: Option<&Text>) -> Result<policy::Kind, JobError> {
         let Some(typed) = typed else { return Ok(policy::Kind::Gap) };
-        let reason = Reason::NotOneOf { allowed: "gap, deepmemory, fifo, none" };
+        let reason = Reason::NotOneOf { allowed: policy::Kind::NAMES };
         typed.0.parse().map_err(|_| self.invalid(&["policy"], &typed.0, reason))
     }
 

@@ -193,8 +193,9 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
     );
     check_line(
         17,
-        "policy: lru",
-        "17: policy is `lru`; expected one of gap, deepmemory, fifo, none",
+        "policy: mru",
+        "17: policy is `mru`; expected one of gap, deepmemory, lobster, lobster-lazy, nopfs, deli, \
+         pinned, belady, fifo, lru, page-cache, none",
     );
     check_line(
         19,

@@ -1,22 +1,12 @@
 //! Draws latency under load: one line for each pair of nodes and each kind of traffic.
 
-use super::{
-    MARGIN, WIDTH,
-    axis::Axis,
-    svg::{Point, Stroke, Svg},
-};
+use tierfeed_plot::{Axis, COLOURS, DASHES, Point, Stroke, Svg};
+
+use super::{MARGIN, WIDTH};
 use crate::report::{LoadedLatency, Pair, Report};
 
 const HEIGHT: f64 = 380.0;
 const LEGEND: f64 = 230.0;
-
-/// Told apart by people who see few colours, on white and on black.
-///
-/// # Source
-///
-/// Okabe and Ito, "Color Universal Design", 2008, without black and yellow.
-const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-const DASHES: [&str; 4] = ["", "7 4", "2 3", "9 3 2 3"];
 
 /// A curve as it is drawn.
 struct Line<'a> {

@@ -1,9 +1,8 @@
 //! Draws idle latency from node to node: a cell for each pair, with its number.
 
-use super::{
-    MARGIN, WIDTH,
-    svg::{Fill, Svg},
-};
+use tierfeed_plot::{Fill, Svg};
+
+use super::{MARGIN, WIDTH};
 use crate::report::Report;
 
 /// Cells get smaller where there are many nodes, so that the picture keeps its width.

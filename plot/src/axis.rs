@@ -8,13 +8,13 @@ const TICKS: f64 = 6.0;
 
 /// An axis from its first pixel to its last.
 #[derive(Debug, Clone)]
-pub(super) struct Axis {
+pub struct Axis {
     low: f64,
     high: f64,
     scale: Scale,
     pixels: (f64, f64),
     /// The values that are written, in ascending order.
-    pub(super) ticks: Vec<f64>,
+    pub ticks: Vec<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,8 @@ enum Scale {
 
 impl Axis {
     /// An axis that starts at zero and ends at a round value from `highest` on.
-    pub(super) fn from_zero(highest: f64, pixels: (f64, f64)) -> Self {
+    #[must_use]
+    pub fn from_zero(highest: f64, pixels: (f64, f64)) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
         let step = round_up(highest / TICKS);
         let count = (highest / step).ceil();
@@ -34,7 +35,8 @@ impl Axis {
     }
 
     /// An axis for values of which the highest may be many times the lowest.
-    pub(super) fn over(lowest: f64, highest: f64, pixels: (f64, f64)) -> Self {
+    #[must_use]
+    pub fn over(lowest: f64, highest: f64, pixels: (f64, f64)) -> Self {
         if !(lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM) {
             return Self::from_zero(highest, pixels);
         }
@@ -48,7 +50,8 @@ impl Axis {
     }
 
     /// The pixel of `value`, no farther out than the ends of the axis.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    #[must_use]
+    pub fn at(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -56,6 +59,15 @@ impl Axis {
         };
         self.pixels.0 + share * (self.pixels.1 - self.pixels.0)
     }
+}
+
+/// A value as it is written beside an axis: short, without the noise of binary fractions.
+#[must_use]
+pub fn label(value: f64) -> String {
+    // Ticks are 1, 2 or 5 times a power of ten apart, so twelve digits tell any two of them apart.
+    let digits = format!("{value:.12}");
+    let short = digits.trim_end_matches('0').trim_end_matches('.');
+    if short.is_empty() || short == "-0" { "0".to_owned() } else { short.to_owned() }
 }
 
 /// The next of 1, 2, 5 times a power of ten.
@@ -82,6 +94,17 @@ mod tests {
         assert_eq!(axis.ticks, [100.0, 200.0, 500.0, 1000.0, 2000.0]);
         let (first, second) = (axis.at(100.0) - axis.at(200.0), axis.at(500.0) - axis.at(1000.0));
         assert!((first - second).abs() < 1e-9, "{first} {second}");
+    }
+
+    #[test]
+    fn labels_are_as_short_as_their_ticks() {
+        let labels = |highest| {
+            let axis = Axis::from_zero(highest, (0.0, 1.0));
+            axis.ticks.into_iter().map(label).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(labels(0.55), "0 0.1 0.2 0.3 0.4 0.5 0.6");
+        assert_eq!(labels(0.000_07), "0 0.00002 0.00004 0.00006 0.00008");
+        assert_eq!(labels(250_000.0), "0 50000 100000 150000 200000 250000");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Writes the few elements of SVG that the plots need. Text is escaped here and nowhere else.
+//! Writes the few elements of SVG that pictures need. Text is escaped here and nowhere else.
 
 use std::fmt::{Display, Write};
 
@@ -16,6 +16,7 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 .grid { stroke: #d8dde3; stroke-width: 1; }
 .axis { stroke: #5c6670; stroke-width: 1; }
 .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.limit { stroke: #5c6670; stroke-width: 1.5; stroke-dasharray: 1 4; stroke-linecap: round; }
 .knee { fill: #ffffff; stroke-width: 2; }
 .empty { fill: #eef0f3; }
 .on-dark { fill: #ffffff; }
@@ -26,26 +27,28 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 .faint { fill: #a3adb8; }
 .grid { stroke: #333a43; }
 .axis { stroke: #a3adb8; }
+.limit { stroke: #a3adb8; }
 .knee { fill: #14171c; }
 .empty { fill: #262c34; }
 }
 ";
 
 /// A place in the picture, right and down from its upper left corner.
-pub(super) type Point = (f64, f64);
+pub type Point = (f64, f64);
 
 /// The elements written so far.
 #[derive(Debug, Default)]
-pub(super) struct Svg(String);
+pub struct Svg(String);
 
 impl Svg {
     /// Text that starts, ends or has its middle at a place, as `class` says.
-    pub(super) fn text(&mut self, (x, y): Point, class: &str, text: &str) {
+    pub fn text(&mut self, (x, y): Point, class: &str, text: &str) {
         let attributes = [("x", pixels(x)), ("y", pixels(y)), ("class", escape(class))];
         self.element("text", &attributes, Some(text));
     }
 
-    pub(super) fn line(&mut self, (x1, y1): Point, (x2, y2): Point, class: &str) {
+    /// A straight line that looks as `class` says.
+    pub fn line(&mut self, (x1, y1): Point, (x2, y2): Point, class: &str) {
         let ends = [("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)];
         let ends = ends.map(|(name, value)| (name, pixels(value)));
         let attributes: Vec<_> = ends.into_iter().chain([("class", escape(class))]).collect();
@@ -53,7 +56,7 @@ impl Svg {
     }
 
     /// A short piece of a curve, for a legend.
-    pub(super) fn curve_sample(&mut self, (x1, y1): Point, (x2, y2): Point, stroke: Stroke<'_>) {
+    pub fn curve_sample(&mut self, (x1, y1): Point, (x2, y2): Point, stroke: Stroke<'_>) {
         let ends = [("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)];
         let ends = ends.map(|(name, value)| (name, pixels(value)));
         let attributes: Vec<_> = ends.into_iter().chain(stroke.attributes()).collect();
@@ -61,7 +64,7 @@ impl Svg {
     }
 
     /// A line through all of `points`.
-    pub(super) fn curve(&mut self, points: &[Point], stroke: Stroke<'_>) {
+    pub fn curve(&mut self, points: &[Point], stroke: Stroke<'_>) {
         let points: Vec<String> =
             points.iter().map(|(x, y)| format!("{},{}", pixels(*x), pixels(*y))).collect();
         let points = ("points", points.join(" "));
@@ -69,7 +72,8 @@ impl Svg {
         self.element("polyline", &attributes, None);
     }
 
-    pub(super) fn ring(&mut self, (x, y): Point, colour: &str) {
+    /// A small ring around a place.
+    pub fn ring(&mut self, (x, y): Point, colour: &str) {
         let attributes = [
             ("cx", pixels(x)),
             ("cy", pixels(y)),
@@ -81,7 +85,7 @@ impl Svg {
     }
 
     /// A rectangle with a class, or with a colour of its own.
-    pub(super) fn rectangle(&mut self, (x, y): Point, (width, height): Point, fill: Fill<'_>) {
+    pub fn rectangle(&mut self, (x, y): Point, (width, height): Point, fill: Fill<'_>) {
         let fill = match fill {
             Fill::Class(class) => ("class", escape(class)),
             Fill::Colour(colour) => ("fill", escape(colour)),
@@ -93,7 +97,8 @@ impl Svg {
     }
 
     /// The whole file.
-    pub(super) fn finish(self, width: f64, height: f64) -> String {
+    #[must_use]
+    pub fn finish(self, width: f64, height: f64) -> String {
         let (width, height) = (pixels(width), pixels(height));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -121,10 +126,11 @@ impl Svg {
 
 /// How a curve is drawn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stroke<'a> {
-    pub(super) colour: &'a str,
+pub struct Stroke<'a> {
+    /// As SVG writes colours.
+    pub colour: &'a str,
     /// Lengths of dashes and gaps; empty for a whole line.
-    pub(super) dashes: &'a str,
+    pub dashes: &'a str,
 }
 
 impl Stroke<'_> {
@@ -136,8 +142,10 @@ impl Stroke<'_> {
 
 /// How a rectangle is filled.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Fill<'a> {
+pub enum Fill<'a> {
+    /// As the class of this name says, in either scheme.
     Class(&'a str),
+    /// In this colour in both schemes.
     Colour(&'a str),
 }
 
@@ -162,4 +170,39 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use roxmltree::Document;
+
+    use super::*;
+
+    #[test]
+    fn markup_in_text_and_attributes_stays_text() {
+        let mut svg = Svg::default();
+        let name = "</text><script>&\"'\u{1}\n";
+        svg.text((1.0, 2.0), "\" onload=\"x", name);
+        svg.curve(&[(0.0, 0.0), (1.0, 1.0)], Stroke { colour: "\"><b/>", dashes: "" });
+        let file = svg.finish(10.0, 10.0);
+        let document = Document::parse(&file).unwrap_or_else(|error| panic!("{error}:\n{file}"));
+        let texts: Vec<_> = document.descendants().filter(|it| it.has_tag_name("text")).collect();
+        assert_eq!(texts.len(), 1);
+        assert_eq!(texts[0].text(), Some("</text><script>&\"'\u{fffd} "));
+        assert_eq!(texts[0].attribute("class"), Some("\" onload=\"x"));
+        assert!(
+            !document.descendants().any(|it| it.has_tag_name("b") || it.has_tag_name("script"))
+        );
+    }
+
+    #[test]
+    fn a_picture_has_colours_for_light_and_dark() {
+        let file = Svg::default().finish(10.0, 10.0);
+        assert!(file.contains("@media (prefers-color-scheme: dark)"));
+        let (light, dark) = file.split_once("@media").expect("there is a second scheme");
+        for class in ["paper", "ink", "faint", "grid", "axis", "limit"] {
+            let rule = format!(".{class} {{");
+            assert!(light.contains(&rule) && dark.contains(&rule), "{class}");
+        }
+    }
 }

@@ -1,0 +1,109 @@
+//! Predictions side by side, as people read them.
+
+use std::fmt::Write as _;
+
+use tierfeed_core::units::Bytes;
+use tierfeed_runtime::prediction::{Epoch, Figures, Prediction};
+
+/// Each policy epoch by epoch and in all: what it reads, then how long it takes. `notes` stand below.
+pub(super) fn comparison(predictions: &[Prediction], notes: &[String]) -> String {
+    let mut text = bytes(predictions);
+    text.push('\n');
+    text.push_str(&times(predictions));
+    for note in notes {
+        line(&mut text, format_args!("{note}"));
+    }
+    text
+}
+
+fn bytes(predictions: &[Prediction]) -> String {
+    let kinds: Vec<_> = predictions.first().into_iter().flat_map(tiers).collect();
+    let heads: String = kinds.iter().map(|kind| format!("{kind:>14}")).collect();
+    let mut text = String::new();
+    line(
+        &mut text,
+        format_args!(
+            "{:<12}{:>6}{:>12}{heads}{:>12}{:>8}{:>8}{:>8}{:>8}",
+            "policy", "epoch", "cold", "least cold", "times", "hits", "best", "burst"
+        ),
+    );
+    for (policy, epoch, figures, burst) in rows(predictions) {
+        let tiers: String = kinds
+            .iter()
+            .map(|kind| format!("{:>14}", size(figures.tier_read_bytes[kind])))
+            .collect();
+        line(
+            &mut text,
+            format_args!(
+                "{policy:<12}{epoch:>6}{:>12}{tiers}{:>12}{:>8}{:>7.1}%{:>7.1}%{:>8}",
+                size(figures.cold_read_bytes),
+                size(figures.minimal_cold_bytes),
+                ratio(figures.cold_to_minimal),
+                figures.hit_ratio * 100.0,
+                figures.best_hit_ratio * 100.0,
+                ratio(burst),
+            ),
+        );
+    }
+    text
+}
+
+fn times(predictions: &[Prediction]) -> String {
+    let mut text = String::new();
+    line(
+        &mut text,
+        format_args!(
+            "{:<12}{:>6}{:>8}{:>12}{:>12}{:>12}{:>8}",
+            "policy", "epoch", "ready", "stall s", "takes s", "bound s", "times"
+        ),
+    );
+    for (policy, epoch, figures, _) in rows(predictions) {
+        line(
+            &mut text,
+            format_args!(
+                "{policy:<12}{epoch:>6}{:>7.1}%{:>12.3}{:>12.3}{:>12.3}{:>8}",
+                figures.ready_ratio * 100.0,
+                figures.stall_s,
+                figures.duration_s,
+                figures.lower_bound_s,
+                ratio(figures.duration_to_lower_bound),
+            ),
+        );
+    }
+    text
+}
+
+/// Policy, epoch, figures and burst of every line.
+type Row<'a> = (&'static str, String, &'a Figures, Option<f64>);
+
+fn rows(predictions: &[Prediction]) -> impl Iterator<Item = Row<'_>> {
+    predictions.iter().flat_map(|it| {
+        let policy = it.policy;
+        let epochs = it.epochs.iter();
+        let epochs = epochs.map(move |at| (policy, at.epoch.to_string(), &at.figures, burst(at)));
+        epochs.chain([(it.policy, "all".to_owned(), &it.total, None)])
+    })
+}
+
+/// How many times its mean the step with the most cold bytes has.
+#[expect(clippy::cast_precision_loss, reason = "a table needs no more than 53 bits")]
+fn burst(epoch: &Epoch) -> Option<f64> {
+    let spread = epoch.spreads.step_cold?;
+    (spread.mean_bytes > 0.0).then(|| spread.max_bytes as f64 / spread.mean_bytes)
+}
+
+fn tiers(prediction: &Prediction) -> impl Iterator<Item = &'static str> + '_ {
+    prediction.total.tier_read_bytes.keys().copied()
+}
+
+fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
+fn ratio(times: Option<f64>) -> String {
+    times.map_or_else(|| "-".to_owned(), |times| format!("{times:.3}"))
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("writing to a string cannot fail");
+}

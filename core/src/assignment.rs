@@ -1,0 +1,141 @@
+//! How many loader threads serve the request queue of each rank.
+//!
+//! Our default divides nothing: one pool serves all ranks, earliest deadline first, so a rank that is
+//! late gets every thread and one that is early none ([`crate::session`]). The other rules give each
+//! queue threads of its own, as Lobster does (Liu, Nicolae, Li, ICPP 2022, doi 10.1145/3545008.3545090),
+//! from a prediction of how long its next batch takes.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. No division of the threads has a slowest queue that takes less than with [`proportional`].
+//! 2. A rule hands out no more threads than there are.
+
+mod lobster;
+
+use alloc::{vec, vec::Vec};
+use core::{fmt, str::FromStr};
+
+pub use lobster::{Costs, Reading, lobster};
+
+use crate::units::{Bytes, Nanoseconds};
+
+/// The rule that divides loader threads over ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Assignment {
+    /// One pool for all ranks, earliest deadline first.
+    Shared,
+    /// In proportion to the requests in line.
+    Proportional,
+    /// Algorithm 1 of Lobster.
+    Lobster,
+}
+
+impl Assignment {
+    /// All rules, the default first.
+    pub const ALL: [Self; 3] = [Self::Shared, Self::Proportional, Self::Lobster];
+
+    /// The name in job files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Proportional => "proportional",
+            Self::Lobster => "lobster",
+        }
+    }
+
+    /// Divides `threads` over the queues of a node's ranks.
+    ///
+    /// What Lobster finds for each queue on its own may be more than there is (its Algorithm 1 starts
+    /// every search from all threads); then the threads are divided in proportion to what it found.
+    #[must_use]
+    pub fn divide(self, queues: &[Queue], costs: &Costs<'_>, threads: u32) -> Division {
+        let requests = queues.iter().map(|queue| queue.requests).collect::<Vec<_>>();
+        match self {
+            Self::Shared => Division::Pool(threads),
+            Self::Proportional => Division::Queues(proportional(&requests, threads)),
+            Self::Lobster => {
+                let found = lobster(queues, costs, threads, Reading::Described);
+                let wanted = found.iter().map(|count| u64::from(*count)).collect::<Vec<_>>();
+                let is_too_much = wanted.iter().sum::<u64>() > u64::from(threads);
+                let fitting = if is_too_much { proportional(&wanted, threads) } else { found };
+                Division::Queues(fitting)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Assignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no assignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of shared, proportional, lobster")]
+pub struct UnknownAssignment;
+
+impl FromStr for Assignment {
+    type Err = UnknownAssignment;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAssignment> {
+        Self::ALL.into_iter().find(|rule| rule.name() == text).ok_or(UnknownAssignment)
+    }
+}
+
+/// What is in line for one rank, and what its next batch is predicted to cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Queue {
+    /// Samples that wait to be read.
+    pub requests: u64,
+    /// Bytes of the next batch that lie in a tier of this node.
+    pub local: Bytes,
+    /// Bytes of it that lie on another node.
+    pub remote: Bytes,
+    /// Bytes of it that only the cold store has.
+    pub cold: Bytes,
+    /// How long the batch takes from loaded to ready for the trainer.
+    pub preprocessing: Nanoseconds,
+}
+
+/// Who serves whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Division {
+    /// All of so many threads serve every queue.
+    Pool(u32),
+    /// So many threads serve each queue, and no other.
+    Queues(Vec<u32>),
+}
+
+/// Divides `threads` so that the queue with the most load for each of its threads has as little as can
+/// be. Queues without load get none; if there is any load, every thread is given out.
+///
+/// Ties go to the first queue. Linear for each thread on purpose: a node has a few ranks.
+///
+/// # Source
+///
+/// "Proportional to the size of the queue" (Lobster, section 4.2). It leaves the rounding open; ours is
+/// the highest-averages rule, each thread to the queue that is worst off, which no other rounding beats.
+#[must_use]
+pub fn proportional(loads: &[u64], threads: u32) -> Vec<u32> {
+    let mut counts = vec![0_u32; loads.len()];
+    for _ in 0..threads {
+        let loaded = (0..loads.len()).filter(|queue| loads[*queue] > 0);
+        let worst = loaded.reduce(|worst, other| {
+            let load_of =
+                |queue: usize, of: usize| u128::from(loads[queue]) * u128::from(counts[of]);
+            // A queue without a thread is worse off than any with one.
+            let (first, second) = (load_of(worst, other), load_of(other, worst));
+            let both_without = counts[worst] == 0 && counts[other] == 0;
+            let is_worse = if both_without { loads[other] > loads[worst] } else { second > first };
+            if is_worse { other } else { worst }
+        });
+        let Some(worst) = worst else { return counts };
+        counts[worst] += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Divisions of threads against all others, and Algorithm 1 of Lobster worked by hand.
+
+use core::num::NonZeroU32;
+use std::string::ToString;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{throughput::Throughput, units::BytesPerSecond};
+
+/// All ways to give `threads` to `queues` queues.
+fn divisions(queues: usize, threads: u32) -> Vec<Vec<u32>> {
+    if queues == 0 {
+        return if threads == 0 { vec![Vec::new()] } else { Vec::new() };
+    }
+    let with_first = |first: u32| {
+        divisions(queues - 1, threads - first).into_iter().map(move |mut rest| {
+            rest.insert(0, first);
+            rest
+        })
+    };
+    (0..=threads).flat_map(with_first).collect()
+}
+
+/// The load for each thread of the queue that is worst off, times 2520 so that it is whole.
+fn worst(loads: &[u64], counts: &[u32]) -> u64 {
+    let each = |(load, count): (&u64, &u32)| match (load, count) {
+        (0, _) => 0,
+        (_, 0) => u64::MAX,
+        (load, count) => load * 2520 / u64::from(*count),
+    };
+    loads.iter().zip(counts).map(each).max().unwrap_or(0)
+}
+
+#[test]
+fn no_division_has_a_faster_slowest_queue() {
+    let mut cases = 0;
+    for threads in 0..=7 {
+        let divisions = divisions(3, threads);
+        for code in 0..512_u64 {
+            let loads = [code % 8, code / 8 % 8, code / 64];
+            let counts = proportional(&loads, threads);
+            let least = divisions.iter().map(|other| worst(&loads, other)).min().unwrap();
+            assert_eq!(worst(&loads, &counts), least, "invariant 1: {loads:?} {counts:?}");
+            let given = if code == 0 { 0 } else { threads };
+            assert_eq!(counts.iter().sum::<u32>(), given, "{loads:?}");
+            cases += 1;
+        }
+    }
+    assert_eq!(cases, 4096);
+}
+
+fn threads(count: u32) -> NonZeroU32 {
+    NonZeroU32::new(count).unwrap()
+}
+
+/// 100 MB/s a thread, up to eight.
+fn cold_store() -> Throughput {
+    let rate = |count: u32| (threads(count), BytesPerSecond(100_000_000 * u64::from(count)));
+    Throughput::measured(&[rate(1), rate(8)]).unwrap()
+}
+
+/// Two ranks with as many requests, one of which has 24 MB to read cold, the other 4.
+fn straggler() -> [Queue; 2] {
+    [24_000_000, 4_000_000].map(|cold| Queue {
+        requests: 10,
+        cold: Bytes(cold),
+        ..Queue::default()
+    })
+}
+
+fn found(reading: Reading) -> Vec<u32> {
+    let memory = Throughput::constant(BytesPerSecond(10_000_000_000));
+    let cold = cold_store();
+    let costs = Costs {
+        local: &memory,
+        remote: &memory,
+        cold: &cold,
+        training: Nanoseconds(40_000_000),
+        threshold: Nanoseconds(1_000_000),
+    };
+    lobster(&straggler(), &costs, 8, reading)
+}
+
+#[test]
+fn lobster_finds_the_count_with_which_loading_takes_as_long_as_training() {
+    // 24 MB in 40 ms are 600 MB/s: six threads. 4 MB in 40 ms are one.
+    assert_eq!(found(Reading::Described), [6, 1]);
+}
+
+#[test]
+fn lobster_as_printed_tries_one_other_count_and_gives_no_thread_up() {
+    // Rank 0 with 4 threads lacks 20 ms: line 13 raises the lower bound to 4, line 16 tries 6, which
+    // fits. Rank 1 with 4 threads has 30 ms to spare: lines 15 and 16 try 2, which leaves 20, then
+    // lines 15 and 16 try 2 again, until line 10 ends it; line 18 prefers the 30 ms of 4 threads.
+    assert_eq!(found(Reading::Printed), [6, 4]);
+}
+
+#[test]
+fn a_queue_with_nothing_to_load_needs_no_thread() {
+    let memory = Throughput::constant(BytesPerSecond(0));
+    let cold = cold_store();
+    let costs = Costs {
+        local: &memory,
+        remote: &memory,
+        cold: &cold,
+        training: Nanoseconds(40_000_000),
+        threshold: Nanoseconds(1_000_000),
+    };
+    let queues = [Queue::default(), Queue { requests: 3, cold: Bytes(1), ..Queue::default() }];
+    let division = Assignment::Proportional.divide(&queues, &costs, 4);
+    assert_eq!(division, Division::Queues(vec![0, 4]));
+    assert_eq!(Assignment::Shared.divide(&queues, &costs, 4), Division::Pool(4));
+}
+
+#[test]
+fn names_are_read_back() {
+    for rule in Assignment::ALL {
+        assert_eq!(rule.to_string().parse(), Ok(rule));
+    }
+    assert_eq!("Lobster".parse::<Assignment>(), Err(UnknownAssignment));
+}
+
+prop_compose! {
+    fn any_queue()(
+        requests in 0_u64..100,
+        bytes in prop::array::uniform3(0_u64..100_000_000),
+        preprocessing in 0_u64..100_000_000,
+    ) -> Queue {
+        let [local, remote, cold] = bytes.map(Bytes);
+        Queue { requests, local, remote, cold, preprocessing: Nanoseconds(preprocessing) }
+    }
+}
+
+proptest! {
+    #[test]
+    fn lobster_ends_and_never_leaves_a_queue_farther_off_than_it_began(
+        queues in prop::collection::vec(any_queue(), 1..9),
+        rates in prop::collection::vec(1_u64..2_000_000_000, 1..6),
+        all in 0_u32..40,
+        training in 0_u64..100_000_000,
+        threshold in 0_u64..10_000_000,
+    ) {
+        let points: Vec<_> =
+            (1..).zip(rates).map(|(count, rate)| (threads(count), BytesPerSecond(rate))).collect();
+        let table = Throughput::measured(&points).unwrap();
+        let costs = Costs {
+            local: &table,
+            remote: &table,
+            cold: &table,
+            training: Nanoseconds(training),
+            threshold: Nanoseconds(threshold),
+        };
+        let requests: Vec<u64> = queues.iter().map(|queue| queue.requests).collect();
+        let initial = proportional(&requests, all);
+        let described = lobster(&queues, &costs, all, Reading::Described);
+        let printed = lobster(&queues, &costs, all, Reading::Printed);
+        for (at, queue) in queues.iter().enumerate() {
+            let difference = |count| costs.difference(queue, count);
+            let before = difference(initial[at]);
+            prop_assert!(difference(described[at]).unsigned_abs() <= before.unsigned_abs());
+            prop_assert!(difference(printed[at]) >= before, "line 18");
+            prop_assert!(described[at] <= all && printed[at] <= all);
+        }
+        let Division::Queues(counts) = Assignment::Lobster.divide(&queues, &costs, all) else {
+            panic!("Lobster divides");
+        };
+        prop_assert!(counts.iter().sum::<u32>() <= all, "invariant 2");
+    }
+}

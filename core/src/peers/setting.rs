@@ -1,0 +1,84 @@
+//! What a plan with peers is made for, checked before it is made.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use super::copies::{AHEAD_MAX, NODES_MAX, TIERS_MAX};
+use crate::{order::Spec, units::Bytes};
+
+/// What the plan is made for.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The order of the job.
+    pub order: Spec,
+    /// The length of every sample.
+    pub sizes: Arc<[Bytes]>,
+    /// What each tier may hold, by node, fastest first.
+    pub capacities: Vec<Vec<Bytes>>,
+    /// Epochs beyond the current one that are looked into: 2 bytes a sample for each.
+    pub ahead: u32,
+    /// Steps that are decided together: those whose samples lie in staging at once.
+    pub round_steps: u32,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// More nodes than have a name.
+    #[error("{nodes} nodes; a plan with peers has at most {NODES_MAX}")]
+    TooManyNodes {
+        /// As given.
+        nodes: u32,
+    },
+    /// More tiers than have a name.
+    #[error("{tiers} tiers on a node; a plan with peers has at most {TIERS_MAX}")]
+    TooManyTiers {
+        /// As given.
+        tiers: usize,
+    },
+    /// Nodes without capacities, or the other way round.
+    #[error("capacities of {given} nodes for a world of {nodes}")]
+    OtherNodes {
+        /// Nodes with capacities.
+        given: usize,
+        /// Nodes of the job.
+        nodes: u32,
+    },
+    /// Samples without a length, or the other way round.
+    #[error("{given} lengths for {samples} samples")]
+    OtherSamples {
+        /// Lengths.
+        given: usize,
+        /// Samples of the order.
+        samples: u32,
+    },
+    /// Nothing to look at, or more than can be noted.
+    #[error("{ahead} epochs to look ahead; it must be between 1 and {AHEAD_MAX}")]
+    Ahead {
+        /// As given.
+        ahead: u32,
+    },
+}
+
+impl Setting {
+    pub(super) fn validate(&self) -> Result<(), SettingError> {
+        let (nodes, samples) = (self.order.world.nodes, self.order.samples);
+        if nodes as usize > NODES_MAX {
+            return Err(SettingError::TooManyNodes { nodes });
+        }
+        if self.capacities.len() != nodes as usize {
+            return Err(SettingError::OtherNodes { given: self.capacities.len(), nodes });
+        }
+        let tiers = self.capacities.iter().map(Vec::len).max().unwrap_or(0);
+        if tiers > TIERS_MAX {
+            return Err(SettingError::TooManyTiers { tiers });
+        }
+        if self.sizes.len() != samples as usize {
+            return Err(SettingError::OtherSamples { given: self.sizes.len(), samples });
+        }
+        if !(1..=AHEAD_MAX).contains(&self.ahead) {
+            return Err(SettingError::Ahead { ahead: self.ahead });
+        }
+        Ok(())
+    }
+}

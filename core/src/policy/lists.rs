@@ -1,0 +1,70 @@
+//! Samples in the order in which they entered one of several lists.
+//!
+//! All lists are threaded through one array, 8 bytes a sample, so that entering, leaving and finding
+//! the oldest each take a few steps, however much is kept. A sample stands in at most one list.
+
+use alloc::{vec, vec::Vec};
+
+use crate::id::SampleId;
+
+/// No neighbour.
+const END: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    before: u32,
+    after: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    oldest: u32,
+    youngest: u32,
+}
+
+/// Lists of samples, the oldest of each at hand.
+#[derive(Debug)]
+pub(super) struct Lists {
+    links: Vec<Link>,
+    ends: Vec<Ends>,
+}
+
+impl Lists {
+    /// So many empty lists for the samples of a dataset.
+    pub(super) fn new(samples: usize, lists: usize) -> Self {
+        let link = Link { before: END, after: END };
+        let ends = Ends { oldest: END, youngest: END };
+        Self { links: vec![link; samples], ends: vec![ends; lists] }
+    }
+
+    /// The sample that entered first of those that stand in the list.
+    pub(super) fn oldest(&self, list: usize) -> Option<SampleId> {
+        let oldest = self.ends[list].oldest;
+        (oldest != END).then_some(SampleId(oldest))
+    }
+
+    /// Appends a sample that stands in no list.
+    pub(super) fn enter(&mut self, sample: SampleId, list: usize) {
+        let ends = &mut self.ends[list];
+        let before = core::mem::replace(&mut ends.youngest, sample.0);
+        self.links[sample.0 as usize] = Link { before, after: END };
+        match before {
+            END => ends.oldest = sample.0,
+            before => self.links[before as usize].after = sample.0,
+        }
+    }
+
+    /// Removes a sample that stands in the list.
+    pub(super) fn leave(&mut self, sample: SampleId, list: usize) {
+        let Link { before, after } = self.links[sample.0 as usize];
+        let ends = &mut self.ends[list];
+        match before {
+            END => ends.oldest = after,
+            before => self.links[before as usize].after = after,
+        }
+        match after {
+            END => ends.youngest = before,
+            after => self.links[after as usize].before = before,
+        }
+    }
+}

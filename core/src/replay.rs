@@ -1,0 +1,134 @@
+//! Runs a policy over the order of a node without time: which read is served from where.
+//!
+//! Counts what the agent would read, with ranks in lock-step, many times faster than the simulator,
+//! which also knows when.
+
+use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
+
+use crate::{
+    books::Books,
+    horizon::Horizon,
+    id::{BatchId, Epoch, NodeId, SampleId, Step, TierId},
+    order::Spec,
+    policy::{self, Policy, Read, Setting},
+    units::Bytes,
+};
+
+/// Reads by where they were served from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Served {
+    /// From the cold store.
+    pub cold: Amount,
+    /// From each tier, fastest first.
+    pub tiers: Vec<Amount>,
+}
+
+/// A number of reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+}
+
+impl Amount {
+    pub(crate) fn add(&mut self, len: Bytes) {
+        self.samples += 1;
+        self.bytes.0 += len.0;
+    }
+}
+
+impl Served {
+    fn none(tiers: usize) -> Self {
+        Self { cold: Amount::default(), tiers: vec![Amount::default(); tiers] }
+    }
+
+    fn add(&mut self, tier: Option<TierId>, len: Bytes) {
+        match tier {
+            Some(tier) => self.tiers[usize::from(tier.0)].add(len),
+            None => self.cold.add(len),
+        }
+    }
+
+    /// All reads.
+    #[must_use]
+    pub fn total(&self) -> Amount {
+        let mut total = self.cold;
+        for tier in &self.tiers {
+            total.samples += tier.samples;
+            total.bytes.0 += tier.bytes.0;
+        }
+        total
+    }
+}
+
+/// A node whose reads are replayed, epoch by epoch.
+#[derive(Debug)]
+pub struct Replay {
+    spec: Spec,
+    node: NodeId,
+    sizes: Arc<[Bytes]>,
+    horizon: Horizon,
+    policy: Box<dyn Policy>,
+    books: Books,
+    next: Epoch,
+}
+
+impl Replay {
+    /// A node with empty tiers, before its first read.
+    #[must_use]
+    pub fn new(kind: policy::Kind, setting: &Setting) -> Self {
+        let policy = policy::build(kind, setting);
+        Self {
+            spec: setting.order,
+            node: setting.node,
+            sizes: Arc::clone(&setting.sizes),
+            horizon: Horizon::new(setting.order, setting.node, policy.lookahead()),
+            books: Books::new(Arc::clone(&setting.sizes), setting.capacities.iter().copied()),
+            policy,
+            next: setting.order.start.epoch,
+        }
+    }
+
+    /// What lies where.
+    #[must_use]
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Replays the next epoch, or returns `None` after the last and where only the trainer knows it.
+    pub fn epoch(&mut self) -> Option<Served> {
+        self.epoch_seen(&mut |_, _, _| {})
+    }
+
+    /// As [`Self::epoch`]; `see` is told of every read, in turn, and of the tier that served it.
+    pub fn epoch_seen(
+        &mut self,
+        see: &mut dyn FnMut(BatchId, SampleId, Option<TierId>),
+    ) -> Option<Served> {
+        let epoch = self.next;
+        if epoch.0 >= self.spec.epochs {
+            return None;
+        }
+        self.horizon.prepare(epoch);
+        self.horizon.epoch(epoch)?;
+        let mut served = Served::none(self.books.levels().len());
+        for step in (0..self.spec.steps_in(epoch)).map(Step) {
+            for rank in self.spec.world.ranks_of(self.node) {
+                let batch = BatchId { epoch, step, rank };
+                let samples = self.horizon.batch(batch).unwrap_or_default();
+                for (index, sample) in samples.iter().copied().enumerate() {
+                    let tier = self.books.tier_of(sample);
+                    served.add(tier, self.sizes[sample.0 as usize]);
+                    see(batch, sample, tier);
+                    let read = Read { sample, at: self.horizon.read_of(batch, index) };
+                    self.policy.read(read, &self.horizon, &mut self.books);
+                    self.books.drain_moves();
+                }
+            }
+        }
+        self.next = Epoch(epoch.0 + 1);
+        Some(served)
+    }
+}

@@ -1,0 +1,300 @@
+//! Which operation is given out next: on each link the one with the earliest deadline.
+//!
+//! What waits for a link stands in a queue for each rank, in the order in which the rank needs it. At
+//! most a window of operations runs on a link at a time, so that a rank that fell behind or jumped finds
+//! no deep prefetch of others before it. Deadlines are asked for when an operation is given out, not
+//! when it was planned: a pace that changes moves a whole queue at once.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. If any order meets all deadlines on one link of equal operations, this one does.
+//! 2. No link has more operations than its window.
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+use core::num::NonZeroU32;
+
+use super::{Command, pace::Need};
+use crate::{
+    id::{OpId, Rank, TierId},
+    units::Nanoseconds,
+};
+
+/// Operations that are given out at a time, by link. Fewer let a late rank overtake sooner; too few
+/// leave a link idle between an operation and the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// Reads from the cold store.
+    pub cold: NonZeroU32,
+    /// Copies from or into each tier.
+    pub tier: NonZeroU32,
+}
+
+/// Operations for each thread that carries them out.
+const AT_HAND: NonZeroU32 = NonZeroU32::new(16).expect("16 is not 0");
+
+impl Windows {
+    /// For links on which so many threads carry operations out. Each has a few at hand: copying a small
+    /// sample takes less time than telling the session and being told the next.
+    #[must_use]
+    pub fn for_threads(cold: NonZeroU32, tier: NonZeroU32) -> Self {
+        Self { cold: cold.saturating_mul(AT_HAND), tier: tier.saturating_mul(AT_HAND) }
+    }
+}
+
+impl Default for Windows {
+    /// What keeps a link of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any memory.
+    fn default() -> Self {
+        let window = |count| NonZeroU32::new(count).expect("a window is not empty");
+        Self { cold: window(256), tier: window(64) }
+    }
+}
+
+/// Where an operation needs its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Cold,
+    Tier(TierId),
+}
+
+/// What waits for one link.
+#[derive(Debug)]
+struct Queue {
+    window: usize,
+    running: usize,
+    waiting: usize,
+    /// By the number of the batch that needs it, then in the order of planning.
+    by_rank: Vec<BTreeMap<(u64, OpId), Command>>,
+    /// What no batch needs, but the node: due when it was planned.
+    of_node: VecDeque<(Nanoseconds, OpId, Command)>,
+}
+
+/// What waits for its turn, by link: the cold store, then the tiers.
+#[derive(Debug)]
+pub(super) struct Line {
+    first: Rank,
+    queues: Vec<Queue>,
+}
+
+/// Whose turn it is on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    deadline: Nanoseconds,
+    op: OpId,
+    queue: usize,
+    /// Index of the rank, or `None` for the node.
+    rank: Option<usize>,
+}
+
+impl Line {
+    pub(super) fn new(windows: Windows, tiers: usize, first: Rank, ranks: u32) -> Self {
+        let queue = |window: NonZeroU32| Queue {
+            window: window.get() as usize,
+            running: 0,
+            waiting: 0,
+            by_rank: (0..ranks).map(|_| BTreeMap::new()).collect(),
+            of_node: VecDeque::new(),
+        };
+        let tiers = (0..tiers).map(|_| queue(windows.tier));
+        Self { first, queues: core::iter::once(queue(windows.cold)).chain(tiers).collect() }
+    }
+
+    /// Adds an operation that may run as far as its bytes are concerned.
+    pub(super) fn push(
+        &mut self,
+        link: Link,
+        need: Option<Need>,
+        now: Nanoseconds,
+        op: OpId,
+        command: Command,
+    ) {
+        let rank = need.map(|need| (self.rank(need), need.number));
+        let queue = &mut self.queues[index(link)];
+        queue.waiting += 1;
+        match rank {
+            Some((rank, number)) => {
+                queue.by_rank[rank].insert((number, op), command);
+            }
+            None => queue.of_node.push_back((now, op, command)),
+        }
+    }
+
+    /// Lets an operation that still waits stand in for a batch that needs it sooner.
+    pub(super) fn hasten(&mut self, link: Link, op: OpId, from: Need, to: Need) {
+        let (old, new) = (self.rank(from), self.rank(to));
+        let queue = &mut self.queues[index(link)];
+        if let Some(command) = queue.by_rank[old].remove(&(from.number, op)) {
+            queue.by_rank[new].insert((to.number, op), command);
+        }
+    }
+
+    /// Takes an operation out of the line. Returns whether it still waited there.
+    pub(super) fn call_off(&mut self, link: Link, op: OpId, need: Need) -> bool {
+        let rank = self.rank(need);
+        let queue = &mut self.queues[index(link)];
+        let waited = queue.by_rank[rank].remove(&(need.number, op)).is_some();
+        queue.waiting -= usize::from(waited);
+        waited
+    }
+
+    /// The operation to give out, if there is one on a link that has room.
+    pub(super) fn next(&mut self, expected: impl Fn(Need) -> Nanoseconds) -> Option<Command> {
+        let with_room = (0..self.queues.len()).filter(|at| {
+            let queue = &self.queues[*at];
+            queue.waiting > 0 && queue.running < queue.window
+        });
+        let turn = with_room.filter_map(|at| self.turn(at, &expected)).min()?;
+        let queue = &mut self.queues[turn.queue];
+        queue.waiting -= 1;
+        queue.running += 1;
+        match turn.rank {
+            Some(rank) => queue.by_rank[rank].pop_first().map(|(_, command)| command),
+            None => queue.of_node.pop_front().map(|(_, _, command)| command),
+        }
+    }
+
+    /// Takes note that an operation that was given out ended.
+    pub(super) fn ended(&mut self, link: Link) {
+        let queue = &mut self.queues[index(link)];
+        queue.running = queue.running.saturating_sub(1);
+    }
+
+    fn turn(&self, at: usize, expected: &impl Fn(Need) -> Nanoseconds) -> Option<Turn> {
+        let queue = &self.queues[at];
+        let of_rank = |(index, waiting): (usize, &BTreeMap<(u64, OpId), Command>)| {
+            let (&(number, op), _) = waiting.first_key_value()?;
+            let rank = Rank(self.first.0 + u32::try_from(index).expect("ranks have 32 bits"));
+            let deadline = expected(Need { rank, number });
+            Some(Turn { deadline, op, queue: at, rank: Some(index) })
+        };
+        let of_node = queue.of_node.front();
+        let of_node = of_node.map(|(planned, op, _)| Turn {
+            deadline: *planned,
+            op: *op,
+            queue: at,
+            rank: None,
+        });
+        queue.by_rank.iter().enumerate().filter_map(of_rank).chain(of_node).min()
+    }
+
+    fn rank(&self, need: Need) -> usize {
+        (need.rank.0 - self.first.0) as usize
+    }
+}
+
+fn index(link: Link) -> usize {
+    match link {
+        Link::Cold => 0,
+        Link::Tier(tier) => usize::from(tier.0) + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{id::SampleId, session::Slot, units::Bytes};
+
+    /// Released at a time, due at a time; each takes one.
+    type Job = (u64, u64);
+
+    fn window(count: u32) -> Windows {
+        let count = NonZeroU32::new(count).unwrap();
+        Windows { cold: count, tier: count }
+    }
+
+    fn fetch(op: OpId) -> Command {
+        let to = Slot { rank: Rank(0), offset: Bytes(0), len: Bytes(1) };
+        Command::Fetch { op, sample: SampleId(0), to }
+    }
+
+    /// Whether some order of the jobs meets all deadlines, tried one by one.
+    fn can_be_met(jobs: &[Job], time: u64, done: u32) -> bool {
+        if done.count_ones() as usize == jobs.len() {
+            return true;
+        }
+        if jobs.iter().enumerate().any(|(at, (_, due))| done & (1 << at) == 0 && *due <= time) {
+            return false;
+        }
+        let next = |at: usize| {
+            done & (1 << at) == 0
+                && jobs[at].0 <= time
+                && can_be_met(jobs, time + 1, done | (1 << at))
+        };
+        (0..jobs.len()).any(next) || can_be_met(jobs, time + 1, done)
+    }
+
+    /// Whether the line meets all deadlines. The number of a batch is its deadline; ranks alternate.
+    fn are_met(jobs: &[Job]) -> bool {
+        let mut line = Line::new(window(1), 0, Rank(0), 2);
+        let expected = |need: Need| Nanoseconds(need.number);
+        let mut left = jobs.len();
+        for time in 0.. {
+            for (at, (_, due)) in jobs.iter().enumerate().filter(|(_, job)| job.0 == time) {
+                let need = Need { rank: Rank(u32::try_from(at % 2).unwrap()), number: *due };
+                let op = OpId(at as u64);
+                line.push(Link::Cold, Some(need), Nanoseconds(time), op, fetch(op));
+            }
+            if let Some(command) = line.next(expected) {
+                let OpId(at) = command.op().unwrap();
+                assert!(line.next(expected).is_none(), "invariant 2");
+                line.ended(Link::Cold);
+                left -= 1;
+                if jobs[usize::try_from(at).unwrap()].1 <= time {
+                    return false;
+                }
+            }
+            if left == 0 {
+                return true;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn whatever_deadlines_can_be_met_are_met() {
+        // Four jobs with three times of release and six of deadline each: 18^4 cases.
+        let (mut feasible, mut cases) = (0, 0);
+        for code in 0..18_u32.pow(4) {
+            let job = |at: u32| {
+                let part = code / 18_u32.pow(at) % 18;
+                (u64::from(part % 3), u64::from(part / 3))
+            };
+            let jobs: Vec<Job> = (0..4).map(job).collect();
+            let can_be_met = can_be_met(&jobs, 0, 0);
+            assert_eq!(are_met(&jobs), can_be_met, "invariant 1: {jobs:?}");
+            feasible += u32::from(can_be_met);
+            cases += 1;
+        }
+        assert!(feasible > cases / 10, "{feasible} of {cases}");
+    }
+
+    #[test]
+    fn what_the_node_needs_is_due_when_it_was_planned() {
+        let mut line = Line::new(window(9), 1, Rank(3), 1);
+        let tier = Link::Tier(TierId(0));
+        let need = |number| Some(Need { rank: Rank(3), number });
+        for (op, need, now) in [(1, need(50), 10), (2, None, 20), (3, need(15), 20)] {
+            line.push(tier, need, Nanoseconds(now), OpId(op), fetch(OpId(op)));
+        }
+        let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
+        let given: Vec<u64> = given.map(|command| command.op().unwrap().0).collect();
+        assert_eq!(given, [3, 2, 1]);
+    }
+
+    #[test]
+    fn what_an_earlier_batch_waits_for_overtakes() {
+        let mut line = Line::new(window(9), 0, Rank(0), 2);
+        let late = Need { rank: Rank(0), number: 90 };
+        for op in [OpId(1), OpId(2)] {
+            line.push(Link::Cold, Some(late), Nanoseconds(0), op, fetch(op));
+        }
+        let soon = Need { rank: Rank(1), number: 5 };
+        line.hasten(Link::Cold, OpId(2), late, soon);
+        line.hasten(Link::Cold, OpId(7), late, soon);
+        let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
+        let given: Vec<u64> = given.map(|command| command.op().unwrap().0).collect();
+        assert_eq!(given, [2, 1]);
+    }
+}

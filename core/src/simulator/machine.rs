@@ -1,0 +1,64 @@
+//! What is known of a machine: links with a rate by threads and a spread of latencies, and a training
+//! whose steps do not all take the same time.
+
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use super::Model;
+use crate::{spread::Spread, throughput::Throughput, tier::Speed, units::BytesPerSecond};
+
+/// A link as it was measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkModel {
+    /// What all operations together move in a second, by how many run at the same time.
+    pub throughput: Throughput,
+    /// What each operation waits for beside its bytes.
+    pub latency: Spread,
+    /// Operations that run at the same time; without a number, all that were given out.
+    pub threads: Option<NonZeroU32>,
+}
+
+impl From<Speed> for LinkModel {
+    fn from(speed: Speed) -> Self {
+        Self {
+            throughput: Throughput::constant(speed.bandwidth),
+            latency: Spread::constant(speed.latency),
+            threads: None,
+        }
+    }
+}
+
+impl LinkModel {
+    /// The rate that the link reaches at best.
+    pub(super) fn peak(&self) -> BytesPerSecond {
+        match self.threads {
+            Some(threads) => self.throughput.peak_up_to(threads.get()),
+            None => self.throughput.peak_up_to(u32::MAX),
+        }
+    }
+}
+
+/// The machine and the training that a session is run against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// The cold store.
+    pub cold: LinkModel,
+    /// The cache tiers, as in [`crate::session::Settings::tiers`].
+    pub tiers: Vec<LinkModel>,
+    /// What a rank computes in a training step, loading excluded. A step takes as long as its slowest
+    /// rank of the node.
+    pub step_time: Spread,
+    /// Of everything that is drawn at random.
+    pub seed: u64,
+}
+
+impl From<&Model> for Machine {
+    fn from(model: &Model) -> Self {
+        Self {
+            cold: model.cold.into(),
+            tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
+            step_time: Spread::constant(model.step_time),
+            seed: 0,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What an observer is told, against what the session counts and the order says.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    id::NodeId,
+    order::{Position, Shuffle, Spec, World},
+    policy,
+    session::OnError,
+    simulator::{EpochOutcome, Model, simulate, simulate_observed},
+    tier::{Buffer, Kind, Speed},
+    units::BytesPerSecond,
+};
+
+const EPOCHS: u32 = 3;
+
+fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) -> Settings {
+    let buffer = |chunks_max: &u32| Buffer { kind: Kind::CxlMemory, chunks_max: *chunks_max };
+    Settings {
+        order: Spec {
+            samples,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: 7,
+            epochs: EPOCHS,
+            drop_last: false,
+            batch_size: 8,
+            world,
+            start: Position::START,
+        },
+        node: NodeId(world.nodes - 1),
+        // Empty samples too: they share the place of the next.
+        sizes: (0..u64::from(samples)).map(|i| Bytes(i % 7 * 30_000)).collect(),
+        tiers: chunks.iter().map(buffer).collect(),
+        chunk: Bytes::mib(1),
+        policy,
+        staged_batches: 3,
+        arena: Bytes::mib(8),
+        on_error: OnError::Fail,
+    }
+}
+
+fn model(tiers: usize) -> Model {
+    let speed =
+        |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
+    Model {
+        cold: speed(1_000_000, 100_000_000),
+        tiers: vec![speed(350, 20_000_000_000); tiers],
+        step_time: Nanoseconds(5_000_000),
+    }
+}
+
+/// Keeps everything that it is told.
+#[derive(Default)]
+struct Everything {
+    reads: Vec<Read>,
+    steps: Vec<StepOutcome>,
+    stop_after: Option<usize>,
+}
+
+impl Observer for Everything {
+    type Stop = usize;
+
+    fn read(&mut self, read: &Read) {
+        self.reads.push(*read);
+    }
+
+    fn step(&mut self, step: &StepOutcome) -> ControlFlow<usize> {
+        self.steps.push(step.clone());
+        match self.stop_after {
+            Some(steps) if self.steps.len() == steps => ControlFlow::Break(steps),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn observed(settings: &Settings) -> (Everything, Vec<EpochOutcome>) {
+    let mut everything = Everything::default();
+    let model = model(settings.tiers.len());
+    match simulate_observed(settings, &model.into(), &mut everything) {
+        ControlFlow::Continue(outcome) => (everything, outcome.epochs),
+        ControlFlow::Break(steps) => panic!("nobody asked to stop after {steps} steps"),
+    }
+}
+
+fn check_sums(steps: &[StepOutcome], epoch: &EpochOutcome) {
+    let steps = || steps.iter().filter(|step| step.epoch == epoch.epoch);
+    let sum = |of: &dyn Fn(&StepOutcome) -> u64| steps().map(of).sum::<u64>();
+    assert_eq!(steps().count(), epoch.steps as usize);
+    assert_eq!(sum(&|step| step.cold().0), epoch.read.cold.0);
+    assert_eq!(sum(&|step| step.demand().0), epoch.read.demand.0);
+    assert_eq!(sum(&|step| step.stall.0), epoch.stall.0);
+    for (tier, bytes) in epoch.read.from_tier.iter().enumerate() {
+        let from_tier =
+            |step: &StepOutcome| step.ranks.iter().map(|rank| rank.from_tier[tier].0).sum();
+        assert_eq!(sum(&from_tier), bytes.0, "tier {tier}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn steps_sum_to_what_the_session_counts(
+        samples in 1_u32..150,
+        (nodes, ranks_per_node) in (1_u32..3, 1_u32..4),
+        chunks in prop::collection::vec(0_u32..5, 0..3),
+        policy in prop::sample::select(&policy::Kind::ALL[..]),
+    ) {
+        let world = World { nodes, ranks_per_node };
+        let (seen, epochs) = observed(&settings(policy, samples, world, &chunks));
+        for epoch in &epochs {
+            check_sums(&seen.steps, epoch);
+        }
+    }
+
+    #[test]
+    fn every_sample_is_told_once_in_reading_order(
+        samples in 1_u32..150, ranks_per_node in 1_u32..4, nodes in 1_u32..3,
+    ) {
+        let settings =
+            settings(policy::Kind::Gap, samples, World { nodes, ranks_per_node }, &[2]);
+        let (seen, _) = observed(&settings);
+        let order = settings.order;
+        let mut expected = Vec::new();
+        for epoch in (0..EPOCHS).map(Epoch) {
+            let batches = order.epoch(epoch).unwrap();
+            for step in (0..order.steps_in(epoch)).map(Step) {
+                for rank in order.world.ranks_of(settings.node) {
+                    let batch = BatchId { epoch, step, rank };
+                    expected.extend(batches.batch(rank, step).map(|sample| (batch, sample)));
+                }
+            }
+        }
+        let told: Vec<_> = seen.reads.iter().map(|read| (read.batch, read.sample)).collect();
+        prop_assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn a_read_comes_from_where_the_bytes_are_counted_and_not_before_it_was_issued() {
+    let settings = settings(policy::Kind::Gap, 150, World { nodes: 1, ranks_per_node: 2 }, &[2, 1]);
+    let (seen, epochs) = observed(&settings);
+    for tier in [TierId(0), TierId(1)] {
+        let of_tier = seen.reads.iter().filter(|read| read.tier == Some(tier));
+        let counted = |epoch: &EpochOutcome| epoch.read.hits[usize::from(tier.0)];
+        assert_eq!(of_tier.count() as u64, epochs.iter().map(counted).sum::<u64>());
+    }
+    let transfer = |read: &Read| model(2).cold.bandwidth.time_for(read.len).0;
+    for read in seen.reads.iter().filter(|read| read.tier.is_none()) {
+        assert!(read.arrived.0 >= read.issued.0 + 1_000_000 + transfer(read), "{read:?}");
+        assert_eq!(read.len, settings.sizes[read.sample.0 as usize]);
+    }
+    let tiers: BTreeSet<_> = seen.reads.iter().map(|read| read.tier).collect();
+    assert_eq!(tiers.len(), 3, "two tiers and the cold store were read");
+}
+
+/// The cold store is far slower than the trainer: what stalls a step is the latest of its reads.
+#[test]
+fn a_step_stalls_for_as_long_as_its_latest_read_is_late() {
+    let world = World { nodes: 1, ranks_per_node: 2 };
+    let (seen, _) = observed(&settings(policy::Kind::None, 150, world, &[]));
+    let mut reads = seen.reads.iter().peekable();
+    let mut stalled = 0;
+    for step in &seen.steps {
+        let of_step = |read: &&Read| (read.batch.epoch, read.batch.step) == (step.epoch, step.step);
+        let late = std::iter::from_fn(|| reads.next_if(of_step)).map(Read::late).max();
+        assert_eq!(late, Some(step.stall), "{step:?}");
+        stalled += u32::from(step.stall > READY_WITHIN);
+    }
+    assert!(stalled > 20, "{stalled} steps stalled");
+}
+
+#[test]
+fn an_observer_ends_the_run() {
+    let world = World { nodes: 1, ranks_per_node: 1 };
+    let settings = settings(policy::Kind::Fifo, 150, world, &[1]);
+    let mut everything = Everything { stop_after: Some(5), ..Everything::default() };
+    let outcome = simulate_observed(&settings, &model(1).into(), &mut everything);
+    assert_eq!(outcome, ControlFlow::Break(5));
+    assert_eq!((everything.steps.len(), everything.reads.len()), (5, 5 * 8));
+}
+
+#[test]
+fn being_observed_changes_nothing() {
+    let world = World { nodes: 1, ranks_per_node: 3 };
+    let settings = settings(policy::Kind::DeepMemory, 150, world, &[1, 1]);
+    let mut steps: Vec<StepOutcome> = Vec::new();
+    let ControlFlow::Continue(outcome) = simulate_observed(&settings, &model(2).into(), &mut steps);
+    assert_eq!(outcome, simulate(&settings, &model(2)));
+    assert_eq!(steps.len(), 3 * 7);
+}

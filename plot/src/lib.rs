@@ -1,0 +1,23 @@
+//! Draws: the few elements of SVG that tierfeed's pictures need, and axes with round values.
+//!
+//! Colours follow the reader's scheme, light or dark, by a media query; a renderer that knows none draws
+//! on white. Equal inputs give equal files, byte for byte. Deliberately absent: what is drawn. Whoever
+//! has figures decides that.
+
+#![forbid(unsafe_code)]
+
+mod axis;
+mod svg;
+
+pub use axis::{Axis, label};
+pub use svg::{Fill, Point, Stroke, Svg};
+
+/// Told apart by people who see few colours, on white and on black.
+///
+/// # Source
+///
+/// Okabe and Ito, "Color Universal Design", 2008, without black and yellow.
+pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+
+/// Lengths of dashes and gaps that tell curves apart without colours. The first is a whole line.
+pub const DASHES: [&str; 4] = ["", "7 4", "2 3", "9 3 2 3"];
