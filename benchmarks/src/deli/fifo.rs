@@ -1,8 +1,18 @@
-//! A cache that keeps what was read until it is full, and then gives up what it has had longest.
+//! A cache that keeps what was read until it is full, and then gives up what it has had longest: as the
+//! policy `deli` of the core, and as a cache of numbers for the model of prefetching.
 //!
 //! Nothing is assumed: the miss rate follows from the partition and from the size.
 
 use std::collections::VecDeque;
+
+use tierfeed_core::{
+    id::NodeId,
+    order::Spec,
+    policy,
+    replay::{Amount, Replay},
+    space::Space,
+    units::Bytes,
+};
 
 use super::{NODES, Row, Workload, fetching::Setting, measured, partition};
 
@@ -50,25 +60,33 @@ impl Fifo {
     }
 }
 
-/// The miss rate of the last of `epochs`, averaged over `nodes` and trials, if every sample that a node
-/// reads goes into its cache.
+/// The miss rate of the last of `epochs` with the policy `deli`, averaged over `nodes` and trials, if a
+/// node's cache has room for `capacity` samples.
 #[must_use]
 pub fn miss_rate(samples: u32, nodes: u32, capacity: Option<u32>, epochs: u32) -> f64 {
-    let trials = (0..TRIALS).flat_map(|seed| partition::epochs_of(samples, nodes, seed, epochs));
-    let last = trials.map(|epochs| {
-        let mut cache = Fifo::new(samples, capacity);
-        epochs.iter().map(|epoch| share_missed(&mut cache, epoch)).last().unwrap_or_default()
-    });
-    measured::mean(last).unwrap_or_default()
+    let trial = |seed| {
+        let order = partition::order(samples, nodes, seed, epochs);
+        let is_valid = order.validate().is_ok();
+        (0..nodes).filter(move |_| is_valid).filter_map(move |node| last_of(order, node, capacity))
+    };
+    measured::mean((0..TRIALS).flat_map(trial)).unwrap_or_default()
 }
 
-fn share_missed(cache: &mut Fifo, epoch: &[u32]) -> f64 {
-    let missed = epoch.iter().map(|sample| {
-        let is_missed = !cache.contains(*sample);
-        cache.insert(*sample);
-        f64::from(u8::from(is_missed))
-    });
-    measured::mean(missed).unwrap_or_default()
+/// The share that `node` misses in the last epoch.
+fn last_of(order: Spec, node: u32, capacity: Option<u32>) -> Option<f64> {
+    let len = Space::rounded(Bytes(1));
+    let room = Bytes(len.0 * u64::from(capacity.unwrap_or(order.samples)));
+    let setting = policy::Setting {
+        order,
+        node: NodeId(node),
+        sizes: vec![len; order.samples as usize].into(),
+        capacities: vec![room],
+        aim: policy::Aim::default(),
+    };
+    let mut replay = Replay::new(policy::Kind::Deli, &setting);
+    let last = std::iter::from_fn(|| replay.epoch()).last()?;
+    let count = |amount: Amount| u32::try_from(amount.samples).map_or(f64::NAN, f64::from);
+    Some(count(last.cold) / count(last.total()))
 }
 
 /// The second epochs of the measurements with a cache alone; batches make no difference to it.

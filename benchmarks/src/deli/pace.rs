@@ -17,7 +17,8 @@ use super::{
 pub struct Pace {
     /// Which.
     pub workload: &'static str,
-    /// A sample from the bucket, alone: the mean over everything with a threshold.
+    /// A sample from the bucket while fetches are in flight: the mean over everything with a threshold and
+    /// room for a fetch in the cache.
     pub miss_s: f64,
     /// A sample from the cache: what loading takes beyond the bucket.
     pub hit_s: f64,
@@ -59,7 +60,10 @@ impl Pace {
         let beyond = |row: &Row| Some((row.load_s - row.bucket_s?) / f64::from(row.accesses));
         let hit_s = mean(threshold.iter().filter_map(beyond)).with_context(|| lacking("a hit"))?;
         let miss = |row: &Row| Some(row.bucket_s? / row.misses.filter(|misses| *misses > 0.0)?);
-        let miss_s = mean(threshold.iter().filter_map(miss)).with_context(|| lacking("a miss"))?;
+        // With less cache, most misses are of what was lost, not of what is on its way.
+        let fits = |row: &&Row| row.setting.cache.is_none_or(|cache| cache >= row.setting.fetch);
+        let in_flight = threshold.iter().filter(fits).filter_map(miss);
+        let miss_s = mean(in_flight).with_context(|| lacking("a miss"))?;
         let compute = |row: &Row| (row.run_s - row.load_s) / f64::from(row.accesses);
         let of_512 = bucket.iter().filter(|row| row.setting.batch == 512);
         let compute_s = mean(of_512.map(compute)).with_context(|| lacking("computing"))?;

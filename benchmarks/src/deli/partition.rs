@@ -5,20 +5,25 @@ use tierfeed_core::{
     order::{Position, Shuffle, Spec, World},
 };
 
-/// What a node reads, epoch by epoch, one rank on each node.
-///
-/// Empty without a sample or a node for each sample.
-pub(super) fn epochs_of(samples: u32, nodes: u32, seed: u64, epochs: u32) -> Vec<Vec<Vec<u32>>> {
-    let spec = Spec {
+/// One rank on each node, which reads its whole part at once.
+pub(super) const fn order(samples: u32, nodes: u32, seed: u64, epochs: u32) -> Spec {
+    Spec {
         samples,
         shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed,
         epochs,
         drop_last: false,
-        batch_size: samples.max(1),
+        batch_size: u32::MAX,
         world: World { nodes, ranks_per_node: 1 },
         start: Position::START,
-    };
+    }
+}
+
+/// What each node reads, epoch by epoch.
+///
+/// Empty without a sample or a node for each sample.
+pub(super) fn epochs_of(samples: u32, nodes: u32, seed: u64, epochs: u32) -> Vec<Vec<Vec<u32>>> {
+    let spec = order(samples, nodes, seed, epochs);
     if spec.validate().is_err() {
         return Vec::new();
     }
