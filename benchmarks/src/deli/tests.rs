@@ -223,7 +223,6 @@ fn the_published_measurements_are_met() {
         outcome.caching.iter().map(|row| (row.measured * 1000.0).round()).collect();
     assert_eq!(measured, [668.0, 989.0, 953.0, 887.0, 664.0, 989.0, 954.0, 888.0]);
     assert_eq!(outcome.differing().count(), 0, "{:?}", outcome.caching);
-    fs::write("/tmp/deli-table.txt", table(&outcome)).unwrap();
     let same: Vec<_> = outcome.table_two.alternatives.iter().map(|it| it.same).collect();
     assert_eq!(same[0], [6, 10, 10, 6]);
     let range = outcome.table_two.vm_usd_per_h.unwrap();
