@@ -80,9 +80,21 @@ pub(crate) enum Bench {
     TiersContended(BenchTiersContended),
     /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
     Limits(BenchLimits),
+    /// What DELI's authors measured beside models of it, and their cost table worked out again.
+    Deli(BenchDeli),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDeli {
+    /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
