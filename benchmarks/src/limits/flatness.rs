@@ -4,7 +4,7 @@ use serde::Serialize;
 use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy::{Kind, Setting},
+    policy::{Aim, Kind, Setting},
     replay::Replay,
     units::Bytes,
 };
@@ -146,7 +146,7 @@ fn setting(case: Case, accesses: u32) -> Setting {
     };
     let dataset: u64 = sizes.iter().map(|len: &Bytes| len.0).sum();
     let capacities = vec![part_of(dataset, CACHED)];
-    Setting { order, node: NodeId(0), sizes, capacities }
+    Setting { order, node: NodeId(0), sizes, capacities, aim: Aim::default() }
 }
 
 fn farthest_from_mean(values: &[u64]) -> f64 {

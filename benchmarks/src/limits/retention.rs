@@ -4,7 +4,7 @@ use serde::Serialize;
 use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy::{Kind, Setting},
+    policy::{Aim, Kind, Setting},
     replay::{Replay, Served},
     units::Bytes,
 };
@@ -169,6 +169,7 @@ pub(super) fn setting(run: Run, accesses: u32) -> Setting {
         node: NodeId(0),
         sizes: vec![SAMPLE; samples as usize].into(),
         capacities: vec![Bytes(u64::from(slots(run.cached, samples)) * SAMPLE.0)],
+        aim: Aim::default(),
     }
 }
 

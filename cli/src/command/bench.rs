@@ -1,16 +1,19 @@
 //! `tierfeed bench`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    handoff, index, limits, policies, reader, tiers_accuracy, tiers_contended,
+    handoff, index, limits, lobster, policies, reader, tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchHandoff, BenchIndex, BenchLimits, BenchPlace, BenchPolicies,
+        Bench, BenchHandoff, BenchIndex, BenchLimits, BenchLobster, BenchPlace, BenchPolicies,
         BenchTiersAccuracy, BenchTiersContended, TiersSubject,
     },
     environment,
@@ -26,6 +29,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Limits(it) => limits(&it),
+        Bench::Lobster(it) => lobster(&it),
         Bench::Reader => read(),
     }
 }
@@ -109,6 +113,19 @@ fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
             Err(Failure::Work(anyhow!("{} marks missed:\n{}", missed.len(), missed.join("\n"))))
         }
     }
+}
+
+fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
+    let &BenchLobster { scale, epochs, json, .. } = arguments;
+    let settings = lobster::Settings { scale, epochs };
+    let outcome = lobster::run(&settings, &mut |step| tracing::info!("{step}"));
+    if let Some(file) = &arguments.plot {
+        let written = fs::write(file, lobster::plot(&outcome));
+        written
+            .with_context(|| format!("cannot write {}", file.display()))
+            .map_err(Failure::Work)?;
+    }
+    if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
 fn read() -> Result<(), Failure> {

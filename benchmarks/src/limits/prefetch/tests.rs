@@ -60,8 +60,9 @@ fn gap_in_time_meets_its_marks_and_worse_schedules_would_not() {
 fn staging_is_never_deeper_than_it_is() {
     // A hit for each of ten reads, then ten misses: four are staged, bandwidth fetches every other one.
     let misses: Vec<bool> = (0..20).map(|at| at >= 10).collect();
-    let tally = staged::run(&misses, 0, Staging { slots: 4 }, 0.5);
-    // Reads 10 to 13 are staged, of the six that follow the bandwidth of ten slots serves five.
+    let tally = staged::run(&misses, 0, Staging { slots: 4 }, Bandwidth(500));
+    // Reads 10 to 13 were staged before. The slots from 10 on fetch 14 to 18, each before it is read, and
+    // 19 is late.
     assert_eq!(tally.cold, 10);
     assert_eq!(tally.reads - tally.ready, 1);
 }
