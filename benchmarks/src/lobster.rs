@@ -7,10 +7,12 @@
 //! waits gives the cold store more time, but not before the sample is needed.
 
 mod plot;
+mod table;
 
-use std::{convert::Infallible, fmt::Write as _, ops::ControlFlow, sync::Arc};
+use std::{convert::Infallible, ops::ControlFlow, sync::Arc};
 
 pub use plot::plot;
+pub use table::table;
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -112,13 +114,17 @@ struct Case {
 /// Simulates every policy with every cold store, on all cores; `step` is told how far it is.
 #[must_use]
 pub fn run(settings: &Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome {
+    run_of(&Kind::ALL, *settings, step)
+}
+
+fn run_of(kinds: &[Kind], settings: Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome {
     let samples = (SAMPLES / settings.scale.max(1)).max(RANKS * BATCH);
     let sizes = SIZES.sizes(samples);
     let dataset_bytes = sizes.iter().map(|len| len.0).sum();
     let capacity = part_of(dataset_bytes, CACHED);
     let base = session(&sizes, settings.epochs.max(2), capacity);
     let of_kind = |kind| BANDWIDTHS.map(|bandwidth| Case { kind, bandwidth });
-    let cases: Vec<Case> = Kind::ALL.into_iter().flat_map(of_kind).collect();
+    let cases: Vec<Case> = kinds.iter().copied().flat_map(of_kind).collect();
     let count = cases.len();
     let rows = parallel::each(&cases, |case| measure(*case, &base, dataset_bytes), &mut |done| {
         step(&format!("{done} of {count} runs"));
@@ -224,36 +230,6 @@ fn share(part: u64, whole: u64) -> f64 {
 /// Policies in the order in which they were run, each with its rows.
 fn by_policy(outcome: &Outcome) -> impl Iterator<Item = &[Row]> {
     outcome.rows.chunk_by(|a, b| a.policy == b.policy)
-}
-
-/// The figures as a table.
-#[must_use]
-pub fn table(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    _ = writeln!(
-        text,
-        "{} samples, cache {} of {}; one node, {RANKS} ranks, epochs 2 to {}\n\
-         samples there when needed, by the bandwidth of the cold store over what the job needs",
-        outcome.samples,
-        Bytes(outcome.capacity_bytes),
-        Bytes(outcome.dataset_bytes),
-        outcome.epochs
-    );
-    let bandwidths: String = BANDWIDTHS.iter().map(|it| format!("{it:>8}")).collect();
-    _ = writeln!(text, "{:<20}{bandwidths}{:>10}", "policy", "hits");
-    for rows in by_policy(outcome) {
-        let ready: String = rows.iter().map(|row| format!("{:>8.3}", row.ready)).collect();
-        let hits = rows.last().map_or(0.0, |row| row.hits);
-        let policy = rows.first().map_or("", |row| row.policy);
-        _ = writeln!(text, "{policy:<20}{ready}{hits:>10.3}");
-    }
-    let bounds = BANDWIDTHS.map(|bandwidth| (CACHED + bandwidth).min(1.0));
-    let bounds: String = bounds.iter().map(|bound| format!("{bound:>8.3}")).collect();
-    _ = writeln!(text, "{:<20}{bounds}\n\npublished, bandwidth not stated", "bound, in bytes");
-    for (system, hits) in PUBLISHED {
-        _ = writeln!(text, "{system:<20}{hits:>8.3}");
-    }
-    text
 }
 
 #[cfg(test)]
