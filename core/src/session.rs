@@ -52,7 +52,7 @@ use crate::{
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
     policy,
-    tier::{self, Buffer},
+    tier::Buffer,
     units::{Bytes, Nanoseconds},
 };
 
@@ -89,6 +89,8 @@ pub struct Settings {
     pub on_error: OnError,
     /// Operations that are given out at a time.
     pub windows: Windows,
+    /// What the policy should mind beside the bytes that are read cold.
+    pub aim: policy::Aim,
 }
 
 impl Settings {
@@ -109,9 +111,7 @@ impl Settings {
             node: self.node,
             sizes: Arc::clone(&self.sizes),
             capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
-            aim: policy::Aim {
-                wears: self.tiers.iter().map(|tier| tier.kind == tier::Kind::Storage).collect(),
-            },
+            aim: self.aim.clone(),
         }
     }
 }

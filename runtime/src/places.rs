@@ -20,6 +20,7 @@ use tierfeed_core::{
     },
     id::{NodeId, NumaNode},
     order::Spec,
+    policy::Aim,
     session::{self, Windows},
     tier::{Buffer, Kind, Locality},
     units::Bytes,
@@ -162,6 +163,10 @@ impl Layout {
                 OnError::Skip => session::OnError::Skip,
             },
             windows: Windows::for_threads(count(READ_THREADS), count(COPY_THREADS)),
+            aim: Aim {
+                wears: self.places.iter().map(|it| it.settings.kind == Kind::Storage).collect(),
+                ..Aim::default()
+            },
         }
     }
 

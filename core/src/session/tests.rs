@@ -36,6 +36,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         arena: Bytes(4 * 4096),
         on_error,
         windows: windows(3, 2),
+        aim: policy::Aim::default(),
     }
 }
 
@@ -753,7 +754,7 @@ fn a_rank_that_used_up_what_was_staged_overtakes() {
 
 #[test]
 fn what_a_jump_waits_for_comes_before_deep_prefetch() {
-    let mut world = staged_ahead(policy::Kind::Gap, 400);
+    let mut world = staged_ahead(policy::Kind::Pinned, 400);
     // A sample of the last batch that rank 0 was staged ahead with, not even read yet, which rank 1
     // reads in the next epoch. It is kept, so rank 1 gets it from its tier.
     let staged = &world.session.ranks[&Rank(0)].staged;

@@ -1,6 +1,7 @@
 //! What the simulator says about caching, against what must hold for every cache.
 
 use alloc::{sync::Arc, vec, vec::Vec};
+use core::num::NonZeroU32;
 
 use proptest::prelude::*;
 
@@ -10,6 +11,9 @@ use crate::{
     order::{Position, Shuffle, Spec, World},
     policy,
     session::{OnError, Windows},
+    spread::{PerMillion, Spread},
+    staging_depth,
+    throughput::Throughput,
     tier::{Buffer, Kind},
     units::BytesPerSecond,
 };
@@ -43,6 +47,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
         windows: Windows::default(),
+        aim: policy::Aim::default(),
     }
 }
 
@@ -184,4 +189,88 @@ fn a_run_that_starts_in_an_epoch_reads_the_rest_of_it() {
     assert!(bytes[0] == 0 && bytes[1] < whole && bytes[2] == whole, "{bytes:?} of {whole}");
     assert_eq!(epochs[1].read.cold, epochs[1].read.demand, "nothing was kept before the start");
     assert!(epochs[2].read.cold < epochs[2].read.demand);
+}
+
+fn spread(quantiles: &[(u32, u64)]) -> Spread {
+    let quantile = |(share, time): &(u32, u64)| (PerMillion(*share), Nanoseconds(*time));
+    Spread::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn a_step_takes_as_long_as_its_slowest_rank() {
+    // 5 ms, but every tenth takes 50: nine steps of ten of one rank, four of ten of eight.
+    let step_time = spread(&[(900_000, 5_000_000), (900_001, 50_000_000), (1_000_000, 50_000_000)]);
+    let unlimited = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(0) };
+    let computed = |ranks: u32, seed| {
+        let settings = settings(policy::Kind::None, 1600 * ranks, ranks, Vec::new());
+        let machine = Machine {
+            cold: unlimited.into(),
+            tiers: Vec::new(),
+            step_time: step_time.clone(),
+            seed,
+        };
+        let epochs = simulate_on(&settings, &machine).epochs;
+        assert!(epochs.iter().all(|epoch| epoch.duration == epoch.lower_bound));
+        epochs.iter().map(|epoch| epoch.duration.0).sum::<u64>() / 600 / 1000
+    };
+    let mean = |one_in_ten_fast: f64| 50_000.0 - 45_000.0 * one_in_ten_fast;
+    for (ranks, fast) in [(1, 0.9), (8, 0.9_f64.powi(8))] {
+        let (simulated, expected) = (computed(ranks, 1) as f64, mean(fast));
+        assert!((simulated - expected).abs() < 3000.0, "{simulated} us instead of {expected}");
+    }
+    assert_eq!(computed(2, 1), computed(2, 1));
+    assert_ne!(computed(2, 1), computed(2, 2));
+}
+
+#[test]
+fn threads_and_slow_reads_cost_what_the_closed_form_says() {
+    // 96 samples a step, 10 ms each whatever their size, on 8 threads: 120 ms a step, compute 5 ms.
+    let settings = settings(policy::Kind::None, 960, 12, Vec::new());
+    let machine = |threads| Machine {
+        cold: LinkModel {
+            throughput: Throughput::constant(BytesPerSecond(0)),
+            latency: Spread::constant(Nanoseconds(10_000_000)),
+            threads: NonZeroU32::new(threads),
+        },
+        ..Machine::from(&model(0))
+    };
+    let duration = |threads| {
+        let epochs = simulate_on(&settings, &machine(threads)).epochs;
+        epochs.iter().map(|epoch| epoch.duration.0).sum::<u64>() / 1_000_000
+    };
+    assert!((3600..3640).contains(&duration(8)), "{} ms", duration(8));
+    assert!((1800..1840).contains(&duration(16)), "{} ms", duration(16));
+}
+
+#[test]
+fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
+    let latency = spread(&[(500_000, 1_000_000), (990_000, 4_000_000), (1_000_000, 40_000_000)]);
+    let throughput = Throughput::constant(BytesPerSecond(1_000_000_000));
+    let threads = NonZeroU32::new(8).unwrap();
+    let link = staging_depth::Link { throughput: &throughput, latency: &latency, threads };
+    let mut settings = settings(policy::Kind::None, 4000, 2, Vec::new());
+    settings.arena = Bytes::mib(64);
+    let step_time = Nanoseconds(12_000_000);
+    let read_len = Bytes(total(&settings) / 4000);
+    let load = staging_depth::Load { reads: 16, read_len, step_time };
+    let depth = staging_depth::least(&load, &link, PerMillion(999_000), 64).unwrap();
+    let machine = Machine {
+        cold: LinkModel {
+            throughput: throughput.clone(),
+            latency: latency.clone(),
+            threads: Some(threads),
+        },
+        tiers: Vec::new(),
+        step_time: Spread::constant(step_time),
+        seed: 5,
+    };
+    let mut stalled = |staged_batches| {
+        settings.staged_batches = staged_batches;
+        let epochs = simulate_on(&settings, &machine).epochs;
+        // The first batch of a run is never there; its wait is no matter of depth.
+        epochs[1..].iter().map(|epoch| epoch.stall.0 / 1000).sum::<u64>()
+    };
+    // 500 steps of 12 ms: one in a thousand may wait, for the longest read at most.
+    assert!(stalled(depth.batches) <= 40_000, "{depth:?}: {} us", stalled(depth.batches));
+    assert!(stalled(2) > 4 * 40_000, "{} us with two batches", stalled(2));
 }

@@ -84,6 +84,31 @@ fn a_rare_slow_read_needs_the_depth_that_outlasts_it() {
 }
 
 #[test]
+fn a_queue_that_builds_up_needs_the_depth_that_outlasts_it() {
+    // Half of the reads take 0.2 steps, half 1.6: nothing is slow, but the slow ones come in runs.
+    let throughput = Throughput::constant(BytesPerSecond(0));
+    let halves = latency(&[(500_000, 2 * MS), (500_001, 16 * MS), (1_000_000, 16 * MS)]);
+    let link = link(&throughput, &halves, 1);
+    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let depth = least(&load, &link, PerMillion(990_000), 100).unwrap();
+    let share = |batches| played(&load, &link, batches, 400_000);
+    assert!(share(depth.batches) >= 0.99, "{depth:?}: {}", share(depth.batches));
+    assert!(share(depth.batches - 3) < 0.99, "{depth:?}: {}", share(depth.batches - 3));
+}
+
+#[test]
+fn a_step_waits_for_the_slowest_of_all_its_reads() {
+    // Each read is slow once in a hundred times; of eight at once one is in 7.7 % of all steps.
+    let throughput = Throughput::constant(BytesPerSecond(0));
+    let rare = latency(&[(990_000, MS), (990_001, 15 * MS), (1_000_000, 15 * MS)]);
+    let link = link(&throughput, &rare, 8);
+    let load = |reads| Load { reads, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let in_time = |reads| least(&load(reads), &link, PerMillion(1), 100).unwrap().in_time.0;
+    assert!((980_000..991_000).contains(&in_time(1)), "{}", in_time(1));
+    assert!((900_000..924_000).contains(&in_time(8)), "{}", in_time(8));
+}
+
+#[test]
 fn what_staging_memory_cannot_hold_is_refused_with_what_it_achieves() {
     let throughput = Throughput::constant(BytesPerSecond(0));
     let rare = latency(&[(990_000, MS), (990_001, 50 * MS), (1_000_000, 50 * MS)]);

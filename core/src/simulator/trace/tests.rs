@@ -9,7 +9,7 @@ use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     policy,
-    session::OnError,
+    session::{OnError, Windows},
     simulator::{EpochOutcome, Model, simulate, simulate_observed},
     tier::{Buffer, Kind, Speed},
     units::BytesPerSecond,
@@ -39,6 +39,8 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         staged_batches: 3,
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
+        windows: Windows::default(),
+        aim: policy::Aim::default(),
     }
 }
 
@@ -79,7 +81,7 @@ impl Observer for Everything {
 fn observed(settings: &Settings) -> (Everything, Vec<EpochOutcome>) {
     let mut everything = Everything::default();
     let model = model(settings.tiers.len());
-    match simulate_observed(settings, &model.into(), &mut everything) {
+    match simulate_observed(settings, &(&model).into(), &mut everything) {
         ControlFlow::Continue(outcome) => (everything, outcome.epochs),
         ControlFlow::Break(steps) => panic!("nobody asked to stop after {steps} steps"),
     }
@@ -178,7 +180,7 @@ fn an_observer_ends_the_run() {
     let world = World { nodes: 1, ranks_per_node: 1 };
     let settings = settings(policy::Kind::Fifo, 150, world, &[1]);
     let mut everything = Everything { stop_after: Some(5), ..Everything::default() };
-    let outcome = simulate_observed(&settings, &model(1).into(), &mut everything);
+    let outcome = simulate_observed(&settings, &(&model(1)).into(), &mut everything);
     assert_eq!(outcome, ControlFlow::Break(5));
     assert_eq!((everything.steps.len(), everything.reads.len()), (5, 5 * 8));
 }
@@ -188,7 +190,8 @@ fn being_observed_changes_nothing() {
     let world = World { nodes: 1, ranks_per_node: 3 };
     let settings = settings(policy::Kind::DeepMemory, 150, world, &[1, 1]);
     let mut steps: Vec<StepOutcome> = Vec::new();
-    let ControlFlow::Continue(outcome) = simulate_observed(&settings, &model(2).into(), &mut steps);
+    let ControlFlow::Continue(outcome) =
+        simulate_observed(&settings, &(&model(2)).into(), &mut steps);
     assert_eq!(outcome, simulate(&settings, &model(2)));
     assert_eq!(steps.len(), 3 * 7);
 }
