@@ -18,7 +18,7 @@ use serde::Serialize;
 use tierfeed_core::{
     id::{Epoch, NodeId},
     order::{Position, Shuffle, Spec, World},
-    policy::Kind,
+    policy::{Aim, Kind},
     session::{OnError, Settings as Session, Windows},
     simulator::{Machine, Model, Observer, Read, StepOutcome, simulate_observed},
     tier::{Buffer, Kind as Tier, Speed},
@@ -158,6 +158,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
         tiers: vec![Buffer::within(Tier::MainMemory, capacity, CHUNK)],
         chunk: CHUNK,
         policy: Kind::Gap,
+        aim: Aim::default(),
         staged_batches: STAGED,
         // Room for the batches even if they are large ones: staging is limited by their number.
         arena: Bytes(u64::from(STAGED * BATCH).saturating_mul(largest)),
