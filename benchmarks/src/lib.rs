@@ -7,6 +7,7 @@ pub mod dlcache;
 pub mod handoff;
 pub mod index;
 pub mod limits;
+pub mod lobster;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;

@@ -82,6 +82,8 @@ pub(crate) enum Bench {
     Limits(BenchLimits),
     /// What DELI's authors measured beside models of it, and their cost table worked out again.
     Deli(BenchDeli),
+    /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
+    Lobster(BenchLobster),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
@@ -222,6 +224,24 @@ pub(crate) struct BenchLimits {
     #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub(crate) accesses: u32,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchLobster {
+    /// Divides dataset and cache; 1 is the published size.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub(crate) scale: u32,
+    /// Epochs, of which the first does not count.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) epochs: u32,
+    /// Draws the figures as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -94,7 +94,21 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Prefetched cold reads for each read: a tenth, a quarter, a half, all misses of c = 0.296, all reads.
-const BANDWIDTHS: [f64; 5] = [0.1, 0.25, 0.5, 0.704, 1.0];
+const BANDWIDTHS: [Bandwidth; 5] =
+    [Bandwidth(100), Bandwidth(250), Bandwidth(500), Bandwidth(704), Bandwidth::WHOLE];
+
+/// Thousandths of a cold read for each slot; also what of it is not used yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Bandwidth(u32);
+
+impl Bandwidth {
+    /// A whole cold read.
+    const WHOLE: Self = Self(1000);
+
+    fn ratio(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::WHOLE.0)
+    }
+}
 
 /// What a schedule came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,7 +154,7 @@ pub(super) fn measure(case: Case, accesses: u32, epochs: u32) -> Vec<Row> {
         }
     };
     let rows = BANDWIDTHS.into_iter().zip(tallies);
-    rows.map(|(bandwidth, tally)| row(case, run, bandwidth, tally)).collect()
+    rows.map(|(bandwidth, tally)| row(case, run, bandwidth.ratio(), tally)).collect()
 }
 
 fn row(case: Case, run: Run, bandwidth: f64, tally: Tally) -> Row {

@@ -1,16 +1,20 @@
 //! `tierfeed bench`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, limits, policies, reader, tiers_accuracy, tiers_contended,
+    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchPlace,
+        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster, BenchPlace,
         BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
@@ -28,6 +32,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
+        Bench::Lobster(it) => lobster(&it),
         Bench::Reader => read(),
     }
 }
@@ -135,6 +140,19 @@ fn deli(arguments: BenchDeli) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} miss rates differ from the measured ones"))),
     }
+}
+
+fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
+    let &BenchLobster { scale, epochs, json, .. } = arguments;
+    let settings = lobster::Settings { scale, epochs };
+    let outcome = lobster::run(&settings, &mut |step| tracing::info!("{step}"));
+    if let Some(file) = &arguments.plot {
+        let written = fs::write(file, lobster::plot(&outcome));
+        written
+            .with_context(|| format!("cannot write {}", file.display()))
+            .map_err(Failure::Work)?;
+    }
+    if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
 fn read() -> Result<(), Failure> {

@@ -57,7 +57,7 @@ fn the_limit_of_long_runs_is_the_steady_one() {
             assert!(long <= hits + 1e-9 && hits - long < 0.01, "{cached} on {nodes}: {long}");
         }
     }
-    assert_eq!(steady(3, 0.296).gap, 2);
+    assert_eq!([steady(3, 0.2).gap, steady(3, 0.296).gap], [2, 3]);
     assert!((steady(8, 1.0).hits - 1.0).abs() < 1e-6);
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tierfeed_core::id::{Epoch, NodeId, SampleId};
 
-use super::Tally;
+use super::{Bandwidth, Tally};
 use crate::limits::{forms::Run, retention};
 
 /// All reads of one node that reads everything in every epoch.
@@ -46,22 +46,24 @@ pub(super) fn misses_of_belady(orders: &Orders, slots: u32) -> Vec<bool> {
 
 /// Fetches the next read whose sample is not there, in every slot that has the bandwidth, as long as
 /// something is there that is needed later still.
-pub(super) fn run(orders: &Orders, slots: u32, bandwidth: f64) -> Tally {
+pub(super) fn run(orders: &Orders, slots: u32, bandwidth: Bandwidth) -> Tally {
     let mut tally = Tally::default();
     let mut cache = Cache::new(orders.samples, slots);
-    let (mut credit, mut ahead) = (0.0, 0_u32);
+    let (mut credit, mut ahead) = (Bandwidth(0), 0_u32);
     for (now, (sample, next)) in (0..).zip(orders.sequence.iter().zip(&orders.next)) {
-        credit = f64::min(credit + bandwidth, 1.0);
+        credit.0 += bandwidth.0;
         ahead = ahead.max(now);
         let there = |at: u32| orders.sequence.get(at as usize).is_some_and(|it| cache.holds(*it));
         while there(ahead) {
             ahead += 1;
         }
-        if let Some(missing) = orders.sequence.get(ahead as usize).filter(|_| credit >= 1.0)
-            && let Offer::Entered(_) = cache.offer(*missing, ahead)
-        {
-            // What made way is needed later than what came, and the search will come to it.
-            credit -= 1.0;
+        // What makes way is needed later than what comes, and the search will come to it.
+        let is_wanted = |at: u32| at as usize != orders.sequence.len() && cache.takes(at);
+        if !is_wanted(ahead) {
+            credit = credit.min(Bandwidth::WHOLE);
+        } else if credit >= Bandwidth::WHOLE {
+            credit.0 -= Bandwidth::WHOLE.0;
+            cache.offer(orders.sequence[ahead as usize], ahead);
             tally.cold += 1;
         }
         let is_there = cache.leave(*sample);
@@ -107,22 +109,23 @@ impl Cache {
         self.by_need.remove(&(needed, sample))
     }
 
+    /// Whether a sample that is needed then would enter.
+    fn takes(&self, needed: u32) -> bool {
+        let has_room = self.by_need.len() < self.slots;
+        needed != NEVER && (has_room || self.by_need.last().is_some_and(|last| last.0 > needed))
+    }
+
     fn offer(&mut self, sample: SampleId, needed: u32) -> Offer {
-        if needed == NEVER {
+        if !self.takes(needed) {
             return Offer::Refused;
         }
-        let mut gone = None;
-        if self.by_need.len() >= self.slots {
-            match self.by_need.last().copied() {
-                Some((latest, farthest)) if latest > needed => {
-                    self.leave(farthest);
-                    gone = Some(latest);
-                }
-                _ => return Offer::Refused,
-            }
+        let is_full = self.by_need.len() == self.slots;
+        let gone = self.by_need.last().copied().filter(|_| is_full);
+        if let Some((_, farthest)) = gone {
+            self.leave(farthest);
         }
         self.needed[sample.0 as usize] = needed;
         self.by_need.insert((needed, sample));
-        Offer::Entered(gone)
+        Offer::Entered(gone.map(|(latest, _)| latest))
     }
 }

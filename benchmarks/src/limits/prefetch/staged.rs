@@ -1,7 +1,7 @@
 //! Just in time: what will miss is fetched in the order in which it is needed, as far ahead as staging
 //! reaches.
 
-use super::Tally;
+use super::{Bandwidth, Tally};
 
 /// Room for samples that were fetched ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,18 +17,20 @@ impl Staging {
 }
 
 /// Reads of which those in `misses` are not kept, `accesses` in each epoch.
-pub(super) fn run(misses: &[bool], accesses: u32, staging: Staging, bandwidth: f64) -> Tally {
+pub(super) fn run(misses: &[bool], accesses: u32, staging: Staging, bandwidth: Bandwidth) -> Tally {
     let mut tally = Tally::default();
-    let mut credit = 0.0;
+    let mut credit = Bandwidth(0);
     // The next read that may be fetched ahead; all misses before it that lie in the future are staged.
     let mut ahead = 0;
     let mut staged = 0;
     for (now, is_miss) in misses.iter().copied().enumerate() {
-        credit = f64::min(credit + bandwidth, 1.0);
+        credit.0 += bandwidth.0;
         ahead = now.max(ahead);
         ahead += misses[ahead..].iter().take_while(|is_miss| !**is_miss).count();
-        if credit >= 1.0 && staged < staging.slots && ahead < misses.len() {
-            credit -= 1.0;
+        if staged == staging.slots || ahead == misses.len() {
+            credit = credit.min(Bandwidth::WHOLE);
+        } else if credit >= Bandwidth::WHOLE {
+            credit.0 -= Bandwidth::WHOLE.0;
             staged += 1;
             ahead += 1;
         }
