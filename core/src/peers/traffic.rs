@@ -57,12 +57,14 @@ impl NodeTraffic {
 pub struct Traffic {
     /// By node.
     pub nodes: Vec<NodeTraffic>,
+    /// What is read, each sample counted once.
+    pub distinct: Amount,
 }
 
 impl Traffic {
     pub(super) fn none(nodes: usize, tiers: usize) -> Self {
         let node = NodeTraffic { tiers: vec![Amount::default(); tiers], ..NodeTraffic::default() };
-        Self { nodes: vec![node; nodes] }
+        Self { nodes: vec![node; nodes], distinct: Amount::default() }
     }
 
     pub(super) fn start(&mut self) {
