@@ -7,6 +7,7 @@
 pub mod bound;
 pub mod curve;
 mod figures;
+pub mod peers;
 mod plot;
 mod spread;
 pub mod trace;
