@@ -8,6 +8,7 @@ pub mod bound;
 pub mod curve;
 mod figures;
 pub mod minimum;
+pub mod peers;
 mod plot;
 pub mod site;
 mod spread;

@@ -14,8 +14,9 @@ use tierfeed_benchmarks::{
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster, BenchPlace,
-        BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
+        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
+        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
+        TiersSubject,
     },
     environment,
     failure::Failure,
