@@ -62,6 +62,7 @@ pub struct Books {
     /// By sample; [`OUT`] if it lies in none.
     tier_of: Vec<u8>,
     kept: usize,
+    resizes: u64,
     moves: Vec<Move>,
 }
 
@@ -79,7 +80,7 @@ impl Books {
         let levels: Vec<_> = capacities.into_iter().map(level).collect();
         assert!(levels.len() < usize::from(OUT), "tiers are counted in a byte");
         let tier_of = vec![OUT; sizes.len()];
-        Self { sizes, levels, tier_of, kept: 0, moves: Vec::new() }
+        Self { sizes, levels, tier_of, kept: 0, resizes: 0, moves: Vec::new() }
     }
 
     /// How full each tier is, fastest first.
@@ -162,7 +163,14 @@ impl Books {
     pub fn resize(&mut self, tier: TierId, capacity: Bytes) {
         if let Some(level) = self.levels.get_mut(usize::from(tier.0)) {
             level.capacity = capacity;
+            self.resizes += 1;
         }
+    }
+
+    /// How often some tier was resized so far.
+    #[must_use]
+    pub fn resizes(&self) -> u64 {
+        self.resizes
     }
 
     /// Takes what happened since the last call, in turn.

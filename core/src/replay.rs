@@ -7,7 +7,7 @@ use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 
 use crate::{
     books::Books,
-    horizon::Horizon,
+    horizon::{Horizon, Use},
     id::{BatchId, Epoch, NodeId, SampleId, Step, TierId},
     order::Spec,
     policy::{self, Policy, Read, Setting},
@@ -118,14 +118,15 @@ impl Replay {
             for rank in self.spec.world.ranks_of(self.node) {
                 let batch = BatchId { epoch, step, rank };
                 let samples = self.horizon.batch(batch).unwrap_or_default();
-                for (index, sample) in samples.iter().copied().enumerate() {
+                let Use { place: first, .. } = self.horizon.read_of(batch, 0);
+                for (place, sample) in (first..).zip(samples.iter().copied()) {
                     let tier = self.books.tier_of(sample);
                     served.add(tier, self.sizes[sample.0 as usize]);
                     see(batch, sample, tier);
-                    let read = Read { sample, at: self.horizon.read_of(batch, index) };
+                    let read = Read { sample, at: Use { epoch, place } };
                     self.policy.read(read, &self.horizon, &mut self.books);
-                    self.books.drain_moves();
                 }
+                self.books.drain_moves();
             }
         }
         self.next = Epoch(epoch.0 + 1);

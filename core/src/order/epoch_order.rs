@@ -1,9 +1,9 @@
 //! Deals the sequence of an epoch to the ranks.
 
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
 use super::{Shuffle, Spec, World};
-use crate::id::{Epoch, Rank, SampleId, Step};
+use crate::id::{Epoch, NodeId, Rank, SampleId, Step};
 
 /// One epoch of a computed order: 4 bytes a sample, shared by all ranks.
 #[derive(Debug, Clone)]
@@ -44,11 +44,17 @@ impl EpochOrder {
         (first..last).map(move |position| SampleId(sample(position)))
     }
 
-    /// What one rank reads in the epoch.
-    pub(super) fn of_rank(&self, rank: Rank) -> impl Iterator<Item = SampleId> + '_ {
-        let (ranks, turn) = (self.spec.world.ranks() as usize, self.turn(rank));
-        let samples = self.dealt.iter().skip(turn).step_by(ranks);
-        samples.take(self.per_rank as usize).map(|sample| SampleId(*sample))
+    /// What the ranks of a node read in the epoch, rank by rank.
+    pub(super) fn of_node(&self, node: NodeId) -> Vec<SampleId> {
+        let (per_rank, ranks) = (self.per_rank as usize, self.spec.world.ranks() as usize);
+        let turns: Vec<_> = self.spec.world.ranks_of(node).map(|rank| self.turn(rank)).collect();
+        let mut samples = vec![SampleId(0); per_rank * turns.len()];
+        for (position, round) in self.dealt.chunks_exact(ranks).enumerate() {
+            for (local_rank, turn) in turns.iter().enumerate() {
+                samples[local_rank * per_rank + position] = SampleId(round[*turn]);
+            }
+        }
+        samples
     }
 
     /// Which place of a round is the rank's.

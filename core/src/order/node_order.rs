@@ -16,11 +16,7 @@ pub struct NodeOrder {
 impl NodeOrder {
     pub(super) fn of(order: &EpochOrder, spec: &Spec, epoch: Epoch, node: NodeId) -> Self {
         let per_rank = spec.samples_per_rank_in(epoch);
-        let ranks = spec.world.ranks_per_node as usize;
-        let mut samples = Vec::with_capacity(per_rank as usize * ranks);
-        for rank in spec.world.ranks_of(node) {
-            samples.extend(order.of_rank(rank));
-        }
+        let samples = order.of_node(node);
         Self { samples, per_rank, batch_size: spec.batch_size }
     }
 

@@ -15,17 +15,19 @@
 //! not stay.
 
 mod balance;
+mod class;
 mod exchange;
 mod plan;
 mod quota;
 mod requests;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use alloc::vec::Vec;
 
 use self::plan::Plan;
-use super::{Policy, Read, Setting};
+use super::{Policy, Read, Setting, first_with_room};
 use crate::{
     books::Books,
     horizon::Horizon,
@@ -39,42 +41,68 @@ pub(super) struct Gap {
     plan: Plan,
     planned: Option<Epoch>,
     epochs: u32,
-    /// By how much each tier has grown since the epoch was planned, so far as it is not used yet.
-    grown: Vec<Bytes>,
+    growth: Growth,
+}
+
+/// By how much tiers have grown since the epoch was planned: room that the plan does not know.
+#[derive(Debug, Default)]
+struct Growth {
+    /// As far as it is not used yet.
+    free: Vec<Bytes>,
     capacities: Vec<Bytes>,
+    /// [`Books::resizes`] when this was true.
+    as_of: u64,
 }
 
 impl Gap {
     pub(super) fn new(setting: &Setting) -> Self {
-        Self {
-            plan: Plan::new(setting),
-            planned: None,
-            epochs: setting.order.epochs,
-            grown: Vec::new(),
-            capacities: Vec::new(),
-        }
+        let (plan, growth) = (Plan::new(setting), Growth::default());
+        Self { plan, planned: None, epochs: setting.order.epochs, growth }
     }
 
-    fn plan(&mut self, epoch: Epoch, horizon: &Horizon, books: &Books) {
+    fn prepare(&mut self, epoch: Epoch, horizon: &Horizon, books: &Books) {
         if self.planned.is_none_or(|planned| planned < epoch) {
             self.plan.epoch(epoch, horizon, books);
             self.planned = Some(epoch);
-            self.capacities = books.levels().iter().map(|level| level.capacity).collect();
-            self.grown = alloc::vec![Bytes(0); self.capacities.len()];
+            self.growth = Growth::since(books);
         }
-        let levels = self.capacities.iter_mut().zip(books.levels());
-        for ((known, level), grown) in levels.zip(&mut self.grown) {
-            if *known != level.capacity {
-                grown.0 = (grown.0 + level.capacity.0).saturating_sub(known.0);
-                *known = level.capacity;
-            }
+        if self.growth.as_of != books.resizes() {
+            self.growth.follow(books);
         }
     }
 
-    /// The fastest tier that has grown enough since the plan was made to take what it left out.
-    fn grown_tier(&mut self, len: Bytes) -> Option<TierId> {
-        let tier = self.grown.iter().position(|grown| *grown >= len)?;
-        self.grown[tier].0 -= len.0;
+    /// Gives a sample the tier that the plan chose, or where that is full another one.
+    fn keep(sample: SampleId, tier: TierId, books: &mut Books) {
+        if books.put(sample, tier).is_err()
+            && books.tier_of(sample).is_none()
+            && let Some(tier) = first_with_room(sample, books)
+        {
+            // There is room: the tier was chosen for it.
+            _ = books.put(sample, tier);
+        }
+    }
+}
+
+impl Growth {
+    fn since(books: &Books) -> Self {
+        let capacities: Vec<_> = books.levels().iter().map(|level| level.capacity).collect();
+        Self { free: alloc::vec![Bytes(0); capacities.len()], capacities, as_of: books.resizes() }
+    }
+
+    fn follow(&mut self, books: &Books) {
+        for ((free, known), level) in
+            self.free.iter_mut().zip(&mut self.capacities).zip(books.levels())
+        {
+            free.0 = (free.0 + level.capacity.0).saturating_sub(known.0);
+            *known = level.capacity;
+        }
+        self.as_of = books.resizes();
+    }
+
+    /// The fastest tier that has grown enough for a sample, which takes that room.
+    fn take(&mut self, len: Bytes) -> Option<TierId> {
+        let tier = self.free.iter().position(|free| *free >= len)?;
+        self.free[tier].0 -= len.0;
         u8::try_from(tier).ok().map(TierId)
     }
 }
@@ -86,19 +114,17 @@ impl Policy for Gap {
 
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {
         let Read { sample, at } = read;
-        self.plan(at.epoch, horizon, books);
-        let is_last = at.epoch.0 + 1 >= self.epochs;
-        let lies = books.tier_of(sample);
+        self.prepare(at.epoch, horizon, books);
         let tier = self.plan.tier_after(sample, at.epoch);
-        let grown = |it: &mut Self| it.grown_tier(books.len_of(sample)).filter(|_| !is_last);
-        match tier.or_else(|| if lies.is_none() { grown(self) } else { None }) {
-            Some(tier) if books.put(sample, tier).is_err() && lies.is_none() => {
-                let len = books.len_of(sample);
-                let room = books.tiers().find(|tier| books.free(*tier) >= len);
-                room.map(|tier| books.put(sample, tier));
+        match (tier, books.tier_of(sample)) {
+            (Some(tier), _) => Self::keep(sample, tier, books),
+            (None, Some(_)) => books.take_out(sample),
+            (None, None) if at.epoch.0 + 1 < self.epochs => {
+                if let Some(tier) = self.growth.take(books.len_of(sample)) {
+                    Self::keep(sample, tier, books);
+                }
             }
-            Some(_) => {}
-            None => books.take_out(sample),
+            (None, None) => {}
         }
     }
 
