@@ -76,6 +76,9 @@ impl Stage {
         let tier = self.books.tier_of(sample);
         let at = self.horizon.read_of(batch, (place % size) as usize);
         self.policy.read(Read { sample, at }, &self.horizon, &mut self.books);
+        for enters in self.books.drain_moves().filter(|it| it.from.is_none()) {
+            assert_eq!(enters.sample, sample, "nothing else lies in staging");
+        }
         (sample, tier)
     }
 
@@ -123,6 +126,9 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Policies that keep every sample for which some tier is large enough.
+const KEEP_WHAT_IS_READ: [Kind; 4] = [Kind::Deli, Kind::Fifo, Kind::Lru, Kind::PageCache];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -139,7 +145,12 @@ proptest! {
             let mut stage = Stage::new(kind, &setting);
             for op in &ops {
                 match *op {
-                    Op::Read(epoch, place) => _ = stage.read(epoch, place),
+                    Op::Read(epoch, place) => {
+                        let (sample, _) = stage.read(epoch, place);
+                        let is_kept = stage.books.tier_of(sample).is_some();
+                        let fits = fastest(sample, &stage.books).is_some();
+                        prop_assert!(is_kept || !fits || !KEEP_WHAT_IS_READ.contains(&kind), "{kind}");
+                    }
                     Op::Forget(sample) => {
                         if let Some(tier) = stage.books.tier_of(SampleId(sample)) {
                             stage.books.take_out(SampleId(sample));
