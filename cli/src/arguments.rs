@@ -68,6 +68,8 @@ pub(crate) enum Bench {
     Policies(BenchPolicies),
     /// Many small files, listed by find and indexed by tierfeed.
     Index(BenchIndex),
+    /// The eviction experiment of DLCache: its policy, its baselines and ours over the same orders of jobs.
+    Dlcache(BenchDlcache),
     /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
     /// run) and fio.
     TiersAccuracy(BenchTiersAccuracy),
@@ -121,6 +123,30 @@ pub(crate) struct BenchIndex {
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDlcache {
+    /// The authors' table: dataset, size in bytes and 8 x seconds of each chunk [default: generated, of
+    /// about its sizes and costs].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chunks: Option<PathBuf>,
+    /// Which orders of jobs.
+    #[arg(long, value_name = "NAME", default_value = "full")]
+    pub(crate) patterns: DlcachePatterns,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DlcachePatterns {
+    /// The 24,000 of the paper: ten sizes of storage.
+    Full,
+    /// The 14,400 that were published: six sizes of storage, and the same orders.
+    Published,
+    /// 576: six sizes of storage, two orders of each list of jobs.
+    Quick,
 }
 
 #[derive(Debug, Args)]

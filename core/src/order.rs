@@ -20,7 +20,7 @@ pub mod tf;
 pub mod torch;
 
 mod index_shuffle;
-mod mt19937;
+pub mod mt19937;
 mod pcg64;
 mod philox;
 mod swaps;

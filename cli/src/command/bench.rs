@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tierfeed_benchmarks::{handoff, index, policies, reader, tiers_accuracy, tiers_contended};
+use tierfeed_benchmarks::{
+    dlcache, handoff, index, policies, reader, tiers_accuracy, tiers_contended,
+};
 
 use crate::{
     arguments::{
-        Bench, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies, BenchTiersAccuracy,
-        BenchTiersContended, TiersSubject,
+        Bench, BenchDlcache, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies,
+        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -21,6 +23,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Handoff(it) => handoff(it),
         Bench::Policies(it) => policies(it),
         Bench::Index(it) => index(it),
+        Bench::Dlcache(it) => dlcache(&it),
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Reader => read(),
@@ -54,6 +57,20 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
+}
+
+fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {
+    let chunks = match &arguments.chunks {
+        Some(path) => dlcache::Chunks::read(path).map_err(Failure::Input)?,
+        None => dlcache::Chunks::generated(),
+    };
+    let patterns = match arguments.patterns {
+        DlcachePatterns::Full => dlcache::Patterns::Paper,
+        DlcachePatterns::Published => dlcache::Patterns::Published,
+        DlcachePatterns::Quick => dlcache::Patterns::Quick,
+    };
+    let outcome = dlcache::run(&chunks, patterns, &mut |step| tracing::info!("{step}"));
+    if arguments.json { output::json(&outcome) } else { output::lines(&dlcache::table(&outcome)) }
 }
 
 fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {

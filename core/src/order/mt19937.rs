@@ -10,7 +10,7 @@ const WRAP: usize = STATE_WORDS - SHIFT_WORDS;
 
 /// The generator, positioned before its next word.
 #[derive(Debug, Clone)]
-pub(super) struct Mt19937 {
+pub struct Mt19937 {
     state: [u32; STATE_WORDS],
     /// The words of the current state, tempered all at once: the loop has no branch and vectorises.
     words: [u32; STATE_WORDS],
@@ -19,7 +19,8 @@ pub(super) struct Mt19937 {
 
 impl Mt19937 {
     /// Starts from the low 32 bits of `seed`, which is all that PyTorch uses of it.
-    pub(super) fn new(seed: u64) -> Self {
+    #[expect(clippy::missing_panics_doc, reason = "both numbers fit")]
+    pub fn new(seed: u64) -> Self {
         let mut state = [0; STATE_WORDS];
         state[0] = u32::try_from(seed & 0xffff_ffff).expect("masked to 32 bits");
         for i in 1..STATE_WORDS {
@@ -33,7 +34,7 @@ impl Mt19937 {
 
     /// The next 32 random bits.
     #[inline]
-    pub(super) fn word(&mut self) -> u32 {
+    pub fn word(&mut self) -> u32 {
         if self.next == STATE_WORDS {
             self.refill();
         }

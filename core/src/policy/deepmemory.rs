@@ -13,11 +13,11 @@
 //!   sample, as section 3.3.4 does ("samples within a batch that are marked for prefetching will be cached
 //!   to a lower memory tier").
 //!
-//! The paper leaves open: the threshold, here [`THRESHOLD_PERCENT`]; `i`, here what the buffers can hold, in
-//! steps, which is how the paper bounds the batches scheduled onto a tier; and what happens when the
-//! tier below has no space although its turn came first: it gives up its own oldest, by lines 10 to 14.
-//! The buffers are as large as the job says, 20 % of what is free unless it says otherwise, and may
-//! change while it runs.
+//! The paper leaves open: the threshold, here where the `n` batches of a step do not fit any more, but at
+//! least [`FILLED_PERCENT`]; `i`, here what the buffers can hold, in steps, which is how the paper bounds
+//! the batches scheduled onto a tier; and what happens when the tier below has no space although its
+//! turn came first: it gives up its own oldest, by lines 10 to 14. The buffers are as large as the job
+//! says, 20 % of what is free unless it says otherwise, and may change while it runs.
 
 use super::{Policy, Read, Setting, first_with_room, queue::Queues};
 use crate::{
@@ -27,8 +27,8 @@ use crate::{
     units::Bytes,
 };
 
-/// How far a buffer is filled when it begins to give up.
-const THRESHOLD_PERCENT: u64 = 90;
+/// A buffer that is not filled so far gives nothing up, however much a step reads.
+const FILLED_PERCENT: u128 = 90;
 
 /// Wants what is needed before the buffers have turned over once.
 #[derive(Debug)]
@@ -45,12 +45,19 @@ impl DeepMemory {
         Self { queues, bytes_per_step: setting.bytes_per_step(), last: None }
     }
 
+    fn is_over_threshold(&self, tier: TierId, books: &Books) -> bool {
+        let level = books.levels()[usize::from(tier.0)];
+        let is_filled =
+            u128::from(level.used.0) * 100 >= u128::from(level.capacity.0) * FILLED_PERCENT;
+        is_filled && level.used.0 > 0 && level.free() < self.bytes_per_step
+    }
+
     /// Lines 9 to 15, the slowest tier first: what it gives up makes space for what comes down.
     fn evict(&mut self, now: Use, horizon: &Horizon, books: &mut Books) {
         let iterations = iterations(self.bytes_per_step, books);
         let mut is_needed = |sample| steps_until(sample, now, horizon) <= iterations;
         for tier in books.tiers().rev() {
-            while is_over_threshold(tier, books)
+            while self.is_over_threshold(tier, books)
                 && self.queues.give_up_oldest(tier, books, &mut is_needed)
             {}
         }
@@ -81,13 +88,6 @@ fn iterations(bytes_per_step: Bytes, books: &Books) -> u32 {
     let capacities = books.levels().iter().map(|level| level.capacity.0);
     let capacity = capacities.fold(0_u64, u64::saturating_add);
     u32::try_from(capacity / bytes_per_step.0.max(1)).unwrap_or(u32::MAX)
-}
-
-fn is_over_threshold(tier: TierId, books: &Books) -> bool {
-    let level = books.levels()[usize::from(tier.0)];
-    level.used.0 > 0
-        && u128::from(level.used.0) * 100
-            >= u128::from(level.capacity.0) * u128::from(THRESHOLD_PERCENT)
 }
 
 /// Whether both belong to one iteration of the node.

@@ -116,3 +116,56 @@ impl Heaps {
             u32::try_from(place).expect("samples are counted in 32 bits");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Put(u64),
+        Leave,
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        prop_oneof![3 => (0_u64..30).prop_map(Op::Put), 1 => Just(Op::Leave)]
+    }
+
+    proptest! {
+        #[test]
+        fn the_greatest_is_that_of_a_search(
+            ops in prop::collection::vec((0_u32..40, 0_u8..2, any_op()), 1..200),
+        ) {
+            let mut heaps = Heaps::new(40, 2);
+            let mut model = BTreeMap::new();
+            for (sample, tier, op) in ops {
+                let (sample, tier) = (SampleId(sample), TierId(tier));
+                match (op, model.get(&sample).copied()) {
+                    (Op::Put(key), Some((here, _))) => {
+                        heaps.change(sample, here, key);
+                        model.insert(sample, (here, key));
+                    }
+                    (Op::Put(key), None) => {
+                        heaps.enter(sample, tier, key);
+                        model.insert(sample, (tier, key));
+                    }
+                    (Op::Leave, Some((here, _))) => {
+                        heaps.leave(sample, here);
+                        model.remove(&sample);
+                    }
+                    (Op::Leave, None) => {}
+                }
+                for tier in [TierId(0), TierId(1)] {
+                    let there = model.values().filter(|(other, _)| *other == tier);
+                    let greatest = heaps.greatest(tier).map(|sample| heaps.key(sample));
+                    prop_assert_eq!(greatest, there.clone().map(|(_, key)| *key).max());
+                    prop_assert_eq!(heaps.samples(tier).count(), there.count());
+                }
+            }
+        }
+    }
+}

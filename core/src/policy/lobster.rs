@@ -6,9 +6,9 @@
 //!   not read from each other here, so nobody else's copy is at stake, and it is always evicted.
 //! - *Reuse distance policy*: after iteration h of I, a sample whose next reuse distance "is larger than
 //!   2 x I - h" is evicted. The paper takes this for "will not be accessed by any GPUs on the node during
-//!   the next epoch", which is exact if iterations count from 1; so they do here. It is applied when
-//!   the sample is read instead of at the end of the iteration: the two differ for no sample that an
-//!   iteration reads once.
+//!   the next epoch", which is exact if iterations count from 1; so that is asked here, one epoch ahead.
+//!   It is applied when the sample is read instead of at the end of the iteration: the two differ for
+//!   no sample that an iteration reads once.
 //! - *Coordination with prefetching*: when the room is filled, "evict the training samples with the
 //!   largest reuse distance".
 //!
@@ -21,8 +21,8 @@
 use super::{Policy, Read, Setting, belady, farthest::Farthest};
 use crate::{
     books::Books,
-    horizon::{Horizon, NextUse, Use},
-    id::{Epoch, SampleId, TierId},
+    horizon::{Horizon, NextUse},
+    id::{SampleId, TierId},
     order::Shuffle,
 };
 
@@ -46,6 +46,7 @@ pub(super) struct Lobster {
 impl Lobster {
     pub(super) fn new(setting: &Setting, eviction: Eviction) -> Self {
         let lookahead = match eviction {
+            // The next epoch is all that the rule asks for.
             Eviction::Eager => 1,
             Eviction::Lazy => belady::lookahead(setting),
         };
@@ -61,7 +62,7 @@ impl Policy for Lobster {
 
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {
         let next = horizon.next_use(read.sample, read.at);
-        if self.eviction == Eviction::Eager && is_evicted(next, read.at, horizon) {
+        if self.eviction == Eviction::Eager && is_evicted(next, horizon) {
             self.kept.drop(read.sample, books);
         } else {
             self.kept.keep(read, next, horizon, books);
@@ -74,15 +75,9 @@ impl Policy for Lobster {
 }
 
 /// Whether the reuse count or the reuse distance says so.
-fn is_evicted(next: NextUse, now: Use, horizon: &Horizon) -> bool {
+fn is_evicted(next: NextUse, horizon: &Horizon) -> bool {
     match next {
-        NextUse::At(next) => {
-            let spec = horizon.spec();
-            let iterations = [now.epoch, Epoch(now.epoch.0 + 1)].map(|epoch| spec.steps_in(epoch));
-            let current = horizon.steps_between(Use { place: 0, ..now }, now).saturating_add(1);
-            let distance = u64::from(horizon.steps_between(now, next)) + u64::from(current);
-            distance > iterations.into_iter().map(u64::from).sum()
-        }
+        NextUse::At(_) => false,
         // It is not in the next epoch, unless that is not published yet.
         NextUse::Later => horizon.spec().shuffle != Shuffle::Published,
         NextUse::Never => true,
