@@ -38,6 +38,7 @@ fn settings(policy: policy::Kind) -> Settings {
         arena: Bytes::mib(64),
         on_error: OnError::Fail,
         windows: Windows::default(),
+        aim: policy::Aim::default(),
     }
 }
 

@@ -19,6 +19,7 @@ mod farthest;
 mod heaps;
 mod lists;
 mod queue;
+mod useful;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
@@ -27,11 +28,13 @@ use core::{
 };
 
 use self::lobster::{Eviction, Lobster};
+pub use useful::{Reach, useful};
+
 use crate::{
     books::Books,
     horizon::{Horizon, Use},
     id::{NodeId, SampleId, TierId},
-    order::Spec,
+    order::{Shuffle, Spec},
     space::Space,
     units::Bytes,
 };
@@ -83,6 +86,21 @@ pub struct Setting {
 pub struct Aim {
     /// Whether writing to each tier wears it out; free of wear where it is not said.
     pub wears: Vec<bool>,
+    /// What of each tier is worth filling, because more could not be read in time; all where it is not
+    /// said ([`useful()`]).
+    pub useful: Vec<Bytes>,
+    /// What the cold store has too few of.
+    pub saves: Saves,
+}
+
+/// What limits a cold store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Saves {
+    /// Bytes per second.
+    #[default]
+    Bytes,
+    /// Requests per second: then small samples are worth as much as large ones, and take less room.
+    Requests,
 }
 
 impl Setting {
@@ -99,6 +117,11 @@ impl Setting {
 #[must_use]
 pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     match kind {
+        // Of an order that the trainer publishes little more than an epoch is known, and a sample may
+        // come twice in it.
+        Kind::Gap if setting.order.shuffle == Shuffle::Published => {
+            Box::new(belady::Belady::new(setting))
+        }
         Kind::Gap => Box::new(gap::Gap::new(setting)),
         Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
         Kind::Lobster => Box::new(Lobster::new(setting, Eviction::Eager)),

@@ -55,7 +55,7 @@ use crate::{
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
     policy,
-    tier::{self, Buffer},
+    tier::Buffer,
     units::{Bytes, Nanoseconds},
 };
 
@@ -92,6 +92,8 @@ pub struct Settings {
     pub on_error: OnError,
     /// Operations that are given out at a time.
     pub windows: Windows,
+    /// What the policy should mind beside the bytes that are read cold.
+    pub aim: policy::Aim,
 }
 
 impl Settings {
@@ -106,15 +108,15 @@ impl Settings {
         usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
     }
 
-    fn policy_setting(&self) -> policy::Setting {
+    /// What a policy is built for that shall decide as the session does.
+    #[must_use]
+    pub fn policy_setting(&self) -> policy::Setting {
         policy::Setting {
             order: self.order,
             node: self.node,
             sizes: Arc::clone(&self.sizes),
             capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
-            aim: policy::Aim {
-                wears: self.tiers.iter().map(|tier| tier.kind == tier::Kind::Storage).collect(),
-            },
+            aim: self.aim.clone(),
         }
     }
 }

@@ -1,17 +1,21 @@
 //! `tierfeed bench`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    dlcache, handoff, index, policies, reader, tiers_accuracy, tiers_contended,
+    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDlcache, BenchHandoff, BenchIndex, BenchPlace, BenchPolicies,
-        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
+        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster, BenchPlace,
+        BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -26,6 +30,9 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Dlcache(it) => dlcache(&it),
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
+        Bench::Limits(it) => limits(&it),
+        Bench::Deli(it) => deli(it),
+        Bench::Lobster(it) => lobster(&it),
         Bench::Reader => read(),
     }
 }
@@ -110,6 +117,42 @@ fn tiers_contended(arguments: &BenchTiersContended) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} figures are not what they are in peace"))),
     }
+}
+
+fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
+    let &BenchLimits { accesses, json } = arguments;
+    let outcome = limits::run(&limits::Settings { accesses }, &mut |step| tracing::info!("{step}"));
+    if json { output::json(&outcome) } else { output::lines(&limits::table(&outcome)) }?;
+    let missed: Vec<String> = outcome.missed().collect();
+    match missed.as_slice() {
+        [] => Ok(()),
+        missed => {
+            Err(Failure::Work(anyhow!("{} marks missed:\n{}", missed.len(), missed.join("\n"))))
+        }
+    }
+}
+
+fn deli(arguments: BenchDeli) -> Result<(), Failure> {
+    let BenchDeli { data, json } = arguments;
+    let outcome = deli::run(&deli::Settings { data }).map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&deli::table(&outcome)) }?;
+    match outcome.differing().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} miss rates differ from the measured ones"))),
+    }
+}
+
+fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
+    let &BenchLobster { scale, epochs, json, .. } = arguments;
+    let settings = lobster::Settings { scale, epochs };
+    let outcome = lobster::run(&settings, &mut |step| tracing::info!("{step}"));
+    if let Some(file) = &arguments.plot {
+        let written = fs::write(file, lobster::plot(&outcome));
+        written
+            .with_context(|| format!("cannot write {}", file.display()))
+            .map_err(Failure::Work)?;
+    }
+    if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
 fn read() -> Result<(), Failure> {

@@ -18,6 +18,7 @@ mod balance;
 mod exchange;
 mod plan;
 mod quota;
+mod requests;
 #[cfg(test)]
 mod tests;
 

@@ -36,6 +36,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         arena: Bytes(4 * 4096),
         on_error,
         windows: windows(3, 2),
+        aim: policy::Aim::default(),
     }
 }
 

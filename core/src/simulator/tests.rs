@@ -48,6 +48,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
         windows: Windows::default(),
+        aim: policy::Aim::default(),
     }
 }
 

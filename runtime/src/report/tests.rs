@@ -53,6 +53,7 @@ fn progress() -> Progress {
         arena: Bytes::mib(1),
         on_error: tierfeed_core::session::OnError::Fail,
         windows: tierfeed_core::session::Windows::default(),
+        aim: tierfeed_core::policy::Aim::default(),
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
     progress.epochs = vec![epoch(1000, 0, 0, 40), epoch(400, 400, 200, 20)];

@@ -6,13 +6,15 @@ use super::{
     balance::{self, Batch, Candidate, Chooser, Fate, Origin},
     exchange::{Exchange, Turnover},
     quota::{self, Boundaries},
+    requests::{Lengths, Threshold},
 };
 use crate::{
     books::Books,
     horizon::Horizon,
     id::{BatchId, Epoch, NodeId, SampleId, Step, TierId},
-    order::{NodeOrder, Shuffle, Spec},
-    policy::Setting,
+    order::{NodeOrder, Spec},
+    policy::{Saves, Setting},
+    units::Bytes,
 };
 
 /// In no tier.
@@ -37,6 +39,9 @@ pub(super) struct Plan {
     /// What an epoch after the planned one is expected to read on this node, by gap.
     expected: Vec<u64>,
     wears: Vec<bool>,
+    useful: Vec<Bytes>,
+    /// Where requests are what must be saved.
+    lengths: Option<Lengths>,
     /// After the use in an even epoch in the low half, in an odd one in the high half.
     tiers: Vec<u8>,
     /// After the last use that was planned.
@@ -57,20 +62,24 @@ impl Plan {
         let total: u64 = setting.sizes.iter().map(|len| len.0).sum();
         let capacity: u64 = setting.capacities.iter().map(|capacity| capacity.0).sum();
         let lookahead = lookahead(&spec, ratio(capacity, total));
-        let expected = quota::shares(spec.world.nodes).map(|share| part(total, share));
+        let expected = quota::shares(spec.world.nodes).map(|share| quota::part(total, share));
         let tiers = setting.capacities.len();
-        let is_planned = spec.shuffle != Shuffle::Published;
-        let by_sample = if is_planned { samples } else { 0 };
+        let lengths = match setting.aim.saves {
+            Saves::Bytes => None,
+            Saves::Requests => Some(Lengths::new(&setting.sizes, spec.world.nodes, lookahead)),
+        };
         Self {
             spec,
             node: setting.node,
             lookahead,
             expected: expected.take(lookahead as usize).collect(),
             wears: setting.aim.wears.clone(),
-            tiers: vec![OUT << 4 | OUT; by_sample],
-            latest: vec![OUT; by_sample],
-            gaps: vec![0; by_sample],
-            places: vec![0; by_sample],
+            useful: setting.aim.useful.clone(),
+            lengths,
+            tiers: vec![OUT << 4 | OUT; samples],
+            latest: vec![OUT; samples],
+            gaps: vec![0; samples],
+            places: vec![0; samples],
             kept: vec![vec![0; lookahead as usize]; tiers],
             planned: spec.start.epoch,
         }
@@ -97,17 +106,12 @@ impl Plan {
         }
         self.planned = epoch;
         self.find_gaps(epoch, horizon);
-        let mut supply = vec![0; self.lookahead as usize];
-        for sample in order.samples() {
-            if let Some(gap) = self.gap(*sample) {
-                supply[gap - 1] += books.len_of(*sample).0;
-            }
-        }
-        let classes = self.classes(epoch, &supply, books);
-        self.deal(order.samples(), &classes, books);
-        for (gap, class) in (1..).zip(&classes) {
-            if class.is_partly_kept() {
-                self.balance(gap, class, horizon, books);
+        match &self.lengths {
+            None => self.save_bytes(epoch, horizon, books),
+            Some(lengths) => {
+                let capacities = self.capacities(books);
+                let thresholds = capacities.map(|capacity| lengths.threshold(capacity)).collect();
+                self.save_requests(order.samples(), thresholds, books);
             }
         }
         for sample in order.samples() {
@@ -119,6 +123,49 @@ impl Plan {
                 }
             }
         }
+    }
+
+    fn save_bytes(&mut self, epoch: Epoch, horizon: &Horizon, books: &Books) {
+        let samples = horizon.epoch(epoch).map(NodeOrder::samples).unwrap_or_default();
+        let mut supply = vec![0; self.lookahead as usize];
+        for sample in samples {
+            if let Some(gap) = self.gap(*sample) {
+                supply[gap - 1] += books.len_of(*sample).0;
+            }
+        }
+        let classes = self.classes(epoch, &supply, books);
+        self.deal(samples, &classes, books);
+        for (gap, class) in (1..).zip(&classes) {
+            if class.is_partly_kept() {
+                self.balance(gap, class, horizon, books);
+            }
+        }
+    }
+
+    /// Keeps what costs least for each request, the cheapest in the fastest tier.
+    fn save_requests(&mut self, samples: &[SampleId], thresholds: Vec<Threshold>, books: &Books) {
+        let mut seen = vec![0_u64; thresholds.len()];
+        for sample in samples {
+            let len = books.len_of(*sample).0;
+            let tier = self.gap(*sample).and_then(|gap| {
+                let cost = len.saturating_mul(gap as u64);
+                let stays = |(threshold, seen): (&Threshold, &mut u64)| {
+                    cost < threshold.at || cost == threshold.at && threshold.takes(seen, len)
+                };
+                thresholds.iter().zip(&mut seen).position(stays)
+            });
+            self.decide(*sample, tier.and_then(|tier| u8::try_from(tier).ok()));
+        }
+    }
+
+    /// What the first tiers may hold together, for each tier.
+    fn capacities(&self, books: &Books) -> impl Iterator<Item = u64> {
+        let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
+        let each = books.levels().iter().zip(useful);
+        each.scan(0_u64, |sum, (level, useful)| {
+            *sum = sum.saturating_add(level.capacity.min(useful).0);
+            Some(*sum)
+        })
     }
 
     fn gap(&self, sample: SampleId) -> Option<usize> {
@@ -146,9 +193,7 @@ impl Plan {
     fn classes(&self, epoch: Epoch, supply: &[u64], books: &Books) -> Vec<Class> {
         let left = (self.spec.epochs - 1 - epoch.0) as usize;
         let mut classes: Vec<_> = supply.iter().map(|supply| Class::new(*supply)).collect();
-        let mut capacity = 0;
-        for (level, kept) in books.levels().iter().zip(&self.kept) {
-            capacity += level.capacity.0;
+        for (capacity, kept) in self.capacities(books).zip(&self.kept) {
             let expected = &self.expected;
             let steady = match self.spec.epochs {
                 ..LONG_RUN => vec![0; expected.len()],
@@ -371,14 +416,4 @@ fn lookahead(spec: &Spec, cached: f64) -> u32 {
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the share is between 0 and 1, and an expected count needs no more than 53 bits"
-)]
-fn part(whole: u64, share: f64) -> u64 {
-    (whole as f64 * share) as u64
 }

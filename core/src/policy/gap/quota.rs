@@ -146,6 +146,17 @@ pub(super) fn shares(nodes: u32) -> impl Iterator<Item = f64> {
     core::iter::successors(Some(q * q), move |share| Some(share * (1.0 - q)))
 }
 
+/// A share of a number of bytes.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the share is between 0 and 1, and an expected count needs no more than 53 bits"
+)]
+pub(super) fn part(whole: u64, share: f64) -> u64 {
+    (whole as f64 * share) as u64
+}
+
 /// The gap K beyond which nothing stays in a long run, if the tiers of each node hold `cached` of the
 /// dataset; at most `most`.
 pub(super) fn last_gap(cached: f64, nodes: u32, most: u32) -> u32 {

@@ -10,7 +10,7 @@ use crate::{
     horizon::Horizon,
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
     order::{Position, Shuffle, Spec, World},
-    policy::{Aim, Kind, Policy, Read, Setting},
+    policy::{Aim, Kind, Policy, Read, Saves, Setting},
     replay::Replay,
     units::Bytes,
 };
@@ -224,4 +224,36 @@ proptest! {
         };
         prop_assert!(decided(false) == decided(true));
     }
+}
+
+#[test]
+fn where_requests_are_few_the_smallest_stay() {
+    let mut setting = setting(unequal(6_000), ONE_NODE, 4, &[29]);
+    setting.aim.saves = Saves::Requests;
+    let mut lens: Vec<u64> = setting.sizes.iter().map(|len| len.0).collect();
+    lens.sort_unstable();
+    let mut room = setting.capacities[0].0;
+    let fits = |len: &&u64| {
+        room = room.saturating_sub(**len);
+        room > 0
+    };
+    let best = lens.iter().take_while(fits).count() as u64;
+    let mut replay = Replay::new(Kind::Gap, &setting);
+    let hits: Vec<_> = (0..4).map(|_| replay.epoch().unwrap().tiers[0].samples).collect();
+    assert_eq!(hits[0], 0);
+    for hits in &hits[1..] {
+        assert!(hits.abs_diff(best) <= 2, "{hits} requests saved, {best} can be");
+    }
+    assert!(best > 6_000 * 29 / 100, "small samples are more than their share");
+}
+
+#[test]
+fn a_tier_is_filled_as_far_as_it_can_be_read_in_time() {
+    let mut setting = setting(equal(6_000), ONE_NODE, 4, &[10, 40]);
+    setting.aim.useful = vec![setting.capacities[0], Bytes(setting.capacities[1].0 / 4)];
+    let mut replay = Replay::new(Kind::Gap, &setting);
+    replay.epoch();
+    let served = replay.epoch().unwrap();
+    let read: Vec<_> = served.tiers.iter().map(|tier| tier.samples).collect();
+    assert!(read[0].abs_diff(600) <= 6 && read[1].abs_diff(600) <= 6, "{read:?}");
 }

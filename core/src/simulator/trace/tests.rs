@@ -40,6 +40,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
         windows: Windows::default(),
+        aim: policy::Aim::default(),
     }
 }
 

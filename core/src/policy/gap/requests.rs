@@ -1,0 +1,115 @@
+//! What stays where the cold store answers too few requests, not too few bytes.
+//!
+//! Then every read that is saved is worth the same, and what it costs is the sample's bytes over the
+//! boundaries until its next use: a fractional knapsack, of which the cheapest go in. So a sample stays
+//! if gap times length is at most a threshold, the same for all epochs of a long run. On one node
+//! that is to pin the smallest samples. Batches are not evened out: the small ones are spread evenly.
+
+use alloc::vec::Vec;
+
+use super::quota;
+use crate::units::Bytes;
+
+/// The lengths of all samples, for looking up what a threshold keeps.
+#[derive(Debug)]
+pub(super) struct Lengths {
+    /// Ascending.
+    lengths: Vec<u64>,
+    /// Bytes of the samples up to each, itself included.
+    sums: Vec<u64>,
+    nodes: u32,
+    gap_max: u32,
+}
+
+/// What is kept: what costs less, and of what costs just that much a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Threshold {
+    /// Gap times length, in bytes.
+    pub(super) at: u64,
+    /// Bytes of the samples at the threshold that are kept, of `of` bytes.
+    pub(super) part: u64,
+    pub(super) of: u64,
+}
+
+impl Threshold {
+    /// Whether the next sample of `len` at the threshold stays: of all of them the part, spread evenly.
+    pub(super) fn takes(&self, seen: &mut u64, len: u64) -> bool {
+        let due = |seen: u64| u128::from(seen) * u128::from(self.part) / u128::from(self.of.max(1));
+        let before = *seen;
+        *seen = seen.saturating_add(len);
+        due(*seen) / u128::from(len.max(1)) > due(before) / u128::from(len.max(1))
+    }
+}
+
+impl Lengths {
+    pub(super) fn new(sizes: &[Bytes], nodes: u32, gap_max: u32) -> Self {
+        let mut lengths: Vec<u64> =
+            sizes.iter().map(|len| crate::space::Space::rounded(*len).0).collect();
+        lengths.sort_unstable();
+        let sums = lengths.iter().scan(0_u64, |sum, len| {
+            *sum = sum.saturating_add(*len);
+            Some(*sum)
+        });
+        Self { sums: sums.collect(), lengths, nodes, gap_max }
+    }
+
+    /// The threshold that fills `capacity`.
+    pub(super) fn threshold(&self, capacity: u64) -> Threshold {
+        let longest = self.lengths.last().copied().unwrap_or(0);
+        let (mut low, mut high) = (0, longest.saturating_mul(u64::from(self.gap_max)));
+        // The least at which as much is kept as fits, or all.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.held(middle) >= capacity { high = middle } else { low = middle + 1 }
+        }
+        let below = low.checked_sub(1).map_or(0, |below| self.held(below));
+        let of = self.held(low) - below;
+        Threshold { at: low, part: capacity.saturating_sub(below).min(of), of }
+    }
+
+    /// Bytes that lie in the tiers at any time if what costs at most `cost` is kept.
+    fn held(&self, cost: u64) -> u64 {
+        let gaps = (1..=u64::from(self.gap_max)).zip(quota::shares(self.nodes));
+        let of_gap = |(gap, share): (u64, f64)| {
+            let count = self.lengths.partition_point(|len| *len <= cost / gap);
+            let bytes = count.checked_sub(1).map_or(0, |last| self.sums[last]);
+            gap.saturating_mul(quota::part(bytes, share))
+        };
+        gaps.map(of_gap).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn lengths(lengths: &[u64], nodes: u32) -> Lengths {
+        let sizes: Vec<_> = lengths.iter().map(|len| Bytes(*len)).collect();
+        Lengths::new(&sizes, nodes, 4)
+    }
+
+    #[test]
+    fn on_one_node_the_smallest_stay() {
+        let lengths = lengths(&[256, 64, 640, 128], 1);
+        assert_eq!(lengths.threshold(192), Threshold { at: 128, part: 128, of: 128 });
+        assert_eq!(lengths.threshold(320), Threshold { at: 256, part: 128, of: 256 });
+        assert!(lengths.threshold(9_999).at >= 640, "all");
+    }
+
+    #[test]
+    fn of_equal_samples_a_part_stays() {
+        let lengths = Lengths::new(&vec![Bytes(64); 10], 1, 1);
+        assert_eq!(lengths.threshold(320), Threshold { at: 64, part: 320, of: 640 });
+    }
+
+    #[test]
+    fn on_several_nodes_a_small_sample_may_wait_longer() {
+        // Two nodes: a quarter of the bytes at gap 1, an eighth at gap 2.
+        let lengths = lengths(&[64, 128], 2);
+        // 64 at gap 1 takes 16, at gap 2 another 16; 128 at gap 1 takes 32.
+        assert_eq!(lengths.held(64), 16);
+        assert_eq!(lengths.held(128), 64);
+    }
+}
