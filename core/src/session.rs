@@ -49,6 +49,7 @@ use self::{
     work::Work,
 };
 use crate::{
+    assignment::{Division, Queue},
     cache::Cache,
     horizon::Horizon,
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
@@ -249,6 +250,29 @@ impl Session {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
+    }
+
+    /// What is in line for each rank, and what its next batch needs: all that dividing loader threads
+    /// over ranks asks for ([`crate::assignment`]).
+    #[must_use]
+    pub fn queues(&self) -> Vec<Queue> {
+        let next = |staging: &Staging| {
+            let mut ahead = staging.staged.values();
+            let next = ahead.find(|staged| staged.is_awaited() && staged.pending > 0);
+            next.map_or((Bytes(0), Bytes(0)), |staged| (staged.local, staged.cold))
+        };
+        let ranks = self.ranks.values().zip(self.line.cold_requests());
+        let queue = |(staging, requests): (&Staging, u64)| {
+            let (local, cold) = next(staging);
+            Queue { requests, local, cold, ..Queue::default() }
+        };
+        ranks.map(queue).collect()
+    }
+
+    /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.
+    /// At first one pool serves all.
+    pub fn divide(&mut self, division: &Division) {
+        self.line.divide(division);
     }
 
     /// A batch as deadlines count it.

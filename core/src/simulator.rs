@@ -110,6 +110,8 @@ pub fn simulate_observed<O: Observer>(
             }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
+                let division = machine.division(&session, settings.windows);
+                division.iter().for_each(|division| session.divide(division));
                 react(&mut session, &mut clock, &mut trace, reaction)?;
             }
             None => break,

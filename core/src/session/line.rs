@@ -2,13 +2,14 @@
 //!
 //! What waits for a link stands in a queue for each rank, in the order in which the rank needs it. At
 //! most a window of operations runs on a link at a time, so that a rank that fell behind or jumped finds
-//! no deep prefetch of others before it. Deadlines are asked for when an operation is given out, not
+//! no deep prefetch of others before it. Where threads are divided over ranks ([`crate::assignment`]),
+//! each rank has a part of the window of the cold store, and no more. Deadlines are asked for when an operation is given out, not
 //! when it was planned: a pace that changes moves a whole queue at once.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. If any order meets all deadlines on one link of equal operations, this one does.
-//! 2. No link has more operations than its window.
+//! 2. No link has more operations than its window, and no rank more than its part.
 
 use alloc::{
     collections::{BTreeSet, VecDeque},
@@ -18,6 +19,7 @@ use core::num::NonZeroU32;
 
 use super::pace::Need;
 use crate::{
+    assignment::Division,
     id::{OpId, Rank, TierId},
     units::Nanoseconds,
 };
@@ -66,9 +68,17 @@ struct Queue {
     running: usize,
     waiting: usize,
     /// By the number of the batch that needs it, then in the order of planning.
-    by_rank: Vec<BTreeSet<(u64, OpId)>>,
+    by_rank: Vec<OfRank>,
     /// What no batch needs, but the node: due when it was planned.
     of_node: VecDeque<(Nanoseconds, OpId)>,
+}
+
+/// What waits for one link on behalf of one rank.
+#[derive(Debug)]
+struct OfRank {
+    waiting: BTreeSet<(u64, OpId)>,
+    running: usize,
+    running_max: usize,
 }
 
 /// What waits for its turn, by link: the cold store, then the tiers.
@@ -76,6 +86,15 @@ struct Queue {
 pub(super) struct Line {
     first: Rank,
     queues: Vec<Queue>,
+}
+
+/// On whose behalf an operation was given out: the index of a rank, or nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Given(Option<usize>);
+
+impl Given {
+    /// What never stood in line.
+    pub(super) const DIRECTLY: Self = Self(None);
 }
 
 /// Whose turn it is on a link.
@@ -93,7 +112,7 @@ impl Line {
             window: window.get() as usize,
             running: 0,
             waiting: 0,
-            by_rank: (0..ranks).map(|_| BTreeSet::new()).collect(),
+            by_rank: (0..ranks).map(|_| OfRank::default()).collect(),
             of_node: VecDeque::new(),
         };
         let tiers = (0..tiers).map(|_| queue(windows.tier));
@@ -107,7 +126,7 @@ impl Line {
         queue.waiting += 1;
         match rank {
             Some((rank, number)) => {
-                queue.by_rank[rank].insert((number, op));
+                queue.by_rank[rank].waiting.insert((number, op));
             }
             None => queue.of_node.push_back((now, op)),
         }
@@ -117,8 +136,8 @@ impl Line {
     pub(super) fn hasten(&mut self, link: Link, op: OpId, from: Need, to: Need) {
         let (old, new) = (self.rank(from), self.rank(to));
         let queue = &mut self.queues[index(link)];
-        if queue.by_rank[old].remove(&(from.number, op)) {
-            queue.by_rank[new].insert((to.number, op));
+        if queue.by_rank[old].waiting.remove(&(from.number, op)) {
+            queue.by_rank[new].waiting.insert((to.number, op));
         }
     }
 
@@ -126,34 +145,62 @@ impl Line {
     pub(super) fn call_off(&mut self, link: Link, op: OpId, need: Need) -> bool {
         let rank = self.rank(need);
         let queue = &mut self.queues[index(link)];
-        let waited = queue.by_rank[rank].remove(&(need.number, op));
+        let waited = queue.by_rank[rank].waiting.remove(&(need.number, op));
         queue.waiting -= usize::from(waited);
         waited
     }
 
     /// The operation to give out, if there is one on a link that has room. Links take nothing from each
     /// other, so the first one that has room will do.
-    pub(super) fn next(&mut self, expected: impl Fn(Need) -> Nanoseconds) -> Option<OpId> {
+    pub(super) fn next(&mut self, expected: impl Fn(Need) -> Nanoseconds) -> Option<(OpId, Given)> {
+        let first = self.first;
         let has_room = |queue: &&mut Queue| queue.waiting > 0 && queue.running < queue.window;
-        let queue = self.queues.iter_mut().find(has_room)?;
-        let Turn { op, rank, .. } = queue.turn(self.first, &expected)?;
+        let mut with_room = self.queues.iter_mut().filter(has_room);
+        let (queue, turn) =
+            with_room.find_map(|queue| queue.turn(first, &expected).map(|turn| (queue, turn)))?;
         queue.waiting -= 1;
         queue.running += 1;
-        match rank {
+        match turn.rank {
             Some(rank) => {
-                queue.by_rank[rank].pop_first();
+                let of_rank = &mut queue.by_rank[rank];
+                of_rank.waiting.pop_first();
+                of_rank.running += 1;
             }
             None => {
                 queue.of_node.pop_front();
             }
         }
-        Some(op)
+        Some((turn.op, Given(turn.rank)))
     }
 
     /// Takes note that an operation that was given out ended.
-    pub(super) fn ended(&mut self, link: Link) {
+    pub(super) fn ended(&mut self, link: Link, given: Given) {
         let queue = &mut self.queues[index(link)];
         queue.running = queue.running.saturating_sub(1);
+        if let Given(Some(rank)) = given {
+            let running = &mut queue.by_rank[rank].running;
+            *running = running.saturating_sub(1);
+        }
+    }
+
+    /// Operations of each rank that wait for the cold store.
+    pub(super) fn cold_requests(&self) -> impl Iterator<Item = u64> + '_ {
+        self.queues[index(Link::Cold)].by_rank.iter().map(|rank| rank.waiting.len() as u64)
+    }
+
+    /// Divides the window of the cold store as threads are divided. A rank without a thread may still
+    /// have one operation: it would wait for ever for threads that are divided when it goes on.
+    pub(super) fn divide(&mut self, division: &Division) {
+        let queue = &mut self.queues[index(Link::Cold)];
+        let Division::Queues(counts) = division else {
+            queue.by_rank.iter_mut().for_each(|rank| rank.running_max = usize::MAX);
+            return;
+        };
+        let threads: usize = counts.iter().map(|count| *count as usize).sum();
+        for (rank, count) in queue.by_rank.iter_mut().zip(counts) {
+            let part = (*count as usize).saturating_mul(queue.window) / threads.max(1);
+            rank.running_max = part.max(1);
+        }
     }
 
     fn rank(&self, need: Need) -> usize {
@@ -161,10 +208,19 @@ impl Line {
     }
 }
 
+impl Default for OfRank {
+    fn default() -> Self {
+        Self { waiting: BTreeSet::new(), running: 0, running_max: usize::MAX }
+    }
+}
+
 impl Queue {
     fn turn(&self, first: Rank, expected: &impl Fn(Need) -> Nanoseconds) -> Option<Turn> {
-        let of_rank = |(rank, waiting): (u32, &BTreeSet<(u64, OpId)>)| {
-            let &(number, op) = waiting.first()?;
+        let of_rank = |(rank, queue): (u32, &OfRank)| {
+            let &(number, op) = queue.waiting.first()?;
+            if queue.running >= queue.running_max {
+                return None;
+            }
             let deadline = expected(Need { rank: Rank(first.0 + rank), number });
             Some(Turn { deadline, op, rank: Some(rank as usize) })
         };
@@ -220,9 +276,9 @@ mod tests {
                 let op = OpId(at as u64);
                 line.push(Link::Cold, Some(need), Nanoseconds(time), op);
             }
-            if let Some(OpId(at)) = line.next(expected) {
+            if let Some((OpId(at), _)) = line.next(expected) {
                 assert!(line.next(expected).is_none(), "invariant 2");
-                line.ended(Link::Cold);
+                line.ended(Link::Cold, Given(Some(usize::try_from(at % 2).unwrap())));
                 left -= 1;
                 if jobs[usize::try_from(at).unwrap()].1 <= time {
                     return false;
@@ -262,7 +318,7 @@ mod tests {
             line.push(tier, need, Nanoseconds(now), OpId(op));
         }
         let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
-        let given: Vec<u64> = given.map(|op| op.0).collect();
+        let given: Vec<u64> = given.map(|(op, _)| op.0).collect();
         assert_eq!(given, [3, 2, 1]);
     }
 
@@ -277,7 +333,29 @@ mod tests {
         line.hasten(Link::Cold, OpId(2), late, soon);
         line.hasten(Link::Cold, OpId(7), late, soon);
         let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
-        let given: Vec<u64> = given.map(|op| op.0).collect();
+        let given: Vec<u64> = given.map(|(op, _)| op.0).collect();
         assert_eq!(given, [2, 1]);
+    }
+
+    #[test]
+    fn a_rank_has_its_part_of_the_window_and_never_none() {
+        let mut line = Line::new(window(8), 0, Rank(0), 3);
+        for op in 0..60 {
+            let rank = Rank(u32::try_from(op % 3).unwrap());
+            line.push(Link::Cold, Some(Need { rank, number: op }), Nanoseconds(0), OpId(op));
+        }
+        assert_eq!(line.cold_requests().collect::<Vec<_>>(), [20; 3]);
+        let given = |line: &mut Line| {
+            let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
+            let given: Vec<Given> = given.map(|(_, given)| given).collect();
+            given.iter().for_each(|given| line.ended(Link::Cold, *given));
+            [0, 1, 2].map(|rank| given.iter().filter(|it| **it == Given(Some(rank))).count())
+        };
+        line.divide(&Division::Queues(alloc::vec![3, 1, 0]));
+        assert_eq!(given(&mut line), [5, 2, 1], "invariant 2");
+        line.divide(&Division::Queues(alloc::vec![1, 2, 0]));
+        assert_eq!(given(&mut line), [2, 5, 1], "invariant 2");
+        line.divide(&Division::Pool(4));
+        assert_eq!(given(&mut line).iter().sum::<usize>(), 8);
     }
 }

@@ -36,8 +36,13 @@ pub(super) struct Touch {
 /// Pieces that are longer than this are looked through one by one: whole chunks, above all.
 const LONG: u64 = 16 << 20;
 
-/// Where a touched piece starts, and who touches it.
-type Start = (TierId, ChunkId, u64, OpId);
+/// Where a touched piece starts, and who touches it. One number for tier, chunk and offset is compared
+/// faster than three.
+type Start = (u128, OpId);
+
+fn start_of(tier: TierId, chunk: ChunkId, offset: u64) -> u128 {
+    u128::from(tier.0) << 96 | u128::from(chunk.0) << 64 | u128::from(offset)
+}
 
 #[derive(Debug)]
 struct InFlight {
@@ -107,12 +112,14 @@ impl Ops {
 
     fn find_conflicts(&self, touch: &Touch, piece: &Piece, blockers: &mut Vec<OpId>) {
         let conflicts = |access: Access| access == Access::Write || touch.access == Access::Write;
-        let start = |offset| (touch.tier, piece.chunk, offset, OpId(0));
+        let start = |offset| (start_of(touch.tier, piece.chunk, offset), OpId(0));
         let (offset, end) = (piece.offset.0, piece.offset.0 + piece.len.0);
         let near = self.touched.range(start(offset.saturating_sub(self.longest))..start(end));
-        let overlapping = near
-            .filter(|((.., other, _), (len, access))| *other + *len > offset && conflicts(*access));
-        blockers.extend(overlapping.map(|((.., op), _)| *op));
+        let (first, _) = start(offset);
+        let overlapping = near.filter(|((other, _), (len, access))| {
+            *other + u128::from(*len) > first && conflicts(*access)
+        });
+        blockers.extend(overlapping.map(|((_, op), _)| *op));
         let long = self.long.iter().filter(|other| {
             other.tier == touch.tier && other.piece.overlaps(piece) && conflicts(other.access)
         });
@@ -126,7 +133,7 @@ impl Ops {
             return None;
         }
         self.longest = self.longest.max(piece.len.0);
-        let start = (touch.tier, piece.chunk, piece.offset.0, op);
+        let start = (start_of(touch.tier, piece.chunk, piece.offset.0), op);
         self.touched.insert(start, (piece.len.0, touch.access));
         Some(start)
     }

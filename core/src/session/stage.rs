@@ -73,8 +73,17 @@ impl Session {
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
         let entries = batch.entries.clone();
-        let staged =
-            Staged { batch, need, piece, pending: 0, unreadable: None, taker, is_stale: false };
+        let staged = Staged {
+            batch,
+            need,
+            local: Bytes(0),
+            cold: Bytes(0),
+            piece,
+            pending: 0,
+            unreadable: None,
+            taker,
+            is_stale: false,
+        };
         staging.staged.insert(id, staged);
         for (index, entry) in entries.iter().enumerate() {
             let len = entry.len.expect("nothing was skipped yet");
@@ -97,7 +106,13 @@ impl Session {
 
     fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
         let op = self.ops.name();
-        if let Some(place) = self.cache.place(sample).cloned() {
+        let place = self.cache.place(sample).cloned();
+        let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
+        if let Some(staged) = staged {
+            let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
+            sum.0 += slot.len.0;
+        }
+        if let Some(place) = place {
             let command = Command::Promote { op, sample, from: place.clone(), to: slot };
             let kind = Kind::Arrive { batch, entry, sample, tier: Some(place.tier), slot };
             let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };

@@ -56,6 +56,10 @@ impl Taker {
 pub(super) struct Staged {
     pub(super) batch: Batch,
     pub(super) need: Need,
+    /// What of it comes from tiers.
+    pub(super) local: Bytes,
+    /// What of it comes from the cold store.
+    pub(super) cold: Bytes,
     pub(super) piece: Piece,
     /// Operations that still read or write its bytes.
     pub(super) pending: u32,
@@ -64,6 +68,13 @@ pub(super) struct Staged {
     pub(super) taker: Taker,
     /// Its order changed since it was staged, or not all of it is on its way any more: nobody gets it.
     pub(super) is_stale: bool,
+}
+
+impl Staged {
+    /// Whether the rank has not got it yet, and will.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self.taker, Taker::Nobody | Taker::Requested(_))
+    }
 }
 
 /// Whether the arena is mapped.

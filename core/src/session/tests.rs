@@ -1,6 +1,6 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
-use alloc::collections::BTreeSet;
+use alloc::{collections::BTreeSet, vec};
 use core::num::NonZeroU32;
 
 use proptest::prelude::*;
@@ -460,7 +460,7 @@ proptest! {
     }
 
     #[test]
-    fn tiers_that_shrink_and_grow_under_way_lose_no_batch(
+    fn tiers_that_change_lose_no_batch_however_threads_are_divided(
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_policy(),
         resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
@@ -471,6 +471,9 @@ proptest! {
             for pick in picks.iter().cycle().take(25) {
                 world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
             }
+            prop_assert_eq!(world.session.queues().len(), 2);
+            let division = Division::Queues(vec![chunks_max, u32::from(tier)]);
+            world.session.divide(&division);
             world.tell(Event::Resized { tier: TierId(tier), chunks_max });
         }
         world.play(&picks, 0);

@@ -7,7 +7,7 @@ use alloc::{
 
 use super::{
     Command, Fault, OnError, Place, Session, Slot,
-    line::Link,
+    line::{Given, Link},
     ops::Touch,
     pace::Need,
     staging::{Arena, Staging, Taker},
@@ -95,7 +95,7 @@ enum State {
     /// It waits for its turn.
     InLine,
     /// It was given out.
-    Running,
+    Running(Given),
 }
 
 /// An operation that has not ended.
@@ -173,23 +173,22 @@ impl Session {
     /// The command whose turn it is, if a link has room.
     pub(super) fn next_in_line(&mut self) -> Option<Command> {
         let paces = &self.paces;
-        let op = self.line.next(|need| paces.expected(need))?;
+        let (op, given) = self.line.next(|need| paces.expected(need))?;
         let work = self.works.get_mut(op).expect("what stands in line has not ended");
-        work.state = State::Running;
+        work.state = State::Running(given);
         work.command.take()
     }
 
     pub(super) fn handle_completed(&mut self, op: OpId, outcome: Result<(), Fault>) {
-        let running = self.works.get(op).filter(|work| work.state == State::Running);
-        if let Some(work) = running {
-            if let Some(link) = work.kind.link() {
-                self.line.ended(link);
-            }
-            self.running = self.running.saturating_sub(1);
-            let runnable = self.end(op, outcome);
-            self.run(runnable);
-            self.close_arenas();
+        let Some(work) = self.works.get(op) else { return };
+        let State::Running(given) = work.state else { return };
+        if let Some(link) = work.kind.link() {
+            self.line.ended(link, given);
         }
+        self.running = self.running.saturating_sub(1);
+        let runnable = self.end(op, outcome);
+        self.run(runnable);
+        self.close_arenas();
     }
 
     /// Starts operations that nothing blocks any more, and those that may run once these ended at once.
@@ -216,7 +215,7 @@ impl Session {
                     work.state = State::InLine;
                     self.line.push(link, work.need, self.now, op);
                 } else {
-                    work.state = State::Running;
+                    work.state = State::Running(Given::DIRECTLY);
                     self.errands.extend(work.command.take());
                 }
             }

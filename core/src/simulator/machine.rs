@@ -5,7 +5,14 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::Model;
-use crate::{spread::Spread, throughput::Throughput, tier::Speed, units::BytesPerSecond};
+use crate::{
+    assignment::{Assignment, Costs, Division},
+    session::{Session, Windows},
+    spread::Spread,
+    throughput::Throughput,
+    tier::Speed,
+    units::{BytesPerSecond, Nanoseconds},
+};
 
 /// A link as it was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +57,31 @@ pub struct Machine {
     pub step_time: Spread,
     /// Of everything that is drawn at random.
     pub seed: u64,
+    /// How the threads of the cold store are divided over ranks, anew at each step.
+    pub assignment: Assignment,
+}
+
+/// The part of a step by which loading may miss it before Lobster looks for another division.
+const THRESHOLD: u64 = 20;
+
+impl Machine {
+    /// How threads are divided for what is in line now; `None` if all serve all.
+    pub(super) fn division(&self, session: &Session, windows: Windows) -> Option<Division> {
+        if self.assignment == Assignment::Shared {
+            return None;
+        }
+        let training = self.step_time.mean();
+        let memory = Throughput::constant(BytesPerSecond(0));
+        let costs = Costs {
+            local: self.tiers.first().map_or(&memory, |tier| &tier.throughput),
+            remote: &self.cold.throughput,
+            cold: &self.cold.throughput,
+            training,
+            threshold: Nanoseconds(training.0 / THRESHOLD),
+        };
+        let threads = self.cold.threads.unwrap_or(windows.cold).get();
+        Some(self.assignment.divide(&session.queues(), &costs, threads))
+    }
 }
 
 impl From<&Model> for Machine {
@@ -59,6 +91,7 @@ impl From<&Model> for Machine {
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
             step_time: Spread::constant(model.step_time),
             seed: 0,
+            assignment: Assignment::Shared,
         }
     }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    assignment::Assignment,
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     policy,
@@ -208,6 +209,7 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
             tiers: Vec::new(),
             step_time: step_time.clone(),
             seed,
+            assignment: Assignment::Shared,
         };
         let epochs = simulate_on(&settings, &machine).epochs;
         assert!(epochs.iter().all(|epoch| epoch.duration == epoch.lower_bound));
@@ -244,6 +246,29 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
 }
 
 #[test]
+fn however_threads_are_divided_the_same_bytes_are_read() {
+    let mut settings = settings(policy::Kind::Fifo, 800, 4, Vec::new());
+    settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 40) }];
+    settings.windows = Windows { cold: NonZeroU32::new(8).unwrap(), ..settings.windows };
+    let run = |assignment| {
+        let mut machine = Machine { assignment, ..Machine::from(&model(1)) };
+        machine.cold.threads = NonZeroU32::new(8);
+        simulate_on(&settings, &machine)
+    };
+    let outcomes = Assignment::ALL.map(run);
+    let read = |outcome: &Outcome| -> Vec<_> {
+        outcome.epochs.iter().map(|epoch| (epoch.read.cold, epoch.read.from_tier.clone())).collect()
+    };
+    assert_eq!(read(&outcomes[0]), read(&outcomes[1]));
+    assert_eq!(read(&outcomes[0]), read(&outcomes[2]));
+    let took = |outcome: &Outcome| outcome.epochs.iter().map(|it| it.duration.0).sum::<u64>();
+    let times = outcomes.each_ref().map(took);
+    assert!(outcomes[0].digest != outcomes[1].digest, "a division makes a difference");
+    // One pool is never slower than the same threads divided, beyond what was staged ahead.
+    assert!(times[0] <= times[1] * 101 / 100 && times[0] <= times[2] * 101 / 100, "{times:?}");
+}
+
+#[test]
 fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
     let latency = spread(&[(500_000, 1_000_000), (990_000, 4_000_000), (1_000_000, 40_000_000)]);
     let throughput = Throughput::constant(BytesPerSecond(1_000_000_000));
@@ -264,6 +289,7 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
         tiers: Vec::new(),
         step_time: Spread::constant(step_time),
         seed: 5,
+        assignment: Assignment::Shared,
     };
     let mut stalled = |staged_batches| {
         settings.staged_batches = staged_batches;
