@@ -38,11 +38,11 @@ fn what_if_compares_the_node_with_a_changed_one() {
 fn a_change_that_is_none_is_named_with_what_would_be_right() {
     let folder = folder(JOB);
     for (change, parts) in [
-        ("cxl=lots", ["`lots` in `cxl=lots`", "GiB"]),
+        ("cxl=lots", ["`lots` in `cxl=lots`", "a number with a unit, or none"]),
         ("cxl=1GiB,nvme=1GiB", ["`nvme`", "scratch, storage"]),
         ("scratch", ["`scratch`", "TIER=SIZE"]),
         ("main=1MiB", ["main-memory=1 MiB", "at least"]),
-        ("cxl=1kB", ["cxl-memory=1000 B", "a"]),
+        ("cxl=1kB", ["cxl-memory=1000 B", "no chunk of 1 MiB"]),
         ("cxl=none,cxl=none", ["cxl-memory is changed twice", "once"]),
     ] {
         let said = refused(folder.path(), &["--what-if", change], 2);

@@ -28,7 +28,7 @@ pub enum MinimumError {
     #[error("a cache saves nothing in a job of one epoch: every sample is read once")]
     OneEpoch,
     /// The node has no such tier.
-    #[error("the job has no tier {kind}; it has {}", names(.present))]
+    #[error("the job has no tier {kind}; it has {}", names(*.present))]
     NoTier {
         /// Which one.
         kind: Kind,
@@ -55,8 +55,8 @@ pub enum MinimumError {
     },
 }
 
-fn names(present: &[bool; 4]) -> String {
-    let kinds = Kind::ALL.into_iter().zip(present).filter(|(_, is_there)| **is_there);
+fn names(present: [bool; 4]) -> String {
+    let kinds = Kind::ALL.into_iter().zip(present).filter(|(_, is_there)| *is_there);
     kinds.map(|(kind, _)| kind.name()).collect::<Vec<_>>().join(", ")
 }
 

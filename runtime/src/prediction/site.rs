@@ -66,7 +66,7 @@ pub enum SiteError {
     /// Main memory would hold no batch.
     #[error(
         "main-memory={} cannot hold a batch of each rank, which are staged there; \
-         it needs at least {least}", in_words(.size)
+         it needs at least {least}", in_words(*.size)
     )]
     NoStaging {
         /// What was asked for.
@@ -86,7 +86,7 @@ pub enum SiteError {
     },
 }
 
-fn in_words(size: &Option<Bytes>) -> String {
+fn in_words(size: Option<Bytes>) -> String {
     size.map_or_else(|| "none".to_owned(), |size| size.to_string())
 }
 

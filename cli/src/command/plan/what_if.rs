@@ -1,7 +1,10 @@
 //! `tierfeed plan --what-if`: the node as it is beside one with other tiers.
 
 use serde::Serialize;
-use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_core::{
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
 use tierfeed_runtime::prediction::{Prediction, site::Site};
 use tierfeed_workload_analyzer::demand::{Rule, Verdict, verdict};
 
@@ -79,10 +82,10 @@ fn unmeasured(subject: &Subject, changed: &Site) -> Vec<String> {
 fn table(comparison: &Comparison, notes: &[String]) -> String {
     let Comparison { as_it_is, what_if } = comparison;
     let mut text = String::new();
+    line(&mut text, format_args!("{:<32}{:>16}{:>16}", "", "as it is", "what if"));
     let mut row = |name: &str, of: &dyn Fn(&Case) -> String| {
         line(&mut text, format_args!("{name:<32}{:>16}{:>16}", of(as_it_is), of(what_if)));
     };
-    line_heads(&mut row);
     row("staged in main-memory", &|it| size(it.staged_bytes));
     for name in tier_names(comparison) {
         row(&format!("{name} cache"), &|it| cache(it, name));
@@ -99,14 +102,6 @@ fn table(comparison: &Comparison, notes: &[String]) -> String {
 
 /// Writes a row of the table: a name, and the figure of each case.
 type Row<'a> = &'a mut dyn FnMut(&str, &dyn Fn(&Case) -> String);
-
-fn line_heads(row: Row<'_>) {
-    let is_first = std::cell::Cell::new(true);
-    row("", &|_| {
-        let head = if is_first.replace(false) { "as it is" } else { "what if" };
-        head.to_owned()
-    });
-}
 
 /// By the closed forms, after the first epoch unless said.
 fn verdicts(row: Row<'_>) {
@@ -132,9 +127,9 @@ fn simulations(row: Row<'_>, policy: &str, at: usize) {
     row("  times the bound", &|it| of(it, &|run| ratio(run.total.duration_to_lower_bound)));
 }
 
-/// The tiers of either case, in the order of the case that has more.
+/// The tiers of either case, fastest first.
 fn tier_names(comparison: &Comparison) -> Vec<&'static str> {
-    let kinds = tierfeed_core::tier::Kind::ALL.into_iter().map(tierfeed_core::tier::Kind::name);
+    let kinds = Kind::ALL.into_iter().map(Kind::name);
     let has = |case: &Case, name: &str| case.tiers.iter().any(|tier| tier.name == name);
     kinds.filter(|it| has(&comparison.as_it_is, it) || has(&comparison.what_if, it)).collect()
 }
