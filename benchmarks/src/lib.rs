@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod deli;
 pub mod dlcache;
 pub mod handoff;
 pub mod index;

@@ -9,11 +9,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::{
-    policy,
+    policy, tier,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::hog::Profile;
-use tierfeed_runtime::client::Address;
+use tierfeed_runtime::{
+    client::Address,
+    prediction::site::{Change, parse_kind},
+};
 use tierfeed_workload_analyzer::job::keys::FORMATS;
 
 /// Feeds deep-learning training from tiers of memory and storage.
@@ -77,11 +80,23 @@ pub(crate) enum Bench {
     TiersContended(BenchTiersContended),
     /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
     Limits(BenchLimits),
+    /// What DELI's authors measured beside models of it, and their cost table worked out again.
+    Deli(BenchDeli),
     /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
     /// Takes every batch of every rank from the agent, as a training that computes nothing.
     #[command(hide = true)]
     Reader,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDeli {
+    /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -433,15 +448,32 @@ pub(crate) struct Plan {
     /// Writes every simulated read into this file, one line of JSON each; simulates.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Which node of the job is predicted; all are taken to be like this one.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub(crate) node: u32,
-    /// Predicts all nodes of the job, one after the other: bytes are summed, times are the slowest node's.
+    /// Which node of the job is predicted or printed; all are taken to be like this one [default: 0, and
+    /// all of them where only the order is printed].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) node: Option<u32>,
+    /// Predicts or prints all nodes of the job, one after the other: bytes are summed, times are the
+    /// slowest node's.
     #[arg(long, conflicts_with = "node")]
     pub(crate) all_nodes: bool,
-    /// Prints every batch: epoch, step, rank and sample numbers, one batch a line.
-    #[arg(long, conflicts_with_all = ["simulate", "json", "plot", "trace", "all_nodes"])]
+    /// Prints every batch: epoch, step, rank and sample numbers, one batch a line. With --policy each
+    /// sample stands with where it will come from, such as 17:cxl-memory or 17:cold.
+    #[arg(long, conflicts_with_all = ["simulate", "json", "plot", "trace"])]
     pub(crate) dump: bool,
+    /// Compares the node with one whose tiers are changed, such as cxl=64GiB,scratch=none; by closed forms,
+    /// and with --simulate by running both. Tiers are main, cxl, scratch and storage.
+    #[arg(long, value_name = "CHANGES", value_delimiter = ',',
+          conflicts_with_all = ["dump", "plot", "trace"])]
+    pub(crate) what_if: Vec<Change>,
+    /// Says how little memory keeps the trainers from waiting after the first epoch: in each tier with the
+    /// others as they are, or in the one that is named; with --simulate runs the job with it.
+    #[arg(long, value_name = "TIER", num_args = 0..=1, require_equals = true, value_parser = parse_kind,
+          conflicts_with_all = ["dump", "plot", "trace", "what_if"])]
+    pub(crate) minimum: Option<Option<tier::Kind>>,
+    /// Says what the run costs on rented machines at the prices in this file, by where its data is.
+    #[arg(long, value_name = "PRICES.yaml",
+          conflicts_with_all = ["dump", "plot", "trace", "what_if", "minimum"])]
+    pub(crate) cost: Option<PathBuf>,
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]
     pub(crate) step_time: Option<Nanoseconds>,

@@ -15,9 +15,12 @@ pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tiers;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::Context;
@@ -48,21 +51,30 @@ fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failur
     outcome
 }
 
-/// What turns true when the user wants this process to end, for work that asks between its parts.
-fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Arc<AtomicBool> {
+/// What turns true when the user wants this process to end, for work that asks between its parts. From
+/// the return on no signal of the user kills the process.
+fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Result<Arc<AtomicBool>, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = || -> io::Result<_> {
+        let _inside = runtime.enter();
+        Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+    };
+    let (mut interrupts, mut terminations) =
+        listen().context("cannot listen for signals").map_err(Failure::Work)?;
     let is_ended = Arc::new(AtomicBool::new(false));
-    let (trigger, mut asked) = shutdown::channel();
-    runtime.spawn(end_on_signal(trigger));
     let flag = is_ended.clone();
     runtime.spawn(async move {
-        asked.recv().await;
+        tokio::select! {
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
+        }
         flag.store(true, Ordering::Relaxed);
     });
-    is_ended
+    Ok(is_ended)
 }
 
 /// Pulls `trigger` when the user wants this process to end.
-async fn end_on_signal(trigger: shutdown::Trigger) -> std::io::Result<()> {
+async fn end_on_signal(trigger: shutdown::Trigger) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;

@@ -37,10 +37,16 @@ pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
 pub(crate) fn lines(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    write!(out, "{text}{end}")
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
-        .map_err(Failure::Work)
+    written(write!(out, "{text}{end}").and_then(|()| out.flush()))
+}
+
+/// What became of something written to standard output. A reader that closes its pipe, as `head` does,
+/// wants no more: that is no failure.
+pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output").map_err(Failure::Work),
+    }
 }
 
 /// A bar for steps that are counted; hidden unless standard error is a terminal.

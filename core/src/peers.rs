@@ -32,7 +32,7 @@ mod traffic;
 
 use alloc::{vec, vec::Vec};
 
-pub use bound::{least_cold, least_remote};
+pub use bound::{least_cold, least_remote, least_remote_of_covering};
 pub use setting::{Setting, SettingError};
 pub use traffic::{NodeTraffic, Traffic};
 
@@ -166,7 +166,8 @@ impl Cluster {
             for sample in order.batch(rank, step) {
                 let served = self.serve(sample, node, epoch);
                 see(batch, sample, served);
-                if self.copies.is_first_read(sample) && epoch.0 + 1 < self.setting.order.epochs {
+                if self.copies.is_first_read(sample) {
+                    self.traffic.distinct.add(self.setting.sizes[sample.0 as usize]);
                     self.note(sample, node, epoch);
                 }
             }
@@ -197,6 +198,9 @@ impl Cluster {
 
     /// Notes what is to be decided of a sample at the end of the round.
     fn note(&mut self, sample: SampleId, reader: NodeId, now: Epoch) {
+        if now.0 + 1 >= self.setting.order.epochs {
+            return;
+        }
         let home = self.copies.first(sample);
         let spare = self.copies.take_second(sample, now);
         let len = room_of(self.setting.sizes[sample.0 as usize]);

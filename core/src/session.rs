@@ -26,6 +26,7 @@
 mod answers;
 mod command;
 mod line;
+mod op_table;
 mod ops;
 mod pace;
 mod progress;
@@ -41,6 +42,7 @@ pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Wait
 
 use self::{
     line::Line,
+    op_table::OpTable,
     ops::Ops,
     pace::{Need, Paces},
     staging::{Staged, Staging},
@@ -105,7 +107,9 @@ impl Settings {
         usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
     }
 
-    fn policy_setting(&self) -> policy::Setting {
+    /// What a policy is built for that shall decide as the session does.
+    #[must_use]
+    pub fn policy_setting(&self) -> policy::Setting {
         policy::Setting {
             order: self.order,
             node: self.node,
@@ -124,7 +128,7 @@ pub struct Session {
     cache: Cache,
     ranks: BTreeMap<Rank, Staging>,
     ops: Ops,
-    works: BTreeMap<OpId, Work>,
+    works: OpTable<Work>,
     /// The operation that brings a cached sample to its place, while it is in flight.
     writers: BTreeMap<SampleId, OpId>,
     /// What each holder waits for, in the order of its requests, with the refusals among them.
@@ -171,7 +175,7 @@ impl Session {
             cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy),
             ranks: ranks.collect(),
             ops: Ops::default(),
-            works: BTreeMap::new(),
+            works: OpTable::default(),
             writers: BTreeMap::new(),
             waiting: BTreeMap::new(),
             messages: VecDeque::new(),
@@ -227,13 +231,12 @@ impl Session {
         if self.running >= self.operations_max {
             return None;
         }
-        let paces = &self.paces;
         let command = match errand {
-            Some(_) => self.errands.pop_front(),
-            None => self.line.next(|need| paces.expected(need)),
+            Some(_) => self.errands.pop_front()?,
+            None => self.next_in_line()?,
         };
-        self.running += usize::from(command.is_some());
-        command
+        self.running += 1;
+        Some(command)
     }
 
     /// What was done so far.

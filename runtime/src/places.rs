@@ -149,25 +149,8 @@ impl Layout {
         order: Spec,
         node: NodeId,
     ) -> session::Settings {
-        session::Settings {
-            order,
-            node,
-            sizes,
-            tiers: self.places.iter().map(|it| self.buffer(it, it.cache)).collect(),
-            chunk: self.chunk,
-            policy: job.policy,
-            staged_batches: job.prefetch_batches,
-            arena: self.arena,
-            on_error: match job.on_error {
-                OnError::Fail => session::OnError::Fail,
-                OnError::Skip => session::OnError::Skip,
-            },
-            windows: Windows::for_threads(count(READ_THREADS), count(COPY_THREADS)),
-            aim: Aim {
-                wears: self.places.iter().map(|it| it.settings.kind == Kind::Storage).collect(),
-                ..Aim::default()
-            },
-        }
+        let tiers = self.places.iter().map(|it| self.buffer(it, it.cache)).collect();
+        session::Settings { node, ..session(job, sizes, order, self.arena, tiers) }
     }
 
     /// What the manager is told.
@@ -193,6 +176,33 @@ impl Layout {
 
     fn buffer(&self, place: &Place, cache: Bytes) -> Buffer {
         Buffer::within(place.settings.kind, cache, self.chunk)
+    }
+}
+
+/// What the session of the first node is built from, with these tiers.
+pub(crate) fn session(
+    job: &Job,
+    sizes: Arc<[Bytes]>,
+    order: Spec,
+    arena: Bytes,
+    tiers: Vec<Buffer>,
+) -> session::Settings {
+    let wears = tiers.iter().map(|tier| tier.kind == Kind::Storage).collect();
+    session::Settings {
+        order,
+        node: NodeId(0),
+        sizes,
+        tiers,
+        chunk: job.chunk,
+        policy: job.policy,
+        staged_batches: job.prefetch_batches,
+        arena,
+        on_error: match job.on_error {
+            OnError::Fail => session::OnError::Fail,
+            OnError::Skip => session::OnError::Skip,
+        },
+        windows: Windows::for_threads(count(READ_THREADS), count(COPY_THREADS)),
+        aim: Aim { wears, ..Aim::default() },
     }
 }
 
@@ -298,7 +308,8 @@ fn part_of(budget: Budget, parts: u64) -> Request {
     }
 }
 
-fn staging(job: &Job, demand: &Demand) -> Staging {
+/// What the ranks of a node need to have batches ready.
+pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
     let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
     let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
     let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);

@@ -7,7 +7,10 @@
 pub mod bound;
 pub mod curve;
 mod figures;
+pub mod minimum;
+pub mod peers;
 mod plot;
+pub mod site;
 mod spread;
 pub mod trace;
 
@@ -18,7 +21,7 @@ use tierfeed_core::{
     id::NodeId,
     policy, session,
     simulator::{Model, Observer, Outcome, Read, StepOutcome, simulate_observed},
-    tier::Speed,
+    tier::{Kind, Speed},
     units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;
@@ -92,7 +95,8 @@ impl Nodes {
         }
     }
 
-    fn ids(self) -> impl Iterator<Item = NodeId> {
+    /// Their numbers.
+    pub fn ids(self) -> impl Iterator<Item = NodeId> {
         let ids = match self {
             Self::One { node } => node..node + 1,
             Self::All { nodes } => 0..nodes,
@@ -215,10 +219,14 @@ fn tier_speed(place: &Place, measured: Option<&Report>) -> Speed {
     if let Some(speed) = place.settings.emulated {
         return speed;
     }
-    let kind = place.settings.kind;
+    Speed { bandwidth: rate_of(place.settings.kind, measured), ..UNLIMITED }
+}
+
+/// How fast a kind of tier was measured to be; 0, for unlimited, if it was not.
+fn rate_of(kind: Kind, measured: Option<&Report>) -> BytesPerSecond {
     let tier = measured.and_then(|report| report.tiers.iter().find(|tier| tier.kind == kind));
     let rate = tier.and_then(|tier| tier.copy_bytes_per_s.or(tier.read_bytes_per_s));
-    Speed { bandwidth: BytesPerSecond(rate.unwrap_or(0)), ..UNLIMITED }
+    BytesPerSecond(rate.unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy, tiers_contended,
+    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster, BenchPlace,
-        BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
+        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
+        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
+        TiersSubject,
     },
     environment,
     failure::Failure,
@@ -30,6 +32,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Limits(it) => limits(&it),
+        Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
         Bench::Reader => read(),
     }
@@ -127,6 +130,16 @@ fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
         missed => {
             Err(Failure::Work(anyhow!("{} marks missed:\n{}", missed.len(), missed.join("\n"))))
         }
+    }
+}
+
+fn deli(arguments: BenchDeli) -> Result<(), Failure> {
+    let BenchDeli { data, json } = arguments;
+    let outcome = deli::run(&deli::Settings { data }).map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&deli::table(&outcome)) }?;
+    match outcome.differing().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} miss rates differ from the measured ones"))),
     }
 }
 

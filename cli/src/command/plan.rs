@@ -1,16 +1,29 @@
 //! `tierfeed plan`.
 
+mod cost;
 mod dump;
+mod minimum;
 mod simulate;
 mod table;
+mod what_if;
 
 use std::fmt::Write as _;
 
+use anyhow::anyhow;
 use serde::Serialize;
-use tierfeed_core::{order::Shuffle, units::Bytes};
-use tierfeed_runtime::places::Layout;
+use tierfeed_core::{
+    order::Shuffle,
+    policy,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_resource_gatherer::Report;
+use tierfeed_runtime::{
+    places::Layout,
+    prediction::{self, Nodes, site::Site},
+};
+use tierfeed_workload_analyzer::demand::Demand;
 
-use super::analyze::layout;
+use super::analyze::{cold_speed, emulated, layout, measured};
 use crate::{
     arguments::Plan,
     failure::Failure,
@@ -45,23 +58,107 @@ struct Tier {
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     let known = jobs::know(&arguments.job)?;
-    if arguments.dump {
+    if arguments.dump && arguments.policy.is_empty() {
         require_computed(&known)?;
-        return dump::dump(&known.order);
+        return dump::order(arguments, &known);
     }
     let layout = layout(&known.job, &known.demand)?;
-    if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
+    if arguments.dump {
         require_computed(&known)?;
-        return simulate::run(arguments, &known, &layout);
+        return dump::sources(arguments, &known, &layout);
     }
-    let schedule = schedule(&known, &layout, arguments);
+    let subject = Subject::of(arguments, known, &layout)?;
+    if let Some(tier) = arguments.minimum {
+        return minimum::run(arguments, &subject, tier);
+    }
+    if let Some(prices) = &arguments.cost {
+        return cost::run(arguments, &subject, prices);
+    }
+    if !arguments.what_if.is_empty() {
+        return what_if::run(arguments, &subject);
+    }
+    if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
+        return simulate::run(arguments, &subject);
+    }
+    let schedule = schedule(&subject.known, &layout, arguments);
     if arguments.json { output::json(&schedule) } else { output::lines(&table(&schedule)) }
+}
+
+/// What plans are made for.
+struct Subject {
+    known: Known,
+    /// How long a step computes, if anybody says so.
+    step_time: Option<Nanoseconds>,
+    /// At that step time.
+    demand: Demand,
+    /// This node.
+    site: Site,
+    measured: Option<Report>,
+    emulated: Vec<&'static str>,
+}
+
+impl Subject {
+    fn of(arguments: &Plan, known: Known, layout: &Layout) -> Result<Self, Failure> {
+        let step_time = arguments.step_time.or(known.job.step_time);
+        let demand = Demand::at(&known.job, &known.sums, step_time).map_err(Failure::input)?;
+        let measured = measured();
+        let cold = cold_speed(&known.job, &arguments.cold);
+        let site = Site::of(&known.job, &demand, layout, measured.as_ref(), cold);
+        let emulated = emulated(layout);
+        Ok(Self { known, step_time, demand, site, measured, emulated })
+    }
+
+    /// What of the figures is not what it seems.
+    fn notes(&self) -> Vec<String> {
+        let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
+        let mut notes: Vec<_> = emulated.collect();
+        if self.site.cold == prediction::UNLIMITED {
+            let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
+            notes.push(note.to_owned());
+        }
+        if self.step_time.is_none() {
+            let note = "steps are taken to compute nothing: --step-time says how long they do";
+            notes.push(note.to_owned());
+        }
+        notes
+    }
+}
+
+/// Which nodes are asked for.
+fn nodes(arguments: &Plan, known: &Known) -> Result<Nodes, Failure> {
+    let nodes = known.order.world.nodes;
+    let node = arguments.node.unwrap_or(0);
+    match (arguments.all_nodes, node < nodes) {
+        (true, _) => Ok(Nodes::All { nodes }),
+        (false, true) => Ok(Nodes::One { node }),
+        (false, false) => Err(Failure::Input(anyhow!(
+            "--node {node}: the job has {nodes} nodes, numbered from 0 to {}",
+            nodes - 1
+        ))),
+    }
+}
+
+/// The policies that are asked for, else that of the job.
+fn policies(arguments: &Plan, known: &Known) -> Vec<policy::Kind> {
+    if arguments.policy.is_empty() { vec![known.job.policy] } else { arguments.policy.clone() }
+}
+
+/// The only policy that is asked for, else that of the job.
+fn policy(arguments: &Plan, known: &Known) -> Result<policy::Kind, Failure> {
+    match arguments.policy.as_slice() {
+        [] => Ok(known.job.policy),
+        [only] => Ok(*only),
+        several => Err(Failure::Input(anyhow!(
+            "--policy names {} policies; this takes one",
+            several.len()
+        ))),
+    }
 }
 
 /// Refuses an order that nobody but the trainer knows.
 fn require_computed(known: &Known) -> Result<(), Failure> {
     if known.order.shuffle == Shuffle::Published {
-        return Err(Failure::Input(anyhow::anyhow!(
+        return Err(Failure::Input(anyhow!(
             "order.shuffle is published: the trainer's sampler knows this order, the job does not"
         )));
     }

@@ -76,7 +76,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 /// Measures until it is done or the user wants an end.
 fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
     let runtime = super::runtime()?;
-    let is_stopped = super::ended_by_user(&runtime);
+    let is_stopped = super::ended_by_user(&runtime)?;
     let bar = output::probe_bar();
     let measured =
         probe_until(settings, &mut || is_stopped.load(Ordering::Relaxed), &mut |progress| {

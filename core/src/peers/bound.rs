@@ -38,6 +38,34 @@ pub fn least_remote(nodes: u32, share: f64) -> f64 {
     1.0 - hits / q
 }
 
+/// As [`least_remote`], of plans that have the least cold reads: they cannot have both bounds.
+///
+/// # Source
+///
+/// Ours. Such a plan holds no sample twice when an epoch begins, while another one is held nowhere. A
+/// local read is the end of a stretch of epochs in which the node held the sample, so the stretches of
+/// one sample are disjoint. Most are disjoint if each ends as early as it can: at the first repetition
+/// among the nodes that have read the sample since the last one ended, which is the birthday problem,
+/// on average after `Q(nodes)` reads (Knuth, The Art of Computer Programming 1, section 1.2.11.3). So a
+/// share `1 / Q` is local at most; and of what the nodes hold beyond the dataset, a copy that is held
+/// over the end of an epoch adds one local read at most.
+#[must_use]
+pub fn least_remote_of_covering(nodes: u32, share: f64) -> f64 {
+    let surplus = (f64::from(nodes) * share - 1.0).max(0.0);
+    let local = 1.0 / reads_to_repetition(nodes.max(1)) + surplus;
+    (1.0 - local).max(least_remote(nodes, share))
+}
+
+/// Knuth's Q: how many reads by random nodes follow a read until a node comes again.
+fn reads_to_repetition(nodes: u32) -> f64 {
+    let (mut reads, mut probability) = (0.0, 1.0);
+    for seen in 0..nodes {
+        probability *= f64::from(nodes - seen) / f64::from(nodes);
+        reads += probability;
+    }
+    reads
+}
+
 /// Beyond this the sum has long converged, for as many nodes as a job can have.
 const GAPS_MAX: u32 = 1 << 20;
 
@@ -60,5 +88,39 @@ mod tests {
             let bound = 1.0 - least_remote(nodes, share);
             assert!((bound - hits).abs() < 0.000_6, "{nodes} nodes, {share}: {bound}");
         }
+    }
+
+    #[test]
+    fn a_plan_without_second_copies_is_bound_by_birthdays() {
+        for (nodes, reads) in [(1, 1.0), (2, 1.5), (3, 17.0 / 9.0)] {
+            assert!((reads_to_repetition(nodes) - reads).abs() < 1e-9, "{nodes} nodes");
+        }
+        for nodes in 1..=4 {
+            let mean = mean_reads_to_repetition(&mut alloc::vec![0], nodes);
+            assert!((mean - reads_to_repetition(nodes)).abs() < 1e-9, "{nodes} nodes: {mean}");
+        }
+        let covering = |nodes, share| 1.0 - least_remote_of_covering(nodes, share);
+        assert!(
+            (covering(3, 0.05) - 0.150).abs() < 0.001,
+            "few copies: the bound of transfers alone"
+        );
+        assert!((covering(2, 0.5) - 2.0 / 3.0).abs() < 1e-9);
+        assert!((covering(3, 0.296) - 9.0 / 17.0).abs() < 1e-9);
+        assert!((covering(3, 0.5) - 0.773).abs() < 0.001, "much surplus: the same again");
+    }
+
+    /// The mean over all continuations of `read`, by whom each is read.
+    fn mean_reads_to_repetition(read: &mut alloc::vec::Vec<u32>, nodes: u32) -> f64 {
+        let mut sum = 0.0;
+        for node in 0..nodes {
+            if read.contains(&node) {
+                sum += 1.0;
+            } else {
+                read.push(node);
+                sum += 1.0 + mean_reads_to_repetition(read, nodes);
+                read.pop();
+            }
+        }
+        sum / f64::from(nodes)
     }
 }

@@ -17,7 +17,11 @@ use crate::{
 pub(super) const NODES_MAX: usize = 4_095;
 pub(super) const TIERS_MAX: usize = 15;
 /// Epochs to come that a second copy can be noted under.
-pub(super) const AHEAD_MAX: u32 = 7;
+pub(super) const AHEAD_MAX: u32 = 15;
+
+/// What a sample takes, and what each epoch of look-ahead adds to it.
+pub(super) const BYTES_PER_SAMPLE: u64 = 13;
+pub(super) const BYTES_PER_EPOCH: u64 = 2;
 
 const NOBODY: u16 = u16::MAX;
 const NODE_BITS: u32 = 12;
@@ -44,7 +48,8 @@ impl Gap {
     }
 }
 
-/// All copies: 2 bytes a sample, 2 for each epoch of readers, and 4 where second copies are possible.
+/// All copies: 2 bytes a sample, 2 for each epoch of readers, this one included, 8 where second copies
+/// are possible, and a bit.
 #[derive(Debug)]
 pub(super) struct Copies {
     slots: usize,
@@ -53,7 +58,7 @@ pub(super) struct Copies {
     /// By sample: the node, and above it the tier.
     first: Vec<u16>,
     /// By sample: a nibble for each epoch, the tier and 1.
-    second: Vec<u32>,
+    second: Vec<u64>,
     seen: Vec<u64>,
     uncovered: usize,
 }
@@ -140,7 +145,7 @@ impl Copies {
     /// Notes a second copy that waits for the read in `gap` epochs.
     pub(super) fn add_second(&mut self, sample: SampleId, now: Epoch, gap: Gap, tier: TierId) {
         let shift = 4 * self.slot(gap.after(now));
-        self.second[sample.0 as usize] |= (u32::from(tier.0) + 1) << shift;
+        self.second[sample.0 as usize] |= (u64::from(tier.0) + 1) << shift;
     }
 
     /// Takes the note of the second copy that waits for `epoch`.
@@ -171,9 +176,11 @@ impl Copies {
         let node = name(node.0);
         let first = sample.0 as usize * self.slots;
         let readers = &self.readers[first..first + self.slots];
-        let slots = (1..self.slots).zip(self.ahead(now).map(|epoch| self.slot(epoch)));
-        let gap = slots.into_iter().find(|(_, slot)| readers[*slot] == node);
-        gap.map_or(Gap::FAR, |(gap, _)| Gap(u8::try_from(gap).expect("at most AHEAD_MAX")))
+        // Walked without a division for each epoch: this is the inner loop of a plan.
+        let now = self.slot(now);
+        let slots = (now + 1..self.slots).chain(0..now);
+        let gap = (1..).zip(slots).find(|(_, slot)| readers[*slot] == node);
+        gap.map_or(Gap::FAR, |(gap, _)| Gap(gap))
     }
 
     fn reader(&self, sample: SampleId, epoch: Epoch) -> Option<NodeId> {

@@ -54,7 +54,7 @@ impl Item {
 struct Claim {
     gap: Gap,
     is_new: bool,
-    item: usize,
+    item: u32,
 }
 
 /// Grants the places that the items ask for, as far as there is room, and writes those that they get.
@@ -86,9 +86,9 @@ struct Round<'a> {
 
 impl Round<'_> {
     /// Serves the best claims on each node; returns the items that were held and got nothing.
-    fn grant(&mut self) -> Vec<usize> {
+    fn grant(&mut self) -> Vec<u32> {
         let mut claims: Vec<(NodeId, Claim)> = Vec::with_capacity(self.items.len());
-        for (number, item) in self.items.iter_mut().enumerate() {
+        for (number, item) in (0..).zip(self.items.iter_mut()) {
             let Some(node) = item.place.take().filter(|_| !item.is_settled) else { continue };
             let is_new = item.home.is_none();
             claims.push((node, Claim { gap: item.gap_at(node), is_new, item: number }));
@@ -109,11 +109,11 @@ impl Round<'_> {
     }
 
     /// Brings an item back to where it was, and whatever must give way for it.
-    fn send_home(&mut self, item: usize) {
+    fn send_home(&mut self, item: u32) {
         let mut homeless = vec![item];
         while let Some(item) = homeless.pop() {
-            let Some(home) = self.items[item].home else { continue };
-            let (node, gap) = (home.node, self.items[item].gap_at(home.node));
+            let Some(home) = self.items[item as usize].home else { continue };
+            let (node, gap) = (home.node, self.items[item as usize].gap_at(home.node));
             let at = node.0 as usize;
             while !self.fits(item, node) {
                 if let Some(newcomer) = self.newcomers[at].last().copied() {
@@ -147,7 +147,7 @@ impl Round<'_> {
         }
         moved.sort_unstable();
         for (claim, node) in moved.into_iter().rev() {
-            let Some(home) = self.items[claim.item].home else { continue };
+            let Some(home) = self.items[claim.item as usize].home else { continue };
             if !self.fits(claim.item, home.node) || self.refused[node.0 as usize].is_empty() {
                 continue;
             }
@@ -168,12 +168,12 @@ impl Round<'_> {
         }
     }
 
-    fn fits(&self, item: usize, node: NodeId) -> bool {
-        self.items[item].len <= self.room[node.0 as usize]
+    fn fits(&self, item: u32, node: NodeId) -> bool {
+        self.items[item as usize].len <= self.room[node.0 as usize]
     }
 
     fn put(&mut self, claim: Claim, node: NodeId) {
-        let item = &mut self.items[claim.item];
+        let item = &mut self.items[claim.item as usize];
         item.place = Some(node);
         self.room[node.0 as usize] -= item.len;
         if claim.is_new {
@@ -183,8 +183,8 @@ impl Round<'_> {
         }
     }
 
-    fn take(&mut self, item: usize, node: NodeId) {
-        let item = &mut self.items[item];
+    fn take(&mut self, item: u32, node: NodeId) {
+        let item = &mut self.items[item as usize];
         item.place = None;
         self.room[node.0 as usize] += item.len;
     }

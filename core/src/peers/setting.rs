@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use super::copies::{AHEAD_MAX, NODES_MAX, TIERS_MAX};
+use super::copies::{AHEAD_MAX, BYTES_PER_EPOCH, BYTES_PER_SAMPLE, NODES_MAX, TIERS_MAX};
 use crate::{order::Spec, units::Bytes};
 
 /// What the plan is made for.
@@ -61,6 +61,16 @@ pub enum SettingError {
 }
 
 impl Setting {
+    /// Epochs to look ahead: three times as many as there are nodes show nearly every next read, as far
+    /// as a plan of so many samples stays within `memory`, and at least one.
+    #[must_use]
+    pub fn ahead_within(memory: Bytes, order: &Spec) -> u32 {
+        let for_each = memory.0 / u64::from(order.samples.max(1));
+        let affordable = for_each.saturating_sub(BYTES_PER_SAMPLE) / BYTES_PER_EPOCH;
+        let wanted = order.world.nodes.saturating_mul(3).min(AHEAD_MAX);
+        u32::try_from(affordable).unwrap_or(AHEAD_MAX).clamp(1, wanted)
+    }
+
     pub(super) fn validate(&self) -> Result<(), SettingError> {
         let (nodes, samples) = (self.order.world.nodes, self.order.samples);
         if nodes as usize > NODES_MAX {

@@ -136,6 +136,7 @@ proptest! {
             }).unwrap();
             prop_assert!(wrong.is_empty(), "invariant 1: {:?}", wrong);
             prop_assert_eq!(traffic.total(NodeTraffic::reads).samples, reads);
+            prop_assert!(traffic.distinct.samples <= reads);
             let (sent, received) = (traffic.total(|it| it.sent), traffic.total(|it| it.received));
             prop_assert_eq!(sent, received);
             if !is_last {
@@ -193,22 +194,27 @@ fn no_small_job_has_more_cold_reads_than_the_least() {
     }
 }
 
-/// Cold reads as in the table of the limits, to the sample; transfers near a bound that no plan must
-/// be able to meet together with that of the cold reads.
+/// Cold reads as in the table of the limits, to the sample, and beside them hardly more transfers than
+/// any plan with as few cold reads must have.
 #[test]
 fn cold_reads_are_least_and_transfers_nearly_so() {
     let samples = 12_000;
-    for (nodes, per_mille, distance) in [
-        (1, 296, 0.000_1),
-        (2, 200, 0.001),
-        (2, 500, 0.11),
-        (3, 50, 0.001),
-        (3, 100, 0.01),
-        (3, 200, 0.02),
-        (3, 296, 0.08),
-        (3, 500, 0.04),
-        (8, 50, 0.02),
-        (8, 100, 0.08),
+    for (nodes, per_mille) in [
+        (1, 296),
+        (2, 200),
+        (2, 296),
+        (2, 500),
+        (2, 750),
+        (3, 50),
+        (3, 100),
+        (3, 200),
+        (3, 296),
+        (3, 334),
+        (3, 500),
+        (8, 50),
+        (8, 100),
+        (8, 125),
+        (8, 200),
     ] {
         let order = Spec { batch_size: 250, ..spec(samples, nodes, 13) };
         let each = u64::from(samples) * per_mille / 1_000;
@@ -218,18 +224,10 @@ fn cold_reads_are_least_and_transfers_nearly_so() {
         for traffic in &epochs[1..] {
             assert_eq!(cold(traffic), bound, "{nodes} nodes of {share}");
         }
-        let (local, most) = (local(&epochs[6..]), 1.0 - least_remote(nodes, share));
-        assert!(local < most + 0.005, "{nodes} nodes of {share}: {local} local, {most} possible");
-        assert!(local > most - distance, "{nodes} nodes of {share}: {local} of {most} local");
+        let (local, most) = (local(&epochs[6..]), 1.0 - least_remote_of_covering(nodes, share));
+        assert!(local < most + 0.01, "{nodes} nodes of {share}: {local} local, {most} possible");
+        assert!(local > most - 0.02, "{nodes} nodes of {share}: {local} of {most} local");
     }
-}
-
-#[test]
-fn one_copy_that_moves_serves_more_than_one_that_does_not() {
-    let order = Spec { batch_size: 250, ..spec(12_000, 2, 13) };
-    let epochs = epochs(equal(order, 6_000));
-    let local = local(&epochs[6..]);
-    assert!(local > 0.65, "a copy that stays serves half, one that moves two thirds: {local}");
 }
 
 #[test]
@@ -263,6 +261,18 @@ fn the_fastest_tier_holds_what_is_read_soonest() {
     let epochs = epochs(setting);
     let [fast, slow] = [0, 1].map(|tier| sum(&epochs[6..], |node| node.tiers[tier]));
     assert!(fast / slow > 1.3 * 600.0 / 2_400.0, "{fast} of the fast tier, {slow} of the slow one");
+}
+
+#[test]
+fn as_many_epochs_are_looked_into_as_memory_allows() {
+    let ahead = |nodes, memory| Setting::ahead_within(Bytes(memory), &spec(1_000, nodes, 9));
+    assert_eq!([1, 3, 8].map(|nodes| ahead(nodes, 1_000_000)), [3, 9, 15]);
+    assert_eq!(
+        [0, 13_000, 15_000, 17_000, 18_999, 19_000].map(|it| ahead(8, it)),
+        [1, 1, 1, 2, 2, 3]
+    );
+    let setting = Setting { ahead: ahead(3, 40_000), ..equal(spec(1_000, 3, 3), 400) };
+    assert!(Cluster::try_new(setting).is_ok());
 }
 
 #[test]

@@ -53,16 +53,18 @@ impl NodeTraffic {
 }
 
 /// The reads of all nodes in an epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// By node.
     pub nodes: Vec<NodeTraffic>,
+    /// What is read, each sample counted once.
+    pub distinct: Amount,
 }
 
 impl Traffic {
     pub(super) fn none(nodes: usize, tiers: usize) -> Self {
         let node = NodeTraffic { tiers: vec![Amount::default(); tiers], ..NodeTraffic::default() };
-        Self { nodes: vec![node; nodes] }
+        Self { nodes: vec![node; nodes], distinct: Amount::default() }
     }
 
     pub(super) fn start(&mut self) {
@@ -95,6 +97,23 @@ impl Traffic {
     pub(super) fn kept(&mut self, kept: impl Iterator<Item = (u64, u64)>) {
         for (node, (kept, twice)) in self.nodes.iter_mut().zip(kept) {
             (node.kept, node.kept_twice) = (Bytes(kept), Bytes(twice));
+        }
+    }
+
+    /// Adds an epoch that follows; what is kept is what is kept after it.
+    pub fn then(&mut self, next: &Self) {
+        let add = |sum: &mut Amount, it: &Amount| {
+            sum.samples += it.samples;
+            sum.bytes.0 += it.bytes.0;
+        };
+        add(&mut self.distinct, &next.distinct);
+        for (node, next) in self.nodes.iter_mut().zip(&next.nodes) {
+            node.tiers.iter_mut().zip(&next.tiers).for_each(|(sum, it)| add(sum, it));
+            add(&mut node.received, &next.received);
+            add(&mut node.sent, &next.sent);
+            add(&mut node.cold, &next.cold);
+            add(&mut node.written, &next.written);
+            (node.kept, node.kept_twice) = (next.kept, next.kept_twice);
         }
     }
 

@@ -11,12 +11,12 @@
 //! 2. No link has more operations than its window.
 
 use alloc::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     vec::Vec,
 };
 use core::num::NonZeroU32;
 
-use super::{Command, pace::Need};
+use super::pace::Need;
 use crate::{
     id::{OpId, Rank, TierId},
     units::Nanoseconds,
@@ -66,9 +66,9 @@ struct Queue {
     running: usize,
     waiting: usize,
     /// By the number of the batch that needs it, then in the order of planning.
-    by_rank: Vec<BTreeMap<(u64, OpId), Command>>,
+    by_rank: Vec<BTreeSet<(u64, OpId)>>,
     /// What no batch needs, but the node: due when it was planned.
-    of_node: VecDeque<(Nanoseconds, OpId, Command)>,
+    of_node: VecDeque<(Nanoseconds, OpId)>,
 }
 
 /// What waits for its turn, by link: the cold store, then the tiers.
@@ -83,7 +83,6 @@ pub(super) struct Line {
 struct Turn {
     deadline: Nanoseconds,
     op: OpId,
-    queue: usize,
     /// Index of the rank, or `None` for the node.
     rank: Option<usize>,
 }
@@ -94,7 +93,7 @@ impl Line {
             window: window.get() as usize,
             running: 0,
             waiting: 0,
-            by_rank: (0..ranks).map(|_| BTreeMap::new()).collect(),
+            by_rank: (0..ranks).map(|_| BTreeSet::new()).collect(),
             of_node: VecDeque::new(),
         };
         let tiers = (0..tiers).map(|_| queue(windows.tier));
@@ -102,22 +101,15 @@ impl Line {
     }
 
     /// Adds an operation that may run as far as its bytes are concerned.
-    pub(super) fn push(
-        &mut self,
-        link: Link,
-        need: Option<Need>,
-        now: Nanoseconds,
-        op: OpId,
-        command: Command,
-    ) {
+    pub(super) fn push(&mut self, link: Link, need: Option<Need>, now: Nanoseconds, op: OpId) {
         let rank = need.map(|need| (self.rank(need), need.number));
         let queue = &mut self.queues[index(link)];
         queue.waiting += 1;
         match rank {
             Some((rank, number)) => {
-                queue.by_rank[rank].insert((number, op), command);
+                queue.by_rank[rank].insert((number, op));
             }
-            None => queue.of_node.push_back((now, op, command)),
+            None => queue.of_node.push_back((now, op)),
         }
     }
 
@@ -125,8 +117,8 @@ impl Line {
     pub(super) fn hasten(&mut self, link: Link, op: OpId, from: Need, to: Need) {
         let (old, new) = (self.rank(from), self.rank(to));
         let queue = &mut self.queues[index(link)];
-        if let Some(command) = queue.by_rank[old].remove(&(from.number, op)) {
-            queue.by_rank[new].insert((to.number, op), command);
+        if queue.by_rank[old].remove(&(from.number, op)) {
+            queue.by_rank[new].insert((to.number, op));
         }
     }
 
@@ -134,25 +126,28 @@ impl Line {
     pub(super) fn call_off(&mut self, link: Link, op: OpId, need: Need) -> bool {
         let rank = self.rank(need);
         let queue = &mut self.queues[index(link)];
-        let waited = queue.by_rank[rank].remove(&(need.number, op)).is_some();
+        let waited = queue.by_rank[rank].remove(&(need.number, op));
         queue.waiting -= usize::from(waited);
         waited
     }
 
-    /// The operation to give out, if there is one on a link that has room.
-    pub(super) fn next(&mut self, expected: impl Fn(Need) -> Nanoseconds) -> Option<Command> {
-        let with_room = (0..self.queues.len()).filter(|at| {
-            let queue = &self.queues[*at];
-            queue.waiting > 0 && queue.running < queue.window
-        });
-        let turn = with_room.filter_map(|at| self.turn(at, &expected)).min()?;
-        let queue = &mut self.queues[turn.queue];
+    /// The operation to give out, if there is one on a link that has room. Links take nothing from each
+    /// other, so the first one that has room will do.
+    pub(super) fn next(&mut self, expected: impl Fn(Need) -> Nanoseconds) -> Option<OpId> {
+        let has_room = |queue: &&mut Queue| queue.waiting > 0 && queue.running < queue.window;
+        let queue = self.queues.iter_mut().find(has_room)?;
+        let Turn { op, rank, .. } = queue.turn(self.first, &expected)?;
         queue.waiting -= 1;
         queue.running += 1;
-        match turn.rank {
-            Some(rank) => queue.by_rank[rank].pop_first().map(|(_, command)| command),
-            None => queue.of_node.pop_front().map(|(_, _, command)| command),
+        match rank {
+            Some(rank) => {
+                queue.by_rank[rank].pop_first();
+            }
+            None => {
+                queue.of_node.pop_front();
+            }
         }
+        Some(op)
     }
 
     /// Takes note that an operation that was given out ended.
@@ -161,26 +156,21 @@ impl Line {
         queue.running = queue.running.saturating_sub(1);
     }
 
-    fn turn(&self, at: usize, expected: &impl Fn(Need) -> Nanoseconds) -> Option<Turn> {
-        let queue = &self.queues[at];
-        let of_rank = |(index, waiting): (usize, &BTreeMap<(u64, OpId), Command>)| {
-            let (&(number, op), _) = waiting.first_key_value()?;
-            let rank = Rank(self.first.0 + u32::try_from(index).expect("ranks have 32 bits"));
-            let deadline = expected(Need { rank, number });
-            Some(Turn { deadline, op, queue: at, rank: Some(index) })
-        };
-        let of_node = queue.of_node.front();
-        let of_node = of_node.map(|(planned, op, _)| Turn {
-            deadline: *planned,
-            op: *op,
-            queue: at,
-            rank: None,
-        });
-        queue.by_rank.iter().enumerate().filter_map(of_rank).chain(of_node).min()
-    }
-
     fn rank(&self, need: Need) -> usize {
         (need.rank.0 - self.first.0) as usize
+    }
+}
+
+impl Queue {
+    fn turn(&self, first: Rank, expected: &impl Fn(Need) -> Nanoseconds) -> Option<Turn> {
+        let of_rank = |(rank, waiting): (u32, &BTreeSet<(u64, OpId)>)| {
+            let &(number, op) = waiting.first()?;
+            let deadline = expected(Need { rank: Rank(first.0 + rank), number });
+            Some(Turn { deadline, op, rank: Some(rank as usize) })
+        };
+        let of_node = self.of_node.front();
+        let of_node = of_node.map(|(planned, op)| Turn { deadline: *planned, op: *op, rank: None });
+        (0..).zip(&self.by_rank).filter_map(of_rank).chain(of_node).min()
     }
 }
 
@@ -194,7 +184,6 @@ fn index(link: Link) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{id::SampleId, session::Slot, units::Bytes};
 
     /// Released at a time, due at a time; each takes one.
     type Job = (u64, u64);
@@ -202,11 +191,6 @@ mod tests {
     fn window(count: u32) -> Windows {
         let count = NonZeroU32::new(count).unwrap();
         Windows { cold: count, tier: count }
-    }
-
-    fn fetch(op: OpId) -> Command {
-        let to = Slot { rank: Rank(0), offset: Bytes(0), len: Bytes(1) };
-        Command::Fetch { op, sample: SampleId(0), to }
     }
 
     /// Whether some order of the jobs meets all deadlines, tried one by one.
@@ -234,10 +218,9 @@ mod tests {
             for (at, (_, due)) in jobs.iter().enumerate().filter(|(_, job)| job.0 == time) {
                 let need = Need { rank: Rank(u32::try_from(at % 2).unwrap()), number: *due };
                 let op = OpId(at as u64);
-                line.push(Link::Cold, Some(need), Nanoseconds(time), op, fetch(op));
+                line.push(Link::Cold, Some(need), Nanoseconds(time), op);
             }
-            if let Some(command) = line.next(expected) {
-                let OpId(at) = command.op().unwrap();
+            if let Some(OpId(at)) = line.next(expected) {
                 assert!(line.next(expected).is_none(), "invariant 2");
                 line.ended(Link::Cold);
                 left -= 1;
@@ -276,10 +259,10 @@ mod tests {
         let tier = Link::Tier(TierId(0));
         let need = |number| Some(Need { rank: Rank(3), number });
         for (op, need, now) in [(1, need(50), 10), (2, None, 20), (3, need(15), 20)] {
-            line.push(tier, need, Nanoseconds(now), OpId(op), fetch(OpId(op)));
+            line.push(tier, need, Nanoseconds(now), OpId(op));
         }
         let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
-        let given: Vec<u64> = given.map(|command| command.op().unwrap().0).collect();
+        let given: Vec<u64> = given.map(|op| op.0).collect();
         assert_eq!(given, [3, 2, 1]);
     }
 
@@ -288,13 +271,13 @@ mod tests {
         let mut line = Line::new(window(9), 0, Rank(0), 2);
         let late = Need { rank: Rank(0), number: 90 };
         for op in [OpId(1), OpId(2)] {
-            line.push(Link::Cold, Some(late), Nanoseconds(0), op, fetch(op));
+            line.push(Link::Cold, Some(late), Nanoseconds(0), op);
         }
         let soon = Need { rank: Rank(1), number: 5 };
         line.hasten(Link::Cold, OpId(2), late, soon);
         line.hasten(Link::Cold, OpId(7), late, soon);
         let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
-        let given: Vec<u64> = given.map(|command| command.op().unwrap().0).collect();
+        let given: Vec<u64> = given.map(|op| op.0).collect();
         assert_eq!(given, [2, 1]);
     }
 }

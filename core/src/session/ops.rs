@@ -10,11 +10,9 @@
 //! 1. No two running operations touch the same byte of a tier if one of them writes.
 //! 2. Every operation is released exactly once, and only after all that it waits for ended.
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec::Vec,
-};
+use alloc::{collections::BTreeMap, vec::Vec};
 
+use super::op_table::OpTable;
 use crate::{
     id::{ChunkId, OpId, TierId},
     space::Piece,
@@ -35,9 +33,16 @@ pub(super) struct Touch {
     pub(super) access: Access,
 }
 
+/// Pieces that are longer than this are looked through one by one: whole chunks, above all.
+const LONG: u64 = 16 << 20;
+
+/// Where a touched piece starts, and who touches it.
+type Start = (TierId, ChunkId, u64, OpId);
+
 #[derive(Debug)]
 struct InFlight {
     op: OpId,
+    tier: TierId,
     piece: Piece,
     access: Access,
 }
@@ -46,15 +51,19 @@ struct InFlight {
 struct Waiting {
     waits_for: u32,
     unblocks: Vec<OpId>,
-    chunks: Vec<(TierId, ChunkId)>,
+    starts: Vec<Start>,
 }
 
 /// The operations that were planned and have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     next: u64,
-    waiting: BTreeMap<OpId, Waiting>,
-    by_chunk: BTreeMap<(TierId, ChunkId), Vec<InFlight>>,
+    waiting: OpTable<Waiting>,
+    /// The pieces that are touched, but for long ones, with their length.
+    touched: BTreeMap<Start, (u64, Access)>,
+    /// What no touched piece is longer than.
+    longest: u64,
+    long: Vec<InFlight>,
 }
 
 impl Ops {
@@ -69,48 +78,71 @@ impl Ops {
         OpId(self.next)
     }
 
-    /// Plans an operation that must also wait for `after`. Returns the operations that it waits for;
-    /// if there are none it may run now.
+    /// Plans an operation that must also wait for `after`. Returns the operations that it waits for, in
+    /// the order in which they were planned; if there are none it may run now.
     pub(super) fn plan(&mut self, op: OpId, touches: &[Touch], after: Option<OpId>) -> Vec<OpId> {
-        let mut blockers: BTreeSet<OpId> =
-            after.into_iter().filter(|before| self.waiting.contains_key(before)).collect();
-        let mut chunks = Vec::new();
+        let mut blockers = Vec::new();
+        blockers.extend(after.filter(|before| self.waiting.get(*before).is_some()));
+        let mut starts = Vec::new();
         for touch in touches {
             for piece in &touch.pieces {
-                let in_flight = self.by_chunk.entry((touch.tier, piece.chunk)).or_default();
-                let conflicts = in_flight.iter().filter(|other| {
-                    other.op != op
-                        && other.piece.overlaps(piece)
-                        && (other.access == Access::Write || touch.access == Access::Write)
-                });
-                blockers.extend(conflicts.map(|other| other.op));
-                in_flight.push(InFlight { op, piece: *piece, access: touch.access });
-                chunks.push((touch.tier, piece.chunk));
+                self.find_conflicts(touch, piece, &mut blockers);
             }
         }
+        for touch in touches {
+            for piece in &touch.pieces {
+                starts.extend(self.touch(op, touch, piece));
+            }
+        }
+        blockers.sort_unstable();
+        blockers.dedup();
         let waits_for = u32::try_from(blockers.len()).expect("operations in flight are few");
         for blocker in &blockers {
-            let blocker = self.waiting.get_mut(blocker).expect("what is in flight is waited for");
+            let blocker = self.waiting.get_mut(*blocker).expect("what is in flight is waited for");
             blocker.unblocks.push(op);
         }
-        self.waiting.insert(op, Waiting { waits_for, unblocks: Vec::new(), chunks });
-        blockers.into_iter().collect()
+        self.waiting.insert(op, Waiting { waits_for, unblocks: Vec::new(), starts });
+        blockers
+    }
+
+    fn find_conflicts(&self, touch: &Touch, piece: &Piece, blockers: &mut Vec<OpId>) {
+        let conflicts = |access: Access| access == Access::Write || touch.access == Access::Write;
+        let start = |offset| (touch.tier, piece.chunk, offset, OpId(0));
+        let (offset, end) = (piece.offset.0, piece.offset.0 + piece.len.0);
+        let near = self.touched.range(start(offset.saturating_sub(self.longest))..start(end));
+        let overlapping = near
+            .filter(|((.., other, _), (len, access))| *other + *len > offset && conflicts(*access));
+        blockers.extend(overlapping.map(|((.., op), _)| *op));
+        let long = self.long.iter().filter(|other| {
+            other.tier == touch.tier && other.piece.overlaps(piece) && conflicts(other.access)
+        });
+        blockers.extend(long.map(|other| other.op));
+    }
+
+    fn touch(&mut self, op: OpId, touch: &Touch, piece: &Piece) -> Option<Start> {
+        if piece.len.0 > LONG {
+            let (tier, access) = (touch.tier, touch.access);
+            self.long.push(InFlight { op, tier, piece: *piece, access });
+            return None;
+        }
+        self.longest = self.longest.max(piece.len.0);
+        let start = (touch.tier, piece.chunk, piece.offset.0, op);
+        self.touched.insert(start, (piece.len.0, touch.access));
+        Some(start)
     }
 
     /// Ends an operation. Returns those that may run now, in the order in which they were planned.
     pub(super) fn end(&mut self, op: OpId) -> Vec<OpId> {
-        let Some(ended) = self.waiting.remove(&op) else { return Vec::new() };
-        for chunk in ended.chunks {
-            if let Some(in_flight) = self.by_chunk.get_mut(&chunk) {
-                in_flight.retain(|other| other.op != op);
-                if in_flight.is_empty() {
-                    self.by_chunk.remove(&chunk);
-                }
-            }
+        let Some(ended) = self.waiting.remove(op) else { return Vec::new() };
+        for start in ended.starts {
+            self.touched.remove(&start);
+        }
+        if !self.long.is_empty() {
+            self.long.retain(|other| other.op != op);
         }
         let mut runnable = Vec::new();
         for waiting in ended.unblocks {
-            if let Some(state) = self.waiting.get_mut(&waiting) {
+            if let Some(state) = self.waiting.get_mut(waiting) {
                 state.waits_for -= 1;
                 if state.waits_for == 0 {
                     runnable.push(waiting);
@@ -123,13 +155,16 @@ impl Ops {
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::units::Bytes;
 
     fn any_touch() -> impl Strategy<Value = Touch> {
-        (0_u8..2, 0_u32..2, 0_u64..8, 1_u64..4, any::<bool>()).prop_map(
+        let len = prop_oneof![4 => 1_u64..4, 1 => Just(LONG + 1)];
+        (0_u8..2, 0_u32..2, 0_u64..8, len, any::<bool>()).prop_map(
             |(tier, chunk, offset, len, writes)| Touch {
                 tier: TierId(tier),
                 pieces: alloc::vec![Piece {
@@ -190,7 +225,7 @@ mod tests {
             }
             prop_assert_eq!(started.len(), planned.len());
             prop_assert_eq!(ops.len(), 0);
-            prop_assert!(ops.by_chunk.is_empty());
+            prop_assert!(ops.touched.is_empty() && ops.long.is_empty());
         }
     }
 }

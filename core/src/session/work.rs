@@ -1,6 +1,9 @@
 //! Planned operations: when they may run, and what follows when they end or fail.
 
-use alloc::{collections::BTreeSet, vec::Vec};
+use alloc::{
+    collections::{BTreeSet, VecDeque},
+    vec::Vec,
+};
 
 use super::{
     Command, Fault, OnError, Place, Session, Slot,
@@ -84,11 +87,23 @@ impl Kind {
     }
 }
 
+/// How far an operation has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It waits for others.
+    Blocked,
+    /// It waits for its turn.
+    InLine,
+    /// It was given out.
+    Running,
+}
+
 /// An operation that has not ended.
 #[derive(Debug)]
 pub(super) struct Work {
     kind: Kind,
-    /// Put in line when the operation may run.
+    state: State,
+    /// Taken when it is given out.
     command: Option<Command>,
     /// The batch whose deadline it has: its own, or an earlier one that waits for it.
     need: Option<Need>,
@@ -110,93 +125,119 @@ impl Session {
         touches: &[Touch],
         source: Option<OpId>,
     ) {
-        if let Some(staged) = self.staged_of(&kind) {
-            staged.pending += 1;
-        }
-        let need = kind.needed_by().map(|batch| self.need_of(batch));
+        let need = match self.staged_of(&kind) {
+            Some(staged) => {
+                staged.pending += 1;
+                Some(staged.need)
+            }
+            None => kind.needed_by().map(|batch| self.need_of(batch)),
+        };
         let waits_for = self.ops.plan(op, touches, source);
         let is_free = waits_for.is_empty();
         if let Some(need) = need {
             self.hasten(&waits_for, need);
         }
-        let command = Some(command);
-        self.works.insert(op, Work { kind, command, need, waits_for, source, lost: None });
+        let (state, command) = (State::Blocked, Some(command));
+        self.works.insert(op, Work { kind, state, command, need, waits_for, source, lost: None });
         if is_free {
-            self.run(&[op]);
+            let runnable = self.start(op);
+            self.run(runnable);
         }
     }
 
     /// Gives operations, and what they wait for in turn, the deadline of a batch that waits for them.
     fn hasten(&mut self, ops: &[OpId], need: Need) {
-        let mut left = ops.to_vec();
+        let mut left = Vec::new();
+        for op in ops {
+            self.hasten_one(*op, need, &mut left);
+        }
         while let Some(op) = left.pop() {
-            let Some(work) = self.works.get_mut(&op) else { continue };
-            let Some(before) = work.need.filter(|before| *before != need) else { continue };
-            if self.paces.expected(before) <= self.paces.expected(need) {
-                continue;
-            }
-            work.need = Some(need);
-            left.extend(&work.waits_for);
-            if let (None, Some(link)) = (&work.command, work.kind.link()) {
-                self.line.hasten(link, op, before, need);
-            }
+            self.hasten_one(op, need, &mut left);
         }
     }
 
-    /// Puts an operation in line that nothing blocks any more.
-    fn give_out(&mut self, op: OpId, command: Command) {
-        let Some(work) = self.works.get(&op) else { return };
-        match work.kind.link() {
-            Some(link) => self.line.push(link, work.need, self.now, op, command),
-            None => self.errands.push_back(command),
+    /// Adds to `left` what has to be hastened with it.
+    fn hasten_one(&mut self, op: OpId, need: Need, left: &mut Vec<OpId>) {
+        let Some(work) = self.works.get_mut(op) else { return };
+        let Some(before) = work.need.filter(|before| *before != need) else { return };
+        if self.paces.expected(before) <= self.paces.expected(need) {
+            return;
         }
+        work.need = Some(need);
+        left.extend(&work.waits_for);
+        if let (State::InLine, Some(link)) = (work.state, work.kind.link()) {
+            self.line.hasten(link, op, before, need);
+        }
+    }
+
+    /// The command whose turn it is, if a link has room.
+    pub(super) fn next_in_line(&mut self) -> Option<Command> {
+        let paces = &self.paces;
+        let op = self.line.next(|need| paces.expected(need))?;
+        let work = self.works.get_mut(op).expect("what stands in line has not ended");
+        work.state = State::Running;
+        work.command.take()
     }
 
     pub(super) fn handle_completed(&mut self, op: OpId, outcome: Result<(), Fault>) {
-        let running = self.works.get(&op).filter(|work| work.command.is_none());
+        let running = self.works.get(op).filter(|work| work.state == State::Running);
         if let Some(work) = running {
             if let Some(link) = work.kind.link() {
                 self.line.ended(link);
             }
             self.running = self.running.saturating_sub(1);
             let runnable = self.end(op, outcome);
-            self.run(&runnable);
+            self.run(runnable);
             self.close_arenas();
         }
     }
 
-    /// Starts operations that nothing blocks any more; those whose bytes were lost take another way.
-    fn run(&mut self, ops: &[OpId]) {
-        let mut runnable: Vec<OpId> = ops.to_vec();
-        while let Some(op) = (!runnable.is_empty()).then(|| runnable.remove(0)) {
-            let Some(work) = self.works.get_mut(&op) else { continue };
-            let command = work.command.take().expect("an operation is started once");
-            match (&work.kind, work.lost) {
-                (Kind::Arrive { tier: Some(_), .. }, Some(_)) => self.fetch_instead(op),
-                (_, Some(fault)) => runnable.extend(self.end(op, Err(fault))),
-                (Kind::DropChunk { .. }, None) => {
-                    self.errands.push_back(command);
-                    runnable.extend(self.end(op, Ok(())));
+    /// Starts operations that nothing blocks any more, and those that may run once these ended at once.
+    fn run(&mut self, ops: Vec<OpId>) {
+        let mut runnable = VecDeque::from(ops);
+        while let Some(op) = runnable.pop_front() {
+            runnable.extend(self.start(op));
+        }
+    }
+
+    /// Puts an operation in line; one whose bytes were lost takes another way. Returns what may run now
+    /// because it ended at once.
+    fn start(&mut self, op: OpId) -> Vec<OpId> {
+        let Some(work) = self.works.get_mut(op) else { return Vec::new() };
+        match (&work.kind, work.lost) {
+            (Kind::Arrive { tier: Some(_), .. }, Some(_)) => self.fetch_instead(op),
+            (_, Some(fault)) => return self.end(op, Err(fault)),
+            (Kind::DropChunk { .. }, None) => {
+                self.errands.extend(work.command.take());
+                return self.end(op, Ok(()));
+            }
+            (kind, None) => {
+                if let Some(link) = kind.link() {
+                    work.state = State::InLine;
+                    self.line.push(link, work.need, self.now, op);
+                } else {
+                    work.state = State::Running;
+                    self.errands.extend(work.command.take());
                 }
-                (_, None) => self.give_out(op, command),
             }
         }
+        Vec::new()
     }
 
     /// Ends an operation. Returns those that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
-        let Some(work) = self.works.get(&op) else { return Vec::new() };
-        let (kind, was_lost) = (work.kind.clone(), work.lost.is_some());
-        if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&kind, outcome) {
+        let Some(work) = self.works.get(op) else { return Vec::new() };
+        if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&work.kind, outcome) {
+            let sample = *sample;
             self.progress.tier_faults += 1;
-            self.forget(*sample);
+            self.forget(sample);
             self.fetch_instead(op);
             return Vec::new();
         }
-        self.works.remove(&op);
+        let Work { kind, lost, .. } = self.works.remove(op).expect("it was just looked at");
         match outcome {
             Ok(()) => self.succeed(op, &kind),
-            Err(fault) => self.fail(op, &kind, fault, was_lost),
+            Err(fault) => self.fail(op, &kind, fault, lost.is_some()),
         }
         self.leave(op, &kind)
     }
@@ -256,7 +297,7 @@ impl Session {
                             place.tier == *tier && place.pieces.iter().any(|it| it.chunk == *chunk)
                         }),
                     };
-                    if uses_it && work.command.is_some() {
+                    if uses_it && work.state == State::Blocked {
                         work.lost = Some(fault);
                     }
                 }
@@ -297,9 +338,10 @@ impl Session {
         if !self.ranks.values().any(|staging| staging.has_leftovers) {
             return;
         }
-        let sources: BTreeSet<OpId> = self.works.values().filter_map(|work| work.source).collect();
+        let sources: BTreeSet<OpId> =
+            self.works.iter().filter_map(|(_, work)| work.source).collect();
         let arrivals: Vec<OpId> =
-            self.works.keys().copied().filter(|op| !sources.contains(op)).collect();
+            self.works.iter().map(|(op, _)| op).filter(|op| !sources.contains(op)).collect();
         for op in arrivals {
             self.call_off_one(op);
         }
@@ -307,24 +349,23 @@ impl Session {
     }
 
     fn call_off_one(&mut self, op: OpId) {
-        let Some(work) = self.works.get(&op) else { return };
+        let Some(work) = self.works.get(op) else { return };
         let &Kind::Arrive { batch, .. } = &work.kind else { return };
         let staged = self.ranks.get(&batch.rank).and_then(|it| it.staged.get(&batch));
         if staged.is_none_or(|staged| staged.taker != Taker::Dropped) {
             return;
         }
-        let is_in_line = match (&work.command, work.kind.link(), work.need) {
-            (None, Some(link), Some(need)) => self.line.call_off(link, op, need),
-            (None, ..) => false,
-            (Some(_), ..) => true,
+        let was_waiting = match (work.state, work.kind.link(), work.need) {
+            (State::InLine, Some(link), Some(need)) => self.line.call_off(link, op, need),
+            (state, ..) => state == State::Blocked,
         };
-        if is_in_line {
-            let kind = self.works.remove(&op).expect("it was just looked at").kind;
+        if was_waiting {
+            let kind = self.works.remove(op).expect("it was just looked at").kind;
             if let Some(staged) = self.staged_of(&kind) {
                 staged.is_stale = true;
             }
             let runnable = self.leave(op, &kind);
-            self.run(&runnable);
+            self.run(runnable);
         }
     }
 
@@ -337,12 +378,13 @@ impl Session {
 
     /// Reads a sample from the cold store that its tier could not give.
     fn fetch_instead(&mut self, op: OpId) {
-        let Some(work) = self.works.get_mut(&op) else { return };
+        let Some(work) = self.works.get_mut(op) else { return };
         if let Kind::Arrive { sample, tier, slot, .. } = &mut work.kind {
             *tier = None;
             work.lost = None;
-            let command = Command::Fetch { op, sample: *sample, to: *slot };
-            self.give_out(op, command);
+            work.state = State::InLine;
+            work.command = Some(Command::Fetch { op, sample: *sample, to: *slot });
+            self.line.push(Link::Cold, work.need, self.now, op);
         }
     }
 

@@ -215,7 +215,8 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
     };
     let mean = |one_in_ten_fast: f64| 50_000.0 - 45_000.0 * one_in_ten_fast;
     for (ranks, fast) in [(1, 0.9), (8, 0.9_f64.powi(8))] {
-        let (simulated, expected) = (computed(ranks, 1) as f64, mean(fast));
+        let simulated = f64::from(u32::try_from(computed(ranks, 1)).unwrap());
+        let expected = mean(fast);
         assert!((simulated - expected).abs() < 3000.0, "{simulated} us instead of {expected}");
     }
     assert_eq!(computed(2, 1), computed(2, 1));

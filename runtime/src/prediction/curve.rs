@@ -9,8 +9,8 @@ use tierfeed_core::{
     simulator::StepOutcome,
 };
 
-/// More would be finer than a screen.
-pub const COLUMNS_MAX: u64 = 480;
+/// More would be finer than lines are wide.
+pub const COLUMNS_MAX: u64 = 240;
 
 /// What the steps of a run did, summed by column.
 #[derive(Debug, Clone, PartialEq, Eq)]

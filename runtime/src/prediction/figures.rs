@@ -15,6 +15,10 @@ use super::bound::Limit;
 pub struct Figures {
     /// Steps of each rank.
     pub steps: u64,
+    /// Samples that the ranks take.
+    pub samples: u64,
+    /// Those that are read from the cold store.
+    pub cold_samples: u64,
     /// Bytes that the ranks take.
     pub demand_bytes: u64,
     /// Bytes read from the cold store.
@@ -45,6 +49,8 @@ pub struct Figures {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     steps: u64,
+    samples: u64,
+    cold_samples: u64,
     demand: u64,
     cold: u64,
     ready: u64,
@@ -61,6 +67,8 @@ impl Sums {
         let reading = model.cold.bandwidth.time_for(limit.minimal_cold);
         Self {
             steps: outcome.steps.into(),
+            samples: outcome.read.samples,
+            cold_samples: outcome.read.samples.saturating_sub(outcome.read.hits.iter().sum()),
             demand: outcome.read.demand.0,
             cold: outcome.read.cold.0,
             ready: outcome.read.ready.0,
@@ -74,7 +82,7 @@ impl Sums {
 
     /// Adds an epoch that follows.
     pub(super) fn then(&mut self, next: &Self) {
-        self.add_bytes(next);
+        self.add_reads(next);
         self.steps = self.steps.saturating_add(next.steps);
         self.stall = self.stall.saturating_add(next.stall);
         self.duration = self.duration.saturating_add(next.duration);
@@ -83,14 +91,16 @@ impl Sums {
 
     /// Adds another node at the same time: training is as slow as the slowest.
     pub(super) fn beside(&mut self, other: &Self) {
-        self.add_bytes(other);
+        self.add_reads(other);
         self.steps = self.steps.max(other.steps);
         self.stall = self.stall.max(other.stall);
         self.duration = self.duration.max(other.duration);
         self.lower_bound = self.lower_bound.max(other.lower_bound);
     }
 
-    fn add_bytes(&mut self, other: &Self) {
+    fn add_reads(&mut self, other: &Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.cold_samples = self.cold_samples.saturating_add(other.cold_samples);
         self.demand = self.demand.saturating_add(other.demand);
         self.cold = self.cold.saturating_add(other.cold);
         self.ready = self.ready.saturating_add(other.ready);
@@ -109,6 +119,8 @@ impl Sums {
         }
         Figures {
             steps: self.steps,
+            samples: self.samples,
+            cold_samples: self.cold_samples,
             demand_bytes: self.demand,
             cold_read_bytes: self.cold,
             tier_read_bytes,

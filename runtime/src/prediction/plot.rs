@@ -49,11 +49,11 @@ pub fn plot(job: &str, notes: &[String], policies: &[Drawn<'_>]) -> String {
     let cold = Panel { heading: "Cold reads of a step", top: y + 44.0, units: &BYTES };
     let least = policies.first().map(|it| least(it)).unwrap_or_default();
     let lower = cold.draw(&mut svg, policies, |it| number(Bytes(it.cold)), &least);
-    legend(&mut svg, policies, cold.top + 54.0);
+    let legend_end = legend(&mut svg, policies, cold.top + 62.0);
     let stall = Panel { heading: "Stall of a step", top: lower + 56.0, units: &SECONDS };
     let lower = stall.draw(&mut svg, policies, |it| seconds(Nanoseconds(it.stall)), &[]);
     svg.text((f64::midpoint(LEFT, RIGHT), lower + 40.0), "ink middle", "step of the run");
-    svg.finish(WIDTH, lower + 40.0 + MARGIN)
+    svg.finish(WIDTH, legend_end.max(lower + 40.0) + MARGIN)
 }
 
 fn resolution(curve: &Curve) -> String {
@@ -99,7 +99,7 @@ impl Panel<'_> {
         let values = policies.iter().flat_map(|it| it.curve.columns()).map(&mean);
         let highest = values.chain(limit.iter().map(|level| level.2)).fold(0.0, f64::max);
         let (scale, unit) = unit_for(highest, self.units);
-        let (upper, lower) = (self.top + 40.0, self.top + 40.0 + PANEL);
+        let (upper, lower) = (self.top + 48.0, self.top + 48.0 + PANEL);
         let steps = policies.first().map_or(0, |it| it.curve.steps());
         let x = Axis::from_zero(number(Bytes(steps)), (LEFT, RIGHT));
         let y = Axis::from_zero(highest / scale, (lower, upper));
@@ -167,8 +167,8 @@ fn strokes() -> impl Iterator<Item = Stroke<'static>> {
     looks.map(|(colour, dashes)| Stroke { colour, dashes })
 }
 
-/// Names the lines, and writes what each policy comes to.
-fn legend(svg: &mut Svg, policies: &[Drawn<'_>], top: f64) {
+/// Names the lines, and writes what each policy comes to; where it ends.
+fn legend(svg: &mut Svg, policies: &[Drawn<'_>], top: f64) -> f64 {
     let (x, mut y) = (RIGHT + 26.0, top);
     for (drawn, stroke) in policies.iter().zip(strokes()) {
         svg.curve_sample((x, y), (x + 30.0, y), stroke);
@@ -180,12 +180,13 @@ fn legend(svg: &mut Svg, policies: &[Drawn<'_>], top: f64) {
         svg.text((x + 40.0, y + 37.0), "faint small", &times);
         y += 58.0;
     }
-    let Some(first) = policies.first() else { return };
+    let Some(first) = policies.first() else { return y };
     let total = &first.prediction.total;
     svg.line((x, y), (x + 30.0, y), "limit");
-    svg.text((x + 40.0, y + 4.5), "ink", "no policy can less");
+    svg.text((x + 40.0, y + 4.5), "ink", "least possible");
     let cold = format!("{} cold", Bytes(total.minimal_cold_bytes));
     svg.text((x + 40.0, y + 21.0), "faint small", &cold);
     let bound = format!("{:.3} s", total.lower_bound_s);
     svg.text((x + 40.0, y + 37.0), "faint small", &bound);
+    y + 37.0
 }

@@ -12,11 +12,11 @@ pub struct Usage {
     pub nodes: u32,
     /// Passes over the dataset.
     pub epochs: u32,
-    /// Samples that all nodes together read in an epoch; *m*.
+    /// Samples that all nodes together read in an epoch; `m`.
     pub samples: u64,
-    /// Objects in the bucket, which a listing returns; DELI takes *m*.
+    /// Objects in the bucket, which a listing returns; DELI takes `m`.
     pub objects: u64,
-    /// The dataset; *s_t*.
+    /// The dataset; `s_t`.
     pub dataset: Bytes,
     /// How long the run takes with all data on the disk of every node.
     pub disk: Option<Nanoseconds>,
@@ -33,9 +33,9 @@ pub struct Usage {
 pub struct Prefetched {
     /// How long the run takes.
     pub time: Nanoseconds,
-    /// What each node's cache takes on its disk: a sample's mean size times *m_c*.
+    /// What each node's cache takes on its disk: a sample's mean size times `m_c`.
     pub cache: Bytes,
-    /// Samples of a fetch; *f*. Zero counts as one.
+    /// Samples of a fetch; `f`. Zero counts as one.
     pub fetch: u64,
     /// Samples that the trainers of all nodes read from the bucket in an epoch, if that is known.
     pub misses: Option<u64>,

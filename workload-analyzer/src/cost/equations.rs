@@ -1,8 +1,8 @@
 //! Equations 1 to 5 of DELI, and what its prototype and tierfeed request instead of the last two.
 //!
-//! Symbols: *n* nodes, *e* epochs, *m* samples, *p* objects of a listing, *f* samples of a fetch,
-//! *s_t* bytes of the dataset, *s_r* bytes of a node's disk besides, *m_c* samples in a node's cache, *t*
-//! the time of the run; prices as in [`Prices`]. *10^-4* stands for prices per 10,000 requests and is in
+//! Symbols: `n` nodes, `e` epochs, `m` samples, `p` objects of a listing, `f` samples of a fetch,
+//! `s_t` bytes of the dataset, `s_r` bytes of a node's disk besides, `m_c` samples in a node's cache, `t`
+//! the time of the run; prices as in [`Prices`]. `10^-4` stands for prices per 10,000 requests and is in
 //! [`super::Requested`].
 //!
 //! # Source
@@ -22,7 +22,7 @@ pub struct Requests {
     pub reads: u64,
 }
 
-/// Equation 1: every node has all data on its disk, *n (c_d (s_t + s_r) + tau)*.
+/// Equation 1: every node has all data on its disk, `n (c_d (s_t + s_r) + tau)`.
 #[must_use]
 pub fn disk(prices: &Prices, usage: &Usage, time: Nanoseconds) -> Charge {
     let held = Bytes(usage.dataset.0.saturating_add(prices.system_disk.0));
@@ -36,16 +36,16 @@ pub fn disk(prices: &Prices, usage: &Usage, time: Nanoseconds) -> Charge {
     }
 }
 
-/// Equation 2: *tau = c_c (t_c + t_d)*, where `time` is *t_c + t_d*, for *n* nodes.
+/// Equation 2: `tau = c_c (t_c + t_d)`, where `time` is `t_c + t_d`, for `n` nodes.
 #[must_use]
 pub fn compute(prices: &Prices, nodes: u32, time: Nanoseconds) -> Money {
     prices.vm.charge(time).times(u64::from(nodes))
 }
 
 /// Equation 3: the data lies once in a bucket and in part, `cache`, on each node,
-/// *c_b s_t + n (c_d (s_r + s_t / m * m_c) + tau) + 10^-4 e alpha*.
+/// `c_b s_t + n (c_d (s_r + s_t / m * m_c) + tau) + 10^-4 e alpha`.
 ///
-/// `cache` is *s_t / m * m_c*, and `requests` is *e alpha* without its prices.
+/// `cache` is `s_t / m * m_c`, and `requests` is `e alpha` without its prices.
 #[must_use]
 pub fn bucket(
     prices: &Prices,
@@ -67,14 +67,14 @@ pub fn bucket(
     }
 }
 
-/// Equation 4, times *e*: each node lists the bucket once an epoch, *n ceil(m / p)*, and every sample is
-/// read, *m*.
+/// Equation 4, times `e`: each node lists the bucket once an epoch, `n ceil(m / p)`, and every sample is
+/// read, `m`.
 #[must_use]
 pub fn direct_requests(prices: &Prices, usage: &Usage) -> Requests {
     over_epochs(usage, u64::from(usage.nodes), prices, usage.samples)
 }
 
-/// Equation 5, times *e*: the bucket is listed for each fetch too, *n ceil(m / p) ceil(m / f)*.
+/// Equation 5, times `e`: the bucket is listed for each fetch too, `n ceil(m / p) ceil(m / f)`.
 ///
 /// The paper multiplies by all nodes and by all fetches of the dataset, though each node fetches only its
 /// own part; see [`prototype_requests`].
@@ -106,7 +106,7 @@ fn over_epochs(usage: &Usage, lists: u64, prices: &Prices, reads: u64) -> Reques
     Requests { listings: listings.saturating_mul(epochs), reads: reads.saturating_mul(epochs) }
 }
 
-/// *ceil(m / p)* for a bucket with as many objects as it has.
+/// `ceil(m / p)` for a bucket with as many objects as it has.
 fn pages(prices: &Prices, usage: &Usage) -> u64 {
     usage.objects.div_ceil(u64::from(prices.list_page.max(1)))
 }

@@ -112,8 +112,8 @@ impl FromStr for Requested {
         let unknown = PriceError::UnknownUnit { allowed: ALLOWED };
         let (amount, unit) = amount_and_unit(text)?;
         let scales = [("k", 1_000_u64), ("M", 1_000_000)];
-        let scaled = scales.into_iter().find_map(|(name, it)| Some((unit.strip_suffix(name)?, it)));
-        let (digits, scale) = scaled.unwrap_or((unit, 1));
+        let prefix = scales.into_iter().find_map(|(name, it)| Some((unit.strip_suffix(name)?, it)));
+        let (digits, scale) = prefix.unwrap_or((unit, 1));
         if !digits.bytes().all(|it| it.is_ascii_digit()) {
             return Err(unknown);
         }

@@ -23,19 +23,19 @@ const LIST_PAGE_MAX: u32 = 1_000_000;
 /// The prices of one provider, region and kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
-    /// A node with its accelerators; DELI's *c_c*.
+    /// A node with its accelerators; DELI's `c_c`.
     pub vm: Hourly,
-    /// Disks of nodes; *c_d*.
+    /// Disks of nodes; `c_d`.
     pub disk: Stored,
-    /// The bucket; *c_b*.
+    /// The bucket; `c_b`.
     pub store: Stored,
-    /// Requests that list the bucket; *c_A*.
+    /// Requests that list the bucket; `c_A`.
     pub class_a: Requested,
-    /// Requests that read an object; *c_B*.
+    /// Requests that read an object; `c_B`.
     pub class_b: Requested,
-    /// Objects that one listing returns; *p*. 1,000 unless given.
+    /// Objects that one listing returns; `p`. 1,000 unless given.
     pub list_page: u32,
-    /// What a node's disk holds besides data; *s_r*. Nothing unless given.
+    /// What a node's disk holds besides data; `s_r`. Nothing unless given.
     pub system_disk: Bytes,
     /// For how long stored bytes are paid; for started months unless given.
     pub storage_charged: StorageCharged,

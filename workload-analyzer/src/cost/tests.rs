@@ -28,8 +28,9 @@ fn prices() -> Prices {
 
 /// [`PRICES`] with line `number` (from 1) replaced by `line`.
 fn prices_with(number: usize, line: &str) -> String {
-    let lines = PRICES.lines().enumerate();
-    lines.map(|(at, old)| format!("{}\n", if at + 1 == number { line } else { old })).collect()
+    let mut lines: Vec<_> = PRICES.lines().collect();
+    lines[number - 1] = line;
+    lines.join("\n") + "\n"
 }
 
 #[track_caller]
@@ -72,7 +73,7 @@ fn every_key_of_a_file_of_prices_arrives() {
     assert_eq!(prices.list_page, 1000);
     assert_eq!(prices.system_disk, Bytes(16_000_000_000));
     assert_eq!(prices.storage_charged, StorageCharged::StartedMonths);
-    let required: String = PRICES.lines().take(5).map(|line| format!("{line}\n")).collect();
+    let required = PRICES.lines().take(5).collect::<Vec<_>>().join("\n");
     let short = parse(&required).unwrap();
     assert_eq!(short, Prices { system_disk: Bytes(0), ..prices });
     let by_time = parse(&prices_with(8, "storage_charged: time")).unwrap();

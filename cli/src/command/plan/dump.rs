@@ -1,56 +1,118 @@
-//! `tierfeed plan --dump`: every batch of the run, one a line, an epoch of the order in memory at a time.
+//! `tierfeed plan --dump`: every batch of the run, one a line.
+//!
+//! An epoch of the order is in memory at a time, and with a policy also what lies in the tiers of one
+//! node: nodes are printed one after the other then.
 
 use std::io::{self, BufWriter, Write};
 
-use anyhow::Context;
 use tierfeed_core::{
-    id::{Epoch, NodeId, Step},
+    id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
     order::{EpochOrder, Spec},
+    replay::Replay,
+    session,
 };
+use tierfeed_runtime::{places::Layout, prediction::Nodes};
 
-use crate::failure::Failure;
+use crate::{arguments::Plan, failure::Failure, jobs::Known, output};
 
-/// Prints until the run ends or the reader has seen enough.
-pub(super) fn dump(order: &Spec) -> Result<(), Failure> {
+/// Prints the order of the whole job, or of the node that is asked for.
+pub(super) fn order(arguments: &Plan, known: &Known) -> Result<(), Failure> {
+    let order = &known.order;
+    let nodes = match super::nodes(arguments, known)? {
+        Nodes::One { node } if arguments.node.is_some() => node..node + 1,
+        _ => 0..order.world.nodes,
+    };
+    let ranks: Vec<Rank> = nodes.flat_map(|node| order.world.ranks_of(NodeId(node))).collect();
     let mut out = BufWriter::new(io::stdout().lock());
-    let written = batches(order, &mut out).and_then(|()| out.flush());
-    ended(written)
+    output::written(write_order(order, &ranks, &mut out).and_then(|()| out.flush()))
 }
 
-/// A reader that closes its pipe, as `head` does, wants no more: that is no failure.
-fn ended(written: io::Result<()>) -> Result<(), Failure> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to standard output").map_err(Failure::Work),
-    }
+/// Prints what the nodes that are asked for read, and where each sample will come from.
+pub(super) fn sources(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
+    let policy = super::policy(arguments, known)?;
+    let nodes = super::nodes(arguments, known)?;
+    let settings = layout.session(&known.job, known.sizes(), known.order, NodeId(0));
+    let settings = session::Settings { policy, ..settings };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = writeln!(out, "epoch step rank samples").and_then(|()| {
+        nodes.ids().try_for_each(|node| {
+            write_node(&session::Settings { node, ..settings.clone() }, &mut out)
+        })
+    });
+    output::written(written.and_then(|()| out.flush()))
 }
 
-fn batches(order: &Spec, out: &mut impl Write) -> io::Result<()> {
+fn write_order(order: &Spec, ranks: &[Rank], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "epoch step rank samples")?;
-    for epoch in 0..order.epochs {
+    for epoch in (0..order.epochs).map(Epoch) {
         // Whoever calls has refused orders that are not computed.
-        let Some(batches) = order.epoch(Epoch(epoch)) else { continue };
-        write_epoch(order, Epoch(epoch), &batches, out)?;
-    }
-    Ok(())
-}
-
-fn write_epoch(
-    order: &Spec,
-    epoch: Epoch,
-    batches: &EpochOrder,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    for step in 0..order.steps_in(epoch) {
-        for rank in (0..order.world.nodes).flat_map(|it| order.world.ranks_of(NodeId(it))) {
-            write!(out, "{} {step} {}", epoch.0, rank.0)?;
-            let mut separator = ' ';
-            for sample in batches.batch(rank, Step(step)) {
-                write!(out, "{separator}{}", sample.0)?;
-                separator = ',';
+        let Some(batches) = order.epoch(epoch) else { continue };
+        for step in (0..order.steps_in(epoch)).map(Step) {
+            for rank in ranks {
+                write_batch(&batches, BatchId { epoch, step, rank: *rank }, out)?;
             }
-            writeln!(out)?;
         }
     }
     Ok(())
+}
+
+fn write_batch(batches: &EpochOrder, batch: BatchId, out: &mut impl Write) -> io::Result<()> {
+    let BatchId { epoch, step, rank } = batch;
+    write!(out, "{} {} {}", epoch.0, step.0, rank.0)?;
+    let mut separator = ' ';
+    for sample in batches.batch(rank, step) {
+        write!(out, "{separator}{}", sample.0)?;
+        separator = ',';
+    }
+    writeln!(out)
+}
+
+fn write_node(settings: &session::Settings, out: &mut impl Write) -> io::Result<()> {
+    let names: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
+    let mut replay = Replay::new(settings.policy, &settings.policy_setting());
+    let mut lines = Lines { out, names, open: None, failed: None };
+    while replay.epoch_seen(&mut |batch, sample, tier| lines.add(batch, sample, tier)).is_some() {
+        lines.end();
+        if let Some(error) = lines.failed.take() {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Batches as their samples come.
+struct Lines<'a, W> {
+    out: &'a mut W,
+    names: Vec<&'static str>,
+    open: Option<BatchId>,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Lines<'_, W> {
+    fn add(&mut self, batch: BatchId, sample: SampleId, tier: Option<TierId>) {
+        if self.failed.is_none() {
+            self.failed = self.write(batch, sample, tier).err();
+        }
+    }
+
+    fn write(&mut self, batch: BatchId, sample: SampleId, tier: Option<TierId>) -> io::Result<()> {
+        if self.open == Some(batch) {
+            write!(self.out, ",")?;
+        } else {
+            if self.open.is_some() {
+                writeln!(self.out)?;
+            }
+            self.open = Some(batch);
+            write!(self.out, "{} {} {} ", batch.epoch.0, batch.step.0, batch.rank.0)?;
+        }
+        let name = tier.and_then(|tier| self.names.get(usize::from(tier.0)).copied());
+        write!(self.out, "{}:{}", sample.0, name.unwrap_or("cold"))
+    }
+
+    /// Ends the last line of an epoch.
+    fn end(&mut self) {
+        if self.open.take().is_some() && self.failed.is_none() {
+            self.failed = writeln!(self.out).err();
+        }
+    }
 }

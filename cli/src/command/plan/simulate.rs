@@ -11,44 +11,29 @@ use std::{
     },
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use indicatif::ProgressBar;
 use tierfeed_core::{
-    id::NodeId,
     policy, session,
-    simulator::{Model, Observer, Read, StepOutcome},
-    units::Nanoseconds,
+    simulator::{Observer, Read, StepOutcome},
 };
-use tierfeed_runtime::{
-    places::Layout,
-    prediction::{self, Drawn, Nodes, Prediction, curve::Curve, trace::Lines},
+use tierfeed_runtime::prediction::{
+    self, Drawn, Prediction, curve::Curve, site::Site, trace::Lines,
 };
 
-use super::table;
-use crate::{
-    arguments::Plan,
-    command::{
-        self,
-        analyze::{cold_speed, emulated, measured},
-    },
-    failure::Failure,
-    jobs::Known,
-    output,
-};
+use super::{Subject, table};
+use crate::{arguments::Plan, command, failure::Failure, jobs::Known, output};
 
 /// What a shell reports for a command that was interrupted.
 const INTERRUPTED: u8 = 130;
 
-pub(super) fn run(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
-    let nodes = nodes(arguments, known)?;
-    let settings = layout.session(&known.job, known.sizes(), known.order, NodeId(0));
-    let model = model(arguments, known, layout);
-    let policies = policies(arguments, known);
-    let simulated = simulate(arguments, &settings, nodes, &model, &policies)?;
-    let notes = notes(&model, &emulated(layout));
+pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
+    let policies = super::policies(arguments, &subject.known);
+    let simulated = simulate(arguments, subject, &subject.site, &policies)?;
+    let notes = subject.notes();
     if let Some(path) = &arguments.plot {
-        let drawn: Vec<_> = simulated.iter().map(|it| it.drawn()).collect();
-        write(path, &prediction::plot(&known.job.name, &notes, &drawn))?;
+        let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
+        write(path, &prediction::plot(&subject.known.job.name, &notes, &drawn))?;
     }
     let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
     match (predictions.as_slice(), arguments.json) {
@@ -58,43 +43,15 @@ pub(super) fn run(arguments: &Plan, known: &Known, layout: &Layout) -> Result<()
     }
 }
 
-/// Which nodes are asked for.
-fn nodes(arguments: &Plan, known: &Known) -> Result<Nodes, Failure> {
-    let nodes = known.order.world.nodes;
-    let node = arguments.node;
-    match (arguments.all_nodes, node < nodes) {
-        (true, _) => Ok(Nodes::All { nodes }),
-        (false, true) => Ok(Nodes::One { node }),
-        (false, false) => Err(Failure::Input(anyhow!(
-            "--node {node}: the job has {nodes} nodes, numbered from 0 to {}",
-            nodes - 1
-        ))),
-    }
-}
-
-/// The policies that are asked for, else that of the job.
-pub(super) fn policies(arguments: &Plan, known: &Known) -> Vec<policy::Kind> {
-    if arguments.policy.is_empty() { vec![known.job.policy] } else { arguments.policy.clone() }
-}
-
-fn model(arguments: &Plan, known: &Known, layout: &Layout) -> Model {
-    Model {
-        cold: cold_speed(&known.job, &arguments.cold),
-        tiers: prediction::tier_speeds(layout, measured().as_ref()),
-        step_time: arguments.step_time.or(known.job.step_time).unwrap_or(Nanoseconds(0)),
-    }
-}
-
-/// What of the figures is not what it seems.
-fn notes(model: &Model, emulated: &[&str]) -> Vec<String> {
-    let mut notes: Vec<_> = emulated.iter().map(|name| format!("{name} is emulated")).collect();
-    if model.cold == prediction::UNLIMITED {
-        notes.push("the cold store is taken as unlimited: --cold-bandwidth says what it is".into());
-    }
-    if model.step_time == Nanoseconds(0) {
-        notes.push("steps are taken to compute nothing: --step-time says how long they do".into());
-    }
-    notes
+/// What `policies` come to on `site`.
+pub(super) fn predict(
+    arguments: &Plan,
+    subject: &Subject,
+    site: &Site,
+    policies: &[policy::Kind],
+) -> Result<Vec<Prediction>, Failure> {
+    let simulated = simulate(arguments, subject, site, policies)?;
+    Ok(simulated.into_iter().map(|it| it.prediction).collect())
 }
 
 /// A policy that was run.
@@ -111,11 +68,14 @@ impl Simulated {
 
 fn simulate(
     arguments: &Plan,
-    settings: &session::Settings,
-    nodes: Nodes,
-    model: &Model,
+    subject: &Subject,
+    site: &Site,
     policies: &[policy::Kind],
 ) -> Result<Vec<Simulated>, Failure> {
+    super::require_computed(&subject.known)?;
+    let nodes = super::nodes(arguments, &subject.known)?;
+    let settings = &settings(subject, site);
+    let model = &site.model(subject.step_time.unwrap_or_default());
     let runtime = command::runtime()?;
     let curve = Curve::new(&settings.order);
     let runs = policies.len() as u64 * u64::from(nodes.count());
@@ -126,7 +86,7 @@ fn simulate(
         bar,
         curve: curve.clone(),
         lines: arguments.trace.as_deref().map(|path| create(path, tiers)).transpose()?,
-        is_ended: command::ended_by_user(&runtime),
+        is_ended: command::ended_by_user(&runtime)?,
     };
     let mut simulated = Vec::new();
     for policy in policies {
@@ -145,6 +105,12 @@ fn simulate(
     }
     runtime.shutdown_background();
     Ok(simulated)
+}
+
+/// What a session on `site` is built from.
+pub(super) fn settings(subject: &Subject, site: &Site) -> session::Settings {
+    let Known { job, order, .. } = &subject.known;
+    site.session(job, subject.known.sizes(), *order)
 }
 
 fn create(path: &Path, tiers: Vec<&'static str>) -> Result<Lines<BufWriter<File>>, Failure> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_runtime::prediction::{Epoch, Figures, Prediction};
 
 /// Each policy epoch by epoch and in all: what it reads, then how long it takes. `notes` stand below.
@@ -92,18 +92,20 @@ fn burst(epoch: &Epoch) -> Option<f64> {
     (spread.mean_bytes > 0.0).then(|| spread.max_bytes as f64 / spread.mean_bytes)
 }
 
+/// The tiers of a prediction, fastest first.
 fn tiers(prediction: &Prediction) -> impl Iterator<Item = &'static str> + '_ {
-    prediction.total.tier_read_bytes.keys().copied()
+    let kinds = Kind::ALL.into_iter().map(Kind::name);
+    kinds.filter(|kind| prediction.total.tier_read_bytes.contains_key(kind))
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-fn ratio(times: Option<f64>) -> String {
+pub(super) fn ratio(times: Option<f64>) -> String {
     times.map_or_else(|| "-".to_owned(), |times| format!("{times:.3}"))
 }
 
-fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+pub(super) fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("writing to a string cannot fail");
 }

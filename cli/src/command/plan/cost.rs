@@ -1,0 +1,89 @@
+//! `tierfeed plan --cost`: what the run costs on rented machines, by where its data is.
+//!
+//! Times come from simulations: of no cache for reading when needed, of DELI's cache, and of the plan.
+//! With all data on local disks the trainers only compute.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tierfeed_core::{
+    policy,
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_runtime::prediction::{Nodes, Prediction};
+use tierfeed_workload_analyzer::cost::{self, Bill, Planned, Prefetched, Prices, Usage};
+
+use super::{Subject, simulate::predict};
+use crate::{arguments::Plan, failure::Failure, output};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    job: &'a str,
+    planned_policy: &'static str,
+    #[serde(flatten)]
+    bill: &'a Bill,
+}
+
+pub(super) fn run(arguments: &Plan, subject: &Subject, file: &Path) -> Result<(), Failure> {
+    let prices = Prices::load(file).map_err(Failure::input)?;
+    let planned = super::policy(arguments, &subject.known)?;
+    let policies = [policy::Kind::None, policy::Kind::Deli, planned];
+    let predictions = predict(arguments, subject, &subject.site, &policies)?;
+    let [direct, deli, plan] = predictions.as_slice() else {
+        unreachable!("there is a prediction for each of three policies");
+    };
+    let bill = cost::bill(&prices, &usage(subject, direct, deli, plan));
+    if arguments.json {
+        let (job, planned_policy) = (subject.known.job.name.as_str(), planned.name());
+        return output::json(&Document { job, planned_policy, bill: &bill });
+    }
+    output::lines(&cost::table(&bill, &prices))?;
+    subject.notes().iter().try_for_each(|note| output::lines(note))
+}
+
+fn usage(subject: &Subject, direct: &Prediction, deli: &Prediction, plan: &Prediction) -> Usage {
+    let Subject { known, demand, site, .. } = subject;
+    let epochs = demand.epochs;
+    let cache: u64 = site.tiers.iter().map(|tier| tier.cache.0).sum();
+    let ahead = u64::from(demand.batch_samples) * u64::from(demand.batches_ahead);
+    Usage {
+        nodes: demand.nodes,
+        epochs,
+        samples: u64::from(demand.samples_per_rank) * u64::from(known.order.world.ranks()),
+        objects: known.sums.objects(),
+        dataset: demand.total,
+        disk: demand.compute_per_epoch().map(|it| Nanoseconds(it.0.saturating_mul(epochs.into()))),
+        direct: Some(duration(direct)),
+        prefetched: Some(Prefetched {
+            time: duration(deli),
+            cache: Bytes(cache),
+            fetch: ahead,
+            misses: Some(of_all_nodes(deli, subject).div_ceil(epochs.max(1).into())),
+        }),
+        planned: Some(Planned {
+            time: duration(plan),
+            // Memory comes with the machine; a disk is rented.
+            cache: site.cache(Kind::Storage).unwrap_or_default(),
+            cold_reads: of_all_nodes(plan, subject),
+        }),
+    }
+}
+
+/// Cold reads of the whole run. Nodes that were not simulated are taken to read as many.
+fn of_all_nodes(prediction: &Prediction, subject: &Subject) -> u64 {
+    let each = prediction.total.cold_samples;
+    match prediction.nodes {
+        Nodes::One { .. } => each.saturating_mul(subject.demand.nodes.into()),
+        Nodes::All { .. } => each,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a duration is positive, and the cast of a float saturates"
+)]
+fn duration(prediction: &Prediction) -> Nanoseconds {
+    Nanoseconds((prediction.total.duration_s * 1e9).round() as u64)
+}

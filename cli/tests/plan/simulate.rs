@@ -1,0 +1,165 @@
+//! What is predicted, drawn and traced.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::{JOB, command, folder, json, long_job, refused, text};
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn every_policy_stands_beside_the_limit_and_none_is_below_it() {
+    let folder = folder(JOB);
+    let plans = json(folder.path(), &["--simulate", "--policy", "gap,fifo,none"]);
+    for plan in plans.as_array().unwrap() {
+        assert_eq!(plan["node"], 0);
+        let epochs = plan["epochs"].as_array().unwrap();
+        assert_eq!(epochs.len(), 3);
+        for figures in epochs.iter().chain([&plan["total"]]) {
+            for key in [
+                "steps",
+                "demand_bytes",
+                "hit_ratio",
+                "ready_ratio",
+                "stall_s",
+                "duration_s",
+                "lower_bound_s",
+                "minimal_cold_bytes",
+                "best_hit_ratio",
+                "duration_to_lower_bound",
+                "samples",
+                "cold_samples",
+            ] {
+                number(&figures[key]);
+            }
+            assert!(figures["tier_read_bytes"]["cxl-memory"].is_u64());
+            let least = number(&figures["minimal_cold_bytes"]);
+            let times = number(&figures["cold_read_bytes"]) / least;
+            assert!(times >= 1.0 && (number(&figures["cold_to_minimal"]) - times).abs() < 1e-9);
+        }
+        assert!(number(&epochs[1]["step_cold"]["max_bytes"]) > 0.0);
+    }
+    let cold = |at: usize| number(&plans[at]["total"]["cold_to_minimal"]);
+    assert!(cold(0) < 1.01 && cold(0) < cold(1) && cold(1) < cold(2));
+}
+
+#[test]
+fn the_table_has_epochs_totals_and_tiers_fastest_first() {
+    let folder = folder(JOB);
+    let table = text(folder.path(), &["--simulate", "--policy", "gap,none"]);
+    let (bytes, times) = table.split_once("\n\n").unwrap();
+    let place = |head: &str| bytes.find(head).unwrap_or_else(|| panic!("{head} in\n{bytes}"));
+    assert!(place("cold") < place("main-memory") && place("main-memory") < place("cxl-memory"));
+    for part in ["least cold", "best", "burst"] {
+        place(part);
+    }
+    for part in ["stall s", "bound s", "cxl-memory is emulated"] {
+        assert!(times.contains(part), "{part} in\n{times}");
+    }
+    let rows = |table: &str| table.lines().filter(|line| line.contains(" all ")).count();
+    assert_eq!((rows(bytes), rows(times)), (2, 2));
+}
+
+#[test]
+fn the_picture_and_the_trace_are_those_of_the_prediction() {
+    let folder = folder(JOB);
+    let arguments = ["--policy", "gap,fifo", "--plot", "plan.svg", "--trace", "reads.jsonl"];
+    let plans = json(folder.path(), &arguments);
+    let svg = fs::read_to_string(folder.path().join("plan.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<polyline").count(), 4, "two policies in two panels");
+    assert!(svg.contains("Plan of small") && svg.contains("cxl-memory is emulated"));
+    let trace = File::open(folder.path().join("reads.jsonl")).unwrap();
+    let reads: Vec<Value> = BufReader::new(trace)
+        .lines()
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .collect();
+    assert_eq!(reads.len(), 2 * 3 * 2_000);
+    for plan in plans.as_array().unwrap() {
+        let cold = reads.iter().filter(|it| it["policy"] == plan["policy"] && it["from"] == "cold");
+        let bytes: u64 = cold.map(|read| read["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(plan["total"]["cold_read_bytes"], bytes);
+    }
+}
+
+#[test]
+fn all_nodes_together_read_what_each_reads() {
+    let folder = folder(&JOB.replace("nodes: 1", "nodes: 3"));
+    let cold = |arguments: &[&str]| {
+        let plan = json(folder.path(), &[&["--simulate"], arguments].concat());
+        plan["total"]["cold_read_bytes"].as_u64().unwrap()
+    };
+    let each = ["0", "1", "2"].map(|node| cold(&["--node", node]));
+    assert_eq!(cold(&["--all-nodes"]), each.iter().sum::<u64>());
+    assert_eq!(cold(&[]), each[0]);
+    let said = refused(folder.path(), &["--simulate", "--node", "3"], 2);
+    assert!(said.contains("--node 3: the job has 3 nodes, numbered from 0 to 2"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_written_is_named() {
+    let folder = folder(JOB);
+    for option in ["--plot", "--trace"] {
+        let said = refused(folder.path(), &[option, "missing/file"], 1);
+        assert!(said.contains("cannot write missing/file: No such file"), "{said}");
+    }
+    let said = refused(folder.path(), &["--trace", "/dev/full"], 1);
+    assert!(said.contains("cannot write /dev/full: No space left"), "{said}");
+}
+
+#[test]
+fn an_order_that_only_the_trainer_knows_is_not_predicted() {
+    let folder = folder(&JOB.replace("torch-distributed", "published"));
+    let said = refused(folder.path(), &["--simulate"], 2);
+    assert!(said.contains("order.shuffle is published"), "{said}");
+}
+
+/// The trace goes to a pipe, so that the test knows when the simulation runs.
+#[test]
+fn an_interrupted_simulation_says_so_and_ends() {
+    let folder = folder(&long_job());
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let simulation = command(folder.path(), &["--trace", "pipe"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(File::open(&pipe).unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with('{'));
+    let pid = simulation.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let reads = lines.by_ref().count();
+    assert!(reads < 3 * 200_000, "it ran to its end");
+    let output = simulation.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(output.stdout.is_empty());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "interrupted\n");
+}
+
+#[test]
+fn the_bill_has_a_line_for_each_way_to_hold_the_data() {
+    let folder = folder(JOB);
+    let prices = "vm: 0.5684 $/h\ndisk: 0.04 $/GB/month\nstore: 0.02 $/GB/month\n\
+                  class_a: 0.05 $/10k\nclass_b: 0.004 $/10k\nlist_page: 1000\n\
+                  system_disk: 16 GB\nstorage_charged: time\n";
+    fs::write(folder.path().join("prices.yaml"), prices).unwrap();
+    let bill = json(folder.path(), &["--cost", "prices.yaml"]);
+    let charges = bill["charges"].as_array().unwrap();
+    let ways: Vec<_> = charges.iter().map(|it| it["way"].as_str().unwrap()).collect();
+    assert_eq!(ways, ["disk", "direct", "prefetched", "prototype", "planned"]);
+    let reads = |at: usize| charges[at]["class_b_requests"].as_u64().unwrap();
+    assert_eq!((reads(0), reads(1)), (0, 3 * 2_000));
+    let plan = json(folder.path(), &["--simulate"]);
+    assert_eq!(plan["total"]["cold_samples"], reads(4));
+    assert!(text(folder.path(), &["--cost", "prices.yaml"]).contains("cheapest"));
+    let said = refused(folder.path(), &["--cost", "none.yaml"], 2);
+    assert!(said.contains("none.yaml: cannot be read"), "{said}");
+}

@@ -1,0 +1,154 @@
+//! What is known of each operation, by its name.
+//!
+//! Names rise, and most operations end soon after they were named, so the table is a ring over the
+//! youngest names. An operation that outlives the others is put aside, lest the ring grow with all that
+//! are named after it.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. The table holds what a map would.
+//! 2. The ring is never longer than [`SPARSE`] times what the table holds, plus [`RING_MIN`].
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::id::OpId;
+
+/// How many places of the ring may stand for one operation.
+const SPARSE: usize = 4;
+
+/// A ring of this length is never too long.
+const RING_MIN: usize = 64;
+
+/// A map from operations, which are added in the order of their names.
+#[derive(Debug)]
+pub(super) struct OpTable<T> {
+    /// The name of the first place of the ring.
+    first: u64,
+    ring: VecDeque<Option<T>>,
+    /// Operations with older names.
+    aside: BTreeMap<OpId, T>,
+    len: usize,
+}
+
+impl<T> Default for OpTable<T> {
+    fn default() -> Self {
+        Self { first: 0, ring: VecDeque::new(), aside: BTreeMap::new(), len: 0 }
+    }
+}
+
+impl<T> OpTable<T> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds an operation that was named after all others in the table.
+    pub(super) fn insert(&mut self, op: OpId, value: T) {
+        if self.ring.is_empty() {
+            self.first = op.0;
+        }
+        let next = self.first + self.ring.len() as u64;
+        assert!(op.0 >= next, "{op:?} was named before others in the table");
+        for _ in next..op.0 {
+            self.ring.push_back(None);
+        }
+        self.ring.push_back(Some(value));
+        self.len += 1;
+        self.shorten();
+    }
+
+    pub(super) fn get(&self, op: OpId) -> Option<&T> {
+        match self.place(op) {
+            Some(place) => self.ring.get(place)?.as_ref(),
+            None => self.aside.get(&op),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, op: OpId) -> Option<&mut T> {
+        match self.place(op) {
+            Some(place) => self.ring.get_mut(place)?.as_mut(),
+            None => self.aside.get_mut(&op),
+        }
+    }
+
+    pub(super) fn remove(&mut self, op: OpId) -> Option<T> {
+        let removed = match self.place(op) {
+            Some(place) => self.ring.get_mut(place)?.take(),
+            None => self.aside.remove(&op),
+        }?;
+        self.len -= 1;
+        self.shorten();
+        Some(removed)
+    }
+
+    /// All operations in the order of their names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (OpId, &T)> {
+        let recent = (self.first..).zip(&self.ring);
+        let recent = recent.filter_map(|(name, value)| Some((OpId(name), value.as_ref()?)));
+        self.aside.iter().map(|(op, value)| (*op, value)).chain(recent)
+    }
+
+    /// What is known of all operations, in the order of their names.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.aside.values_mut().chain(self.ring.iter_mut().flatten())
+    }
+
+    /// The place of a name in the ring, or `None` if it is older than those.
+    fn place(&self, op: OpId) -> Option<usize> {
+        usize::try_from(op.0.checked_sub(self.first)?).ok()
+    }
+
+    fn shorten(&mut self) {
+        while let Some(oldest) = self.ring.front() {
+            let is_too_long = self.ring.len() > SPARSE * self.len + RING_MIN;
+            if oldest.is_some() && !is_too_long {
+                return;
+            }
+            if let Some(value) = self.ring.pop_front().flatten() {
+                self.aside.insert(OpId(self.first), value);
+            }
+            self.first += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_table_is_a_map_and_stays_short(
+            acts in prop::collection::vec((0_u64..3, 0_usize..400), 1..2000),
+            lasting in 0_usize..40,
+        ) {
+            let mut table = OpTable::default();
+            let mut map = BTreeMap::new();
+            let mut name = 7;
+            for (skipped, pick) in acts {
+                name += 1 + skipped;
+                table.insert(OpId(name), name);
+                map.insert(OpId(name), name);
+                // Some operations last, the others end in any order.
+                let others = map.keys().skip(lasting.min(map.len() - 1)).copied();
+                let others: Vec<OpId> = others.collect();
+                for op in [others.get(pick % others.len().max(1)), others.get(pick / 2)] {
+                    if let Some(op) = op.filter(|_| pick % 7 > 0) {
+                        prop_assert_eq!(table.remove(*op), map.remove(op), "invariant 1");
+                    }
+                }
+                prop_assert_eq!(table.len(), map.len());
+                prop_assert!(table.ring.len() <= SPARSE * map.len() + RING_MIN, "invariant 2");
+            }
+            prop_assert!(table.iter().eq(map.iter().map(|(op, value)| (*op, value))));
+            for op in (0..name + 2).map(OpId) {
+                prop_assert_eq!(table.get(op), map.get(&op));
+                prop_assert_eq!(table.get_mut(op), map.get_mut(&op));
+            }
+            prop_assert!(table.values_mut().eq(map.values_mut()));
+        }
+    }
+}
