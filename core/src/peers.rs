@@ -124,7 +124,7 @@ impl Cluster {
         see: &mut dyn FnMut(BatchId, SampleId, Served),
     ) -> Option<&Traffic> {
         let (epoch, spec) = (self.next, self.setting.order);
-        let order = spec.epoch(epoch).filter(|_| epoch.0 < spec.epochs)?;
+        let order = self.order(epoch)?;
         self.traffic.start();
         self.copies.start();
         self.load.fill(0);
@@ -147,9 +147,14 @@ impl Cluster {
     }
 
     fn learn(&mut self, epoch: Epoch) {
+        let order = self.order(epoch);
+        self.copies.learn(epoch, order.as_ref(), &self.setting.order);
+    }
+
+    /// An epoch of the run, if the job fixes its order.
+    fn order(&self, epoch: Epoch) -> Option<EpochOrder> {
         let spec = self.setting.order;
-        let order = spec.epoch(epoch).filter(|_| epoch.0 < spec.epochs);
-        self.copies.learn(epoch, order.as_ref(), &spec);
+        if epoch.0 < spec.epochs { spec.epoch(epoch) } else { None }
     }
 
     fn step(
