@@ -474,6 +474,12 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "PRICES.yaml",
           conflicts_with_all = ["dump", "plot", "trace", "what_if", "minimum"])]
     pub(crate) cost: Option<PathBuf>,
+    /// Plans one cache that all nodes share: what each reads from its tiers, from other nodes and cold.
+    /// With --dump each sample stands with the tier or the node that serves it. Nothing moves between
+    /// nodes yet: this tells what it would bring.
+    #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "what_if", "minimum", "cost",
+          "node", "all_nodes"])]
+    pub(crate) peers: bool,
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]
     pub(crate) step_time: Option<Nanoseconds>,

@@ -3,6 +3,7 @@
 mod cost;
 mod dump;
 mod minimum;
+mod peers;
 mod simulate;
 mod table;
 mod what_if;
@@ -58,11 +59,14 @@ struct Tier {
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     let known = jobs::know(&arguments.job)?;
-    if arguments.dump && arguments.policy.is_empty() {
+    if arguments.dump && arguments.policy.is_empty() && !arguments.peers {
         require_computed(&known)?;
         return dump::order(arguments, &known);
     }
     let layout = layout(&known.job, &known.demand)?;
+    if arguments.peers {
+        return peers::run(arguments, &known, &layout);
+    }
     if arguments.dump {
         require_computed(&known)?;
         return dump::sources(arguments, &known, &layout);
