@@ -127,7 +127,7 @@ fn an_interrupted_simulation_says_so_and_ends() {
     let folder = folder(&long_job());
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let mut simulation = command(folder.path(), &["--trace", "pipe"])
+    let simulation = command(folder.path(), &["--trace", "pipe"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
