@@ -18,7 +18,7 @@ pub(super) fn comparison(predictions: &[Prediction], notes: &[String]) -> String
 
 fn bytes(predictions: &[Prediction]) -> String {
     let kinds: Vec<_> = predictions.first().into_iter().flat_map(tiers).collect();
-    let heads = columns(&kinds, |kind| kind.to_owned());
+    let heads = columns(&kinds, str::to_owned);
     let mut text = String::new();
     line(
         &mut text,
