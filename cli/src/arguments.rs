@@ -433,6 +433,7 @@ pub(crate) struct Cold {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Plan {
     /// The job file.
     pub(crate) job: PathBuf,
@@ -469,6 +470,10 @@ pub(crate) struct Plan {
     /// others as they are, or in the one that is named; with --simulate runs the job with it.
     #[arg(long, value_name = "TIER", num_args = 0..=1, require_equals = true, value_parser = parse_kind,
           conflicts_with_all = ["dump", "plot", "trace", "what_if"])]
+    #[expect(
+        clippy::option_option,
+        reason = "an option whose value may be left out, as clap has it"
+    )]
     pub(crate) minimum: Option<Option<tier::Kind>>,
     /// Says what the run costs on rented machines at the prices in this file, by where its data is.
     #[arg(long, value_name = "PRICES.yaml",

@@ -18,7 +18,7 @@ pub(super) fn comparison(predictions: &[Prediction], notes: &[String]) -> String
 
 fn bytes(predictions: &[Prediction]) -> String {
     let kinds: Vec<_> = predictions.first().into_iter().flat_map(tiers).collect();
-    let heads: String = kinds.iter().map(|kind| format!("{kind:>14}")).collect();
+    let heads = columns(&kinds, str::to_owned);
     let mut text = String::new();
     line(
         &mut text,
@@ -28,10 +28,7 @@ fn bytes(predictions: &[Prediction]) -> String {
         ),
     );
     for (policy, epoch, figures, burst) in rows(predictions) {
-        let tiers: String = kinds
-            .iter()
-            .map(|kind| format!("{:>14}", size(figures.tier_read_bytes[kind])))
-            .collect();
+        let tiers = columns(&kinds, |kind| size(figures.tier_read_bytes[kind]));
         line(
             &mut text,
             format_args!(
@@ -83,6 +80,11 @@ fn rows(predictions: &[Prediction]) -> impl Iterator<Item = Row<'_>> {
         let epochs = epochs.map(move |at| (policy, at.epoch.to_string(), &at.figures, burst(at)));
         epochs.chain([(it.policy, "all".to_owned(), &it.total, None)])
     })
+}
+
+/// A cell for each tier.
+fn columns(kinds: &[&'static str], cell: impl Fn(&'static str) -> String) -> String {
+    kinds.iter().fold(String::new(), |row, kind| row + &format!("{:>14}", cell(kind)))
 }
 
 /// How many times its mean the step with the most cold bytes has.

@@ -56,7 +56,7 @@ fn more_cold_bytes_are_drawn_higher() {
         let heights = |line: usize| {
             let points = points(&lines[line]);
             let later = points.iter().skip(2 * 32).map(|point| point.1);
-            later.clone().sum::<f64>() / later.count() as f64
+            later.clone().sum::<f64>() / f64::from(u32::try_from(later.count()).unwrap())
         };
         assert!(heights(0) > heights(1) && heights(1) > heights(2), "down is less");
     });
