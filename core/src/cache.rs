@@ -156,6 +156,8 @@ impl Cache {
         let moves: Vec<Move> = self.books.drain_moves().collect();
         for Move { sample, to, .. } in moves {
             match to {
+                // What found no place on its way is struck already, and goes no further.
+                Some(_) if self.books.tier_of(sample).is_none() => {}
                 Some(tier) => self.settle(sample, tier, Some(read.sample)),
                 None => self.evict(sample),
             }
@@ -164,9 +166,8 @@ impl Cache {
 
     /// Strikes a sample whose bytes were lost.
     pub fn forget(&mut self, sample: SampleId) {
-        let Some(tier) = self.books.tier_of(sample) else { return };
         self.vacate(sample);
-        self.strike(sample, tier);
+        self.strike(sample);
     }
 
     /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first: what
@@ -209,7 +210,7 @@ impl Cache {
         let from = self.places.get(&sample).cloned();
         let Some(place) = self.occupy(len, tier) else {
             self.evict(sample);
-            self.strike(sample, tier);
+            self.strike(sample);
             return;
         };
         self.vacate(sample);
@@ -254,7 +255,7 @@ impl Cache {
             self.settle(sample, to, None);
         } else {
             self.evict(sample);
-            self.strike(sample, from);
+            self.strike(sample);
         }
         self.books.drain_moves();
     }
@@ -265,7 +266,8 @@ impl Cache {
     }
 
     /// Takes a sample out of the books by no decision of the policy.
-    fn strike(&mut self, sample: SampleId, tier: TierId) {
+    fn strike(&mut self, sample: SampleId) {
+        let Some(tier) = self.books.tier_of(sample) else { return };
         self.books.take_out(sample);
         self.books.drain_moves();
         self.policy.displaced(sample, tier, None);

@@ -86,8 +86,9 @@ impl Plan {
             None => self.save_bytes(&supply, horizon, books),
             Some(lengths) => {
                 let capacities = self.capacities(books);
-                let thresholds = capacities.map(|capacity| lengths.threshold(capacity)).collect();
-                self.save_requests(thresholds, horizon);
+                let thresholds: Vec<_> =
+                    capacities.map(|capacity| lengths.threshold(capacity)).collect();
+                self.save_requests(&thresholds, horizon);
             }
         }
         self.conclude(horizon);
@@ -133,7 +134,7 @@ impl Plan {
     }
 
     /// Keeps what costs least for each request, the cheapest in the fastest tier.
-    fn save_requests(&mut self, thresholds: Vec<Threshold>, horizon: &Horizon) {
+    fn save_requests(&mut self, thresholds: &[Threshold], horizon: &Horizon) {
         let Some(order) = horizon.epoch(self.planned) else { return };
         let mut seen = vec![0_u64; thresholds.len()];
         for sample in order.samples() {

@@ -8,13 +8,12 @@
 use alloc::vec::Vec;
 
 use super::quota;
-use crate::units::Bytes;
+use crate::{space::Space, units::Bytes};
 
 /// The lengths of all samples, for looking up what a threshold keeps.
 #[derive(Debug)]
 pub(super) struct Lengths {
-    /// Ascending.
-    lengths: Vec<u64>,
+    ascending: Vec<u64>,
     /// Bytes of the samples up to each, itself included.
     sums: Vec<u64>,
     nodes: u32,
@@ -43,19 +42,18 @@ impl Threshold {
 
 impl Lengths {
     pub(super) fn new(sizes: &[Bytes], nodes: u32, gap_max: u32) -> Self {
-        let mut lengths: Vec<u64> =
-            sizes.iter().map(|len| crate::space::Space::rounded(*len).0).collect();
-        lengths.sort_unstable();
-        let sums = lengths.iter().scan(0_u64, |sum, len| {
+        let mut ascending: Vec<u64> = sizes.iter().map(|len| Space::rounded(*len).0).collect();
+        ascending.sort_unstable();
+        let sums = ascending.iter().scan(0_u64, |sum, len| {
             *sum = sum.saturating_add(*len);
             Some(*sum)
         });
-        Self { sums: sums.collect(), lengths, nodes, gap_max }
+        Self { sums: sums.collect(), ascending, nodes, gap_max }
     }
 
     /// The threshold that fills `capacity`.
     pub(super) fn threshold(&self, capacity: u64) -> Threshold {
-        let longest = self.lengths.last().copied().unwrap_or(0);
+        let longest = self.ascending.last().copied().unwrap_or(0);
         let (mut low, mut high) = (0, longest.saturating_mul(u64::from(self.gap_max)));
         // The least at which as much is kept as fits, or all.
         while low < high {
@@ -71,7 +69,7 @@ impl Lengths {
     fn held(&self, cost: u64) -> u64 {
         let gaps = (1..=u64::from(self.gap_max)).zip(quota::shares(self.nodes));
         let of_gap = |(gap, share): (u64, f64)| {
-            let count = self.lengths.partition_point(|len| *len <= cost / gap);
+            let count = self.ascending.partition_point(|len| *len <= cost / gap);
             let bytes = count.checked_sub(1).map_or(0, |last| self.sums[last]);
             gap.saturating_mul(quota::part(bytes, share))
         };
@@ -100,7 +98,7 @@ mod tests {
 
     #[test]
     fn of_equal_samples_a_part_stays() {
-        let lengths = Lengths::new(&vec![Bytes(64); 10], 1, 1);
+        let lengths = Lengths::new(&[Bytes(64); 10], 1, 1);
         assert_eq!(lengths.threshold(320), Threshold { at: 64, part: 320, of: 640 });
     }
 
