@@ -2,8 +2,8 @@ use super::*;
 
 /// 5,004 samples: 19 steps an epoch.
 fn small() -> Outcome {
-    let kinds = [Kind::Gap, Kind::Fifo, Kind::PageCache, Kind::None];
-    run_of(&kinds, Settings { scale: 256, epochs: 3 }, &mut |_| {})
+    let kinds = [Kind::Gap, Kind::Fifo, Kind::None];
+    run_of(&kinds, Settings { scale: 256, epochs: 2 }, &mut |_| {})
 }
 
 fn ready(outcome: &Outcome, policy: &str, bandwidth: f64) -> f64 {
@@ -27,10 +27,11 @@ fn samples_are_there_as_often_as_retention_and_bandwidth_allow() {
             assert!((hits - expected).abs() < 0.02, "not what the cold store brings: {row:?}");
         }
     }
-    assert!(ready(&outcome, "fifo", 0.25) < ready(&outcome, "page-cache", 0.25));
+    let (none, fifo) = (ready(&outcome, "none", 0.25), ready(&outcome, "fifo", 0.25));
+    assert!(none + 0.01 < fifo && fifo + 0.1 < ready(&outcome, "gap", 0.25), "{none}, {fifo}");
     let text = table(&outcome);
     let line = |start: &str| text.lines().any(|line| line.starts_with(start));
-    assert!(line("page-cache") && line("bound") && line("Lobster "), "{text}");
+    assert!(line("fifo") && line("bound") && line("Lobster "), "{text}");
 }
 
 #[test]
