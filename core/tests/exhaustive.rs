@@ -3,7 +3,8 @@
 //! Orders that a trainer publishes: all sequences of up to eight uses of four samples, over all ways to
 //! split up to four samples' room into one to three tiers. Nothing reads less, however it looks ahead.
 //! Computed orders: all triples of permutations of four samples, and many seeds of six and eight.
-//! Nothing reads less, and no batch misses more than another where any choice could help it.
+//! Nothing reads less, and batches miss alike to a sample. Where they do not, a sample would have to
+//! come before another has left; choices that exchange samples of one batch are not counted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -423,19 +424,24 @@ mod random {
         cold
     }
 
+    /// The largest sample so many times, for each tier: what is left free at its end, and padding.
+    fn slack(setting: &Setting, times: u32) -> u64 {
+        let largest = setting.sizes.iter().map(|len| len.0).max().unwrap();
+        let tiers = setting.capacities.len() as u64;
+        let padding = u64::from(setting.order.world.ranks_per_node - 1);
+        largest * (2 * tiers + padding) * u64::from(times)
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(150))]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
         #[test]
         fn no_simple_rule_reads_less(setting in jobs()) {
             let gap: u64 = cold(Kind::Gap, &setting).iter().sum();
-            let total: u64 = setting.sizes.iter().map(|len| len.0).sum();
             for kind in [Kind::Pinned, Kind::Fifo, Kind::Lru] {
                 let other: u64 = cold(kind, &setting).iter().sum();
-                if gap > other {
-                    println!("{kind} {} nodes {} epochs: {:.4} of dataset, {:.2} largest per epoch and tier", setting.order.world.nodes, setting.order.epochs,
-                        (gap - other) as f64 / total as f64,  (gap - other) as f64 / (40.0 * 64.0) / f64::from(setting.order.epochs) / setting.capacities.len() as f64);
-                }
+                let most = other + slack(&setting, setting.order.epochs - 1);
+                prop_assert!(gap <= most, "{gap} for {other} of {kind}");
             }
         }
 
@@ -445,10 +451,10 @@ mod random {
             setting.order.world.nodes = 1;
             let total: u64 = setting.sizes.iter().map(|len| len.0).sum();
             let room: u64 = setting.capacities.iter().map(|tier| tier.0).sum();
-            let largest = setting.sizes.iter().max().unwrap().0;
+            let least = total.saturating_sub(room);
+            let most = least + slack(&setting, 1);
             for cold in &cold(Kind::Gap, &setting)[1..] {
-                let slack = (cold + room.min(total)).abs_diff(total) as f64 / largest as f64 / setting.capacities.len() as f64;
-                println!("slack {slack:.2} {:?} {}", setting.order.world, setting.order.samples);
+                prop_assert!((least..=most).contains(cold), "{cold} for {least}");
             }
         }
     }
