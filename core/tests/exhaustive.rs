@@ -135,7 +135,7 @@ mod published {
 
     /// Where each read of a published order is served from; the number of tiers if it is cold.
     fn served(order: &[u32], tiers: &[u64]) -> Vec<usize> {
-        let samples = SAMPLES.max(u32::try_from(order.len()).unwrap());
+        let samples = SAMPLES.max(u32::try_from(order.len()).expect("at most 8"));
         let setting = equal(spec(Shuffle::Published, samples, 1), tiers);
         let mut policy = policy::build(Kind::Gap, &setting);
         let mut horizon = Horizon::new(setting.order, setting.node, policy.lookahead());
@@ -286,7 +286,8 @@ mod computed {
             if next.spread() > LEN {
                 uneven.all += 1;
                 let before = if at == 1 { 0 } else { epochs[at - 2].kept };
-                let least = least_spread(before, now, next, u32::try_from(room).unwrap());
+                let least =
+                    least_spread(before, now, next, u32::try_from(room).expect("a few samples"));
                 uneven.avoidable += u32::from(least < next.spread());
             }
         }
@@ -426,10 +427,25 @@ mod random {
 
     /// The largest sample so many times, for each tier: what is left free at its end, and padding.
     fn slack(setting: &Setting, times: u32) -> u64 {
-        let largest = setting.sizes.iter().map(|len| len.0).max().unwrap();
+        let largest = setting.sizes.iter().map(|len| len.0).max().expect("there are samples");
         let tiers = setting.capacities.len() as u64;
         let padding = u64::from(setting.order.world.ranks_per_node - 1);
         largest * (2 * tiers + padding) * u64::from(times)
+    }
+
+    #[test]
+    fn several_nodes_read_little_more_than_what_knows_more_of_the_future() {
+        for nodes in 2..5 {
+            let (mut gap, mut belady) = (0, 0);
+            for seed in 0..8 {
+                let order = spec(Shuffle::TORCH_DISTRIBUTED, 240 * nodes, 8);
+                let world = World { nodes, ..ONE_RANK };
+                let setting = equal(Spec { seed, world, ..order }, &[60 * u64::from(nodes), 20]);
+                gap += cold(Kind::Gap, &setting).iter().sum::<u64>();
+                belady += cold(Kind::Belady, &setting).iter().sum::<u64>();
+            }
+            assert!(gap <= belady + belady / 25, "{nodes} nodes: {gap} for {belady}");
+        }
     }
 
     proptest! {
