@@ -1,8 +1,8 @@
 //! Which tier takes each sample that comes, so that nothing comes before room was made for it.
 //!
 //! Samples leave and come in the order in which the epoch reads them. What would come while all tiers
-//! are still full does not; instead something that would leave later stays. That costs balance, never
-//! a byte of the quota.
+//! are still full does not; instead what would leave last stays, because its room is worth least to
+//! others. That costs balance, never a byte of the quota.
 
 use alloc::vec::Vec;
 
@@ -31,6 +31,14 @@ pub(super) struct Exchange {
 enum Event {
     Leaves { sample: SampleId, len: i64, tier: u8 },
     Comes { sample: SampleId, len: i64 },
+}
+
+/// What happened to the room in a tier.
+struct Change {
+    tier: u8,
+    /// Bytes; below zero if the sample took it.
+    gained: i64,
+    sample: SampleId,
 }
 
 impl Exchange {
@@ -66,22 +74,44 @@ impl Exchange {
     /// Tells `keep` of each sample that comes, or stays after all, and of its tier.
     pub(super) fn settle(mut self, keep: &mut dyn FnMut(SampleId, u8)) {
         self.events.sort_unstable_by_key(|(place, _)| *place);
-        let mut missed = 0;
+        let (mut missed, mut changes) = (0, Vec::new());
         for (_, event) in core::mem::take(&mut self.events) {
             match event {
-                Event::Leaves { sample, len, tier } if missed >= len => {
-                    missed -= len;
-                    keep(sample, tier);
+                Event::Leaves { sample, len, tier } => {
+                    self.rooms[usize::from(tier)] += len;
+                    changes.push(Change { tier, gained: len, sample });
                 }
-                Event::Leaves { len, tier, .. } => self.rooms[usize::from(tier)] += len,
                 Event::Comes { sample, len } => match self.widest(len) {
                     Some(tier) => {
                         self.rooms[usize::from(tier)] -= len;
+                        changes.push(Change { tier, gained: -len, sample });
                         keep(sample, tier);
                     }
                     None => missed += len,
                 },
             }
+        }
+        self.stay_instead(missed, changes, keep);
+    }
+
+    /// Lets stay, for what found no room, what leaves last and whose room nothing took.
+    fn stay_instead(
+        mut self,
+        mut missed: i64,
+        changes: Vec<Change>,
+        keep: &mut dyn FnMut(SampleId, u8),
+    ) {
+        // What is free in each tier from the change in question to the end.
+        let mut free = self.rooms.clone();
+        for Change { tier, gained, sample } in changes.into_iter().rev() {
+            let (room, free) = (&mut self.rooms[usize::from(tier)], &mut free[usize::from(tier)]);
+            *free = (*free).min(*room);
+            if missed > 0 && (1..=*free).contains(&gained) {
+                missed -= gained;
+                *free -= gained;
+                keep(sample, tier);
+            }
+            *room -= gained;
         }
     }
 
