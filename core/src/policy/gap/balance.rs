@@ -29,7 +29,7 @@ impl Batch {
 }
 
 /// The level at which the batches together keep `quota` bytes, or as little more as can be told apart.
-pub(super) fn level(batches: &[Batch], quota: u64) -> u64 {
+fn level(batches: &[Batch], quota: u64) -> u64 {
     let kept = |level| batches.iter().map(|batch| batch.above(level)).sum::<u64>();
     let (mut low, mut high) = (0, batches.iter().map(|batch| batch.cold).max().unwrap_or(0));
     // The least level at which no more is kept than allowed.
@@ -72,8 +72,10 @@ pub(super) struct Chooser {
 
 /// Whether there is room from the start, or only as samples leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fill {
+pub(super) enum Fill {
+    /// Nothing lies there yet: what comes, comes evenly over the epoch.
     Empty,
+    /// Samples lie there already.
     Full,
 }
 
@@ -89,14 +91,13 @@ pub(super) enum Fate {
 }
 
 impl Chooser {
-    /// For tiers in which samples lie already.
-    pub(super) fn new(level: u64) -> Self {
-        Self { level, fill: Fill::Full, carry: 0 }
-    }
-
-    /// For tiers in which nothing lies yet: what comes, comes evenly over the epoch.
-    pub(super) fn filling(level: u64) -> Self {
-        Self { fill: Fill::Empty, ..Self::new(level) }
+    /// Chooses `quota` bytes from `batches`. Rounding is to the nearest sample, so of equal ones only as
+    /// many are wanted as fit whole.
+    pub(super) fn new(batches: &[Batch], quota: u64, shortest: u64, fill: Fill) -> Self {
+        let level = level(batches, quota);
+        let above: u64 = batches.iter().map(|batch| batch.above(level)).sum();
+        let carry = signed(quota.saturating_sub(above)) - signed(quota % shortest.max(1));
+        Self { level, fill, carry }
     }
 
     /// Tells `tell` of every candidate of the next batch that stays where it lies, comes into a tier,

@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 
 use super::{
-    balance::{self, Batch, Candidate, Chooser, Fate, Origin},
+    balance::{Batch, Candidate, Chooser, Fate, Fill, Origin},
     class::Class,
     exchange::{Exchange, Turnover},
     quota::{self, Boundaries},
@@ -195,9 +195,8 @@ impl Plan {
     /// Decides which samples of a gap stay, by the batches that use them next.
     fn balance(&mut self, gap: usize, class: &Class, horizon: &Horizon) {
         let target = Epoch(self.planned.0 + u32::try_from(gap).expect("at most GAP_MAX"));
-        let (batches, is_empty) = self.survey(target, gap, horizon);
-        let level = balance::level(&batches, class.kept());
-        let mut chooser = if is_empty { Chooser::filling(level) } else { Chooser::new(level) };
+        let Survey { batches, shortest, fill } = self.survey(target, gap, horizon);
+        let mut chooser = Chooser::new(&batches, class.kept(), shortest, fill);
         let turnover = if self.spec.world.nodes == 1 { Turnover::Own } else { Turnover::Common };
         let mut exchange = Exchange::new(&class.tiers, turnover);
         let mut batches = batches.into_iter();
@@ -228,9 +227,8 @@ impl Plan {
         });
     }
 
-    /// What is known of each batch of `target`, and whether nothing that may stay lies in a tier yet.
-    fn survey(&self, target: Epoch, gap: usize, horizon: &Horizon) -> (Vec<Batch>, bool) {
-        let (mut batches, mut is_empty) = (Vec::new(), true);
+    fn survey(&self, target: Epoch, gap: usize, horizon: &Horizon) -> Survey {
+        let mut survey = Survey { batches: Vec::new(), shortest: u64::MAX, fill: Fill::Empty };
         for_each_batch(horizon, target, &mut |samples| {
             let mut batch = Batch::default();
             for sample in samples {
@@ -239,15 +237,18 @@ impl Plan {
                     Standing::Open => {
                         batch.cold += state.len();
                         batch.open += state.len();
-                        is_empty &= state.lies().is_none();
+                        survey.shortest = survey.shortest.min(state.len());
+                        if state.lies().is_some() {
+                            survey.fill = Fill::Full;
+                        }
                     }
                     Standing::Cold => batch.cold += state.len(),
                     Standing::Kept => {}
                 }
             }
-            batches.push(batch);
+            survey.batches.push(batch);
         });
-        (batches, is_empty)
+        survey
     }
 
     /// Notes what is kept until when, and where everything lies from now on.
@@ -263,6 +264,15 @@ impl Plan {
             state.leave(self.planned);
         }
     }
+}
+
+/// What is known of the batches of an epoch, as far as it may be decided now.
+struct Survey {
+    batches: Vec<Batch>,
+    /// The length of the shortest sample that may stay.
+    shortest: u64,
+    /// Whether any of those lies in a tier.
+    fill: Fill,
 }
 
 fn candidate(sample: SampleId, state: &State, wears: &[bool]) -> Candidate {

@@ -79,8 +79,6 @@ impl Lengths {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-
     use super::*;
 
     fn lengths(lengths: &[u64], nodes: u32) -> Lengths {
