@@ -198,10 +198,9 @@ impl Line {
         let window = self.queues[index(Link::Cold)].window;
         let window = u32::try_from(window).unwrap_or(u32::MAX);
         // Without a request there is nothing to go by, and a part of nothing would hold all up.
-        self.divide(&match requests.iter().all(|count| *count == 0) {
-            true => Division::Pool(window),
-            false => Division::Queues(assignment::proportional(&requests, window)),
-        });
+        let is_idle = requests.iter().all(|count| *count == 0);
+        let parts = || Division::Queues(assignment::proportional(&requests, window));
+        self.divide(&if is_idle { Division::Pool(window) } else { parts() });
     }
 
     /// Divides the window of the cold store as threads are divided. A rank without a thread may still
