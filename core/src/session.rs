@@ -49,7 +49,7 @@ use self::{
     work::Work,
 };
 use crate::{
-    assignment::{Division, Queue},
+    assignment::{Assignment, Division, Queue},
     cache::Cache,
     horizon::Horizon,
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
@@ -202,6 +202,7 @@ impl Session {
     /// gone) change nothing.
     pub fn handle(&mut self, event: Event, now: Nanoseconds) {
         self.now = self.now.max(now);
+        let is_delivery = matches!(event, Event::Delivered { .. });
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
             Event::Attached { holder, rank } => self.handle_attached(holder, rank),
@@ -218,6 +219,9 @@ impl Session {
         }
         self.call_off();
         self.stage();
+        if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
+            self.line.divide_in_proportion();
+        }
     }
 
     /// The next thing to do, or `None` until something happens.
@@ -270,7 +274,8 @@ impl Session {
     }
 
     /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.
-    /// At first one pool serves all.
+    /// At first one pool serves all. With [`Assignment::Proportional`] in [`Settings::windows`] the
+    /// session itself divides anew whenever a batch was taken.
     pub fn divide(&mut self, division: &Division) {
         self.line.divide(division);
     }

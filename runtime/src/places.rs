@@ -6,6 +6,7 @@
 //! file names must be there.
 
 mod node;
+mod reach;
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -187,7 +188,12 @@ pub(crate) fn session(
     arena: Bytes,
     tiers: Vec<Buffer>,
 ) -> session::Settings {
-    let wears = tiers.iter().map(|tier| tier.kind == Kind::Storage).collect();
+    let aim = Aim {
+        wears: tiers.iter().map(|tier| tier.kind == Kind::Storage).collect(),
+        useful: reach::useful(job, &sizes, &order, &tiers).unwrap_or_default(),
+        saves: job.dataset.limited_by,
+    };
+    let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
     session::Settings {
         order,
         node: NodeId(0),
@@ -201,8 +207,8 @@ pub(crate) fn session(
             OnError::Fail => session::OnError::Fail,
             OnError::Skip => session::OnError::Skip,
         },
-        windows: Windows::for_threads(count(READ_THREADS), count(COPY_THREADS)),
-        aim: Aim { wears, ..Aim::default() },
+        windows: Windows { assignment: job.assignment, ..windows },
+        aim,
     }
 }
 

@@ -19,6 +19,7 @@ use std::{
 };
 
 use tierfeed_core::{
+    assignment::Assignment,
     id::NumaNode,
     order::{Position, Shuffle, Spec, SpecError, World},
     policy,
@@ -65,6 +66,9 @@ pub struct Job {
     pub chunk: Bytes,
     /// Batches that are staged ahead of each rank; 4 unless given, at least 2.
     pub prefetch_batches: u32,
+    /// How reads from the source are divided over the ranks of a node; `shared` unless given, and never
+    /// `lobster`.
+    pub assignment: Assignment,
     /// `fail` unless given.
     pub on_error: OnError,
     /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are
@@ -85,6 +89,8 @@ pub struct Dataset {
     pub format: Format,
     /// The speed that the source shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
+    /// What the source has too few of; bytes unless given.
+    pub limited_by: policy::Saves,
     /// Where the index is kept, or `None` where the caller's default is fine.
     pub index: Option<PathBuf>,
     /// What it is like, if it is not there yet: then it can be analysed and not read.
@@ -95,7 +101,8 @@ impl Dataset {
     /// A dataset at its own speed, without a place for its index.
     #[must_use]
     pub const fn new(source: Location, format: Format) -> Self {
-        Self { source, format, speed: None, index: None, described: None }
+        let limited_by = policy::Saves::Bytes;
+        Self { source, format, speed: None, limited_by, index: None, described: None }
     }
 }
 

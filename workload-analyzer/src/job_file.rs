@@ -56,6 +56,7 @@ pub(crate) struct WorldFile {
 #[serde(expecting = "a mapping such as `{ batches: 4 }`")]
 pub(crate) struct PrefetchFile {
     pub(crate) batches: Option<Whole>,
+    pub(crate) assignment: Option<Text>,
 }
 
 #[derive(Debug, Deserialize)]

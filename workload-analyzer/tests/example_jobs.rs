@@ -62,6 +62,8 @@ fn the_full_example_spells_out_the_defaults_of_the_minimal_one() {
     assert_eq!(minimal.policy, full.policy);
     assert_eq!(minimal.chunk, full.chunk);
     assert_eq!(minimal.prefetch_batches, full.prefetch_batches);
+    assert_eq!(minimal.assignment, full.assignment);
+    assert_eq!(minimal.dataset.limited_by, full.dataset.limited_by);
     assert_eq!(minimal.on_error, full.on_error);
     assert_eq!((minimal.drop_last, minimal.start), (full.drop_last, full.start));
     assert_eq!(minimal.tiers, full.tiers[..1]);

@@ -19,7 +19,7 @@ use core::num::NonZeroU32;
 
 use super::pace::Need;
 use crate::{
-    assignment::Division,
+    assignment::{self, Assignment, Division},
     id::{OpId, Rank, TierId},
     units::Nanoseconds,
 };
@@ -32,17 +32,21 @@ pub struct Windows {
     pub cold: NonZeroU32,
     /// Copies from or into each tier.
     pub tier: NonZeroU32,
+    /// How reads from the cold store are divided over ranks. [`Assignment::Lobster`] needs rates that the
+    /// session does not know: then whoever knows them divides ([`super::Session::divide`]).
+    pub assignment: Assignment,
 }
 
 /// Operations for each thread that carries them out.
 const AT_HAND: NonZeroU32 = NonZeroU32::new(16).expect("16 is not 0");
 
 impl Windows {
-    /// For links on which so many threads carry operations out. Each has a few at hand: copying a small
+    /// For links on which so many threads carry operations out, one pool for all ranks. Each has a few at hand: copying a small
     /// sample takes less time than telling the session and being told the next.
     #[must_use]
     pub fn for_threads(cold: NonZeroU32, tier: NonZeroU32) -> Self {
-        Self { cold: cold.saturating_mul(AT_HAND), tier: tier.saturating_mul(AT_HAND) }
+        let (cold, tier) = (cold.saturating_mul(AT_HAND), tier.saturating_mul(AT_HAND));
+        Self { cold, tier, assignment: Assignment::Shared }
     }
 }
 
@@ -50,7 +54,7 @@ impl Default for Windows {
     /// What keeps a link of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any memory.
     fn default() -> Self {
         let window = |count| NonZeroU32::new(count).expect("a window is not empty");
-        Self { cold: window(256), tier: window(64) }
+        Self { cold: window(256), tier: window(64), assignment: Assignment::Shared }
     }
 }
 
@@ -188,6 +192,17 @@ impl Line {
         self.queues[index(Link::Cold)].by_rank.iter().map(|rank| rank.waiting.len() as u64)
     }
 
+    /// Divides the window of the cold store in proportion to what is in line for each rank now.
+    pub(super) fn divide_in_proportion(&mut self) {
+        let requests: Vec<u64> = self.cold_requests().collect();
+        let window = self.queues[index(Link::Cold)].window;
+        let window = u32::try_from(window).unwrap_or(u32::MAX);
+        // Without a request there is nothing to go by, and a part of nothing would hold all up.
+        let is_idle = requests.iter().all(|count| *count == 0);
+        let parts = || Division::Queues(assignment::proportional(&requests, window));
+        self.divide(&if is_idle { Division::Pool(window) } else { parts() });
+    }
+
     /// Divides the window of the cold store as threads are divided. A rank without a thread may still
     /// have one operation: it would wait for ever for threads that are divided when it goes on.
     pub(super) fn divide(&mut self, division: &Division) {
@@ -246,7 +261,7 @@ mod tests {
 
     fn window(count: u32) -> Windows {
         let count = NonZeroU32::new(count).unwrap();
-        Windows { cold: count, tier: count }
+        Windows { cold: count, tier: count, assignment: Assignment::Shared }
     }
 
     /// Whether some order of the jobs meets all deadlines, tried one by one.
@@ -357,5 +372,27 @@ mod tests {
         assert_eq!(given(&mut line), [2, 5, 1], "invariant 2");
         line.divide(&Division::Pool(4));
         assert_eq!(given(&mut line).iter().sum::<usize>(), 8);
+    }
+
+    #[test]
+    fn in_proportion_a_rank_has_the_part_that_its_requests_are_of_all() {
+        let mut line = Line::new(window(8), 0, Rank(0), 2);
+        line.divide_in_proportion();
+        for op in 0..40 {
+            // Three of four for the first rank, and those of the other are due before.
+            let rank = Rank(u32::from(op % 4 == 0));
+            line.push(Link::Cold, Some(Need { rank, number: op }), Nanoseconds(0), OpId(op));
+        }
+        let given = |line: &mut Line| {
+            let due = |need: Need| Nanoseconds(u64::from(need.rank == Rank(0)));
+            let given: Vec<Given> =
+                core::iter::from_fn(|| line.next(due)).map(|(_, given)| given).collect();
+            given.iter().for_each(|given| line.ended(Link::Cold, *given));
+            [0, 1].map(|rank| given.iter().filter(|it| **it == Given(Some(rank))).count())
+        };
+        assert_eq!(given(&mut line), [0, 8], "nothing in line divides nothing");
+        line.divide_in_proportion();
+        assert_eq!(line.cold_requests().collect::<Vec<_>>(), [30, 2]);
+        assert_eq!(given(&mut line), [7, 1]);
     }
 }

@@ -42,7 +42,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
 
 fn windows(cold: u32, tier: u32) -> Windows {
     let window = |count| NonZeroU32::new(count).unwrap();
-    Windows { cold: window(cold), tier: window(tier) }
+    Windows { cold: window(cold), tier: window(tier), ..Windows::default() }
 }
 
 /// A body that checks what the brain asks for: places hold what was put there, or nothing.
@@ -209,7 +209,7 @@ impl Play {
                 let on = |link| {
                     self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()
                 };
-                let Windows { cold, tier } = self.session.settings.windows;
+                let Windows { cold, tier, .. } = self.session.settings.windows;
                 assert!(on(Link::Cold) <= cold.get() as usize, "invariant 6");
                 for id in 0..3 {
                     assert!(on(Link::Tier(TierId(id))) <= tier.get() as usize, "invariant 6");
@@ -465,7 +465,9 @@ proptest! {
         policy in any_policy(),
         resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
     ) {
-        let settings = settings(policy, 50, 2, OnError::Fail);
+        let mut settings = settings(policy, 50, 2, OnError::Fail);
+        let rule = Assignment::ALL[picks[0] % Assignment::ALL.len()];
+        settings.windows.assignment = rule;
         let mut world = Play::new(&settings);
         for (tier, chunks_max) in resizes {
             for pick in picks.iter().cycle().take(25) {

@@ -1,6 +1,11 @@
 use std::path::Path;
 
-use tierfeed_core::{tier::Speed, units::BytesPerSecond, units::Nanoseconds};
+use tierfeed_core::{
+    assignment::Assignment,
+    policy::Saves,
+    tier::Speed,
+    units::{BytesPerSecond, Nanoseconds},
+};
 use tierfeed_resource_gatherer::{
     Available, Inventory,
     inventory::{Memory, Node as NumaInventory, node::MemoryKind},
@@ -171,4 +176,69 @@ fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
     let sentence = "tiers.main-memory: 32 MiB cannot hold a batch of 32.00 MiB for each of 2 ranks; \
                     give it at least 64.00 MiB";
     assert_eq!(error, sentence);
+}
+
+/// What a session of a described job minds: 16 samples of 8 MiB, eight steps of a second each.
+fn aim(nodes: u32, keys: &str) -> Aim {
+    let text = format!(
+        "name: job\n\
+         dataset: {{ source: file:///data, format: image-folder{keys}\n\
+         order: {{ shuffle: sequential, epochs: 1 }}\n\
+         batch_size: 2\n\
+         chunk: 1 MiB\n\
+         world: {{ nodes: {nodes} }}\n"
+    );
+    let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
+    let order = job.order(16).unwrap();
+    let tiers = [(Kind::MainMemory, 32), (Kind::Storage, 96)];
+    let tiers = tiers.map(|(kind, chunks_max)| Buffer { kind, chunks_max }).to_vec();
+    let sizes = vec![Bytes::mib(8); 16].into();
+    session(&job, sizes, order, Bytes::mib(64), tiers).aim
+}
+
+/// The source gives 64 MiB in the eight seconds, and the disk a part of what it can hold.
+const RATES: &str = ", emulate: { bandwidth: 8 MiB/s } }\n\
+                     step_time: 1 s\n\
+                     tiers:\n  main-memory: { size: 1 GiB }\n  \
+                     storage: { path: /nvme, size: 1 GiB, emulate: { bandwidth: 4 MiB/s } }";
+
+#[test]
+fn a_slow_tier_is_filled_as_far_as_the_job_s_own_rates_let_it_be_read() {
+    let all = aim(1, RATES);
+    assert_eq!(all.useful, [Bytes::mib(32), Bytes::mib(32)]);
+    assert_eq!(all.wears, [false, true]);
+}
+
+#[test]
+fn what_is_not_known_of_a_job_limits_no_tier() {
+    let unlimited = [
+        (2, RATES.to_owned()),
+        (1, RATES.replace("bandwidth: 8 MiB/s", "latency: 1 ms")),
+        (1, RATES.replace("bandwidth: 4 MiB/s", "latency: 1 ms")),
+        (1, RATES.replace(", emulate: { bandwidth: 4 MiB/s }", "")),
+        (1, RATES.replace(", emulate: { bandwidth: 8 MiB/s }", "")),
+        (1, RATES.replace("step_time: 1 s\n", "")),
+    ];
+    for (nodes, keys) in unlimited {
+        assert_eq!(aim(nodes, &keys).useful, [], "{nodes} {keys}");
+    }
+}
+
+#[test]
+fn what_limits_the_source_and_who_reads_first_reach_the_session() {
+    let job = |keys: &str| {
+        let text = format!(
+            "name: job\ndataset: {{ source: /data, format: files, glob: '*', {keys}\n\
+             order: {{ shuffle: sequential, epochs: 1 }}\nbatch_size: 1\n"
+        );
+        let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
+        let order = job.order(2).unwrap();
+        session(&job, vec![Bytes(1); 2].into(), order, Bytes::mib(1), Vec::new())
+    };
+    let settings = job("limited_by: requests }\nprefetch: { assignment: proportional }");
+    assert_eq!(settings.aim.saves, Saves::Requests);
+    assert_eq!(settings.windows.assignment, Assignment::Proportional);
+    let settings = job("}");
+    assert_eq!(settings.aim.saves, Saves::Bytes);
+    assert_eq!(settings.windows.assignment, Assignment::Shared);
 }

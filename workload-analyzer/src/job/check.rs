@@ -4,6 +4,7 @@
 
 mod dataset;
 mod order;
+mod prefetch;
 mod tiers;
 mod trainer;
 mod value;
@@ -25,16 +26,11 @@ const CHUNK_MIN: Bytes = Bytes(64 << 10);
 const CHUNK_MAX: Bytes = Bytes(1 << 40);
 const CHUNK_STEP: u64 = 4 << 10;
 
-const PREFETCH_BATCHES: u32 = 4;
-
 const NAME_LEN_MAX: usize = 64;
 const NODES_MAX: u32 = 65_536;
 const RANKS_PER_NODE_MAX: u32 = 1_024;
 const BATCH_SIZE_MAX: u32 = 1 << 20;
 const EPOCHS_MAX: u32 = 1_000_000;
-/// Two, or no batch could be filled while another is read.
-const PREFETCH_BATCHES_MIN: u32 = 2;
-const PREFETCH_BATCHES_MAX: u32 = 1_024;
 
 /// What the tools of object stores call their secrets.
 const CREDENTIALS: [&str; 18] = [
@@ -80,8 +76,6 @@ impl Check<'_> {
             None => None,
             Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
         };
-        let batches = typed.prefetch.as_ref().and_then(|prefetch| prefetch.batches);
-        let prefetch_range = PREFETCH_BATCHES_MIN..=PREFETCH_BATCHES_MAX;
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&typed.dataset)?,
@@ -95,10 +89,8 @@ impl Check<'_> {
             step_time,
             policy: self.policy(typed.policy.as_ref())?,
             chunk,
-            prefetch_batches: match batches {
-                None => PREFETCH_BATCHES,
-                Some(count) => self.whole(&["prefetch", "batches"], count, prefetch_range)?,
-            },
+            prefetch_batches: self.prefetch_batches(typed.prefetch.as_ref())?,
+            assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
             tiers: self.tiers(typed.tiers.as_ref(), chunk)?,

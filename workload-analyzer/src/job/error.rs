@@ -72,6 +72,12 @@ pub enum Reason {
         /// The words that may stand here.
         allowed: &'static str,
     },
+    /// A rule that a job file cannot give what it needs.
+    #[error(
+        "it divides by rates that were measured with several numbers of threads, which a job does not \
+         have; expected one of shared, proportional"
+    )]
+    NeedsMeasuredRates,
     /// A number outside its range.
     #[error("it must be between {min} and {max}")]
     OutOfRange {

@@ -30,7 +30,7 @@ world:
 step_time: 120 ms
 policy: deepmemory
 chunk: 1 MiB
-prefetch: { batches: 6 }
+prefetch: { batches: 6, assignment: proportional }
 on_error: skip
 tiers:
   main-memory: { size: 4 GiB }
@@ -94,6 +94,7 @@ fn every_key_of_a_full_job_arrives() {
             source: Location::Path(PathBuf::from("/data/train")),
             format: Format::ImageFolder,
             speed: emulated(1_000_000, 200_000_000),
+            limited_by: policy::Saves::Bytes,
             index: Some(PathBuf::from("jobs/train.index")),
             described: None,
         },
@@ -108,6 +109,7 @@ fn every_key_of_a_full_job_arrives() {
         policy: policy::Kind::DeepMemory,
         chunk: Bytes::mib(1),
         prefetch_batches: 6,
+        assignment: Assignment::Proportional,
         on_error: OnError::Skip,
         tiers: vec![
             tier(tier::Kind::MainMemory, Budget::Size(Bytes::mib(4 << 10))),
@@ -148,6 +150,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         policy: policy::Kind::Gap,
         chunk: Bytes::mib(512),
         prefetch_batches: 4,
+        assignment: Assignment::Shared,
         on_error: OnError::Fail,
         tiers: vec![TierRequest {
             kind: tier::Kind::MainMemory,
@@ -201,6 +204,17 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
         19,
         "prefetch: { batches: 1 }",
         "19: prefetch.batches is `1`; it must be between 2 and 1024",
+    );
+    check_line(
+        19,
+        "prefetch: { assignment: greedy }",
+        "19: prefetch.assignment is `greedy`; expected one of shared, proportional",
+    );
+    check_line(
+        19,
+        "prefetch: { assignment: lobster }",
+        "19: prefetch.assignment is `lobster`; it divides by rates that were measured with several \
+         numbers of threads, which a job does not have; expected one of shared, proportional",
     );
     check_line(20, "on_error: retry", "20: on_error is `retry`; expected one of fail, skip");
     check_line(
@@ -279,6 +293,18 @@ fn a_quantity_without_its_unit_is_refused() {
         30,
         "    size: 0.5 MiB",
         "30: tiers.storage.size is `512 KiB`; a tier has at least one chunk, which is 1 MiB in this job",
+    );
+}
+
+#[test]
+fn what_limits_the_source_is_bytes_unless_it_says_requests() {
+    let with = |keys| REQUIRED.replace("image-folder }", &format!("image-folder, {keys} }}"));
+    let limit = |keys| parse(&with(keys)).map(|job| job.dataset.limited_by);
+    assert_eq!(limit("limited_by: requests").unwrap(), policy::Saves::Requests);
+    assert_eq!(limit("limited_by: bytes").unwrap(), policy::Saves::Bytes);
+    check_text(
+        &with("limited_by: iops"),
+        "2: dataset.limited_by is `iops`; expected one of bytes, requests",
     );
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct DatasetFile {
     pub(crate) columns: Option<Vec<Text>>,
     pub(crate) dataset: Option<Text>,
     pub(crate) emulate: Option<SpeedFile>,
+    pub(crate) limited_by: Option<Text>,
     pub(crate) index: Option<Text>,
     pub(crate) described: Option<DescribedFile>,
 }

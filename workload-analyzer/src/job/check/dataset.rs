@@ -1,6 +1,6 @@
 //! Checks what stands below `dataset`.
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::{policy::Saves, units::Bytes};
 
 use super::Check;
 use crate::{
@@ -22,9 +22,22 @@ impl Check<'_> {
             source: keys.location(self.directory).map_err(|error| self.placed(error))?,
             format: keys.format(self.directory).map_err(|error| self.placed(error))?,
             speed: self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?,
+            limited_by: self.limited_by(typed.limited_by.as_ref())?,
             index,
             described: typed.described.as_ref().map(|it| self.described(it)).transpose()?,
         })
+    }
+
+    fn limited_by(&self, typed: Option<&Text>) -> Result<Saves, JobError> {
+        let Some(typed) = typed else { return Ok(Saves::Bytes) };
+        match typed.0.as_str() {
+            "bytes" => Ok(Saves::Bytes),
+            "requests" => Ok(Saves::Requests),
+            _ => {
+                let reason = Reason::NotOneOf { allowed: "bytes, requests" };
+                Err(self.invalid(&["dataset", "limited_by"], &typed.0, reason))
+            }
+        }
     }
 
     fn described(&self, typed: &DescribedFile) -> Result<Described, JobError> {
