@@ -269,6 +269,52 @@ fn a_schedule_is_small() {
     assert!(bytes * 1024 < 1 << 20, "{bytes} bytes for each of 1024 nodes");
 }
 
+/// What the manager sends to each of the nodes of a job before they work, in bytes: the job file with
+/// the path of the index in it, and the schedule.
+fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
+    let order = Spec {
+        samples,
+        shuffle: Shuffle::TORCH_DISTRIBUTED,
+        seed: u64::MAX,
+        epochs,
+        drop_last: false,
+        batch_size: 256,
+        world: World { nodes, ranks_per_node: 8 },
+        start: Position::START,
+    };
+    let mut fleet = Fleet::new(Settings {
+        order,
+        policy: policy::Kind::Gap,
+        staged_batches: 4,
+        chunk: Bytes::mib(512),
+        lost_after: Nanoseconds(1),
+    });
+    let job = pb::JobReply {
+        text: include_str!("../../../configs/imagenet-resnet50.yaml").into(),
+        file: format!("/{}", "d".repeat(4094)),
+        index_fingerprint: u64::MAX,
+    };
+    let tier = |kind| Tier { kind, budget: Bytes(u64::MAX), origin: Origin::Emulated };
+    let tiers = Kind::ALL.map(tier).to_vec();
+    let mut join = |home| {
+        let agent = Registration { node: None, home, incarnation: home, tiers: tiers.clone() };
+        let assignment = fleet.handle_registration(agent, Nanoseconds(home)).unwrap();
+        job.encode_to_vec().len() + pb::RegisterReply::from(&assignment).encode_to_vec().len()
+    };
+    (0..u64::from(nodes)).map(&mut join).collect()
+}
+
+#[test]
+fn each_of_a_thousand_nodes_is_sent_less_than_a_mebibyte() {
+    let sent = sent_to_each(1024, 14_000_000, 90);
+    let most = *sent.iter().max().unwrap();
+    assert_eq!(sent.len(), 1024);
+    assert!(most < 1 << 20, "{most} bytes");
+    // Only the numbers themselves take more bytes: four for samples and nodes, and the node's own.
+    let small = sent_to_each(1, 10_000, 9)[0];
+    assert!(most - small <= 8, "{most} bytes, and {small} for a small job");
+}
+
 #[test]
 fn status_shows_what_nodes_told() {
     let order = Spec {
