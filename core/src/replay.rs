@@ -6,7 +6,7 @@
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 
 use crate::{
-    books::Books,
+    books::{Books, Move},
     horizon::{Horizon, Use},
     id::{BatchId, Epoch, NodeId, SampleId, Step, TierId},
     order::Spec,
@@ -21,6 +21,8 @@ pub struct Served {
     pub cold: Amount,
     /// From each tier, fastest first.
     pub tiers: Vec<Amount>,
+    /// Bytes that were written to each tier.
+    pub written: Vec<Bytes>,
 }
 
 /// A number of reads.
@@ -41,7 +43,8 @@ impl Amount {
 
 impl Served {
     fn none(tiers: usize) -> Self {
-        Self { cold: Amount::default(), tiers: vec![Amount::default(); tiers] }
+        let written = vec![Bytes(0); tiers];
+        Self { cold: Amount::default(), tiers: vec![Amount::default(); tiers], written }
     }
 
     fn add(&mut self, tier: Option<TierId>, len: Bytes) {
@@ -126,7 +129,11 @@ impl Replay {
                     let read = Read { sample, at: Use { epoch, place } };
                     self.policy.read(read, &self.horizon, &mut self.books);
                 }
-                self.books.drain_moves();
+                for Move { sample, to, .. } in self.books.drain_moves() {
+                    if let Some(tier) = to {
+                        served.written[usize::from(tier.0)].0 += self.sizes[sample.0 as usize].0;
+                    }
+                }
             }
         }
         self.next = Epoch(epoch.0 + 1);

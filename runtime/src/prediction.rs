@@ -13,6 +13,7 @@ mod plot;
 pub mod site;
 mod spread;
 pub mod trace;
+pub mod wear;
 
 use std::{convert::Infallible, ops::ControlFlow};
 
@@ -34,6 +35,7 @@ pub use spread::Spread;
 use self::{
     figures::Sums,
     spread::{Spreads, StepSpreads},
+    wear::Wear,
 };
 use crate::places::{Layout, Place};
 
@@ -52,6 +54,9 @@ pub struct Prediction {
     pub epochs: Vec<Epoch>,
     /// The whole run.
     pub total: Figures,
+    /// What evening out would cost where tiers wear out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wear: Option<Wear>,
     /// Equal plans have equal digests: a hash of every command in order, in hexadecimal digits.
     pub digest: String,
 }
@@ -150,6 +155,7 @@ impl Prediction {
             nodes,
             epochs: (0..).zip(&epochs).map(epoch).collect(),
             total: total.figures(&kinds),
+            wear: Wear::of(&session::Settings { policy, ..settings.clone() }),
             digest: format!("{:016x}", joined(&digests)),
         })
     }

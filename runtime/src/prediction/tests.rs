@@ -57,6 +57,19 @@ fn of(settings: &Settings, nodes: Nodes) -> Prediction {
 }
 
 #[test]
+fn evening_out_would_write_a_little_of_a_tier_that_wears_out() {
+    let mut settings = settings(640, 1, 10);
+    assert_eq!(Wear::of(&settings), None, "nothing wears out");
+    settings.aim.wears = vec![true];
+    let wear = Wear::of(&settings).unwrap();
+    assert_eq!(wear.written_bytes_per_epoch, 0);
+    let most = 640 * SAMPLE / 4;
+    assert!((1..most).contains(&wear.balanced_written_bytes_per_epoch), "{wear:?}");
+    settings.policy = policy::Kind::Fifo;
+    assert_eq!(Wear::of(&settings), None, "only gap would even out");
+}
+
+#[test]
 fn on_one_node_the_limit_is_what_the_cache_cannot_hold() {
     let prediction = Prediction::of(&settings(640, 1, 10), policy::Kind::Gap, &model());
     let cold: Vec<_> = prediction.epochs.iter().map(|it| it.figures.minimal_cold_bytes).collect();

@@ -16,9 +16,10 @@ use indicatif::ProgressBar;
 use tierfeed_core::{
     policy, session,
     simulator::{Observer, Read, StepOutcome},
+    units::Bytes,
 };
 use tierfeed_runtime::prediction::{
-    self, Drawn, Prediction, curve::Curve, site::Site, trace::Lines,
+    self, Drawn, Prediction, curve::Curve, site::Site, trace::Lines, wear::Wear,
 };
 
 use super::{Subject, table};
@@ -30,17 +31,27 @@ const INTERRUPTED: u8 = 130;
 pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
     let policies = super::policies(arguments, &subject.known);
     let simulated = simulate(arguments, subject, &subject.site, &policies)?;
-    let notes = subject.notes();
+    let mut notes = subject.notes();
     if let Some(path) = &arguments.plot {
         let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
         write(path, &prediction::plot(&subject.known.job.name, &notes, &drawn))?;
     }
     let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
+    notes.extend(predictions.iter().filter_map(|it| it.wear.as_ref()).map(wear));
     match (predictions.as_slice(), arguments.json) {
         ([only], true) => output::json(only),
         (all, true) => output::json(&all),
         (all, false) => output::lines(&table::comparison(all, &notes)),
     }
+}
+
+fn wear(wear: &Wear) -> String {
+    format!(
+        "storage wears out, so what lies there stays: {} are written in an epoch; evening out cold \
+         reads with it too would write {}",
+        Bytes(wear.written_bytes_per_epoch),
+        Bytes(wear.balanced_written_bytes_per_epoch)
+    )
 }
 
 /// What `policies` come to on `site`.

@@ -1,0 +1,50 @@
+//! What it would cost to even out cold reads with tiers that wear out, which `gap` writes only once.
+
+use serde::Serialize;
+use tierfeed_core::{
+    policy::{Aim, Kind},
+    replay::Replay,
+    session,
+};
+
+/// Bytes that are written to the tiers that wear out, in an epoch when they are full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Wear {
+    /// As planned.
+    pub written_bytes_per_epoch: u64,
+    /// If what lies there were chosen anew for every epoch, so that all batches miss alike.
+    pub balanced_written_bytes_per_epoch: u64,
+}
+
+/// The epoch that is looked at: the first fills the tiers.
+const FULL: u32 = 1;
+
+impl Wear {
+    /// For the node of `settings`; `None` if nothing there wears out, if another policy is asked for, or
+    /// if the run has no epoch in which anything could be chosen anew.
+    #[must_use]
+    pub fn of(settings: &session::Settings) -> Option<Self> {
+        let first = settings.order.start.epoch.0;
+        let is_short = first + FULL + 1 >= settings.order.epochs;
+        if settings.policy != Kind::Gap || is_short || !settings.aim.wears.contains(&true) {
+            return None;
+        }
+        let free = Aim { wears: Vec::new(), ..settings.aim.clone() };
+        Some(Self {
+            written_bytes_per_epoch: written(settings, &settings.aim)?,
+            balanced_written_bytes_per_epoch: written(settings, &free)?,
+        })
+    }
+}
+
+fn written(settings: &session::Settings, aim: &Aim) -> Option<u64> {
+    let mut setting = settings.policy_setting();
+    setting.aim = aim.clone();
+    let mut replay = Replay::new(settings.policy, &setting);
+    for _ in 0..FULL {
+        replay.epoch()?;
+    }
+    let written = replay.epoch()?.written;
+    let worn = written.iter().zip(&settings.aim.wears).filter(|(_, wears)| **wears);
+    Some(worn.map(|(bytes, _)| bytes.0).sum())
+}
