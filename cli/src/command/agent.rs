@@ -18,7 +18,8 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let outcome = Box::pin(async { Agent::start(settings, asked).await?.run().await }).await;
+        let outcome =
+            Box::pin(async { Box::pin(Agent::start(settings, asked).await?.run()).await }).await;
         signals.abort();
         outcome.map_err(of_agent)
     })?;
