@@ -12,7 +12,7 @@
 //! between tiers but a sample that is read anyway.
 //!
 //! Deliberately absent: gaps beyond the epochs that are looked into. What is used next after them does
-//! not stay.
+//! not stay, unless everything fits.
 
 mod balance;
 mod class;
@@ -40,9 +40,13 @@ use crate::{
 pub(super) struct Gap {
     plan: Plan,
     planned: Option<Epoch>,
-    epochs: u32,
+    /// Whether everything fits, so that nothing had to be planned.
+    fits: bool,
     growth: Growth,
 }
+
+/// Epochs by which a rank may lag behind another: where epochs are shorter than what is staged.
+const DRIFT_MAX: u32 = 8;
 
 /// By how much tiers have grown since the epoch was planned: room that the plan does not know.
 #[derive(Debug, Default)]
@@ -57,18 +61,39 @@ struct Growth {
 impl Gap {
     pub(super) fn new(setting: &Setting) -> Self {
         let (plan, growth) = (Plan::new(setting), Growth::default());
-        Self { plan, planned: None, epochs: setting.order.epochs, growth }
+        Self { plan, planned: None, fits: false, growth }
     }
 
-    fn prepare(&mut self, epoch: Epoch, horizon: &Horizon, books: &Books) {
-        if self.planned.is_none_or(|planned| planned < epoch) {
-            self.plan.epoch(epoch, horizon, books);
+    fn prepare(&mut self, epoch: Epoch, horizon: &Horizon, books: &mut Books) {
+        let is_elsewhere = self
+            .planned
+            .is_some_and(|planned| epoch.0 > planned.0 + 1 || epoch.0 + DRIFT_MAX < planned.0);
+        if is_elsewhere {
+            self.plan.restart(epoch, horizon, books);
+        }
+        if is_elsewhere || self.planned.is_none_or(|planned| planned < epoch) {
+            let fitted = core::mem::replace(&mut self.fits, self.plan.fits(books));
+            if fitted && !self.fits && !is_elsewhere {
+                self.plan.restart(epoch, horizon, books);
+            }
+            if !self.fits {
+                self.plan.epoch(epoch, horizon, books);
+            }
             self.planned = Some(epoch);
             self.growth = Growth::since(books);
         }
         if self.growth.as_of != books.resizes() {
             self.growth.follow(books);
+            self.fits |= self.plan.fits(books);
         }
+    }
+
+    /// Where a sample goes of which the plan says nothing: nowhere, but on a single node, which reads it
+    /// again in the next epoch, into room that came after the plan was made.
+    fn unplanned(&mut self, read: Read, horizon: &Horizon, books: &Books) -> Option<TierId> {
+        let spec = horizon.spec();
+        let is_read_next = spec.world.nodes == 1 && read.at.epoch.0 + 1 < spec.epochs;
+        if is_read_next { self.growth.take(books.len_of(read.sample)) } else { None }
     }
 
     /// Gives a sample the tier that the plan chose, or where that is full another one.
@@ -115,16 +140,20 @@ impl Policy for Gap {
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {
         let Read { sample, at } = read;
         self.prepare(at.epoch, horizon, books);
-        let tier = self.plan.tier_after(sample, at.epoch);
-        match (tier, books.tier_of(sample)) {
+        let lies = books.tier_of(sample);
+        if self.fits {
+            let tier = lies.or_else(|| first_with_room(sample, books));
+            tier.into_iter().for_each(|tier| Self::keep(sample, tier, books));
+            return;
+        }
+        match (self.plan.tier_after(sample, at.epoch), lies) {
             (Some(tier), _) => Self::keep(sample, tier, books),
             (None, Some(_)) => books.take_out(sample),
-            (None, None) if at.epoch.0 + 1 < self.epochs => {
-                if let Some(tier) = self.growth.take(books.len_of(sample)) {
+            (None, None) => {
+                if let Some(tier) = self.unplanned(read, horizon, books) {
                     Self::keep(sample, tier, books);
                 }
             }
-            (None, None) => {}
         }
     }
 

@@ -13,8 +13,13 @@ pub(super) struct Class {
 /// What was dealt of a class so far.
 #[derive(Debug)]
 pub(super) struct Dealt {
+    /// Room for what lies there already.
+    stays: Vec<u64>,
+    /// What comes to each tier, and to all.
+    comes: Vec<u64>,
+    supply: u64,
     seen: u64,
-    tiers: Vec<u64>,
+    given: Vec<u64>,
 }
 
 impl Class {
@@ -35,21 +40,43 @@ impl Class {
         (1..self.supply).contains(&self.kept())
     }
 
-    pub(super) fn undealt(&self) -> Dealt {
-        Dealt { seen: 0, tiers: vec![0; self.tiers.len()] }
+    /// Of a class that is kept: takes the room of what lies in its tier and may stay there. What may not
+    /// is dealt like what comes.
+    pub(super) fn undealt(&self, lying: &[u64]) -> Dealt {
+        let tiers = self.tiers.iter().zip(lying);
+        let comes: Vec<_> = tiers.map(|(tier, lying)| tier.saturating_sub(*lying)).collect();
+        Dealt {
+            stays: self.tiers.clone(),
+            supply: comes.iter().sum(),
+            comes,
+            seen: 0,
+            given: vec![0; lying.len()],
+        }
+    }
+}
+
+impl Dealt {
+    /// Whether a sample may stay in its tier.
+    pub(super) fn stays(&mut self, tier: u8, len: u64) -> bool {
+        let room = &mut self.stays[usize::from(tier)];
+        let fits = *room >= len;
+        if fits {
+            *room -= len;
+        }
+        fits
     }
 
-    /// The tier of the next sample of a class that is kept: the one that is farthest behind its share, so
-    /// that each fills evenly over the epoch.
-    pub(super) fn deal(&self, dealt: &mut Dealt, len: u64) -> u8 {
-        dealt.seen += len;
+    /// The tier of the next sample that comes: the one that is farthest behind its share, so that each
+    /// fills evenly over the epoch.
+    pub(super) fn comes(&mut self, len: u64) -> u8 {
+        self.seen += len;
         let behind = |tier: &usize| {
-            let due = u128::from(self.tiers[*tier]) * u128::from(dealt.seen);
-            let given = u128::from(dealt.tiers[*tier]) * u128::from(self.supply);
+            let due = u128::from(self.comes[*tier]) * u128::from(self.seen);
+            let given = u128::from(self.given[*tier]) * u128::from(self.supply);
             (due.saturating_sub(given), core::cmp::Reverse(*tier))
         };
-        let tier = (0..self.tiers.len()).max_by_key(behind).expect("what stays has a tier");
-        dealt.tiers[tier] += len;
+        let tier = (0..self.comes.len()).max_by_key(behind).expect("what stays has a tier");
+        self.given[tier] += len;
         u8::try_from(tier).expect("tiers are counted in a byte")
     }
 }

@@ -8,14 +8,15 @@ use super::{
     exchange::{Exchange, Turnover},
     quota::{self, Boundaries},
     requests::{Lengths, Threshold},
-    state::{GAP_MAX, Replaced, Standing, State, for_each_batch},
+    state::{GAP_MAX, Replaced, Standing, State, TIERS_MAX, for_each_batch},
 };
 use crate::{
     books::Books,
     horizon::Horizon,
     id::{Epoch, SampleId, TierId},
-    order::Spec,
+    order::{NodeOrder, Spec},
     policy::{Saves, Setting},
+    space::Space,
     units::Bytes,
 };
 
@@ -38,12 +39,14 @@ pub(super) struct Plan {
     /// What earlier epochs keep in the first tiers together, by the epoch until which they keep it.
     kept: Vec<Vec<u64>>,
     planned: Epoch,
+    /// What the dataset takes.
+    total: u64,
 }
 
 impl Plan {
     pub(super) fn new(setting: &Setting) -> Self {
         let spec = setting.order;
-        let total: u64 = setting.sizes.iter().map(|len| len.0).sum();
+        let total: u64 = setting.sizes.iter().map(|len| Space::rounded(*len).0).sum();
         let capacity: u64 = setting.capacities.iter().map(|capacity| capacity.0).sum();
         let lookahead = lookahead(&spec, ratio(capacity, total));
         let expected = quota::shares(spec.world.nodes).map(|share| quota::part(total, share));
@@ -59,8 +62,9 @@ impl Plan {
             useful: setting.aim.useful.clone(),
             lengths,
             samples: setting.sizes.iter().map(|len| State::new(*len)).collect(),
-            kept: vec![vec![0; lookahead as usize]; setting.capacities.len()],
+            kept: vec![vec![0; lookahead as usize]; setting.capacities.len().min(TIERS_MAX)],
             planned: spec.start.epoch,
+            total,
         }
     }
 
@@ -71,6 +75,31 @@ impl Plan {
     /// Where a sample lies after its use in an epoch that is planned, or was just before.
     pub(super) fn tier_after(&self, sample: SampleId, epoch: Epoch) -> Option<TierId> {
         self.samples[sample.0 as usize].tier_after(epoch)
+    }
+
+    /// Whether there is room for every sample: then there is nothing to plan.
+    pub(super) fn fits(&self, books: &Books) -> bool {
+        self.lengths.is_none() && self.capacities(books).last().is_some_and(|all| all >= self.total)
+    }
+
+    /// Starts anew from what lies where: the trainer went elsewhere than was planned. What is not used in
+    /// the epochs that can be looked into leaves its tier, for no later plan would know of it.
+    pub(super) fn restart(&mut self, epoch: Epoch, horizon: &Horizon, books: &mut Books) {
+        let mut is_used = vec![false; self.samples.len()];
+        for epoch in epoch.0..=epoch.0.saturating_add(self.lookahead) {
+            let order = horizon.epoch(Epoch(epoch));
+            for sample in order.map(NodeOrder::samples).unwrap_or_default() {
+                is_used[sample.0 as usize] = true;
+            }
+        }
+        for (sample, is_used) in (0..self.spec.samples).map(SampleId).zip(is_used) {
+            if !is_used {
+                books.take_out(sample);
+            }
+            self.samples[sample.0 as usize].forget_plan(books.tier_of(sample));
+        }
+        self.kept.iter_mut().for_each(|kept| kept.fill(0));
+        self.planned = epoch;
     }
 
     /// Decides for every sample that the node reads in `epoch`.
@@ -136,16 +165,11 @@ impl Plan {
     /// Keeps what costs least for each request, the cheapest in the fastest tier.
     fn save_requests(&mut self, thresholds: &[Threshold], horizon: &Horizon) {
         let Some(order) = horizon.epoch(self.planned) else { return };
-        let mut seen = vec![0_u64; thresholds.len()];
         for sample in order.samples() {
             let state = &mut self.samples[sample.0 as usize];
-            let len = state.len();
             let tier = state.gap().and_then(|gap| {
-                let cost = len.saturating_mul(gap as u64);
-                let stays = |(threshold, seen): (&Threshold, &mut u64)| {
-                    cost < threshold.at || cost == threshold.at && threshold.takes(seen, len)
-                };
-                thresholds.iter().zip(&mut seen).position(stays)
+                let cost = state.len().saturating_mul(gap as u64);
+                thresholds.iter().position(|threshold| threshold.keeps(*sample, cost))
             });
             state.decide(self.planned, tier.and_then(|tier| u8::try_from(tier).ok()));
         }
@@ -154,7 +178,7 @@ impl Plan {
     /// What the first tiers may hold together, for each tier.
     fn capacities(&self, books: &Books) -> impl Iterator<Item = u64> {
         let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
-        let each = books.levels().iter().zip(useful);
+        let each = books.levels().iter().take(TIERS_MAX).zip(useful);
         each.scan(0_u64, |sum, (level, useful)| {
             *sum = sum.saturating_add(level.capacity.min(useful).0);
             Some(*sum)
@@ -179,14 +203,25 @@ impl Plan {
         classes
     }
 
-    /// Gives every sample whose gap is kept in full its tier.
+    /// Gives every sample whose gap is kept in full its tier: where it can, the one in which it lies.
     fn deal(&mut self, classes: &[Class], horizon: &Horizon) {
         let Some(order) = horizon.epoch(self.planned) else { return };
-        let mut dealt: Vec<_> = classes.iter().map(Class::undealt).collect();
+        let tiers = classes.first().map_or(0, |class| class.tiers.len());
+        let mut lying = vec![vec![0; tiers]; classes.len()];
+        for sample in order.samples() {
+            let state = &self.samples[sample.0 as usize];
+            if let (Some(gap), Some(tier)) = (state.gap(), state.lies()) {
+                lying[gap - 1][usize::from(tier)] += state.len();
+            }
+        }
+        let dealt = classes.iter().zip(&lying).map(|(class, lying)| class.undealt(lying));
+        let mut dealt: Vec<_> = dealt.collect();
         for sample in order.samples() {
             let state = &mut self.samples[sample.0 as usize];
             if let Some(gap) = state.gap().filter(|gap| classes[gap - 1].is_kept()) {
-                let tier = classes[gap - 1].deal(&mut dealt[gap - 1], state.len());
+                let (dealt, len) = (&mut dealt[gap - 1], state.len());
+                let stays = state.lies().filter(|tier| dealt.stays(*tier, len));
+                let tier = stays.unwrap_or_else(|| dealt.comes(len));
                 state.decide(self.planned, Some(tier));
             }
         }
@@ -287,6 +322,9 @@ fn candidate(sample: SampleId, state: &State, wears: &[bool]) -> Candidate {
 /// Epochs to look into: those in which something stays in a long run, and some more, because at the
 /// start and towards the end of a run there is room for longer gaps.
 fn lookahead(spec: &Spec, cached: f64) -> u32 {
+    if cached >= 1.0 {
+        return 1;
+    }
     let most = GAP_MAX.min(spec.epochs.saturating_sub(1)).max(1);
     let last = quota::last_gap(cached, spec.world.nodes, most);
     if spec.world.nodes == 1 { 1 } else { (last + last / 2 + 2).min(most) }

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::quota;
-use crate::{space::Space, units::Bytes};
+use crate::{id::SampleId, space::Space, units::Bytes};
 
 /// The lengths of all samples, for looking up what a threshold keeps.
 #[derive(Debug)]
@@ -31,13 +31,25 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    /// Whether the next sample of `len` at the threshold stays: of all of them the part, spread evenly.
-    pub(super) fn takes(&self, seen: &mut u64, len: u64) -> bool {
-        let due = |seen: u64| u128::from(seen) * u128::from(self.part) / u128::from(self.of.max(1));
-        let before = *seen;
-        *seen = seen.saturating_add(len);
-        due(*seen) / u128::from(len.max(1)) > due(before) / u128::from(len.max(1))
+    /// Whether a sample of this cost stays. Of those at the threshold it is the same part in every epoch,
+    /// and in the first tiers together a part of what it is with the next.
+    pub(super) fn keeps(&self, sample: SampleId, cost: u64) -> bool {
+        let of_all = u128::from(self.part) << 32;
+        let is_in_part = u128::from(scattered(sample)) * u128::from(self.of) < of_all;
+        cost < self.at || cost == self.at && is_in_part
     }
+}
+
+/// A number below 2^32 that has nothing to do with the sample's own.
+///
+/// # Source
+///
+/// The finaliser of `SplitMix64`.
+fn scattered(sample: SampleId) -> u32 {
+    let mut bits = u64::from(sample.0).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    u32::try_from((bits ^ (bits >> 31)) >> 32).expect("32 bits")
 }
 
 impl Lengths {

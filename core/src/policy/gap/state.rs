@@ -13,8 +13,12 @@ const OUT: u8 = 0xf;
 /// Set in a gap if the node reads the sample in the epoch that is planned.
 const HERE: u8 = 0x80;
 
-/// Epochs that a gap can count.
-pub(super) const GAP_MAX: u32 = 126;
+/// Tiers that a plan can tell apart; slower ones stay empty.
+pub(super) const TIERS_MAX: usize = OUT as usize;
+
+/// Epochs that are looked into at most: each takes four bytes for each of the node's reads, and the time
+/// to permute it before the first batch.
+pub(super) const GAP_MAX: u32 = 32;
 
 /// One sample.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +100,12 @@ impl State {
         } else {
             Standing::Cold
         }
+    }
+
+    /// Takes what is true for what was planned.
+    pub(super) fn forget_plan(&mut self, lies: Option<TierId>) {
+        let lies = lies.map_or(OUT, |tier| tier.0.min(OUT));
+        (self.gap, self.tiers, self.latest) = (0, lies << 4 | lies, lies);
     }
 
     pub(super) fn decide(&mut self, epoch: Epoch, tier: Option<u8>) {

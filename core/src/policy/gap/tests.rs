@@ -1,6 +1,11 @@
 //! What the rule reads, against what no rule can undercut.
 
-use alloc::{collections::BTreeMap, sync::Arc, vec, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    vec,
+    vec::Vec,
+};
 
 use proptest::prelude::*;
 
@@ -256,4 +261,69 @@ fn a_tier_is_filled_as_far_as_it_can_be_read_in_time() {
     let served = replay.epoch().unwrap();
     let read: Vec<_> = served.tiers.iter().map(|tier| tier.samples).collect();
     assert!(read[0].abs_diff(600) <= 6 && read[1].abs_diff(600) <= 6, "{read:?}");
+}
+
+/// Bytes that enter each tier in each epoch.
+fn written_bytes(setting: &Setting) -> Vec<Vec<u64>> {
+    let mut replay = Replay::new(Kind::Gap, setting);
+    let epochs = core::iter::from_fn(|| replay.epoch());
+    epochs.map(|it| it.written.iter().map(|bytes| bytes.0).collect()).collect()
+}
+
+#[test]
+fn what_fits_stays_where_it_is() {
+    for percents in [&[30, 200][..], &[100], &[60, 0, 40]] {
+        let setting = setting(unequal(2_000), ONE_NODE, 5, percents);
+        let written = written_bytes(&setting);
+        let first: u64 = written[0].iter().sum();
+        let total: u64 = setting.sizes.iter().map(|len| len.0).sum();
+        assert!(first * 100 >= total * 99, "{percents:?}: {first} of {total}");
+        let later: u64 = written[1..].iter().flatten().sum();
+        assert!(later * 100 <= total, "{percents:?}: {later} written again");
+    }
+}
+
+#[test]
+fn where_requests_are_few_the_same_samples_stay_in_the_same_tiers() {
+    let mut setting = setting(equal(6_000), ONE_NODE, 5, &[30, 30]);
+    setting.aim.saves = Saves::Requests;
+    let mut replay = Replay::new(Kind::Gap, &setting);
+    let first = replay.epoch().unwrap();
+    for written in &first.written {
+        assert!((1_750..1_850).contains(&(written.0 >> 16)), "{written}");
+    }
+    for _ in 1..4 {
+        assert_eq!(replay.epoch().unwrap().written, [Bytes(0), Bytes(0)]);
+    }
+}
+
+/// A node of three whose trainer goes from one epoch to another, and what lies there that is not used in
+/// the epochs that are looked into from there.
+fn left_behind(from: u32, to: u32) -> usize {
+    let world = World { nodes: 3, ranks_per_node: 1 };
+    let setting = setting(equal(3_000), world, 30, &[30]);
+    let mut gap = Gap::new(&setting);
+    let mut horizon = Horizon::new(setting.order, NodeId(0), gap.lookahead());
+    let mut books = Books::new(Arc::clone(&setting.sizes), setting.capacities.iter().copied());
+    for epoch in (from - 3..=from).chain([to]).map(Epoch) {
+        horizon.prepare(epoch);
+        for step in (0..setting.order.steps_in(epoch)).map(Step) {
+            let batch = BatchId { epoch, step, rank: Rank(0) };
+            for (index, sample) in horizon.batch(batch).unwrap().iter().enumerate() {
+                let at = horizon.read_of(batch, index);
+                gap.read(Read { sample: *sample, at }, &horizon, &mut books);
+            }
+        }
+    }
+    let ahead = (to + 1..=to + gap.lookahead()).map(Epoch);
+    let used = ahead.flat_map(|epoch| horizon.epoch(epoch).unwrap().samples().to_vec());
+    let used: BTreeSet<_> = used.collect();
+    let lies = |sample: &SampleId| books.tier_of(*sample).is_some();
+    (0..3_000).map(SampleId).filter(lies).filter(|it| !used.contains(it)).count()
+}
+
+#[test]
+fn a_trainer_that_goes_elsewhere_leaves_nothing_behind() {
+    assert_eq!(left_behind(5, 12), 0, "forwards");
+    assert_eq!(left_behind(15, 3), 0, "backwards");
 }
