@@ -2,6 +2,7 @@
 //!
 //! Orders that a trainer publishes: all sequences of up to eight uses of four samples, over all ways to
 //! split up to four samples' room into one to three tiers. Nothing reads less, however it looks ahead.
+//! Such orders may repeat samples, and the default policy decides them by Belady's rule with bypass.
 //! Computed orders: all triples of permutations of four samples, and many seeds of six and eight.
 //! Nothing reads less, and batches miss alike to a sample. Where they do not, a sample would have to
 //! come before another has left; choices that exchange samples of one batch are not counted.

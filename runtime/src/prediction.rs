@@ -54,7 +54,7 @@ pub struct Prediction {
     pub epochs: Vec<Epoch>,
     /// The whole run.
     pub total: Figures,
-    /// What evening out would cost where tiers wear out.
+    /// What evening out would cost where tiers wear out, on the first of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wear: Option<Wear>,
     /// Equal plans have equal digests: a hash of every command in order, in hexadecimal digits.
@@ -155,7 +155,10 @@ impl Prediction {
             nodes,
             epochs: (0..).zip(&epochs).map(epoch).collect(),
             total: total.figures(&kinds),
-            wear: Wear::of(&session::Settings { policy, ..settings.clone() }),
+            wear: nodes
+                .ids()
+                .next()
+                .and_then(|node| Wear::of(&session::Settings { policy, node, ..settings.clone() })),
             digest: format!("{:016x}", joined(&digests)),
         })
     }

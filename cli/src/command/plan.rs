@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
         return simulate::run(arguments, &subject);
     }
-    let schedule = schedule(&subject.known, &layout, arguments);
+    let schedule = schedule(&subject.known, &layout, policy(arguments, &subject.known)?);
     if arguments.json { output::json(&schedule) } else { output::lines(&table(&schedule)) }
 }
 
@@ -169,7 +169,7 @@ fn require_computed(known: &Known) -> Result<(), Failure> {
     Ok(())
 }
 
-fn schedule(known: &Known, layout: &Layout, arguments: &Plan) -> Schedule {
+fn schedule(known: &Known, layout: &Layout, policy: policy::Kind) -> Schedule {
     let Known { job, order, .. } = known;
     let offer = layout.offer();
     let tiers = layout.places.iter().zip(&offer).map(|(place, tier)| Tier {
@@ -180,7 +180,7 @@ fn schedule(known: &Known, layout: &Layout, arguments: &Plan) -> Schedule {
     });
     Schedule {
         job: job.name.clone(),
-        policy: arguments.policy.first().unwrap_or(&job.policy).name(),
+        policy: policy.name(),
         shuffle: order.shuffle.name(),
         seed: order.seed,
         samples: order.samples,

@@ -59,7 +59,7 @@ fn usage(subject: &Subject, direct: &Prediction, deli: &Prediction, plan: &Predi
             time: duration(deli),
             cache: Bytes(cache),
             fetch: ahead,
-            misses: Some(of_all_nodes(deli, subject).div_ceil(epochs.max(1).into())),
+            misses: Some(late(deli, subject).div_ceil(epochs.max(1).into())),
         }),
         planned: Some(Planned {
             time: duration(plan),
@@ -68,6 +68,24 @@ fn usage(subject: &Subject, direct: &Prediction, deli: &Prediction, plan: &Predi
             cold_reads: of_all_nodes(plan, subject),
         }),
     }
+}
+
+/// Samples of the whole run that were not there when they were needed: those a loader beside the
+/// prefetcher would read itself.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a count, which needs no more than 53 bits"
+)]
+fn late(prediction: &Prediction, subject: &Subject) -> u64 {
+    let cold = of_all_nodes(prediction, subject);
+    let taken = prediction.total.samples as f64 * (1.0 - prediction.total.ready_ratio);
+    let nodes = match prediction.nodes {
+        Nodes::One { .. } => subject.demand.nodes,
+        Nodes::All { .. } => 1,
+    };
+    cold.min((taken * f64::from(nodes)) as u64)
 }
 
 /// Cold reads of the whole run. Nodes that were not simulated are taken to read as many.
