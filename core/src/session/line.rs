@@ -187,12 +187,13 @@ impl Line {
         }
     }
 
-    /// Operations of each rank that wait for the cold store.
+    /// Operations of each rank on the cold store, given out or waiting.
     pub(super) fn cold_requests(&self) -> impl Iterator<Item = u64> + '_ {
-        self.queues[index(Link::Cold)].by_rank.iter().map(|rank| rank.waiting.len() as u64)
+        let ranks = self.queues[index(Link::Cold)].by_rank.iter();
+        ranks.map(|rank| (rank.waiting.len() + rank.running) as u64)
     }
 
-    /// Divides the window of the cold store in proportion to what is in line for each rank now.
+    /// Divides the window of the cold store in proportion to what each rank has under way or in line.
     pub(super) fn divide_in_proportion(&mut self) {
         let requests: Vec<u64> = self.cold_requests().collect();
         let window = self.queues[index(Link::Cold)].window;
@@ -394,5 +395,19 @@ mod tests {
         line.divide_in_proportion();
         assert_eq!(line.cold_requests().collect::<Vec<_>>(), [30, 2]);
         assert_eq!(given(&mut line), [7, 1]);
+    }
+
+    #[test]
+    fn a_rank_whose_reads_are_all_under_way_keeps_its_part() {
+        let mut line = Line::new(window(4), 0, Rank(0), 2);
+        let push = |line: &mut Line, rank: Rank, op: u64| {
+            let need = Need { rank, number: op };
+            line.push(Link::Cold, Some(need), Nanoseconds(0), OpId(op));
+        };
+        (0..2).for_each(|op| push(&mut line, Rank(0), op));
+        let given = core::iter::from_fn(|| line.next(|_| Nanoseconds(0))).count();
+        (2..4).for_each(|op| push(&mut line, Rank(1), op));
+        assert_eq!(given, 2);
+        assert_eq!(line.cold_requests().collect::<Vec<_>>(), [2, 2]);
     }
 }

@@ -23,8 +23,12 @@ impl Session {
     /// Adds to `left` what has to be hastened with it.
     fn hasten_one(&mut self, op: OpId, need: Need, left: &mut Vec<OpId>) {
         let Some(work) = self.works.get_mut(op) else { return };
-        let Some(before) = work.need.filter(|before| *before != need) else { return };
-        if self.paces.expected(before) <= self.paces.expected(need) {
+        let Some(before) = work.need else {
+            // Between tiers no batch is in a hurry, but what comes before may be.
+            left.extend(&work.waits_for);
+            return;
+        };
+        if before == need || self.paces.expected(before) <= self.paces.expected(need) {
             return;
         }
         work.need = Some(need);
