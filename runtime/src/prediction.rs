@@ -6,6 +6,7 @@
 
 pub mod bound;
 pub mod curve;
+pub mod depth;
 mod figures;
 pub mod minimum;
 pub mod peers;

@@ -15,12 +15,13 @@ use serde::Serialize;
 use tierfeed_core::{
     order::Shuffle,
     policy,
+    staging_depth::{Depth, Shortfall},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
     places::Layout,
-    prediction::{self, Nodes, site::Site},
+    prediction::{self, Nodes, depth, site::Site},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -44,6 +45,8 @@ struct Schedule {
     steps_per_epoch: u32,
     ranks: u32,
     staged_batches: u32,
+    /// With which a first epoch is in time, where that is known and possible.
+    least_staged_batches: Option<u32>,
     chunk_bytes: u64,
     arena_bytes_per_rank: u64,
     tiers: Vec<Tier>,
@@ -84,8 +87,14 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
         return simulate::run(arguments, &subject);
     }
-    let schedule = schedule(&subject.known, &layout, policy(arguments, &subject.known)?);
-    if arguments.json { output::json(&schedule) } else { output::lines(&table(&schedule)) }
+    let schedule = schedule(&subject, &layout, policy(arguments, &subject.known)?);
+    if arguments.json {
+        return output::json(&schedule);
+    }
+    output::lines(&table(&schedule))?;
+    depth::least(&subject.demand, &subject.site)
+        .iter()
+        .try_for_each(|it| output::lines(&staging(it)))
 }
 
 /// What plans are made for.
@@ -169,8 +178,9 @@ fn require_computed(known: &Known) -> Result<(), Failure> {
     Ok(())
 }
 
-fn schedule(known: &Known, layout: &Layout, policy: policy::Kind) -> Schedule {
-    let Known { job, order, .. } = known;
+fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedule {
+    let Known { job, order, .. } = &subject.known;
+    let least = depth::least(&subject.demand, &subject.site);
     let offer = layout.offer();
     let tiers = layout.places.iter().zip(&offer).map(|(place, tier)| Tier {
         name: tier.kind.name(),
@@ -188,9 +198,21 @@ fn schedule(known: &Known, layout: &Layout, policy: policy::Kind) -> Schedule {
         steps_per_epoch: order.steps_per_epoch(),
         ranks: order.world.ranks(),
         staged_batches: job.prefetch_batches,
+        least_staged_batches: least.and_then(|least| Some(least.ok()?.batches)),
         chunk_bytes: job.chunk.0,
         arena_bytes_per_rank: layout.arena.0,
         tiers: tiers.collect(),
+    }
+}
+
+/// How many batches have to be staged while everything is cold, or why no number will do.
+fn staging(least: &Result<Depth, Shortfall>) -> String {
+    match least {
+        Ok(least) => format!(
+            "while everything is cold, {} staged batches are in time in {} of all steps",
+            least.batches, least.in_time
+        ),
+        Err(shortfall) => format!("while everything is cold, {shortfall}"),
     }
 }
 

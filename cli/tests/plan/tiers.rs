@@ -91,3 +91,18 @@ fn a_job_that_no_memory_helps_is_refused_with_the_reason() {
     assert!(said.contains("give step_time in the job file, or --step-time"), "{said}");
     assert!(text(silent.path(), &["--minimum", "--step-time", "30 ms"]).contains("least cache"));
 }
+
+#[test]
+fn the_schedule_says_how_deep_to_stage_or_why_no_depth_will_do() {
+    let folder = folder(JOB);
+    let schedule = json(folder.path(), &[]);
+    assert_eq!(schedule["least_staged_batches"], Value::Null, "60 MB/s for 133 MB/s");
+    let said = text(folder.path(), &[]);
+    assert!(said.contains("keep each thread busy for"), "{said}");
+    let quick = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "2 ms"];
+    let schedule = json(folder.path(), &quick);
+    let least = schedule["least_staged_batches"].as_u64().unwrap();
+    let slow = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "5 ms"];
+    let deeper = json(folder.path(), &slow)["least_staged_batches"].as_u64().unwrap();
+    assert!(2 <= least && least <= deeper, "{least} and {deeper}");
+}

@@ -1,0 +1,37 @@
+//! How few batches would have to be staged ahead, by what is known of the cold store.
+
+use std::num::NonZeroU32;
+
+use tierfeed_core::{
+    spread::{PerMillion, Spread},
+    staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
+    throughput::Throughput,
+    units::Bytes,
+};
+use tierfeed_prefetcher::plane::READ_THREADS;
+use tierfeed_workload_analyzer::demand::Demand;
+
+use super::{UNLIMITED, site::Site};
+
+/// The share of steps that shall find their batches ready.
+pub const IN_TIME: PerMillion = PerMillion(999_000);
+
+/// The least depth of staging with which batches of which every byte is cold are in time, as in the
+/// first epoch; `None` where the step time or the speed of the cold store is not known.
+///
+/// The latency is taken as constant: where it spreads, more is needed.
+#[must_use]
+pub fn least(demand: &Demand, site: &Site) -> Option<Result<Depth, Shortfall>> {
+    let step_time = demand.step_time.filter(|_| site.cold != UNLIMITED)?;
+    let throughput = Throughput::constant(site.cold.bandwidth);
+    let latency = Spread::constant(site.cold.latency);
+    let load = Load {
+        reads: demand.batch_samples.saturating_mul(demand.ranks_per_node),
+        read_len: Bytes(demand.batch_mean.0 / u64::from(demand.batch_samples.max(1))),
+        step_time,
+    };
+    let threads = NonZeroU32::try_from(READ_THREADS).unwrap_or(NonZeroU32::MAX);
+    let link = Link { throughput: &throughput, latency: &latency, threads };
+    let deepest = staging_depth::deepest(site.arena, demand.batch_mean).clamp(1, DEPTH_MAX);
+    Some(staging_depth::least(&load, &link, IN_TIME, deepest))
+}
