@@ -102,7 +102,7 @@ fn the_schedule_says_how_deep_to_stage_or_why_no_depth_will_do() {
     let quick = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "2 ms"];
     let schedule = json(folder.path(), &quick);
     let least = schedule["least_staged_batches"].as_u64().unwrap();
-    let slow = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "5 ms"];
+    let slow = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "3 ms"];
     let deeper = json(folder.path(), &slow)["least_staged_batches"].as_u64().unwrap();
     assert!(2 <= least && least <= deeper, "{least} and {deeper}");
 }
