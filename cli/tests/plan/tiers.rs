@@ -99,10 +99,11 @@ fn the_schedule_says_how_deep_to_stage_or_why_no_depth_will_do() {
     assert_eq!(schedule["least_staged_batches"], Value::Null, "60 MB/s for 133 MB/s");
     let said = text(folder.path(), &[]);
     assert!(said.contains("keep each thread busy for"), "{said}");
-    let quick = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "2 ms"];
-    let schedule = json(folder.path(), &quick);
-    let least = schedule["least_staged_batches"].as_u64().unwrap();
-    let slow = ["--cold-bandwidth", "1 GB/s", "--cold-latency", "3 ms"];
-    let deeper = json(folder.path(), &slow)["least_staged_batches"].as_u64().unwrap();
+    let least = |latency: &str| {
+        let source = format!("{{ latency: {latency}, bandwidth: 1 GB/s }}");
+        let folder = self::folder(&JOB.replace("{ bandwidth: 60 MB/s }", &source));
+        json(folder.path(), &[])["least_staged_batches"].as_u64().unwrap()
+    };
+    let (least, deeper) = (least("2 ms"), least("3 ms"));
     assert!(2 <= least && least <= deeper, "{least} and {deeper}");
 }
