@@ -197,7 +197,7 @@ fn misses_of_gap(run: Run, accesses: u32, slots: u32) -> Vec<bool> {
     misses
 }
 
-/// What the simulation behind [`reference`] found, 50 epochs long and with staging inside the cache.
+/// What the simulation behind `reference.rs` found, 50 epochs long and with staging inside the cache.
 fn table(schedule: Schedule, cached: f64, bandwidth: f64) -> Option<f64> {
     let is = |a: f64, b: f64| (a - b).abs() < 1e-9;
     let row = TABLE.iter().find(|row| is(row.0, cached) && is(row.1, bandwidth))?;
