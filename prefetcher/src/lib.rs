@@ -1,6 +1,7 @@
 //! Moves bytes: from sources into staging, between staging and tiers, and to the trainers.
 //!
-//! [`plane::DataPlane`] carries out what the core's session decides; [`source`] reads the cold store;
+//! [`plane::DataPlane`] carries out what the core's session decides; [`fetcher`] keeps reads of a [`source`],
+//! the cold store, in flight;
 //! [`handoff`] gives staged batches to trainers without copying them; [`reader`] reads for a trainer that
 //! has no agent any more. [`budget`] and [`throttle`] are
 //! pure arithmetic for both.
@@ -11,6 +12,7 @@
 #![deny(unsafe_code)]
 
 pub mod budget;
+pub mod fetcher;
 pub mod handoff;
 pub mod plane;
 pub mod reader;

@@ -1,7 +1,7 @@
 //! Carries out what the session decided: takes memory, reads, copies, and answers every operation.
 //!
-//! It decides nothing. A command goes to the threads of its kind (reads of the cold store, copies of
-//! one tier, new memory) and is answered once, whatever happens: with its outcome, or with
+//! It decides nothing. A command goes to the threads of its kind (copies of one tier, new memory) or, if
+//! it reads the cold store, to a [`Fetcher`], and is answered once, whatever happens: with its outcome, or with
 //! [`Fault::Io`] if its thread panicked, its queue was full or the plane stopped.
 //!
 //! Invariants:
@@ -30,14 +30,14 @@ use tierfeed_numa_memory::{
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::source::Source;
+use crate::fetcher::Fetcher;
 
 use answer::Answer;
 use operations::Operations;
 
 pub use counters::{Counters, TierTraffic, TierUsage, Traffic, Usage};
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
-pub use settings::{READ_THREADS, Settings, StartError, Verify};
+pub use settings::{Settings, StartError, Verify};
 
 /// The threads that move the bytes of one node.
 ///
@@ -45,7 +45,7 @@ pub use settings::{READ_THREADS, Settings, StartError, Verify};
 #[derive(Debug)]
 pub struct DataPlane {
     operations: Arc<Operations>,
-    reads: Lanes,
+    fetcher: Box<dyn Fetcher>,
     copies: Vec<Lanes>,
     /// One thread, so that memory given back is free before more is taken.
     space: Lanes,
@@ -63,7 +63,7 @@ impl DataPlane {
     /// started or pinned.
     pub fn start(
         settings: &Settings,
-        source: Arc<dyn Source>,
+        fetcher: Box<dyn Fetcher>,
         completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
@@ -72,7 +72,7 @@ impl DataPlane {
             Lanes::start(name, threads, cpus, places)
                 .map_err(|source| StartError::Threads { threads, source })
         };
-        let operations = Operations::open(settings, source, Box::new(completed))?;
+        let operations = Operations::open(settings, Box::new(completed))?;
         let copies = settings.tiers.iter().map(|tier| {
             let cpus = (!tier.cpus.is_empty()).then(|| tier.cpus.clone());
             lanes(tier.kind.name(), tier.copy_threads, cpus)
@@ -80,7 +80,7 @@ impl DataPlane {
         Ok(Self {
             operations: Arc::new(operations),
             copies: copies.collect::<Result<_, _>>()?,
-            reads: lanes("read", settings.read_threads, None)?,
+            fetcher,
             space: lanes("space", NonZeroUsize::MIN, None)?,
         })
     }
@@ -100,7 +100,8 @@ impl DataPlane {
                 self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
             }
             Command::Fetch { op, sample, to } => {
-                self.run(&self.reads, op, move |it, answer| it.fetch(answer, sample, to));
+                let answer = Answer::new(op, Arc::clone(&self.operations));
+                self.operations.fetch(answer, sample, to, &*self.fetcher);
             }
             Command::Promote { op, sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);
@@ -151,7 +152,7 @@ impl DataPlane {
 
     /// A tier that does not exist is found by the operation, so any thread will do.
     fn lanes_of(&self, tier: TierId) -> &Lanes {
-        self.copies.get(usize::from(tier.0)).unwrap_or(&self.reads)
+        self.copies.get(usize::from(tier.0)).unwrap_or(&self.space)
     }
 
     fn run(
@@ -185,6 +186,7 @@ impl DataPlane {
 impl Drop for DataPlane {
     fn drop(&mut self) {
         self.operations.stop();
-        // Dropping the lanes, after this, runs what is queued and joins the threads.
+        self.fetcher.stop();
+        // Dropping the fetcher and the lanes, after this, runs what is queued and joins the threads.
     }
 }

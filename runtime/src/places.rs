@@ -28,7 +28,7 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::{
     budget::{self, BudgetError, Claim, Percent, Pool, Request, allot},
-    plane::READ_THREADS,
+    fetcher::READ_THREADS,
     tier::{Backing, TierSettings},
 };
 use tierfeed_workload_analyzer::{

@@ -3,6 +3,8 @@
 //! A copy from or to an emulated tier takes its links before it starts and waits for them after it
 //! ended, so that it takes as long as the slower of the real and the emulated one.
 
+use std::sync::Arc;
+
 use tierfeed_core::{
     id::SampleId,
     session::{Origin, Place, Slot},
@@ -10,6 +12,7 @@ use tierfeed_core::{
 };
 
 use crate::{
+    fetcher::{Fetch, Fetcher, Target},
     plane::{
         answer::Answer,
         failure::{Cause, CopyError},
@@ -28,10 +31,24 @@ struct End<'a> {
 
 impl Operations {
     /// Reads a sample from the cold store into staging.
-    pub(crate) fn fetch(&self, answer: Answer, sample: SampleId, to: Slot) {
-        let outcome = self.fetch_blocking(sample, to);
-        self.fetched.count(to.len, &outcome);
-        answer.give(Some(sample), outcome);
+    pub(crate) fn fetch(&self, answer: Answer, sample: SampleId, to: Slot, fetcher: &dyn Fetcher) {
+        let segment = match self.staged(to) {
+            Ok(segment) => segment,
+            Err(error) => return answer.give(Some(sample), Err(error.into())),
+        };
+        let Body::Memory(region) = segment.store.body() else {
+            let error = CopyError::UnknownArena { rank: to.rank };
+            return answer.give(Some(sample), Err(error.into()));
+        };
+        forget(std::slice::from_ref(&segment));
+        let target = Target { region: Arc::clone(region), offset: to.offset, len: to.len };
+        fetcher.start(Fetch::new(sample, target, move |read| {
+            let operations = answer.operations();
+            let outcome = read.map_err(Cause::from);
+            let outcome = outcome.and_then(|()| operations.vouch_for(sample, &segment));
+            operations.fetched.count(to.len, &outcome);
+            answer.give(Some(sample), outcome);
+        }));
     }
 
     /// Copies a sample from a tier into staging.
@@ -53,18 +70,13 @@ impl Operations {
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
-    fn fetch_blocking(&self, sample: SampleId, to: Slot) -> Result<(), Cause> {
-        let segment = self.staged(to)?;
-        let Body::Memory(region) = segment.store.body() else {
-            return Err(CopyError::UnknownArena { rank: to.rank }.into());
-        };
-        forget(std::slice::from_ref(&segment));
-        self.source.read(sample, region, to.offset, to.len)?;
+    /// Keeps the sum of a sample that was just fetched.
+    fn vouch_for(&self, sample: SampleId, segment: &Segment) -> Result<(), Cause> {
         if !self.has_tiers() {
             // Nothing is ever copied out of staging, so no sum is ever asked for.
             return Ok(());
         }
-        record_arrival(sample, &segment)
+        record_arrival(sample, segment)
             .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
     }
 

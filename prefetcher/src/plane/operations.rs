@@ -25,7 +25,6 @@ use crate::{
         failure::{Cause, CopyError, Failure, Failures},
         settings::{Settings, StartError, Verify},
     },
-    source::Source,
     tier::{Body, SpaceError, Store, Tier, TierSettings, allocate},
 };
 
@@ -44,7 +43,6 @@ pub(crate) struct Operations {
     failures: Failures,
     completed: Completed,
     pub(crate) verify: Verify,
-    pub(crate) source: Arc<dyn Source>,
     pub(crate) fetched: TrafficCounter,
     pub(crate) pace: Pace,
 }
@@ -63,11 +61,7 @@ impl Operations {
     /// # Errors
     ///
     /// [`StartError::Directory`].
-    pub(crate) fn open(
-        settings: &Settings,
-        source: Arc<dyn Source>,
-        completed: Completed,
-    ) -> Result<Self, StartError> {
+    pub(crate) fn open(settings: &Settings, completed: Completed) -> Result<Self, StartError> {
         let tiers = settings.tiers.iter().zip((0..).map(TierId));
         let tiers = tiers.map(|(tier, id)| WatchedTier::open(id, tier, settings.chunk));
         Ok(Self {
@@ -81,7 +75,6 @@ impl Operations {
             failures: Failures::default(),
             completed,
             verify: settings.verify,
-            source,
             fetched: TrafficCounter::default(),
             pace: Pace::start(),
         })
@@ -91,7 +84,6 @@ impl Operations {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.pace.release();
-        self.source.stop();
     }
 
     /// Whether [`Self::stop`] was called.

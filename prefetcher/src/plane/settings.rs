@@ -10,10 +10,6 @@ use tierfeed_core::{
 
 use crate::tier::{DirectoryError, TierSettings};
 
-/// Threads that read the cold store, unless the job says otherwise: parallel reads are what makes cold
-/// files fast, and eight keep most single devices busy.
-pub const READ_THREADS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
-
 /// Which copies are compared with the checksum of what the cold store delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
@@ -32,8 +28,6 @@ pub struct Settings {
     pub chunk: Bytes,
     /// Where batches are staged.
     pub staging: Locality,
-    /// Threads that read the cold store.
-    pub read_threads: NonZeroUsize,
     /// The most operations that the session has in flight; every queue has as many places.
     pub operations_max: NonZeroUsize,
     /// Which copies are checked.

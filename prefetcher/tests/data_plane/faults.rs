@@ -21,7 +21,9 @@ use tierfeed_prefetcher::{
 
 use crate::{
     faulty_source::{Fate, FaultySource, content},
-    rig::{ARENA, CHUNK, MAIN, RANK, Rig, SCRATCH, STORAGE, four_tiers, place, slot, tier},
+    rig::{
+        ARENA, CHUNK, MAIN, RANK, Rig, SCRATCH, STORAGE, fetcher, four_tiers, place, slot, tier,
+    },
 };
 
 const LEN: u64 = 4_096;
@@ -188,8 +190,8 @@ fn commands_for_the_hand_off_come_back() {
 fn settings_that_make_no_sense_do_not_start() {
     let root = tempfile::tempdir().unwrap();
     let start = |settings| {
-        let source = Arc::new(FaultySource::default());
-        DataPlane::start(&settings, source, |_: OpId, _| ()).unwrap_err()
+        let fetcher = fetcher(&settings, Arc::new(FaultySource::default()));
+        DataPlane::start(&settings, fetcher, |_: OpId, _| ()).unwrap_err()
     };
     let mut settings = four_tiers(root.path());
     settings.chunk = Bytes(0);

@@ -26,7 +26,6 @@ fn a_full_queue_answers_instead_of_blocking() {
     let root = tempfile::tempdir().unwrap();
     let mut settings = four_tiers(root.path());
     settings.operations_max = NonZeroUsize::new(4).unwrap();
-    settings.read_threads = NonZeroUsize::MIN;
     let source = Arc::new(FaultySource::default());
     let mut rig = Rig::start_ready(&settings, Arc::clone(&source) as _);
     source.gate.close();
@@ -39,8 +38,8 @@ fn a_full_queue_answers_instead_of_blocking() {
     source.gate.open();
     let outcomes: Vec<_> = ops.into_iter().map(|op| rig.wait(op)).collect();
     let refused = outcomes.iter().filter(|outcome| **outcome == Err(Fault::Io)).count();
-    // The one thread may or may not have taken the first before the second was started.
-    assert!((15..=16).contains(&refused), "{outcomes:?}");
+    // The four threads may or may not have taken theirs before the last was started.
+    assert!((12..=16).contains(&refused), "{outcomes:?}");
     assert_eq!(rig.plane.counters().abandoned, refused as u64);
 }
 

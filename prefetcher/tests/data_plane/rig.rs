@@ -16,6 +16,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_prefetcher::{
+    fetcher::{Fetcher, ThreadFetcher},
     plane::{DataPlane, Settings, Verify},
     source::Source,
     tier::{Backing, TierSettings},
@@ -29,6 +30,9 @@ pub(crate) const MAIN: TierId = TierId(0);
 pub(crate) const CXL: TierId = TierId(1);
 pub(crate) const SCRATCH: TierId = TierId(2);
 pub(crate) const STORAGE: TierId = TierId(3);
+
+/// Threads that read the source.
+const READERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 type Outcome = Result<(), Fault>;
 
@@ -51,7 +55,6 @@ pub(crate) fn four_tiers(root: &Path) -> Settings {
         ],
         chunk: CHUNK,
         staging: Locality::Anywhere,
-        read_threads: NonZeroUsize::new(4).unwrap(),
         operations_max: NonZeroUsize::new(256).unwrap(),
         verify: Verify::Shared,
     }
@@ -60,6 +63,11 @@ pub(crate) fn four_tiers(root: &Path) -> Settings {
 pub(crate) fn tier(kind: Kind, backing: Backing, emulated: Option<Speed>) -> TierSettings {
     let copy_threads = NonZeroUsize::new(2).unwrap();
     TierSettings { kind, backing, emulated, copy_threads, cpus: Vec::new() }
+}
+
+/// Reads `source` by threads, as many fetches ahead as there are operations.
+pub(crate) fn fetcher(settings: &Settings, source: Arc<dyn Source>) -> Box<dyn Fetcher> {
+    Box::new(ThreadFetcher::start(source, READERS, settings.operations_max).unwrap())
 }
 
 pub(crate) fn slot(offset: u64, len: u64) -> Slot {
@@ -83,7 +91,8 @@ impl Rig {
             // The test may be over and not listen any more.
             let _ = sender.send((op, outcome));
         };
-        let plane = DataPlane::start(settings, source, completed).unwrap();
+        let fetcher = fetcher(settings, source);
+        let plane = DataPlane::start(settings, fetcher, completed).unwrap();
         Self { plane, completions, answered: BTreeMap::new(), last_op: 0 }
     }
 

@@ -11,8 +11,9 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_prefetcher::{
+    fetcher::{Fetcher, READ_THREADS, ThreadFetcher},
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
-    plane::{DataPlane, READ_THREADS, Settings as PlaneSettings, StartError, Verify},
+    plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
     source::{FileSource, Source, ThrottledSource},
     tier::Backing,
 };
@@ -106,11 +107,10 @@ pub(super) fn agent(
     raise_descriptor_limit();
     let completions = Completions::default();
     let finished = completions.clone();
-    let plane = DataPlane::start(
-        &plane_settings(&job, &layout),
-        source(&job, &index)?,
-        move |op, outcome| finished.push(op, outcome),
-    )?;
+    let settings = plane_settings(&job, &layout);
+    let fetcher = fetcher(&job, &index, settings.operations_max)?;
+    let plane =
+        DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     // Nobody receives only when the agent ends: then nobody needs the event.
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
@@ -212,22 +212,28 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
         tiers: layout.places.iter().map(|it| it.settings.clone()).collect(),
         chunk: layout.chunk,
         staging: Locality::Anywhere,
-        read_threads: READ_THREADS,
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: Verify::Shared,
     }
 }
 
 /// What reads the cold store of a job, as fast as the job imposes.
-fn source(job: &Job, index: &Arc<Index>) -> Result<Arc<dyn Source>, AgentError> {
+fn fetcher(
+    job: &Job,
+    index: &Arc<Index>,
+    operations_max: NonZeroUsize,
+) -> Result<Box<dyn Fetcher>, AgentError> {
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => Arc::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
         Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
     };
-    Ok(match job.dataset.speed {
+    let source = match job.dataset.speed {
         Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
         None => cold,
-    })
+    };
+    let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
+    let failed = |source| StartError::Threads { threads: READ_THREADS, source };
+    Ok(Box::new(fetcher.map_err(failed)?))
 }
 
 fn log_tier(place: &Place) {

@@ -8,7 +8,7 @@ use tierfeed_core::{
     throughput::Throughput,
     units::Bytes,
 };
-use tierfeed_prefetcher::plane::READ_THREADS;
+use tierfeed_prefetcher::fetcher::READ_THREADS;
 use tierfeed_workload_analyzer::demand::Demand;
 
 use super::{UNLIMITED, site::Site};
