@@ -5,6 +5,8 @@
     reason = "these comments are printed in terminals, without Markdown"
 )]
 
+mod bench;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -18,6 +20,8 @@ use tierfeed_runtime::{
     prediction::site::{Change, parse_kind},
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
+
+pub(crate) use self::bench::*;
 
 /// Feeds deep-learning training from tiers of memory and storage.
 #[derive(Debug, Parser)]
@@ -61,201 +65,6 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Says what of this host tierfeed can use, what not, and how to change that.
     Doctor(Doctor),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
-    Handoff(BenchHandoff),
-    /// Real runs of every policy on the same files, beside the prediction and the minimum.
-    Policies(BenchPolicies),
-    /// Many small files, listed by find and indexed by tierfeed.
-    Index(BenchIndex),
-    /// The eviction experiment of DLCache: its policy, its baselines and ours over the same orders of jobs.
-    Dlcache(BenchDlcache),
-    /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
-    /// run) and fio.
-    TiersAccuracy(BenchTiersAccuracy),
-    /// What the probe measures in peace and while another program burns every core.
-    TiersContended(BenchTiersContended),
-    /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
-    Limits(BenchLimits),
-    /// What DELI's authors measured beside models of it, and their cost table worked out again.
-    Deli(BenchDeli),
-    /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
-    Lobster(BenchLobster),
-    /// Takes every batch of every rank from the agent, as a training that computes nothing.
-    #[command(hide = true)]
-    Reader,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchDeli {
-    /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchHandoff {
-    /// A Python with torch and tierfeed.
-    #[arg(long, value_name = "FILE", default_value = "python3")]
-    pub(crate) python: PathBuf,
-    /// How many files.
-    #[arg(long, value_name = "NUMBER", default_value_t = 256)]
-    pub(crate) files: usize,
-    /// How often each side reads them all.
-    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
-    pub(crate) rounds: usize,
-    #[command(flatten)]
-    pub(crate) place: BenchPlace,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchPolicies {
-    /// How many files, of 20 to 200 KB.
-    #[arg(long, value_name = "NUMBER", default_value_t = 500)]
-    pub(crate) files: u64,
-    /// A RAM disk for the scratch tier.
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub(crate) scratch: PathBuf,
-    #[command(flatten)]
-    pub(crate) place: BenchPlace,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchIndex {
-    /// How many files.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) files: u64,
-    /// How often each side has its turn.
-    #[arg(long, value_name = "NUMBER", default_value_t = 5,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
-    pub(crate) rounds: usize,
-    /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
-    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
-    pub(crate) folder: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchDlcache {
-    /// The authors' table: dataset, size in bytes and 8 x seconds of each chunk [default: generated, of
-    /// about its sizes and costs].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) chunks: Option<PathBuf>,
-    /// Which orders of jobs.
-    #[arg(long, value_name = "NAME", default_value = "full")]
-    pub(crate) patterns: DlcachePatterns,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DlcachePatterns {
-    /// The 24,000 of the paper: ten sizes of storage.
-    Full,
-    /// The 14,400 that were published: six sizes of storage, and the same orders.
-    Published,
-    /// 576: six sizes of storage, two orders of each list of jobs.
-    Quick,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchTiersAccuracy {
-    /// Only these comparisons.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) only: Vec<TiersSubject>,
-    /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.
-    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
-    pub(crate) pairs: usize,
-    /// Samples of each kernel in each turn.
-    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
-    pub(crate) samples: usize,
-    /// The size of each array, such as "512 MiB" [default: four times the last-level cache].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) array: Option<Bytes>,
-    /// A C compiler with OpenMP.
-    #[arg(long, value_name = "FILE", default_value = "cc")]
-    pub(crate) compiler: PathBuf,
-    /// The flexible I/O tester.
-    #[arg(long, value_name = "FILE", default_value = "fio")]
-    pub(crate) fio: PathBuf,
-    #[command(flatten)]
-    pub(crate) place: BenchPlace,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TiersSubject {
-    /// Copy, scale, add and triad by one thread and by all.
-    Bandwidth,
-    /// A dependent load, TLB-local and anywhere.
-    Latency,
-    /// Random and sequential reads in the folder.
-    Storage,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchTiersContended {
-    /// Pairs of turns, at least 6; pairs that were not quiet are repeated.
-    #[arg(long, value_name = "NUMBER", default_value_t = 9)]
-    pub(crate) pairs: usize,
-    /// The longest that one figure is sampled.
-    #[arg(long, value_name = "TIME", default_value = "600 ms")]
-    pub(crate) time: Nanoseconds,
-    /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) buffer: Option<Bytes>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchLimits {
-    /// Reads of a node in an epoch; with fewer, chance alone may miss the marks.
-    #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
-          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    pub(crate) accesses: u32,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchLobster {
-    /// Divides dataset and cache; 1 is the published size.
-    #[arg(long, value_name = "NUMBER", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..=512))]
-    pub(crate) scale: u32,
-    /// Epochs, of which the first does not count.
-    #[arg(long, value_name = "NUMBER", default_value_t = 4,
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub(crate) epochs: u32,
-    /// Draws the figures as SVG.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Where an experiment makes its files, and how it answers.
-#[derive(Debug, Args)]
-pub(crate) struct BenchPlace {
-    /// Where the files are made, and removed afterwards [default: the directory for temporary files].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) folder: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
