@@ -85,7 +85,7 @@ impl Region {
         advise_pages(&raw, pages);
         let policy = set_policy(&raw, locality, len, Mode::Prefer)?;
         reserve(&fd, len).map_err(failed(Step::Reserve, len))?;
-        let mapping = Mapping::new(raw);
+        let mapping = Mapping::watched(raw, placement::page_bytes());
         populate(&mapping).map_err(failed(Step::Populate, len))?;
         let placement = verify(mapping.raw(), locality, policy)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
