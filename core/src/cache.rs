@@ -190,13 +190,36 @@ impl Cache {
     ///
     /// The tier does not ask for more than it has until [`Self::resize`] says that it may.
     pub fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId) {
-        let has_chunk = |books: &Tier| books.space.chunks().any(|other| other == chunk);
-        if !self.tiers.get(usize::from(tier.0)).is_some_and(has_chunk) {
+        if !self.has_chunk(tier, chunk) {
             return;
         }
         for sample in self.residents_of(tier, chunk) {
             self.forget(sample);
         }
+        self.shrink_by(tier, chunk);
+    }
+
+    /// Gives up a chunk whose memory broke, with every sample in it; the tier is smaller by it, until
+    /// [`Self::resize`] says otherwise.
+    pub fn give_up_chunk(&mut self, tier: TierId, chunk: ChunkId) {
+        if !self.has_chunk(tier, chunk) {
+            return;
+        }
+        for sample in self.residents_of(tier, chunk) {
+            self.evict(sample);
+            self.strike(sample);
+        }
+        self.shrink_by(tier, chunk);
+        self.changes.push(Change::ChunkDropped { tier, chunk });
+    }
+
+    fn has_chunk(&self, tier: TierId, chunk: ChunkId) -> bool {
+        let tier = self.tiers.get(usize::from(tier.0));
+        tier.is_some_and(|books| books.space.chunks().any(|other| other == chunk))
+    }
+
+    /// Takes a chunk in which nothing lies, and its capacity, away.
+    fn shrink_by(&mut self, tier: TierId, chunk: ChunkId) {
         let books = &mut self.tiers[usize::from(tier.0)];
         books.space.remove_chunk(chunk);
         books.chunks_max = books.space.chunk_count();

@@ -1,6 +1,8 @@
 //! One tier of a node at work: its chunks, where they come from, and the link that emulates its speed.
 
+mod bounce;
 mod directory;
+mod probe;
 mod store;
 mod sums;
 mod transfer;
@@ -11,7 +13,7 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -23,15 +25,16 @@ use tierfeed_core::{
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
-use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
+use tierfeed_numa_memory::{AllocateError, Pages, Region, Request, Stores};
 
-use crate::pace::Link;
+use crate::pace::{Link, Pace};
 
 pub use directory::{DirectoryError, Medium};
 
 pub(crate) use directory::Directory;
+pub(crate) use probe::faster_stores;
 pub(crate) use store::{Body, Segment, Store};
-pub(crate) use transfer::{Check, TransferError, forget, record_arrival, transfer};
+pub(crate) use transfer::{Check, TransferError, Which, forget, record_arrival, transfer};
 
 /// Where the chunks of a tier lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +111,8 @@ pub(crate) struct Tier {
     link: Option<Link>,
     chunks: RwLock<BTreeMap<ChunkId, Arc<Store>>>,
     held: Arc<AtomicU64>,
+    /// How to store to its memory, as the first chunk was found to like it.
+    stores: OnceLock<Stores>,
 }
 
 #[derive(Debug)]
@@ -128,8 +133,8 @@ impl Tier {
             Backing::Directory(path) => Place::Directory(Directory::open(path)?),
         };
         let link = settings.emulated.map(Link::new);
-        let (chunks, held) = (RwLock::default(), Arc::default());
-        Ok(Self { kind: settings.kind, place, chunk, link, chunks, held })
+        let (chunks, held, stores) = (RwLock::default(), Arc::default(), OnceLock::new());
+        Ok(Self { kind: settings.kind, place, chunk, link, chunks, held, stores })
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -158,7 +163,7 @@ impl Tier {
     /// # Errors
     ///
     /// A [`SpaceError`]; nothing stays allocated then.
-    pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId) -> Result<(), SpaceError> {
+    pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId, pace: &Pace) -> Result<(), SpaceError> {
         if self.chunk(chunk).is_some() {
             return Err(SpaceError::Taken);
         }
@@ -174,9 +179,18 @@ impl Tier {
                 Body::File(file.map_err(failed)?)
             }
         };
-        let store = Arc::new(Store::new(body, len, &self.held));
-        self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, store);
+        let stores = match &body {
+            Body::Memory(region) => *self.stores.get_or_init(|| faster_stores(region, pace)),
+            Body::File(_) => Stores::Cached,
+        };
+        let store = Store::new(Some(chunk), body, len, &self.held, stores);
+        self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::new(store));
         Ok(())
+    }
+
+    /// How samples are stored to its memory; `None` before the first chunk, and of a directory.
+    pub(crate) fn stores(&self) -> Option<Stores> {
+        self.stores.get().copied()
     }
 
     /// Forgets a chunk and returns it, to be dropped where that may take long.

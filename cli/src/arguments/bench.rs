@@ -14,6 +14,8 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 pub(crate) enum Bench {
     /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
     Handoff(BenchHandoff),
+    /// Samples from tier to tier through the data plane, and plain copies by as many threads.
+    Copy(BenchCopy),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
     /// Many small files, listed by find and indexed by tierfeed.
@@ -57,6 +59,25 @@ pub(crate) struct BenchHandoff {
     /// How often each side reads them all.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCopy {
+    /// What each turn copies: the chunk of every tier. Six times as much memory is taken.
+    #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
+    pub(crate) chunk: Bytes,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
+    pub(crate) rounds: usize,
+    /// Threads of each side.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2")]
+    pub(crate) threads: Vec<std::num::NonZeroUsize>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }

@@ -8,15 +8,15 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    copy, deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
     tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
-        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
-        TiersSubject,
+        Bench, BenchCopy, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits,
+        BenchLobster, BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended,
+        DlcachePatterns, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -26,6 +26,7 @@ use crate::{
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
+        Bench::Copy(it) => copy(it),
         Bench::Policies(it) => policies(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
@@ -49,6 +50,18 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, handoff::table)
+}
+
+fn copy(arguments: BenchCopy) -> Result<(), Failure> {
+    let BenchCopy { chunk, rounds, threads, scratch, place } = arguments;
+    let settings = copy::Settings { folder: place.folder(), scratch, chunk, rounds, threads };
+    let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, copy::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} copies miss what is promised"))),
+    }
 }
 
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {

@@ -200,6 +200,8 @@ pub enum Fault {
     Corrupt,
     /// There is no memory or disk left for a chunk or an arena.
     NoSpace,
+    /// Memory of a chunk broke: nothing in it can be relied on.
+    Poisoned(TierId, ChunkId),
 }
 
 impl Fault {
@@ -213,6 +215,7 @@ impl Fault {
             Self::Io => "io",
             Self::Corrupt => "corrupt",
             Self::NoSpace => "no-space",
+            Self::Poisoned(..) => "poisoned",
         }
     }
 }

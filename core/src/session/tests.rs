@@ -263,7 +263,14 @@ impl Play {
         let command = self.body.running.swap_remove(pick % self.body.running.len());
         let may_fail = !matches!(command, Command::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
-        let outcome = if fails { Err(Fault::Io) } else { Ok(()) };
+        let broken = match &command {
+            Command::Promote { from: place, .. } | Command::Demote { to: place, .. } => {
+                place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
+            }
+            _ => None,
+        };
+        let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let outcome = if fails { Err(fault) } else { Ok(()) };
         self.body.end(&command, outcome);
         self.tell(Event::Completed { op: command.op().unwrap(), outcome });
     }
@@ -682,6 +689,47 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     let known = world.session.cache.chunk_count(TierId(0));
     assert_eq!(world.body.chunks.len(), known as usize);
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
+}
+
+#[test]
+fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let is_promotion = |command: &Command| matches!(command, Command::Promote { .. });
+    while !world.body.running.iter().any(is_promotion) {
+        world.take(0);
+        world.ask(0);
+        world.end_one(0, 0);
+    }
+    let at = world.body.running.iter().position(is_promotion).unwrap();
+    let promotion = world.body.running.swap_remove(at);
+    let Command::Promote { op, sample, from, .. } = promotion else { unreachable!() };
+    let chunk = from.pieces[0].chunk;
+    let fault = Fault::Poisoned(from.tier, chunk);
+    world.tell(Event::Completed { op, outcome: Err(fault) });
+    assert_eq!(world.session.cache.place(sample), None);
+    let left = world.session.cache.chunk_count(from.tier);
+    assert_eq!(left, 1, "of two");
+    world.play(&[3, 5, 7], 0);
+    assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
+    assert_eq!(world.trainers[0].got, world.expected(0));
+}
+
+#[test]
+fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
+    for on_error in [OnError::Fail, OnError::Skip] {
+        let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
+        world.end_one(0, 0);
+        assert!(world.ask(0));
+        let fetch = world.body.running.remove(0);
+        let outcome = Err(Fault::NoSpace);
+        world.tell(Event::Completed { op: fetch.op().unwrap(), outcome });
+        world.play(&[3, 5, 7], 0);
+        let refused = &world.trainers[0].refused;
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].1, Refusal::NoRoom, "{on_error:?}");
+    }
 }
 
 /// What is given out until nothing more has a turn, ended at once; commands for trainers left out.

@@ -12,17 +12,22 @@
 
 use std::io;
 
-use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_core::{
+    id::{ChunkId, SampleId},
+    units::Bytes,
+};
+use tierfeed_numa_memory::Checksum;
 
 use crate::tier::{
+    bounce::Bounce,
     store::{Body, Segment, Store, copy},
-    sums::{Sum, Summing},
+    sums::Sum,
 };
 
-/// The piece in which bytes are copied, and then summed while they lie in a level-2 cache.
+/// The piece in which bytes go from or to a file.
 ///
-/// It also bounds the buffer between two files, and is long enough for a system call or a `memcpy`
-/// to cost what it costs for longer ones.
+/// It bounds the buffer between two files, and is long enough for a system call to cost what it costs
+/// for longer ones. What is summed beside it is still in a level-2 cache.
 const PIECE: Bytes = Bytes(256 << 10);
 
 /// Whether bytes are compared with their sum on the way.
@@ -46,11 +51,30 @@ pub(crate) enum TransferError {
     NotThere,
     /// The bytes are not those that the source delivered.
     Differs,
+    /// A page of memory broke under the copy.
+    Poisoned {
+        /// Whether it is one of the first place or of the second.
+        end: Which,
+        /// The chunk that it belongs to; `None` for staging.
+        chunk: Option<ChunkId>,
+    },
     /// Reading or writing failed.
     Io(io::Error),
 }
 
+/// An end of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Where the sample lies.
+    From,
+    /// Where it goes.
+    To,
+}
+
 /// Copies `len` bytes of `sample` along `from` to `to`.
+///
+/// Where memory broke before, the bytes are compared with their sum whatever `check` says. Staging
+/// memory that broke is not used at all: the trainer sees other pages there than this process.
 pub(crate) fn transfer(
     sample: SampleId,
     from: &[Segment],
@@ -71,12 +95,40 @@ pub(crate) fn transfer(
     let (origin, target) = (&from[0], &to[0]);
     let sum = origin.store.sums().get(origin.offset, sample).ok_or(TransferError::NotThere)?;
     forget(to);
-    let arrived = copy_all(sample, from, to, len, check).map_err(TransferError::Io)?;
-    if arrived.is_some_and(|arrived| arrived != sum) {
+    let before = (errors_of(from), errors_of(to));
+    refuse_broken_staging(from, Which::From)?;
+    refuse_broken_staging(to, Which::To)?;
+    let check = if before.0 > 0 { Check::Bytes } else { check };
+    let arrived = copy_all(sample, from, to, len, check);
+    blame(from, before.0, Which::From)?;
+    blame(to, before.1, Which::To)?;
+    if arrived.map_err(TransferError::Io)?.is_some_and(|arrived| arrived != sum) {
         return Err(TransferError::Differs);
     }
     target.store.sums().insert(target.offset, sum);
     Ok(())
+}
+
+fn errors_of(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.store.bus_errors())).sum()
+}
+
+fn refuse_broken_staging(segments: &[Segment], end: Which) -> Result<(), TransferError> {
+    let is_broken = |it: &Segment| it.store.chunk().is_none() && it.store.bus_errors() > 0;
+    match segments.iter().any(is_broken) {
+        true => Err(TransferError::Poisoned { end, chunk: None }),
+        false => Ok(()),
+    }
+}
+
+/// An error if pages broke since there were `before` errors, by this copy or beside it.
+fn blame(segments: &[Segment], before: u64, end: Which) -> Result<(), TransferError> {
+    if errors_of(segments) == before {
+        return Ok(());
+    }
+    let broken = segments.iter().find(|segment| segment.store.bus_errors() > 0);
+    let chunk = broken.and_then(|segment| segment.store.chunk());
+    Err(TransferError::Poisoned { end, chunk })
 }
 
 /// Sums the bytes that a source has just delivered to `at`, and keeps the sum.
@@ -88,11 +140,15 @@ pub(crate) fn record_arrival(sample: SampleId, at: &Segment) -> io::Result<()> {
     let Body::Memory(region) = at.store.body() else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let mut summing = Summing::of(sample);
-    region.for_each_piece(at.offset, at.len, |piece| summing.update(piece))?;
+    let mut checksum = Checksum::of_len(at.len.0);
+    region.sum_into(at.offset, at.len, &mut checksum)?;
+    if region.bus_errors() > 0 {
+        // What was summed is not what the trainer would see.
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    }
     // Nothing is kept of an empty sample: the next one starts at the same offset.
     if at.len.0 > 0 {
-        at.store.sums().insert(at.offset, summing.finish());
+        at.store.sums().insert(at.offset, Sum::of(sample, &checksum));
     }
     Ok(())
 }
@@ -111,17 +167,21 @@ fn copy_all(
     len: Bytes,
     check: Check,
 ) -> io::Result<Option<Sum>> {
-    let mut summing = (check == Check::Bytes).then(|| Summing::of(sample));
+    let mut checksum = (check == Check::Bytes).then(|| Checksum::of_len(len.0));
+    let mut bounce = Bounce::default();
     let (mut from, mut to) = (Cursor::new(from), Cursor::new(to));
     let mut left = len.0;
     while left > 0 {
-        let piece = left.min(from.run()).min(to.run()).min(PIECE.0);
-        copy(from.position(), to.position(), Bytes(piece), summing.as_mut())?;
+        let (origin, target) = (from.position(), to.position());
+        let run = left.min(from.run()).min(to.run());
+        let is_in_memory = origin.0.is_memory() && target.0.is_memory();
+        let piece = if is_in_memory { run } else { run.min(PIECE.0) };
+        copy(origin, target, Bytes(piece), checksum.as_mut(), &mut bounce)?;
         from.advance(piece);
         to.advance(piece);
         left -= piece;
     }
-    Ok(summing.map(|summing| summing.finish()))
+    Ok(checksum.map(|checksum| Sum::of(sample, &checksum)))
 }
 
 /// A position in a list of segments.
