@@ -57,6 +57,7 @@ use crate::{
     policy,
     tier::Buffer,
     units::{Bytes, Nanoseconds},
+    wear::Wear,
 };
 
 /// What happens when a sample cannot be read.
@@ -173,7 +174,8 @@ impl Session {
         let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
             horizon,
-            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy),
+            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
+                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
             ranks: ranks.collect(),
             ops: Ops::default(),
             works: OpTable::default(),

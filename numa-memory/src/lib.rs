@@ -44,5 +44,5 @@ pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
 pub use mapping::{Mapping, PageCache, RangeError};
 pub use placement::{Placement, Policy};
-pub use region::{Pages, Region, Request};
+pub use region::{HugePages, Pages, Region, Request};
 pub use view::{MapError, View};

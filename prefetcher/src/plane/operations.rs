@@ -122,7 +122,7 @@ impl Operations {
     pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         match self.arena_store(rank).ok()?.body() {
             Body::Memory(region) => Some(Arc::clone(region)),
-            Body::File(_) => None,
+            Body::File(_) | Body::Disk(_) => None,
         }
     }
 
@@ -161,7 +161,12 @@ impl Operations {
     pub(crate) fn usage(&self) -> Usage {
         let usage_of = |watched: &WatchedTier| {
             let tier = &watched.tier;
-            TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
+            TierUsage {
+                kind: tier.kind(),
+                medium: tier.medium(),
+                bytes: tier.held(),
+                way: tier.way(),
+            }
         };
         Usage {
             arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
@@ -174,6 +179,7 @@ impl Operations {
             kind: watched.tier.kind(),
             read: watched.read.read(),
             written: watched.written.read(),
+            writes_failed: watched.tier.writes_failed(),
         };
         Counters {
             source: self.fetched.read(),

@@ -5,7 +5,16 @@ use std::io;
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{Pages, Region, Request};
 
-/// Memory for one operation, taken when it is first needed.
+/// The memory of one copying thread.
+#[derive(Debug, Default)]
+pub(crate) struct Bounces {
+    /// Between two files.
+    pub(crate) through: Bounce,
+    /// For what a disk delivers beside what was asked for.
+    pub(crate) aligned: Bounce,
+}
+
+/// Memory that is taken when it is first needed, and kept.
 #[derive(Debug, Default)]
 pub(crate) struct Bounce(Option<Region>);
 

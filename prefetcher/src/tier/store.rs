@@ -16,16 +16,30 @@ use std::{
 use tierfeed_core::{id::ChunkId, units::Bytes};
 use tierfeed_numa_memory::{Checksum, Region, Stores};
 
-use crate::tier::{bounce::Bounce, sums::Sums};
+use crate::tier::{
+    bounce::{Bounce, Bounces},
+    disk::DiskChunk,
+    sums::Sums,
+};
 
 /// Where the bytes of a store lie.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// In memory of this process.
     Memory(Arc<Region>),
-    /// In a file without a name.
+    /// In a file without a name, on a RAM disk.
     File(File),
+    /// In a file without a name, on a disk.
+    Disk(Arc<DiskChunk>),
 }
+
+/// The piece in which bytes go from or to a file: it bounds the buffer between two of them, and is long
+/// enough for a system call to cost what it costs for longer ones. What is summed beside it is still in
+/// a level-2 cache.
+const FILE_PIECE: u64 = 256 << 10;
+
+/// The same of a disk, which likes longer ones.
+const DISK_PIECE: u64 = 1 << 20;
 
 /// A stretch of memory or of a file.
 #[derive(Debug)]
@@ -94,13 +108,17 @@ impl Store {
     pub(crate) fn bus_errors(&self) -> u32 {
         match &self.body {
             Body::Memory(region) => region.bus_errors(),
-            Body::File(_) => 0,
+            Body::File(_) | Body::Disk(_) => 0,
         }
     }
 
-    /// Whether copies between it and memory cost no system call, however short they are.
-    pub(crate) fn is_memory(&self) -> bool {
-        matches!(self.body, Body::Memory(_))
+    /// What is copied from or to it at once, at most.
+    pub(crate) fn piece_max(&self) -> u64 {
+        match self.body {
+            Body::Memory(_) => u64::MAX,
+            Body::File(_) => FILE_PIECE,
+            Body::Disk(_) => DISK_PIECE,
+        }
     }
 
     /// Refuses ranges that leave the store: a file would grow.
@@ -126,25 +144,58 @@ pub(crate) fn copy(
     to: (&Store, Bytes),
     len: Bytes,
     sum: Option<&mut Checksum>,
-    bounce: &mut Bounce,
+    bounces: &mut Bounces,
 ) -> io::Result<()> {
     let ((from, from_offset), (to, to_offset)) = (from, to);
     from.check(from_offset, len)?;
     to.check(to_offset, len)?;
+    let Bounces { through, aligned } = bounces;
     match (&from.body, &to.body) {
         (Body::Memory(origin), Body::Memory(copy)) => {
             copy_memory((origin, from_offset), (copy, to_offset), len, to.stores, sum)
         }
-        (Body::File(origin), Body::Memory(copy)) => {
-            read((origin, from_offset), (copy, to_offset), len, sum)
+        (_, Body::Memory(copy)) => {
+            from.read(from_offset, (copy, to_offset), len, (to.stores, sum), aligned)
         }
-        (Body::Memory(origin), Body::File(copy)) => {
-            write((origin, from_offset), (copy, to_offset), len, sum)
+        (Body::Memory(origin), _) => to.write(to_offset, (origin, from_offset), len, sum),
+        (_, _) => {
+            let region = through.region(Bytes(len.0.max(DISK_PIECE)))?;
+            from.read(from_offset, (region, Bytes(0)), len, (Stores::Cached, None), aligned)?;
+            to.write(to_offset, (region, Bytes(0)), len, sum)
         }
-        (Body::File(origin), Body::File(copy)) => {
-            let region = bounce.region(len)?;
-            read((origin, from_offset), (region, Bytes(0)), len, None)?;
-            write((region, Bytes(0)), (copy, to_offset), len, sum)
+    }
+}
+
+impl Store {
+    fn read(
+        &self,
+        offset: Bytes,
+        copy: (&Region, Bytes),
+        len: Bytes,
+        (stores, sum): (Stores, Option<&mut Checksum>),
+        aligned: &mut Bounce,
+    ) -> io::Result<()> {
+        match &self.body {
+            Body::Memory(origin) => copy_memory((origin, offset), copy, len, stores, sum),
+            Body::File(file) => read((file, offset), copy, len, sum),
+            Body::Disk(chunk) => {
+                let read = chunk.read(offset, copy, len, (stores, sum), aligned);
+                look_at_broken(copy, len, read)
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        offset: Bytes,
+        origin: (&Region, Bytes),
+        len: Bytes,
+        sum: Option<&mut Checksum>,
+    ) -> io::Result<()> {
+        match &self.body {
+            Body::Memory(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
+            Body::File(file) => write(origin, (file, offset), len, sum),
+            Body::Disk(chunk) => chunk.write(offset, origin, len, sum),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! 1. A place has a sum only if all bytes of its sample were copied there without an error.
 //! 2. A sum is that of the bytes that the source delivered, however often they moved since.
 
-use std::io;
+use std::{cell::RefCell, io};
 
 use tierfeed_core::{
     id::{ChunkId, SampleId},
@@ -19,16 +19,15 @@ use tierfeed_core::{
 use tierfeed_numa_memory::Checksum;
 
 use crate::tier::{
-    bounce::Bounce,
+    bounce::Bounces,
     store::{Body, Segment, Store, copy},
     sums::Sum,
 };
 
-/// The piece in which bytes go from or to a file.
-///
-/// It bounds the buffer between two files, and is long enough for a system call to cost what it costs
-/// for longer ones. What is summed beside it is still in a level-2 cache.
-const PIECE: Bytes = Bytes(256 << 10);
+thread_local! {
+    /// Taken once for each thread that copies, not for each copy.
+    static BOUNCES: RefCell<Bounces> = RefCell::default();
+}
 
 /// Whether bytes are compared with their sum on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,15 +167,14 @@ fn copy_all(
     check: Check,
 ) -> io::Result<Option<Sum>> {
     let mut checksum = (check == Check::Bytes).then(|| Checksum::of_len(len.0));
-    let mut bounce = Bounce::default();
     let (mut from, mut to) = (Cursor::new(from), Cursor::new(to));
     let mut left = len.0;
     while left > 0 {
         let (origin, target) = (from.position(), to.position());
         let run = left.min(from.run()).min(to.run());
-        let is_in_memory = origin.0.is_memory() && target.0.is_memory();
-        let piece = if is_in_memory { run } else { run.min(PIECE.0) };
-        copy(origin, target, Bytes(piece), checksum.as_mut(), &mut bounce)?;
+        let piece = run.min(origin.0.piece_max()).min(target.0.piece_max());
+        let sum = checksum.as_mut();
+        BOUNCES.with_borrow_mut(|bounces| copy(origin, target, Bytes(piece), sum, bounces))?;
         from.advance(piece);
         to.advance(piece);
         left -= piece;

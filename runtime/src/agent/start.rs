@@ -213,7 +213,10 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
         chunk: layout.chunk,
         staging: Locality::Anywhere,
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
-        verify: Verify::Shared,
+        verify: match job.verify {
+            job::Verify::Shared => Verify::Shared,
+            job::Verify::Always => Verify::Always,
+        },
     }
 }
 
