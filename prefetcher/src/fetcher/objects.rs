@@ -205,3 +205,6 @@ impl Requests {
 fn lost(error: JoinError) -> Result<(), Miss> {
     Err(Miss::Place(io::Error::other(error)))
 }
+
+#[cfg(test)]
+mod tests;
