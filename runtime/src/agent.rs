@@ -35,7 +35,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Interval};
 
 use self::{
     completions::{Completion, Completions},
-    limits::{Limits, Resize},
+    limits::Limits,
     link::{FromManager, Link, ToManager},
     loans::Loans,
     memory::Lent,
@@ -235,12 +235,6 @@ impl Agent {
         let progress = outcome::summary(self.session.progress(), &self.layout);
         // A line that is busy gets the next report instead.
         let _ = self.link.try_send(ToManager::Report(progress, available.map(Box::new)));
-    }
-
-    fn resize(&mut self, resize: Option<Resize>) {
-        if let Some(Resize { tier, chunks_max }) = resize {
-            self.tell(SessionEvent::Resized { tier, chunks_max });
-        }
     }
 }
 

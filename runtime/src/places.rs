@@ -37,6 +37,7 @@ use tierfeed_workload_analyzer::{
     job::{Budget, OnError, TierRequest},
 };
 
+pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
 
 /// Threads that copy from and to each tier.
@@ -109,6 +110,14 @@ pub enum PlacesError {
     },
 }
 
+impl Place {
+    /// What the manager is told of it.
+    #[must_use]
+    pub fn offer(&self) -> fleet::Tier {
+        fleet::Tier { kind: self.settings.kind, budget: self.budget, origin: self.origin }
+    }
+}
+
 impl Layout {
     /// Fits the tiers of `job` into `node`.
     ///
@@ -157,12 +166,7 @@ impl Layout {
     /// What the manager is told.
     #[must_use]
     pub fn offer(&self) -> Vec<fleet::Tier> {
-        let tier = |it: &Place| fleet::Tier {
-            kind: it.settings.kind,
-            budget: it.budget,
-            origin: it.origin,
-        };
-        self.places.iter().map(tier).collect()
+        self.places.iter().map(Place::offer).collect()
     }
 
     /// What the job may hold in memory, RAM disks included.

@@ -118,12 +118,9 @@ pub(super) fn agent(
         published_samples_max: assignment.order.samples_per_rank(),
         ..ClientLimits::STANDARD
     };
-    let session = Session::new(layout.session(
-        &job,
-        index.sizes().collect(),
-        assignment.order,
-        assignment.node,
-    ));
+    let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
+    let limits_of_tiers = Limits::of(&layout, &settings);
+    let session = Session::new(settings);
     let briefing = Briefing {
         job: job.name.clone(),
         rank: Rank(0),
@@ -152,9 +149,9 @@ pub(super) fn agent(
     // Whoever finds the file finds an agent that listens.
     TrainerFile { socket, job: job_file, index: index_path }.write(&run_dir.trainer_file())?;
     Ok(Agent {
-        loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
+        loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
-        limits: Limits::of(&layout),
+        limits: limits_of_tiers,
         watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
         holders: std::collections::BTreeMap::new(),
