@@ -48,6 +48,7 @@ use crate::{
     published::PublishedOrders,
     report::Report,
     run_dir::{Occupied, RunDir},
+    scratch::Scratch,
     shutdown::Shutdown,
     token::Token,
 };
@@ -115,6 +116,7 @@ pub struct Agent {
     watch: Watch,
     published: PublishedOrders,
     footprint: Footprint,
+    scratch: Option<Scratch>,
     holders: BTreeMap<HolderId, Option<trainers::Reading>>,
     training: Option<trainers::Span>,
     clock: Clock,
@@ -228,6 +230,9 @@ impl Agent {
 
     fn apply_tick(&mut self) {
         self.footprint.note(&self.plane.usage(), self.loans.granted());
+        if let Some(scratch) = &mut self.scratch {
+            scratch.look();
+        }
         let available = self.look_around();
         if let Some(available) = &available {
             self.adapt(available);

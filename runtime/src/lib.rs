@@ -14,6 +14,7 @@ pub mod published;
 pub mod reader;
 pub mod report;
 pub mod run_dir;
+pub mod scratch;
 pub mod shutdown;
 pub mod token;
 pub mod trainer_file;

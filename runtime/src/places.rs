@@ -34,7 +34,7 @@ use tierfeed_prefetcher::{
 use tierfeed_workload_analyzer::{
     Job,
     demand::Demand,
-    job::{Budget, OnError, TierRequest},
+    job::{Budget, JobScratch, OnError, TierRequest},
 };
 
 pub(crate) use node::MEMORY;
@@ -95,6 +95,17 @@ pub enum PlacesError {
         /// Those that are there.
         present: String,
     },
+    /// The scratch tier is smaller than what the job wants of it.
+    #[error(
+        "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
+         give the tier at least {size}, or ask for less"
+    )]
+    NoJobScratch {
+        /// What the tier gets.
+        budget: Bytes,
+        /// What the job wants.
+        size: Bytes,
+    },
     /// Main memory holds no batch.
     #[error(
         "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
@@ -144,6 +155,12 @@ impl Layout {
                     return Err(PlacesError::NoStaging { budget, batch, ranks });
                 }
                 MainMemory { arena, cache } = split;
+            }
+            if wanted.claim.kind == Kind::Scratch
+                && let Some(JobScratch { size, .. }) = job.job_scratch
+            {
+                let left = budget.0.checked_sub(size.0);
+                cache = Bytes(left.ok_or(PlacesError::NoJobScratch { budget, size })?);
             }
             places.push(wanted.place(budget, Bytes(cache.0 - cache.0 % job.chunk.0)));
         }

@@ -100,13 +100,17 @@ pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'stati
         Ok(text.to_owned())
     };
     let file = TrainerFile::read(&run_dir.trainer_file())?;
-    Ok(vec![
+    let mut variables = vec![
         (environment::SOCKET, text(&file.socket)?),
         (environment::JOB, text(&file.job)?),
         (environment::INDEX, text(&file.index)?),
         (environment::EXE, text(&environment::exe()?)?),
         (environment::RUN_DIR, text(run_dir.path())?),
-    ])
+    ];
+    if let Some(scratch) = &file.scratch {
+        variables.push((environment::SCRATCH, text(scratch)?));
+    }
+    Ok(variables)
 }
 
 pub(crate) fn of_agent(error: AgentError) -> Failure {

@@ -90,3 +90,133 @@ impl Limits {
 pub(super) fn chunks_in(bytes: Bytes, chunk: Bytes) -> u32 {
     u32::try_from(bytes.0 / chunk.0.max(1)).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU32, NonZeroUsize};
+
+    use tierfeed_core::{
+        fleet::Origin,
+        id::NodeId,
+        order::{Position, Shuffle, Spec, World},
+        policy,
+        session::{OnError, Windows},
+        tier::Locality,
+        units::Nanoseconds,
+    };
+    use tierfeed_prefetcher::{
+        budget::{Free, Pool, Step, TierReading},
+        tier::{Backing, TierSettings},
+    };
+
+    use super::*;
+
+    const CHUNK: Bytes = Bytes::mib(1);
+
+    fn place(kind: Kind, chunks: u64, share: Option<u8>) -> Place {
+        Place {
+            settings: TierSettings {
+                kind,
+                backing: Backing::Memory(Locality::Anywhere),
+                emulated: None,
+                copy_threads: NonZeroUsize::MIN,
+                cpus: Vec::new(),
+            },
+            budget: Bytes::mib(chunks),
+            cache: Bytes::mib(chunks),
+            pool: places::MEMORY,
+            share: share.and_then(Percent::new),
+            origin: Origin::Real,
+        }
+    }
+
+    /// Two ranks, for each of which four batches of 1 MiB are staged; a dataset of 20 MiB.
+    fn limits(places: Vec<Place>, useful: &[u64]) -> Limits {
+        let layout = Layout { arena: Bytes::mib(4), places, chunk: CHUNK };
+        let window = NonZeroU32::MIN;
+        let order = Spec {
+            samples: 20,
+            shuffle: Shuffle::Sequential,
+            seed: 0,
+            epochs: 1,
+            drop_last: false,
+            batch_size: 1,
+            world: World { nodes: 1, ranks_per_node: 2 },
+            start: Position::START,
+        };
+        let useful = useful.iter().map(|mib| Bytes::mib(*mib)).collect();
+        let settings = Settings {
+            order,
+            node: NodeId(0),
+            sizes: [Bytes::mib(1); 20].into(),
+            tiers: Vec::new(),
+            chunk: CHUNK,
+            policy: policy::Kind::Gap,
+            staged_batches: 4,
+            arena: layout.arena,
+            on_error: OnError::Fail,
+            windows: Windows { cold: window, tier: window, ..Windows::default() },
+            aim: policy::Aim { useful, ..policy::Aim::default() },
+        };
+        Limits::of(&layout, &settings)
+    }
+
+    /// What is read when each tier holds so much and so much is free.
+    fn reading(second: u64, held: &[u64], free: u64) -> Reading {
+        let tier = |held: &u64| {
+            let chunks_max = u32::try_from(*held).unwrap();
+            TierReading { held: Bytes::mib(*held), chunks_max }
+        };
+        let free = Free { bytes: Bytes::mib(free), kept: Bytes::mib(100) };
+        Reading {
+            now: Nanoseconds(second * 1_000_000_000),
+            waited: None,
+            free: [(places::MEMORY, free), (Pool(99), free)].into(),
+            tiers: held.iter().map(tier).collect(),
+            staging: Bytes::mib(8),
+        }
+    }
+
+    #[test]
+    fn the_first_cxl_tier_lends_what_it_has() {
+        let kinds = [(Kind::MainMemory, 4), (Kind::CxlMemory, 8), (Kind::CxlMemory, 5)];
+        let mut limits = limits(kinds.map(|(kind, chunks)| place(kind, chunks, None)).into(), &[]);
+        let (tier, _) = limits.lender().unwrap();
+        assert_eq!(tier, TierId(1));
+        assert_eq!(
+            limits.lends().iter().map(|tier| tier.budget).collect::<Vec<_>>(),
+            [Bytes::mib(8)]
+        );
+        let change = limits.lend(tier, 3).unwrap();
+        assert_eq!(change.step, Step::Cache { tier, from: 8, to: 5 });
+        assert_eq!(limits.budget_chunks(tier), 8);
+    }
+
+    #[test]
+    fn a_node_without_cxl_memory_lends_none() {
+        let limits = limits(vec![place(Kind::MainMemory, 10, None)], &[]);
+        assert!(limits.lender().is_none() && limits.lends().is_empty());
+    }
+
+    #[test]
+    fn no_tier_grows_beyond_what_the_plan_can_use() {
+        for (useful, most) in [(&[][..], 22), (&[9][..], 11)] {
+            let mut limits = limits(vec![place(Kind::MainMemory, 4, Some(20))], useful);
+            let mut chunks = 4;
+            for second in 6..40 {
+                limits.read(&reading(second, &[chunks], 5_000));
+                chunks = u64::from(limits.budget_chunks(TierId(0)));
+            }
+            assert_eq!(chunks, most);
+        }
+    }
+
+    #[test]
+    fn staging_goes_down_to_two_batches_of_all_ranks() {
+        let mut limits = limits(vec![place(Kind::MainMemory, 0, None)], &[]);
+        limits.read(&reading(1, &[0], 99));
+        assert_eq!(limits.batches(), 3, "a batch of each rank is 2 MiB");
+        limits.read(&reading(2, &[0], 0));
+        assert_eq!(limits.batches(), 2);
+    }
+}
