@@ -6,6 +6,7 @@ pub mod agent;
 pub mod client;
 pub mod clock;
 pub mod dataset;
+pub mod expansion;
 pub mod footprint;
 pub mod manager;
 pub mod places;

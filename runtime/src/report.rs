@@ -18,7 +18,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-use crate::{footprint::Footprint, scratch::ScratchEntry};
+use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
 
 /// The report as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,6 +70,9 @@ pub struct Report {
     /// The scratch of the job, if it asked for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_scratch: Option<ScratchEntry>,
+    /// How the trainers' memory was spread, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expanded_memory: Option<Expansion>,
 }
 
 /// Percentiles of the waits, at most 1/16 too high.
@@ -210,6 +213,7 @@ impl Report {
             epochs,
             memory: facts.memory,
             job_scratch: facts.scratch,
+            expanded_memory: None,
         }
     }
 
