@@ -21,6 +21,7 @@ pub mod bus_errors;
 pub mod capacity;
 pub mod kernels;
 pub mod lanes;
+pub mod spread;
 pub mod team;
 
 mod anonymous;
