@@ -6,6 +6,7 @@ pub mod deli;
 pub mod dlcache;
 pub mod handoff;
 pub mod index;
+pub mod io;
 pub mod limits;
 pub mod lobster;
 pub mod policies;

@@ -38,7 +38,7 @@ pub use ballast::Ballast;
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
-pub use mapping::{Mapping, PageCache, RangeError};
+pub use mapping::{Mapping, PageCache, RangeError, cached};
 pub use placement::{Placement, Policy};
 pub use region::{Pages, Region, Request};
 pub use view::{MapError, View};

@@ -23,7 +23,7 @@ use std::{
 use memmap2::MmapRaw;
 use tierfeed_core::units::Bytes;
 
-pub use self::file::PageCache;
+pub use self::file::{PageCache, cached};
 use crate::kernels;
 
 /// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.

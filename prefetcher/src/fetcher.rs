@@ -11,6 +11,8 @@
 //! 3. After a fetch was answered nothing writes to its place any more.
 //! 4. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
+mod choice;
+mod ring;
 mod threads;
 
 use std::{fmt, sync::Arc};
@@ -20,6 +22,8 @@ use tierfeed_numa_memory::Region;
 
 use crate::source::ReadError;
 
+pub use choice::{Choice, FILE_THREADS, Reason, Trial, choose};
+pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::{READ_THREADS, ThreadFetcher};
 
 /// What reads a cold store for the data plane.

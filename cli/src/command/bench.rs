@@ -8,15 +8,15 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    deli, dlcache, handoff, index, io, limits, lobster, policies, reader, tiers_accuracy,
     tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
-        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
-        TiersSubject,
+        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchIo, BenchLimits,
+        BenchLobster, BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended,
+        DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -34,6 +34,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::Io(it) => cold_files(it),
         Bench::Reader => read(),
     }
 }
@@ -49,6 +50,22 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, handoff::table)
+}
+
+fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
+    let BenchIo { data, file, turn, rounds, engine, fio, place } = arguments;
+    let engine = engine.map(|engine| match engine {
+        IoEngine::Threads => io::Engine::Threads,
+        IoEngine::Ring => io::Engine::Ring,
+    });
+    let settings = io::Settings { fio, folder: place.folder(), data, file, turn, rounds, engine };
+    let outcome = io::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, io::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} cases miss their promise"))),
+    }
 }
 
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
