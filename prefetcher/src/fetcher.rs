@@ -79,3 +79,6 @@ impl fmt::Debug for Fetch {
         f.debug_struct("Fetch").field("sample", sample).field("to", to).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

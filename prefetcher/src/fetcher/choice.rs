@@ -27,7 +27,7 @@ use crate::{
         ring::is_for_rings,
     },
     pace::Pace,
-    source::FileSource,
+    source::{FileSource, ReadError},
 };
 
 /// Threads that read files at most. How many do is up to the session, which gives out no more reads than
@@ -202,7 +202,11 @@ fn turn_of(source: &FileSource, fetcher: &dyn Fetcher, samples: &[SampleId]) -> 
         let to = Target { region: Arc::clone(&region), offset: Bytes(offset), len: Bytes(len) };
         offset += len.next_multiple_of(GRAIN);
         let ended = ended.clone();
-        fetcher.start(Fetch::new(*sample, to, move |outcome| drop(ended.send(outcome.is_ok()))));
+        let answer = move |outcome: Result<(), ReadError>| {
+            // Nobody listens any more if the turn was given up.
+            let _ = ended.send(outcome.is_ok());
+        };
+        fetcher.start(Fetch::new(*sample, to, answer));
     }
     drop(ended);
     for _ in samples {
@@ -210,4 +214,69 @@ fn turn_of(source: &FileSource, fetcher: &dyn Fetcher, samples: &[SampleId]) -> 
         outcomes.recv_timeout(left).ok().filter(|is_there| *is_there)?;
     }
     Some((sizes.sum(), pace.now().0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tierfeed_workload_analyzer::job::Format;
+
+    use super::*;
+    use crate::fetcher::tests::{index_of, records};
+
+    fn count(number: usize) -> NonZeroUsize {
+        NonZeroUsize::new(number).unwrap()
+    }
+
+    #[test]
+    fn files_of_their_own_are_for_threads() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("cat")).unwrap();
+        fs::write(root.path().join("cat/1.jpg"), [7; 100]).unwrap();
+        let source = FileSource::new(index_of(root.path(), Format::ImageFolder), 4);
+        let (_, choice) = choose(Arc::new(source), count(8)).unwrap();
+        let is_expected = match io_uring_available() {
+            Ok(()) => matches!(choice, Choice::Threads(Reason::WholeFiles)),
+            Err(_) => matches!(choice, Choice::Threads(Reason::NoRings(_))),
+        };
+        assert!(is_expected, "{choice}");
+    }
+
+    #[test]
+    fn what_lies_in_the_page_cache_is_not_tried_and_neither_is_a_small_dataset() {
+        let records = records(1000, 5);
+        let (_, choice) = choose(Arc::clone(&records.source), count(8)).unwrap();
+        match choice {
+            Choice::Rings(Trial { rates }) => assert_eq!(rates, None),
+            Choice::Threads(Reason::NoRings(_) | Reason::NoDirect(_)) => (),
+            choice @ Choice::Threads(_) => panic!("{choice}"),
+        }
+    }
+
+    #[test]
+    fn a_trial_names_both_rates() {
+        let records = records(64 << 10, 1000);
+        records.make_cold();
+        let Ok(rings) = rings(&records.source, count(64)) else { return };
+        let threads = ThreadFetcher::start(Arc::clone(&records.source) as _, count(4), count(64));
+        let trial = try_out(&records.source, &rings, &threads.unwrap());
+        // A quiet machine keeps the file out of the page cache; another may read it in again.
+        if let Some((rings, threads)) = trial.rates {
+            assert!(rings.0 > 0 && threads.0 > 0);
+            assert!(trial.to_string().contains("tried: io_uring"), "{trial}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_come_in_time_or_fails_ends_the_trial() {
+        let records = records(1000, 50);
+        let threads = ThreadFetcher::start(Arc::clone(&records.source) as _, count(1), count(64));
+        let threads = threads.unwrap();
+        let samples: Vec<_> = (0..8).map(SampleId).collect();
+        assert!(turn_of(&records.source, &threads, &samples).is_some());
+        assert_eq!(turn_of(&records.source, &threads, &samples[..3]), None, "too few");
+        threads.stop();
+        assert_eq!(turn_of(&records.source, &threads, &samples), None);
+    }
 }
