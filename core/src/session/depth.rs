@@ -31,7 +31,10 @@ const LOSS: u64 = 25;
 const GAIN_AT_START: u64 = 200;
 /// Turns of each window in a trial.
 const TURNS: u32 = 3;
-/// Reads that end in a turn, at least; or as many as fill the window so often.
+/// A difference that needs no further turn, in thousandths.
+const CLEAR: u64 = 200;
+/// Reads that end in a turn, at least; or as many as fill the window so often, because they end in
+/// waves.
 const READS_MIN: u32 = 32;
 const FILLS: u32 = 2;
 /// A turn takes so long at least: less is the rhythm of a disk, not its rate.
@@ -68,8 +71,22 @@ enum Search {
     Start(Option<Moved>),
     /// Nothing, for so many turns.
     Rest(u32),
-    /// Whether another window is better: turns left, and what each moved.
-    Trial { window: u32, turns_left: u32, base: Moved, trial: Moved },
+    /// Whether another window is better.
+    Trial(Trial),
+}
+
+/// Two windows that take turns, the new one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Trial {
+    window: u32,
+    turns_left: u32,
+    /// What each moved in all its turns, the old one and the new one.
+    old: Moved,
+    new: Moved,
+    /// What the new one moved in its last turn.
+    last: Moved,
+    /// Whether each pair of turns spoke for a longer window: one of three may do so by chance.
+    is_unanimous: bool,
 }
 
 /// A turn: the time in which one window is measured.
@@ -112,8 +129,7 @@ impl Depth {
     /// How many reads may run.
     pub(super) fn window(&self) -> u32 {
         match self.search {
-            // Base and trial take turns, the trial first.
-            Search::Trial { window, turns_left, .. } if turns_left % 2 == 0 => window,
+            Search::Trial(trial) if trial.turns_left % 2 == 0 => trial.window,
             _ => self.base,
         }
     }
@@ -172,20 +188,34 @@ impl Depth {
                     _ => self.start_trial(),
                 }
             }
-            Search::Trial { window, turns_left, mut base, mut trial } => {
-                if turns_left % 2 == 0 {
-                    trial.add(moved)
-                } else {
-                    base.add(moved)
-                }
-                match turns_left.checked_sub(1) {
-                    Some(turns_left @ 1..) => {
-                        self.search = Search::Trial { window, turns_left, base, trial };
-                    }
-                    _ => self.decide(window, base, trial),
-                }
-            }
+            Search::Trial(trial) => self.go_on(trial, moved),
         }
+    }
+
+    /// Adds a turn to a trial, and decides after the last one, or when it is clear.
+    fn go_on(&mut self, mut trial: Trial, moved: Moved) {
+        trial.turns_left -= 1;
+        if trial.turns_left % 2 == 1 {
+            trial.new.add(moved);
+            trial.last = moved;
+            self.search = Search::Trial(trial);
+            return;
+        }
+        trial.old.add(moved);
+        trial.is_unanimous &= !self.is_upwards || self.is_better(trial.last, moved);
+        let is_clear = trial.new.reaches(1000 + CLEAR, trial.old)
+            || !trial.new.reaches(1000 - CLEAR, trial.old)
+            || !trial.is_unanimous;
+        if trial.turns_left > 0 && !is_clear {
+            self.search = Search::Trial(trial);
+        } else {
+            self.decide(&trial);
+        }
+    }
+
+    /// Whether the new window is worth it.
+    fn is_better(&self, new: Moved, old: Moved) -> bool {
+        new.reaches(if self.is_upwards { 1000 + GAIN } else { 1000 - LOSS }, old)
     }
 
     fn double(&mut self, moved: Moved) {
@@ -205,11 +235,12 @@ impl Depth {
         let window = self.neighbour(self.is_upwards);
         let window = if window == self.base { self.neighbour(!self.is_upwards) } else { window };
         self.is_upwards = window > self.base;
-        let (base, trial) = (Moved::default(), Moved::default());
+        let (old, new, last) = Default::default();
+        let turns_left = 2 * TURNS;
         self.search = if window == self.base {
             Search::Rest(REST_MAX)
         } else {
-            Search::Trial { window, turns_left: 2 * TURNS, base, trial }
+            Search::Trial(Trial { window, turns_left, old, new, last, is_unanimous: true })
         };
     }
 
@@ -224,14 +255,9 @@ impl Depth {
         }
     }
 
-    fn decide(&mut self, window: u32, base: Moved, trial: Moved) {
-        let is_better = if self.is_upwards {
-            trial.reaches(1000 + GAIN, base)
-        } else {
-            trial.reaches(1000 - LOSS, base)
-        };
-        if is_better {
-            self.base = window;
+    fn decide(&mut self, trial: &Trial) {
+        if trial.is_unanimous && self.is_better(trial.new, trial.old) {
+            self.base = trial.window;
             self.rest = REST_MIN;
             self.usual = None;
             return self.start_trial();
@@ -365,7 +391,9 @@ mod tests {
         // Latency alone: each read more is a gain, to the bound.
         run(&mut depth, &|window| 10 * MS / u64::from(window), 100_000);
         assert!(depth.base > 150, "{}", depth.base);
-        // A wire alone: one read fills it.
+        // A wire alone: one read fills it. That is noticed before the rest is over.
+        run(&mut depth, &|_| 4 * MS, 8_000);
+        assert!(depth.base < 200, "{}", depth.base);
         run(&mut depth, &|_| 4 * MS, 100_000);
         assert_eq!(depth.base, 1);
     }
