@@ -15,12 +15,12 @@ use crate::reader;
 /// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;
 
-/// What reads the cold store of a job, as fast as the job imposes.
+/// What reads the cold store of a job, as fast as the job imposes, and how it is called.
 pub(super) fn fetcher(
     job: &Job,
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
-) -> Result<Box<dyn Fetcher>, AgentError> {
+) -> Result<(Box<dyn Fetcher>, String), AgentError> {
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => {
             let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();
@@ -37,16 +37,16 @@ pub(super) fn fetcher(
     };
     let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
     let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    Ok(Box::new(fetcher.map_err(failed)?))
+    Ok((Box::new(fetcher.map_err(failed)?), "threads".to_owned()))
 }
 
 /// The engine that suits the files, which is stated in the log.
 fn by_files(
     files: Arc<FileSource>,
     operations_max: NonZeroUsize,
-) -> Result<Box<dyn Fetcher>, AgentError> {
+) -> Result<(Box<dyn Fetcher>, String), AgentError> {
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
     let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;
     tracing::info!(engine = %choice, "cold files");
-    Ok(fetcher)
+    Ok((fetcher, choice.to_string()))
 }
