@@ -37,7 +37,7 @@ mod work;
 
 use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
-pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
+pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
 pub use line::{Adaptation, Windows};
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 

@@ -3,20 +3,21 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, io, limits, lobster, policies, reader, tiers_accuracy,
-    tiers_contended,
+    deli, dlcache, end_to_end, handoff, index, io, limits, lobster, policies, reader,
+    tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchIo, BenchLimits,
-        BenchLobster, BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended,
-        DlcachePatterns, IoEngine, TiersSubject,
+        Bench, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex, BenchIo,
+        BenchLimits, BenchLobster, BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy,
+        BenchTiersContended, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -34,8 +35,9 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
-        Bench::Reader => read(),
+        Bench::Reader(it) => read(&it),
     }
 }
 
@@ -66,6 +68,20 @@ fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} cases miss their promise"))),
     }
+}
+
+fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
+    let BenchEndToEnd { data, scratch, epochs, step, place } = arguments;
+    let settings = end_to_end::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        scratch,
+        photographs: data,
+        epochs,
+        step: Duration::from_nanos(step.0),
+    };
+    let outcome = end_to_end::run(&settings, &mut |step| tracing::info!("{step}"));
+    place.print(&outcome.map_err(Failure::Work)?, end_to_end::table)
 }
 
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
@@ -173,10 +189,19 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
     if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
-fn read() -> Result<(), Failure> {
+fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let name = environment::SOCKET;
     let socket = environment::variable(name).ok_or_else(|| anyhow!("{name} is not set"));
-    reader::read_all(Path::new(&socket.map_err(Failure::Input)?)).map_err(Failure::Work)
+    let socket = socket.map_err(Failure::Input)?;
+    let step = Duration::from_nanos(arguments.step.0);
+    let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
+    let Some(file) = &arguments.record else { return Ok(()) };
+    let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
+    let text =
+        serde_json::to_string(&seconds).context("times are numbers").map_err(Failure::Work)?;
+    fs::write(file, text)
+        .with_context(|| format!("cannot write {}", file.display()))
+        .map_err(Failure::Work)
 }
 
 fn own_binary() -> Result<PathBuf, Failure> {
