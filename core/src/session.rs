@@ -36,7 +36,7 @@ mod work;
 
 use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
-pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
+pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
 pub use line::Windows;
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 
@@ -57,6 +57,7 @@ use crate::{
     policy,
     tier::Buffer,
     units::{Bytes, Nanoseconds},
+    wear::Wear,
 };
 
 /// Batches that each rank may have staged however short memory is: one that its trainer works with, and
@@ -176,7 +177,8 @@ impl Session {
         let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
             horizon,
-            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy),
+            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
+                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
             ranks: ranks.collect(),
             ops: Ops::default(),
             works: OpTable::default(),

@@ -26,7 +26,7 @@ use tierfeed_core::{
     session::{Command, Fault},
 };
 use tierfeed_numa_memory::{
-    Region,
+    Region, bus_errors,
     lanes::{Job, Lanes, Refused},
 };
 
@@ -67,6 +67,8 @@ impl DataPlane {
         completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
+        // Without it a broken page ends the agent, as it did; there is nothing else to do about it.
+        let _ = bus_errors::catch();
         let places = settings.operations_max;
         let lanes = |name: &str, threads, cpus: Option<Vec<usize>>| {
             Lanes::start(name, threads, cpus, places)
@@ -109,9 +111,9 @@ impl DataPlane {
             Command::DropChunk { tier, chunk } => {
                 self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
             }
-            Command::Fetch { op, sample, to } => {
+            Command::Fetch { op, sample, to, retention } => {
                 let answer = Answer::new(op, Arc::clone(&self.operations));
-                self.operations.fetch(answer, sample, to, &*self.fetcher);
+                self.operations.fetch(answer, sample, to, retention, &*self.fetcher);
             }
             Command::Promote { op, sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);

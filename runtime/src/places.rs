@@ -211,6 +211,7 @@ pub(crate) fn session(
 ) -> session::Settings {
     let aim = Aim {
         wears: tiers.iter().map(|tier| tier.kind == Kind::Storage).collect(),
+        writes_per_epoch: tiers.iter().map(|tier| writes_per_epoch(job, tier.kind)).collect(),
         useful: reach::useful(job, &sizes, &order, &tiers).unwrap_or_default(),
         saves: job.dataset.limited_by,
     };
@@ -231,6 +232,10 @@ pub(crate) fn session(
         windows: Windows { assignment: job.assignment, ..windows },
         aim,
     }
+}
+
+fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
+    job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }
 
 /// A tier before it has a budget.

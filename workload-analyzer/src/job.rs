@@ -71,6 +71,8 @@ pub struct Job {
     pub assignment: Assignment,
     /// `fail` unless given.
     pub on_error: OnError,
+    /// `shared` unless given.
+    pub verify: Verify,
     /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are
     /// staged there, and what staging leaves is cache.
     ///
@@ -156,6 +158,26 @@ impl OnError {
     }
 }
 
+/// Which copies between tiers are compared with the checksum of what the cold store delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Those from places that others can write: staging and directories.
+    Shared,
+    /// All of them.
+    Always,
+}
+
+impl Verify {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Always => "always",
+        }
+    }
+}
+
 /// A tier that a job wants to use on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierRequest {
@@ -167,6 +189,8 @@ pub struct TierRequest {
     pub numa_nodes: Vec<NumaNode>,
     /// For [`tier::Kind::Scratch`] and [`tier::Kind::Storage`], the directory.
     pub path: Option<PathBuf>,
+    /// For [`tier::Kind::Storage`], the most that may be written there in an epoch, on each node.
+    pub writes_per_epoch: Option<Bytes>,
     /// The speed that the tier shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
 }

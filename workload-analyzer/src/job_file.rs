@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 pub(crate) use dataset::{DatasetFile, DescribedFile};
 pub(crate) use order::OrderFile;
-pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, TierKeys, TiersFile};
+pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, StorageFile, TierKeys, TiersFile};
 pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, ValidationFile,
 };
@@ -33,6 +33,7 @@ pub(crate) struct JobFile {
     pub(crate) chunk: Option<Text>,
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) on_error: Option<Text>,
+    pub(crate) verify: Option<Text>,
     pub(crate) tiers: Option<TiersFile>,
     pub(crate) job_scratch: Option<JobScratchFile>,
     pub(crate) loader: Option<LoaderFile>,

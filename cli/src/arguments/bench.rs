@@ -14,6 +14,8 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 pub(crate) enum Bench {
     /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
     Handoff(BenchHandoff),
+    /// Samples from tier to tier through the data plane, and plain copies by as many threads.
+    Copy(BenchCopy),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
     /// Many small files, listed by find and indexed by tierfeed.
@@ -31,9 +33,14 @@ pub(crate) enum Bench {
     Deli(BenchDeli),
     /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
-    /// Takes every batch of every rank from the agent, as a training that computes nothing.
+    /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
+    /// can undercut. Needs root: the photographs are copied to an image on a loop device.
+    EndToEnd(BenchEndToEnd),
+    /// Objects of an S3 server on loopback, through tierfeed and through other clients.
+    Objects(BenchObjects),
+    /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
-    Reader,
+    Reader(BenchReader),
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +51,35 @@ pub(crate) struct BenchDeli {
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchEndToEnd {
+    /// An image folder [default: 500 files of such sizes, made for this run].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    /// Epochs at each rate of the cold store.
+    #[arg(long, value_name = "NUMBER", default_value_t = 6,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) epochs: u32,
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "100 ms")]
+    pub(crate) step: Nanoseconds,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchReader {
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "0 s")]
+    pub(crate) step: Nanoseconds,
+    /// Gets the seconds of each epoch, as a list in JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -62,6 +98,25 @@ pub(crate) struct BenchHandoff {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct BenchCopy {
+    /// What each turn copies: the chunk of every tier. Six times as much memory is taken.
+    #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
+    pub(crate) chunk: Bytes,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
+    pub(crate) rounds: usize,
+    /// Threads of each side.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2")]
+    pub(crate) threads: Vec<std::num::NonZeroUsize>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchPolicies {
     /// How many files, of 20 to 200 KB.
     #[arg(long, value_name = "NUMBER", default_value_t = 500)]
@@ -69,6 +124,22 @@ pub(crate) struct BenchPolicies {
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchObjects {
+    /// The S3 server, an example of tierfeed-object-stores [default: examples/s3_server beside tierfeed].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
+    /// A Python that may have obstore, boto3 and s3torchconnector.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// How often each client has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }

@@ -3,20 +3,21 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
-    tiers_contended,
+    copy, deli, dlcache, end_to_end, handoff, index, limits, lobster, objects, policies, reader,
+    tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
-        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
-        TiersSubject,
+        Bench, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex,
+        BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
+        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -26,6 +27,7 @@ use crate::{
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
+        Bench::Copy(it) => copy(it),
         Bench::Policies(it) => policies(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
@@ -34,7 +36,9 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
-        Bench::Reader => read(),
+        Bench::Objects(it) => objects(it),
+        Bench::EndToEnd(it) => end_to_end(it),
+        Bench::Reader(it) => read(&it),
     }
 }
 
@@ -51,6 +55,32 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     place.print(&outcome, handoff::table)
 }
 
+fn copy(arguments: BenchCopy) -> Result<(), Failure> {
+    let BenchCopy { chunk, rounds, threads, scratch, place } = arguments;
+    let settings = copy::Settings { folder: place.folder(), scratch, chunk, rounds, threads };
+    let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, copy::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} copies miss what is promised"))),
+    }
+}
+
+fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
+    let BenchEndToEnd { data, scratch, epochs, step, place } = arguments;
+    let settings = end_to_end::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        scratch,
+        photographs: data,
+        epochs,
+        step: Duration::from_nanos(step.0),
+    };
+    let outcome = end_to_end::run(&settings, &mut |step| tracing::info!("{step}"));
+    place.print(&outcome.map_err(Failure::Work)?, end_to_end::table)
+}
+
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
     let BenchPolicies { files, scratch, place } = arguments;
     let settings =
@@ -65,6 +95,20 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
+}
+
+fn objects(arguments: BenchObjects) -> Result<(), Failure> {
+    let BenchObjects { server, python, rounds, place } = arguments;
+    let beside = || Ok(own_binary()?.with_file_name("examples").join("s3_server"));
+    let server = server.map_or_else(beside, Ok)?;
+    let settings = objects::Settings { server, python, folder: place.folder(), rounds };
+    let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, objects::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} sizes of objects come too slowly"))),
+    }
 }
 
 fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {
@@ -156,10 +200,19 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
     if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
-fn read() -> Result<(), Failure> {
+fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let name = environment::SOCKET;
     let socket = environment::variable(name).ok_or_else(|| anyhow!("{name} is not set"));
-    reader::read_all(Path::new(&socket.map_err(Failure::Input)?)).map_err(Failure::Work)
+    let socket = socket.map_err(Failure::Input)?;
+    let step = Duration::from_nanos(arguments.step.0);
+    let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
+    let Some(file) = &arguments.record else { return Ok(()) };
+    let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
+    let text =
+        serde_json::to_string(&seconds).context("times are numbers").map_err(Failure::Work)?;
+    fs::write(file, text)
+        .with_context(|| format!("cannot write {}", file.display()))
+        .map_err(Failure::Work)
 }
 
 fn own_binary() -> Result<PathBuf, Failure> {

@@ -54,6 +54,8 @@ struct Body {
     /// What lies where: one entry for each grain.
     tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
     arenas: BTreeMap<(Rank, u64), SampleId>,
+    /// Where bytes lie that were fetched to be read once.
+    unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
     /// Pages of arenas whose memory was given back.
     trimmed: BTreeSet<(Rank, u64)>,
@@ -75,6 +77,7 @@ impl Body {
             let mut pages = pages(slot.rank, slot.offset, slot.len);
             assert!(pages.all(|page| !self.trimmed.contains(&page)), "no memory at {slot:?}");
             self.arenas.insert((slot.rank, slot.offset.0), sample);
+            self.unvouched.remove(&(slot.rank, slot.offset.0));
         }
     }
 
@@ -84,7 +87,12 @@ impl Body {
             Command::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
                 assert!(self.chunks.insert((*tier, *chunk)), "{chunk:?} was added twice");
             }
-            Command::Fetch { sample, to, .. } if outcome.is_ok() => self.arrive(*sample, *to),
+            Command::Fetch { sample, to, retention, .. } if outcome.is_ok() => {
+                self.arrive(*sample, *to);
+                if *retention == Retention::Dropped {
+                    self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
             Command::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
                 for page in pages(*rank, *offset, *len) {
                     assert!(self.trimmed.remove(&page), "{page:?} was there");
@@ -102,6 +110,8 @@ impl Body {
                     Origin::Staging(slot) => {
                         let there = self.arenas.get(&(slot.rank, slot.offset.0));
                         assert_eq!(there, Some(sample), "invariant 3: {command:?}");
+                        let is_unvouched = self.unvouched.contains(&(slot.rank, slot.offset.0));
+                        assert!(!is_unvouched, "kept, though fetched to be dropped: {command:?}");
                     }
                     Origin::Tier(place) => {
                         for grain in grains(place) {
@@ -292,7 +302,14 @@ impl Play {
         let command = self.body.running.swap_remove(pick % self.body.running.len());
         let may_fail = !matches!(command, Command::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
-        let outcome = if fails { Err(Fault::Io) } else { Ok(()) };
+        let broken = match &command {
+            Command::Promote { from: place, .. } | Command::Demote { to: place, .. } => {
+                place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
+            }
+            _ => None,
+        };
+        let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let outcome = if fails { Err(fault) } else { Ok(()) };
         self.body.end(&command, outcome);
         self.tell(Event::Completed { op: command.op().unwrap(), outcome });
     }
@@ -713,6 +730,47 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
 }
 
+#[test]
+fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let is_promotion = |command: &Command| matches!(command, Command::Promote { .. });
+    while !world.body.running.iter().any(is_promotion) {
+        world.take(0);
+        world.ask(0);
+        world.end_one(0, 0);
+    }
+    let at = world.body.running.iter().position(is_promotion).unwrap();
+    let promotion = world.body.running.swap_remove(at);
+    let Command::Promote { op, sample, from, .. } = promotion else { unreachable!() };
+    let chunk = from.pieces[0].chunk;
+    let fault = Fault::Poisoned(from.tier, chunk);
+    world.tell(Event::Completed { op, outcome: Err(fault) });
+    assert_eq!(world.session.cache.place(sample), None);
+    let left = world.session.cache.chunk_count(from.tier);
+    assert_eq!(left, 1, "of two");
+    world.play(&[3, 5, 7], 0);
+    assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
+    assert_eq!(world.trainers[0].got, world.expected(0));
+}
+
+#[test]
+fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
+    for on_error in [OnError::Fail, OnError::Skip] {
+        let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
+        world.end_one(0, 0);
+        assert!(world.ask(0));
+        let fetch = world.body.running.remove(0);
+        let outcome = Err(Fault::NoSpace);
+        world.tell(Event::Completed { op: fetch.op().unwrap(), outcome });
+        world.play(&[3, 5, 7], 0);
+        let refused = &world.trainers[0].refused;
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].1, Refusal::NoRoom, "{on_error:?}");
+    }
+}
+
 /// What is given out until nothing more has a turn, ended at once; commands for trainers left out.
 fn given_out(world: &mut Play) -> Vec<Command> {
     let mut given = Vec::new();
@@ -827,4 +885,17 @@ fn nothing_is_staged_deeper_than_the_settings_say() {
         let staged: Vec<_> = world.session.ranks[&Rank(rank)].staged.keys().copied().collect();
         assert_eq!((staged.len(), staged[0], staged[2]), (3, first(rank), last(rank)));
     }
+}
+
+#[test]
+fn what_no_tier_keeps_is_fetched_to_be_dropped() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let given = given_out(&mut world);
+    let fetches = given.iter().filter_map(|command| match command {
+        Command::Fetch { retention, .. } => Some(*retention),
+        _ => None,
+    });
+    let fetches: Vec<_> = fetches.collect();
+    assert!(!fetches.is_empty());
+    assert!(fetches.iter().all(|it| *it == Retention::Dropped), "{fetches:?}");
 }

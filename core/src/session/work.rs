@@ -5,7 +5,7 @@ mod turns;
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Command, Fault, OnError, Place, Session, Slot,
+    Command, Fault, OnError, Place, Retention, Session, Slot,
     line::{Given, Link},
     ops::Touch,
     pace::Need,
@@ -201,6 +201,10 @@ impl Session {
 
     /// Ends an operation. Returns those that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
+        if let Err(Fault::Poisoned(tier, chunk)) = outcome {
+            self.cache.give_up_chunk(tier, chunk);
+            self.follow_changes(None);
+        }
         let Some(work) = self.works.get(op) else { return Vec::new() };
         if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&work.kind, outcome) {
             let sample = *sample;
@@ -292,8 +296,11 @@ impl Session {
                 let on_error = self.settings.on_error;
                 if let Some(staged) = self.staged_of(kind) {
                     match on_error {
-                        OnError::Skip => staged.batch.entries[*entry].len = None,
-                        OnError::Fail => {
+                        // The sample is there, only the memory for it is not.
+                        OnError::Skip if fault != Fault::NoSpace => {
+                            staged.batch.entries[*entry].len = None;
+                        }
+                        OnError::Skip | OnError::Fail => {
                             staged.unreadable.get_or_insert((*sample, fault));
                         }
                     }
@@ -331,7 +338,9 @@ impl Session {
             *tier = None;
             work.lost = None;
             work.state = State::InLine;
-            work.command = Some(Command::Fetch { op, sample: *sample, to: *slot });
+            // Whether it stays was decided when its tier still had it.
+            let (sample, to, retention) = (*sample, *slot, Retention::Kept);
+            work.command = Some(Command::Fetch { op, sample, to, retention });
             self.line.push(Link::Cold, work.need, self.now, op);
         }
     }

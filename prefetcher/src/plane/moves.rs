@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::SampleId,
-    session::{Origin, Place, Slot},
+    session::{Origin, Place, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
 
@@ -19,7 +19,7 @@ use crate::{
         operations::{Operations, WatchedTier},
         settings::Verify,
     },
-    tier::{Body, Check, Medium, Segment, TransferError, forget, record_arrival, transfer},
+    tier::{Body, Check, Medium, Segment, TransferError, Which, forget, record_arrival, transfer},
 };
 
 /// One end of a copy.
@@ -31,7 +31,14 @@ struct End<'a> {
 
 impl Operations {
     /// Reads a sample from the cold store into staging.
-    pub(crate) fn fetch(&self, answer: Answer, sample: SampleId, to: Slot, fetcher: &dyn Fetcher) {
+    pub(crate) fn fetch(
+        &self,
+        answer: Answer,
+        sample: SampleId,
+        to: Slot,
+        retention: Retention,
+        fetcher: &dyn Fetcher,
+    ) {
         let segment = match self.staged(to) {
             Ok(segment) => segment,
             Err(error) => return answer.give(Some(sample), Err(error.into())),
@@ -40,12 +47,19 @@ impl Operations {
             let error = CopyError::UnknownArena { rank: to.rank };
             return answer.give(Some(sample), Err(error.into()));
         };
+        if region.bus_errors() > 0 {
+            let error = CopyError::Poisoned { tier: None, chunk: None };
+            return answer.give(Some(sample), Err(error.into()));
+        }
         forget(std::slice::from_ref(&segment));
         let target = Target { region: Arc::clone(region), offset: to.offset, len: to.len };
         fetcher.start(Fetch::new(sample, target, move |read| {
             let operations = answer.operations();
             let outcome = read.map_err(Cause::from);
-            let outcome = outcome.and_then(|()| operations.vouch_for(sample, &segment));
+            let outcome = outcome.and_then(|()| match retention {
+                Retention::Kept => vouch_for(sample, &segment),
+                Retention::Dropped => Ok(()),
+            });
             operations.fetched.count(to.len, &outcome);
             answer.give(Some(sample), outcome);
         }));
@@ -68,16 +82,6 @@ impl Operations {
     ) {
         let outcome = self.demote_blocking(sample, from, len, to);
         answer.give(Some(sample), outcome.map_err(Cause::from));
-    }
-
-    /// Keeps the sum of a sample that was just fetched.
-    fn vouch_for(&self, sample: SampleId, segment: &Segment) -> Result<(), Cause> {
-        if !self.has_tiers() {
-            // Nothing is ever copied out of staging, so no sum is ever asked for.
-            return Ok(());
-        }
-        record_arrival(sample, segment)
-            .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
     }
 
     fn promote_blocking(&self, sample: SampleId, from: &Place, to: Slot) -> Result<(), CopyError> {
@@ -151,11 +155,24 @@ impl End<'_> {
     }
 }
 
+/// Keeps the sum of a sample that was just fetched.
+fn vouch_for(sample: SampleId, segment: &Segment) -> Result<(), Cause> {
+    record_arrival(sample, segment)
+        .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
+}
+
 fn explain(error: TransferError, from: &End<'_>, to: &End<'_>, len: Bytes) -> CopyError {
     let kind = |end: &End<'_>| end.tier.map(|watched| watched.tier.kind());
     match error {
         TransferError::TooShort { place } => CopyError::TooShort { place, len },
         TransferError::NotThere | TransferError::Differs => CopyError::Corrupt { from: kind(from) },
+        TransferError::Poisoned { end, chunk } => {
+            let at = if end == Which::From { from } else { to };
+            CopyError::Poisoned {
+                tier: at.tier.map(|watched| (watched.id, watched.tier.kind())),
+                chunk,
+            }
+        }
         TransferError::Io(source) => CopyError::Io { from: kind(from), to: kind(to), source },
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Place, Slot},
+    session::{Command, Fault, Origin, Place, Retention, Slot},
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
@@ -154,7 +154,12 @@ impl Rig {
     }
 
     pub(crate) fn fetch(&mut self, sample: u32, to: Slot) -> Outcome {
-        self.run(|op| Command::Fetch { op, sample: SampleId(sample), to })
+        self.run(|op| Command::Fetch {
+            op,
+            sample: SampleId(sample),
+            to,
+            retention: Retention::Kept,
+        })
     }
 
     pub(crate) fn promote(&mut self, sample: u32, from: &Place, to: Slot) -> Outcome {
@@ -172,6 +177,12 @@ impl Rig {
         self.fetch(sample, slot(0, len)).unwrap();
         self.demote(sample, Origin::Staging(slot(0, len)), len, to).unwrap();
         self.scribble(slot(0, len));
+    }
+
+    /// Fills a chunk from `taken` on, so that a disk gets what was gathered for it.
+    pub(crate) fn fill_up(&mut self, tier: TierId, chunk: u32, taken: u64) {
+        let len = CHUNK.0 - taken;
+        self.cache(999, len, &place(tier, &[(chunk, taken, len)]));
     }
 
     pub(crate) fn staged(&self, at: Slot) -> Vec<u8> {

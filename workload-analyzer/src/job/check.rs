@@ -17,7 +17,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Job, JobError, Misfit, OnError, Reason, location};
+use super::{Job, JobError, Misfit, OnError, Reason, Verify, location};
 use crate::job_file::{JobFile, Text, Whole, WorldFile};
 
 /// The unit of memory of DeepMemoryDL.
@@ -94,6 +94,7 @@ impl Check<'_> {
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
+            verify: self.verify(typed.verify.as_ref())?,
             job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,
             tiers,
         })
@@ -153,6 +154,13 @@ impl Check<'_> {
         let known = [OnError::Fail, OnError::Skip].into_iter().find(|it| it.name() == typed.0);
         let reason = Reason::NotOneOf { allowed: "fail, skip" };
         known.ok_or_else(|| self.invalid(&["on_error"], &typed.0, reason))
+    }
+
+    fn verify(&self, typed: Option<&Text>) -> Result<Verify, JobError> {
+        let Some(typed) = typed else { return Ok(Verify::Shared) };
+        let known = [Verify::Shared, Verify::Always].into_iter().find(|it| it.name() == typed.0);
+        let reason = Reason::NotOneOf { allowed: "shared, always" };
+        known.ok_or_else(|| self.invalid(&["verify"], &typed.0, reason))
     }
 
     fn chunk(&self, typed: Option<&Text>) -> Result<Bytes, JobError> {

@@ -5,7 +5,9 @@ use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
 use super::Check;
 use crate::{
     job::{AfterRun, Budget, JobError, JobScratch, Misfit, Percent, Reason, TierRequest},
-    job_file::{CxlMemoryFile, DirectoryFile, JobScratchFile, TierKeys, TiersFile, Whole},
+    job_file::{
+        CxlMemoryFile, DirectoryFile, JobScratchFile, StorageFile, Text, TierKeys, TiersFile, Whole,
+    },
 };
 
 /// A page of any machine: a RAM disk of less holds nothing.
@@ -32,11 +34,11 @@ impl Check<'_> {
         if let Some(cxl) = &typed.cxl_memory {
             tiers.push(self.cxl_memory(cxl)?);
         }
-        let directories = [(Kind::Scratch, &typed.scratch), (Kind::Storage, &typed.storage)];
-        for (kind, directory) in directories {
-            if let Some(directory) = directory {
-                tiers.push(self.directory_tier(kind, directory)?);
-            }
+        if let Some(scratch) = &typed.scratch {
+            tiers.push(self.scratch(scratch)?);
+        }
+        if let Some(storage) = &typed.storage {
+            tiers.push(self.storage(storage)?);
         }
         self.refuse_less_than_a_chunk(&tiers, chunk)?;
         Ok(tiers)
@@ -74,9 +76,22 @@ impl Check<'_> {
         Ok(TierRequest { numa_nodes, ..tier })
     }
 
-    fn directory_tier(&self, kind: Kind, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
-        let tier = self.tier(kind, typed.keys())?;
-        let path = self.path(&["tiers", kind.name(), "path"], &typed.path)?;
+    fn scratch(&self, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
+        self.in_directory(self.tier(Kind::Scratch, typed.keys())?, &typed.path)
+    }
+
+    fn storage(&self, typed: &StorageFile) -> Result<TierRequest, JobError> {
+        let tier = self.tier(Kind::Storage, typed.keys())?;
+        let tier = self.in_directory(tier, &typed.path)?;
+        let keys = ["tiers", Kind::Storage.name(), "writes_per_epoch"];
+        let writes = typed.writes_per_epoch.as_ref();
+        let writes_per_epoch =
+            writes.map(|typed| self.quantity(&keys, typed, "20 GiB")).transpose()?;
+        Ok(TierRequest { writes_per_epoch, ..tier })
+    }
+
+    fn in_directory(&self, tier: TierRequest, typed: &Text) -> Result<TierRequest, JobError> {
+        let path = self.path(&["tiers", tier.kind.name(), "path"], typed)?;
         Ok(TierRequest { path: Some(path), ..tier })
     }
 
@@ -125,5 +140,12 @@ impl Check<'_> {
 }
 
 fn request(kind: Kind, budget: Budget) -> TierRequest {
-    TierRequest { kind, budget, numa_nodes: Vec::new(), path: None, speed: None }
+    TierRequest {
+        kind,
+        budget,
+        numa_nodes: Vec::new(),
+        path: None,
+        writes_per_epoch: None,
+        speed: None,
+    }
 }
