@@ -28,9 +28,10 @@ fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {
     }
 }
 
-/// 32 GiB of which 20 are free, in the NUMA nodes given; a RAM disk of 2 GiB and a disk of 100.
+/// 32 GiB of which 20 are free, 10 more for each NUMA node beyond the first; a RAM disk of 2 GiB and a disk of 100.
 fn host(nodes: Vec<NumaInventory>) -> Node {
     let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
+    let free = Bytes(10 * GIB * (nodes.len() as u64 + 1));
     let inventory = Inventory {
         host: "host".into(),
         memory: Memory { total_bytes: 32 * GIB, free_bytes: 10 * GIB, available_bytes: 20 * GIB },
@@ -38,7 +39,7 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
         ..Inventory::default()
     };
     let available = Available {
-        host: Bytes(20 * GIB),
+        host: free,
         cgroup: None,
         nodes_free,
         pressure: None,
@@ -247,7 +248,7 @@ fn what_limits_the_source_and_who_reads_first_reach_the_session() {
 fn memory_behind_cxl_is_not_main_memory() {
     let cxl = numa(2, MemoryKind::Cxl, Vec::new());
     let node = host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), cxl]);
-    assert_eq!(node.host_memory(), Bytes(10 * GIB), "20 GiB are free, 10 of them behind CXL");
+    assert_eq!(node.host_memory(), Bytes(20 * GIB), "30 GiB are free, 10 of them behind CXL");
     assert_eq!(plain_host().host_memory(), Bytes(20 * GIB));
 }
 

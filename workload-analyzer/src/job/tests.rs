@@ -582,6 +582,23 @@ proptest! {
 }
 
 #[test]
+fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
+    let tiers = "tiers: { main-memory: { size: 1 GiB }, scratch: { path: /ram, size: 8 GiB } }\n";
+    let job = |keys: &str| parse(&format!("{REQUIRED}{keys}"));
+    let wish = |keys: &str| job(&format!("{tiers}job_scratch: {keys}\n")).unwrap().job_scratch;
+    let size = Bytes::mib(4096);
+    let removed = JobScratch { size, after_run: AfterRun::Remove };
+    assert_eq!(wish("{ size: 4 GiB }"), Some(removed));
+    assert_eq!(wish("{ size: 4 GiB, keep: false }"), Some(removed));
+    let kept = JobScratch { size, after_run: AfterRun::Keep };
+    assert_eq!(wish("{ size: 4 GiB, keep: true }"), Some(kept));
+    let error = job("job_scratch: { size: 4 GiB }\n").unwrap_err().to_string();
+    assert!(error.contains("job_scratch is a part of `tiers.scratch`"), "{error}");
+    let error = job(&format!("{tiers}job_scratch: {{ size: 1 KiB }}\n")).unwrap_err().to_string();
+    assert!(error.contains("job_scratch.size is `1 KiB`"), "{error}");
+}
+
+#[test]
 fn what_is_verified_and_what_an_epoch_may_write_can_be_said() {
     let job = parse(&FULL.replace("on_error: skip", "on_error: skip\nverify: always")).unwrap();
     assert_eq!(job.verify, Verify::Always);
