@@ -22,7 +22,7 @@ pub use trace::{Observer, RankStep, Read, StepOutcome};
 use self::{links::Links, trace::Trace, trainer::Trainer};
 use crate::{
     id::{Epoch, OpId},
-    session::{EpochProgress, Event, Session, Settings},
+    session::{Causes, EpochProgress, Event, Session, Settings},
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
@@ -49,6 +49,8 @@ pub struct EpochOutcome {
     pub read: EpochProgress,
     /// Time for which training stood still, ranks in lock-step.
     pub stall: Nanoseconds,
+    /// The same by what the ranks waited for that waited for more than each other.
+    pub causes: Causes,
     /// From the first request to the end of the last step.
     pub duration: Nanoseconds,
     /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.
