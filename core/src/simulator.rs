@@ -22,7 +22,7 @@ pub use trace::{Observer, RankStep, Read, StepOutcome};
 use self::{links::Links, trace::Trace, trainer::Trainer};
 use crate::{
     id::{Epoch, OpId},
-    session::{Causes, EpochProgress, Event, Session, Settings},
+    session::{Busy, Causes, EpochProgress, Event, Session, Settings},
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
@@ -65,6 +65,10 @@ pub struct EpochOutcome {
 pub struct Outcome {
     /// By epoch number.
     pub epochs: Vec<EpochOutcome>,
+    /// How busy the link to the cold store was.
+    pub cold_busy: Busy,
+    /// How busy each tier was.
+    pub tiers_busy: Vec<Busy>,
     /// A hash of every command in order: equal plans have equal digests.
     pub digest: u64,
 }
@@ -119,9 +123,13 @@ pub fn simulate_observed<O: Observer>(
             None => break,
         }
     }
-    let read = &session.progress().epochs;
-    let epochs = trainer.outcomes(settings, machine, read);
-    ControlFlow::Continue(Outcome { epochs, digest: digest.finish() })
+    let progress = session.progress();
+    ControlFlow::Continue(Outcome {
+        epochs: trainer.outcomes(settings, machine, &progress.epochs),
+        cold_busy: progress.cold_busy,
+        tiers_busy: progress.tiers_busy.clone(),
+        digest: digest.finish(),
+    })
 }
 
 fn react<O: Observer>(

@@ -133,6 +133,10 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
             format!("{} {samples}{mark}", tier.name)
         })
         .collect();
+    eprintln!("{}: {}", report.job, report.verdict);
+    for advice in &report.advice {
+        eprintln!("  would help: {}", advice.text);
+    }
     eprintln!(
         "{}: {} batches, {} in {:.2} s, stall {:.3} s, cold {}, hits: {}",
         report.job,

@@ -17,13 +17,15 @@ pub struct Busy {
 }
 
 impl Busy {
-    pub(super) fn begun(&mut self, now: Nanoseconds) {
+    /// Takes note of an operation that begins. Time does not go back.
+    pub fn begun(&mut self, now: Nanoseconds) {
         self.pass(now);
         self.running += 1;
         self.operations += 1;
     }
 
-    pub(super) fn ended(&mut self, now: Nanoseconds) {
+    /// Takes note of an operation that ended.
+    pub fn ended(&mut self, now: Nanoseconds) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
     }
