@@ -4,6 +4,7 @@
 
 pub mod deli;
 pub mod dlcache;
+pub mod end_to_end;
 pub mod handoff;
 pub mod index;
 pub mod limits;
@@ -16,4 +17,5 @@ pub mod tiers_contended;
 mod files;
 mod parallel;
 mod sizes;
+mod slow_disk;
 mod statistics;

@@ -40,7 +40,7 @@ use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
 pub use busy::Busy;
 pub use causes::{Cause, Causes};
-pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
+pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
 pub use line::Windows;
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,

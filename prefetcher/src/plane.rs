@@ -99,9 +99,9 @@ impl DataPlane {
             Command::DropChunk { tier, chunk } => {
                 self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
             }
-            Command::Fetch { op, sample, to } => {
+            Command::Fetch { op, sample, to, retention } => {
                 let answer = Answer::new(op, Arc::clone(&self.operations));
-                self.operations.fetch(answer, sample, to, &*self.fetcher);
+                self.operations.fetch(answer, sample, to, retention, &*self.fetcher);
             }
             Command::Promote { op, sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);

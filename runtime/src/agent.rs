@@ -6,6 +6,7 @@
 //! of its own; all three come to an end before the agent does.
 
 mod completions;
+mod fetcher;
 mod join;
 mod limits;
 mod link;

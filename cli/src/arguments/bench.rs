@@ -31,9 +31,12 @@ pub(crate) enum Bench {
     Deli(BenchDeli),
     /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
-    /// Takes every batch of every rank from the agent, as a training that computes nothing.
+    /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
+    /// can undercut. Needs root: the photographs are copied to an image on a loop device.
+    EndToEnd(BenchEndToEnd),
+    /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
-    Reader,
+    Reader(BenchReader),
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +47,35 @@ pub(crate) struct BenchDeli {
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchEndToEnd {
+    /// An image folder [default: 500 files of such sizes, made for this run].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    /// Epochs at each rate of the cold store.
+    #[arg(long, value_name = "NUMBER", default_value_t = 6,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) epochs: u32,
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "100 ms")]
+    pub(crate) step: Nanoseconds,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchReader {
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "0 s")]
+    pub(crate) step: Nanoseconds,
+    /// Gets the seconds of each epoch, as a list in JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -3,20 +3,21 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    deli, dlcache, end_to_end, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
     tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
-        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
-        TiersSubject,
+        Bench, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex, BenchLimits,
+        BenchLobster, BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy,
+        BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -34,7 +35,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
-        Bench::Reader => read(),
+        Bench::EndToEnd(it) => end_to_end(it),
+        Bench::Reader(it) => read(&it),
     }
 }
 
@@ -49,6 +51,20 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, handoff::table)
+}
+
+fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
+    let BenchEndToEnd { data, scratch, epochs, step, place } = arguments;
+    let settings = end_to_end::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        scratch,
+        photographs: data,
+        epochs,
+        step: Duration::from_nanos(step.0),
+    };
+    let outcome = end_to_end::run(&settings, &mut |step| tracing::info!("{step}"));
+    place.print(&outcome.map_err(Failure::Work)?, end_to_end::table)
 }
 
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
@@ -156,10 +172,19 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
     if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
-fn read() -> Result<(), Failure> {
+fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let name = environment::SOCKET;
     let socket = environment::variable(name).ok_or_else(|| anyhow!("{name} is not set"));
-    reader::read_all(Path::new(&socket.map_err(Failure::Input)?)).map_err(Failure::Work)
+    let socket = socket.map_err(Failure::Input)?;
+    let step = Duration::from_nanos(arguments.step.0);
+    let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
+    let Some(file) = &arguments.record else { return Ok(()) };
+    let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
+    let text =
+        serde_json::to_string(&seconds).context("times are numbers").map_err(Failure::Work)?;
+    fs::write(file, text)
+        .with_context(|| format!("cannot write {}", file.display()))
+        .map_err(Failure::Work)
 }
 
 fn own_binary() -> Result<PathBuf, Failure> {

@@ -38,6 +38,15 @@ pub enum Origin {
     Tier(Place),
 }
 
+/// Whether a tier takes a copy of a sample while it is staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Retention {
+    /// It will be copied, and its bytes have to be vouched for.
+    Kept,
+    /// It is read once, by the trainer.
+    Dropped,
+}
+
 /// What the data plane shall do. Every command with an `op` is answered by [`Event::Completed`].
 ///
 /// Commands with an `op` may run in any order and at the same time: the session has already waited for
@@ -82,6 +91,8 @@ pub enum Command {
         sample: SampleId,
         /// Where to put it.
         to: Slot,
+        /// Whether it stays.
+        retention: Retention,
     },
     /// Copy a sample from a tier into staging.
     Promote {

@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::{
-    Command, Origin, Place, Refusal, Session, Slot,
+    Command, Origin, Place, Refusal, Retention, Session, Slot,
     causes::Marks,
     ops::{Access, Touch},
     staging::{Staged, Taker},
@@ -109,6 +109,8 @@ impl Session {
     fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
         let op = self.ops.name();
         let place = self.cache.place(sample).cloned();
+        let read = Read { sample, at: self.horizon.read_of(batch, entry) };
+        self.cache.read(read, &self.horizon);
         let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
         if let Some(staged) = staged {
             let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
@@ -121,12 +123,12 @@ impl Session {
             let source = self.writers.get(&sample).copied();
             self.plan(op, kind, command, &[touch], source);
         } else {
-            let command = Command::Fetch { op, sample, to: slot };
+            let stays = self.cache.place(sample).is_some();
+            let retention = if stays { Retention::Kept } else { Retention::Dropped };
+            let command = Command::Fetch { op, sample, to: slot, retention };
             let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
             self.plan(op, kind, command, &[], None);
         }
-        let read = Read { sample, at: self.horizon.read_of(batch, entry) };
-        self.cache.read(read, &self.horizon);
         self.follow_changes(Some(Arrival { batch, slot, op }));
     }
 

@@ -52,6 +52,8 @@ struct Body {
     /// What lies where: one entry for each grain.
     tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
     arenas: BTreeMap<(Rank, u64), SampleId>,
+    /// Where bytes lie that were fetched to be read once.
+    unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
 }
 
@@ -65,6 +67,7 @@ impl Body {
     fn arrive(&mut self, sample: SampleId, slot: Slot) {
         if slot.len.0 > 0 {
             self.arenas.insert((slot.rank, slot.offset.0), sample);
+            self.unvouched.remove(&(slot.rank, slot.offset.0));
         }
     }
 
@@ -74,7 +77,12 @@ impl Body {
             Command::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
                 assert!(self.chunks.insert((*tier, *chunk)), "{chunk:?} was added twice");
             }
-            Command::Fetch { sample, to, .. } if outcome.is_ok() => self.arrive(*sample, *to),
+            Command::Fetch { sample, to, retention, .. } if outcome.is_ok() => {
+                self.arrive(*sample, *to);
+                if *retention == Retention::Dropped {
+                    self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
             Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
                 for grain in grains(from) {
                     assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {command:?}");
@@ -87,6 +95,8 @@ impl Body {
                     Origin::Staging(slot) => {
                         let there = self.arenas.get(&(slot.rank, slot.offset.0));
                         assert_eq!(there, Some(sample), "invariant 3: {command:?}");
+                        let is_unvouched = self.unvouched.contains(&(slot.rank, slot.offset.0));
+                        assert!(!is_unvouched, "kept, though fetched to be dropped: {command:?}");
                     }
                     Origin::Tier(place) => {
                         for grain in grains(place) {
@@ -857,4 +867,17 @@ fn nothing_is_staged_deeper_than_the_settings_say() {
         let staged: Vec<_> = world.session.ranks[&Rank(rank)].staged.keys().copied().collect();
         assert_eq!((staged.len(), staged[0], staged[2]), (3, first(rank), last(rank)));
     }
+}
+
+#[test]
+fn what_no_tier_keeps_is_fetched_to_be_dropped() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let given = given_out(&mut world);
+    let fetches = given.iter().filter_map(|command| match command {
+        Command::Fetch { retention, .. } => Some(*retention),
+        _ => None,
+    });
+    let fetches: Vec<_> = fetches.collect();
+    assert!(!fetches.is_empty());
+    assert!(fetches.iter().all(|it| *it == Retention::Dropped), "{fetches:?}");
 }

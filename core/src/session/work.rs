@@ -5,7 +5,7 @@ mod turns;
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Command, Fault, OnError, Place, Session, Slot,
+    Command, Fault, OnError, Place, Retention, Session, Slot,
     line::{Given, Link},
     ops::Touch,
     pace::Need,
@@ -351,7 +351,9 @@ impl Session {
             *tier = None;
             work.lost = None;
             work.state = State::InLine;
-            work.command = Some(Command::Fetch { op, sample: *sample, to: *slot });
+            // Whether it stays was decided when its tier still had it.
+            let (sample, to, retention) = (*sample, *slot, Retention::Kept);
+            work.command = Some(Command::Fetch { op, sample, to, retention });
             self.line.push(Link::Cold, work.need, self.now, op);
         }
     }

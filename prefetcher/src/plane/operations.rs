@@ -133,10 +133,6 @@ impl Operations {
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
     }
 
-    pub(crate) fn has_tiers(&self) -> bool {
-        !self.tiers.is_empty()
-    }
-
     /// Counts and keeps a failure, then tells the session.
     pub(crate) fn answer(&self, op: OpId, outcome: Result<(), Failure>) {
         let outcome = outcome.map_err(|failure| {

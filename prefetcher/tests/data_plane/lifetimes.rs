@@ -5,7 +5,7 @@ use std::{fs, num::NonZeroUsize, path::Path, sync::Arc};
 use proptest::prelude::*;
 use tierfeed_core::{
     id::{ChunkId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Slot},
+    session::{Command, Fault, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_prefetcher::tier::Medium;
@@ -32,7 +32,12 @@ fn a_full_queue_answers_instead_of_blocking() {
     let ops: Vec<_> = (0..20)
         .map(|sample| {
             let to = slot(u64::from(sample) * LEN, LEN);
-            rig.start_op(|op| Command::Fetch { op, sample: SampleId(sample), to })
+            rig.start_op(|op| Command::Fetch {
+                op,
+                sample: SampleId(sample),
+                to,
+                retention: Retention::Kept,
+            })
         })
         .collect();
     source.gate.open();
@@ -51,7 +56,12 @@ fn stopping_answers_what_runs_and_what_waits() {
     source.gate.close();
     for sample in 0..50 {
         let to = slot(u64::from(sample) * LEN, LEN);
-        rig.start_op(|op| Command::Fetch { op, sample: SampleId(sample), to });
+        rig.start_op(|op| Command::Fetch {
+            op,
+            sample: SampleId(sample),
+            to,
+            retention: Retention::Kept,
+        });
     }
     let outcomes = rig.shut_down();
     assert!(outcomes.values().filter(|outcome| **outcome == Err(Fault::Io)).count() >= 46);
@@ -95,7 +105,12 @@ fn an_arena_lives_as_long_as_somebody_uses_it() {
     let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::clone(&source) as _);
     let arena = rig.plane.arena(RANK).unwrap();
     source.gate.close();
-    let op = rig.start_op(|op| Command::Fetch { op, sample: SampleId(7), to: slot(0, LEN) });
+    let op = rig.start_op(|op| Command::Fetch {
+        op,
+        sample: SampleId(7),
+        to: slot(0, LEN),
+        retention: Retention::Kept,
+    });
     source.gate.open();
     assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
     // Whether the fetch found the arena or came too late: it ended, and harmed nothing.
@@ -155,7 +170,12 @@ fn start(rig: &mut Rig, act: Act) {
         }
         Act::Drop(tier, chunk) => rig.drop_chunk(TierId(tier), chunk),
         Act::Fetch(sample, rank) => {
-            rig.start_op(|op| Command::Fetch { op, sample: SampleId(sample), to: at(rank) });
+            rig.start_op(|op| Command::Fetch {
+                op,
+                sample: SampleId(sample),
+                to: at(rank),
+                retention: Retention::Kept,
+            });
         }
         Act::Promote(sample, tier, chunk, rank) => {
             let (sample, from, to) = (SampleId(sample), cached(tier, chunk), at(rank));

@@ -1,6 +1,6 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
@@ -11,22 +11,22 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_prefetcher::{
-    fetcher::{Fetcher, READ_THREADS, ThreadFetcher},
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
-    source::{FileSource, Source, ThrottledSource},
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
-use tierfeed_workload_analyzer::{Index, Job, job, source::Location};
+use tierfeed_workload_analyzer::{Job, job, source::Location};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
-use super::{Agent, Completions, JoinError, Limits, Loans, Phase, TICK, join::Joined};
+use super::{
+    Agent, Completions, JoinError, Limits, Loans, Phase, TICK, fetcher::fetcher, join::Joined,
+};
 use crate::{
     footprint::Footprint,
     places::{Layout, Place},
     published::PublishedOrders,
-    reader::{self, BucketError},
+    reader::BucketError,
     report::WriteError,
     run_dir::{RunDir, RunDirError},
     shutdown::Shutdown,
@@ -35,9 +35,6 @@ use crate::{
 
 /// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
 const CLIENT_EVENTS_MAX: usize = 4096;
-
-/// Files of the dataset that stay open.
-const OPEN_FILES_MAX: usize = 256;
 
 /// Why an agent cannot start, or not end well.
 #[derive(Debug, thiserror::Error)]
@@ -215,25 +212,6 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: Verify::Shared,
     }
-}
-
-/// What reads the cold store of a job, as fast as the job imposes.
-fn fetcher(
-    job: &Job,
-    index: &Arc<Index>,
-    operations_max: NonZeroUsize,
-) -> Result<Box<dyn Fetcher>, AgentError> {
-    let cold: Arc<dyn Source> = match &job.dataset.source {
-        Location::Path(_) => Arc::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
-        Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
-    };
-    let source = match job.dataset.speed {
-        Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
-        None => cold,
-    };
-    let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
-    let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    Ok(Box::new(fetcher.map_err(failed)?))
 }
 
 fn log_tier(place: &Place) {
