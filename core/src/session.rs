@@ -56,6 +56,7 @@ use self::{
 };
 use crate::{
     assignment::{Assignment, Division, Queue},
+    books::Level,
     cache::Cache,
     horizon::Horizon,
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
@@ -291,9 +292,9 @@ impl Session {
         Bytes(self.ranks.values().map(|staging| staging.wasted.0).sum())
     }
 
-    /// Bytes that lie in each tier, by [`TierId`].
-    pub fn cached(&self) -> impl Iterator<Item = Bytes> + '_ {
-        self.cache.levels().iter().map(|level| level.used)
+    /// What each tier may hold and holds, by [`TierId`].
+    pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
+        self.cache.levels().iter().copied()
     }
 
     /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.

@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod chrome_trace;
 pub mod client;
 pub mod clock;
 pub mod dataset;
 pub mod footprint;
 pub mod manager;
+pub mod metrics;
 pub mod places;
 pub mod prediction;
 pub mod published;

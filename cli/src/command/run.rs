@@ -64,6 +64,7 @@ async fn all(
         token: None,
         node: None,
         run_dir: run_dir.clone(),
+        observe: arguments.observe.settings(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());

@@ -40,6 +40,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
             tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
+    agent.observer.end();
     let progress = session.progress();
     link.end(&summary(progress, &agent.layout)).await;
     if agent.is_superseded {

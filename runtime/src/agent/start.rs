@@ -1,6 +1,6 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
@@ -20,10 +20,14 @@ use tierfeed_workload_analyzer::{Job, job, source::Location};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use super::{
-    Agent, Completions, JoinError, Limits, Loans, Phase, TICK, fetcher::fetcher, join::Joined,
+    Agent, Completions, JoinError, Limits, Loans, Phase, TICK,
+    fetcher::fetcher,
+    join::Joined,
+    observe::{self, Observer},
 };
 use crate::{
     footprint::Footprint,
+    metrics::ServeError,
     places::{Layout, Place},
     published::PublishedOrders,
     reader::BucketError,
@@ -64,6 +68,9 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
+    /// Nobody could watch it.
+    #[error(transparent)]
+    Observe(#[from] ServeError),
     /// Its report cannot be written.
     #[error(transparent)]
     Report(#[from] WriteError),
@@ -76,7 +83,7 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) => true,
+            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) | Self::Observe(_) => true,
             Self::Ended
             | Self::Bucket(_)
             | Self::Handoff(_)
@@ -87,9 +94,10 @@ impl AgentError {
     }
 }
 
-pub(super) fn agent(
+pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
+    observe: observe::Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
@@ -108,6 +116,9 @@ pub(super) fn agent(
     let fetcher = fetcher(&job, &index, settings.operations_max)?;
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+    let observer =
+        Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
+    plane.record_with(Arc::clone(&observer.recorder));
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     // Nobody receives only when the agent ends: then nobody needs the event.
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
@@ -153,6 +164,7 @@ pub(super) fn agent(
         lending: JoinSet::new(),
         limits: Limits::of(&layout),
         watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
+        observer,
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
         holders: std::collections::BTreeMap::new(),
         training: None,
