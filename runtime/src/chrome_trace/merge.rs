@@ -38,6 +38,15 @@ pub enum MergeError {
         /// As the parser says.
         source: serde_json::Error,
     },
+    /// A list of events alone does not say when it began.
+    #[error(
+        "{} does not say when it began, as profiles of a PyTorch without Kineto do not; \
+         it cannot be laid beside another", .path.display()
+    )]
+    NoClock {
+        /// Which one.
+        path: PathBuf,
+    },
     /// A document is no trace.
     #[error("{}: no list `traceEvents`, which torch.profiler and tierfeed write", .path.display())]
     NoEvents {
@@ -81,6 +90,9 @@ fn read(path: &Path) -> Result<Value, MergeError> {
 }
 
 fn events<'a>(trace: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value>, MergeError> {
+    if trace.is_array() {
+        return Err(MergeError::NoClock { path: path.to_owned() });
+    }
     let events = trace.get_mut("traceEvents").and_then(Value::as_array_mut);
     events.ok_or_else(|| MergeError::NoEvents { path: path.to_owned() })
 }

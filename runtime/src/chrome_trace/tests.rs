@@ -150,6 +150,8 @@ fn what_is_no_trace_is_refused_with_its_name() {
     };
     assert!(refused("{").contains("bad.json is no JSON"));
     assert!(refused("{}").contains("no list `traceEvents`"));
+    let said = refused("[{\"ph\": \"X\", \"ts\": 17131}]");
+    assert!(said.contains("does not say when it began"), "{said}");
     let missing = merge(&[folder.path().join("none.json")]).unwrap_err().to_string();
     assert!(missing.contains("cannot read") && missing.contains("none.json"), "{missing}");
 }
