@@ -9,6 +9,7 @@ pub mod handoff;
 pub mod index;
 pub mod limits;
 pub mod lobster;
+pub mod objects;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;

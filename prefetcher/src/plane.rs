@@ -93,6 +93,16 @@ impl DataPlane {
             Command::OpenArena { op, rank, len } => {
                 self.run(&self.space, op, work, move |it, answer| it.open_arena(answer, rank, len));
             }
+            Command::TrimArena { op, rank, offset, len } => {
+                self.run(&self.space, op, work, move |it, answer| {
+                    it.trim_arena(answer, rank, offset, len);
+                });
+            }
+            Command::RestoreArena { op, rank, offset, len } => {
+                self.run(&self.space, op, work, move |it, answer| {
+                    it.restore_arena(answer, rank, offset, len);
+                });
+            }
             Command::AddChunk { op, tier, chunk } => {
                 self.run(&self.space, op, work, move |it, answer| {
                     it.add_chunk(answer, tier, chunk);

@@ -31,7 +31,6 @@ use tierfeed_core::{
 use tierfeed_prefetcher::{
     handoff::{Briefing, ClientEvent, Server},
     plane::DataPlane,
-    recorder::What,
 };
 use tierfeed_resource_gatherer::Watch;
 use tierfeed_workload_analyzer::{Index, Job};
@@ -39,7 +38,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Interval};
 
 use self::{
     completions::{Completion, Completions},
-    limits::{Limits, Resize},
+    limits::Limits,
     link::{FromManager, Link, ToManager},
     loans::Loans,
     memory::Lent,
@@ -54,6 +53,7 @@ use crate::{
     published::PublishedOrders,
     report::Report,
     run_dir::{Occupied, RunDir},
+    scratch::Scratch,
     shutdown::Shutdown,
     token::Token,
 };
@@ -125,6 +125,7 @@ pub struct Agent {
     published: PublishedOrders,
     footprint: Footprint,
     observer: Observer,
+    scratch: Option<Scratch>,
     holders: BTreeMap<HolderId, Option<trainers::Reading>>,
     training: Option<trainers::Span>,
     clock: Clock,
@@ -240,6 +241,9 @@ impl Agent {
 
     fn apply_tick(&mut self) {
         self.footprint.note(&self.plane.usage(), self.loans.granted());
+        if let Some(scratch) = &mut self.scratch {
+            scratch.look();
+        }
         let available = self.look_around();
         if let Some(available) = &available {
             self.adapt(available);
@@ -247,13 +251,6 @@ impl Agent {
         let progress = outcome::summary(self.session.progress(), &self.layout);
         // A line that is busy gets the next report instead.
         let _ = self.link.try_send(ToManager::Report(progress, available.map(Box::new)));
-    }
-
-    fn resize(&mut self, resize: Option<Resize>) {
-        if let Some(Resize { tier, chunks_max }) = resize {
-            self.observer.note(What::Resized(tier, chunks_max));
-            self.tell(SessionEvent::Resized { tier, chunks_max });
-        }
     }
 }
 

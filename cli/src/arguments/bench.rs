@@ -34,6 +34,8 @@ pub(crate) enum Bench {
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
     /// can undercut. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
+    /// Objects of an S3 server on loopback, through tierfeed and through other clients.
+    Objects(BenchObjects),
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
@@ -101,6 +103,22 @@ pub(crate) struct BenchPolicies {
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchObjects {
+    /// The S3 server, an example of tierfeed-object-stores [default: examples/s3_server beside tierfeed].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
+    /// A Python that may have obstore, boto3 and s3torchconnector.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// How often each client has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }

@@ -9,14 +9,14 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, end_to_end, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
-    tiers_contended,
+    deli, dlcache, end_to_end, handoff, index, limits, lobster, objects, policies, reader,
+    tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
         Bench, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex, BenchLimits,
-        BenchLobster, BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy,
+        BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy,
         BenchTiersContended, DlcachePatterns, TiersSubject,
     },
     environment,
@@ -35,6 +35,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Reader(it) => read(&it),
     }
@@ -81,6 +82,20 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
+}
+
+fn objects(arguments: BenchObjects) -> Result<(), Failure> {
+    let BenchObjects { server, python, rounds, place } = arguments;
+    let beside = || Ok(own_binary()?.with_file_name("examples").join("s3_server"));
+    let server = server.map_or_else(beside, Ok)?;
+    let settings = objects::Settings { server, python, folder: place.folder(), rounds };
+    let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, objects::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} sizes of objects come too slowly"))),
+    }
 }
 
 fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {

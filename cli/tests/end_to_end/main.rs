@@ -8,4 +8,5 @@ mod failures;
 mod fixture;
 mod memory;
 mod metrics;
+mod pressure;
 mod run;

@@ -1,5 +1,7 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
+mod limited;
+
 use alloc::{collections::BTreeSet, vec};
 use core::num::NonZeroU32;
 
@@ -55,6 +57,12 @@ struct Body {
     /// Where bytes lie that were fetched to be read once.
     unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
+    /// Pages of arenas whose memory was given back.
+    trimmed: BTreeSet<(Rank, u64)>,
+}
+
+fn pages(rank: Rank, offset: Bytes, len: Bytes) -> impl Iterator<Item = (Rank, u64)> {
+    (offset.0 / 4096..(offset.0 + len.0).div_ceil(4096)).map(move |page| (rank, page))
 }
 
 fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
@@ -66,6 +74,8 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
 impl Body {
     fn arrive(&mut self, sample: SampleId, slot: Slot) {
         if slot.len.0 > 0 {
+            let mut pages = pages(slot.rank, slot.offset, slot.len);
+            assert!(pages.all(|page| !self.trimmed.contains(&page)), "no memory at {slot:?}");
             self.arenas.insert((slot.rank, slot.offset.0), sample);
             self.unvouched.remove(&(slot.rank, slot.offset.0));
         }
@@ -81,6 +91,11 @@ impl Body {
                 self.arrive(*sample, *to);
                 if *retention == Retention::Dropped {
                     self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
+            Command::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
+                for page in pages(*rank, *offset, *len) {
+                    assert!(self.trimmed.remove(&page), "{page:?} was there");
                 }
             }
             Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
@@ -212,9 +227,23 @@ impl Play {
             }
             Command::CloseArena { rank } => {
                 self.body.arenas.retain(|(other, _), _| *other != rank);
+                self.body.trimmed.retain(|(other, _)| *other != rank);
             }
             Command::Reject { .. } => panic!("no one is turned away"),
             command => {
+                if let Command::TrimArena { rank, offset, len, .. } = command {
+                    self.body.trimmed.extend(pages(rank, offset, len));
+                    let range = offset.0..offset.0 + len.0;
+                    let staged = self.session.ranks[&rank].staged.values();
+                    for piece in staged.map(|staged| staged.piece) {
+                        let is_apart = piece.offset.0 >= range.end
+                            || piece.offset.0 + piece.len.0 <= range.start;
+                        assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
+                    }
+                    self.body
+                        .arenas
+                        .retain(|(other, offset), _| *other != rank || !range.contains(offset));
+                }
                 self.body.running.push(command);
                 let on = |link| {
                     self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()

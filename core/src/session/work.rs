@@ -9,7 +9,7 @@ use super::{
     line::{Given, Link},
     ops::Touch,
     pace::Need,
-    staging::{Arena, Staging},
+    staging::{Arena, Passage, Staging},
 };
 use crate::{
     id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId},
@@ -20,6 +20,10 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     OpenArena(Rank),
+    Pass {
+        rank: Rank,
+        passage: Passage,
+    },
     AddChunk {
         tier: TierId,
         chunk: ChunkId,
@@ -54,6 +58,7 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::OpenArena(_)
+            | Self::Pass { .. }
             | Self::AddChunk { .. }
             | Self::DropChunk { .. }
             | Self::Move { .. } => None,
@@ -75,7 +80,10 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::Move { batch, .. } => *batch,
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 
@@ -84,7 +92,10 @@ impl Kind {
         match self {
             Self::Arrive { tier, .. } => Some(tier.map_or(Link::Cold, Link::Tier)),
             Self::Retain { place, .. } | Self::Move { place, .. } => Some(Link::Tier(place.tier)),
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 }
@@ -269,6 +280,11 @@ impl Session {
                     self.messages.push_back(Command::Admit { holder, rank: *rank });
                 }
             }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, false);
+                }
+            }
             Kind::Arrive { batch, tier, slot, .. } => {
                 self.progress.read(batch.epoch, *tier, slot.len);
             }
@@ -288,6 +304,11 @@ impl Session {
                 staging.arena = Arena::Refused;
                 for holder in core::mem::take(&mut staging.knocking) {
                     self.messages.push_back(Command::Reject { holder, rank: *rank });
+                }
+            }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, true);
                 }
             }
             Kind::AddChunk { tier, chunk } => {

@@ -21,6 +21,9 @@ pub(super) fn fetcher(
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
 ) -> Result<Box<dyn Fetcher>, AgentError> {
+    if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.dataset.speed) {
+        return Ok(Box::new(reader::object_fetcher(bucket, index, operations_max)?));
+    }
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => Arc::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
         Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),

@@ -15,7 +15,7 @@ use super::{
     seconds,
     verdict::{self, Waiting},
 };
-use crate::footprint::Footprint;
+use crate::{footprint::Footprint, scratch::ScratchEntry};
 
 /// What a report is made from.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ pub struct Facts<'a> {
     pub wall: Nanoseconds,
     /// What the agent held.
     pub memory: Footprint,
+    /// The scratch of the job.
+    pub scratch: Option<ScratchEntry>,
 }
 
 impl Facts<'_> {
