@@ -66,6 +66,8 @@ pub enum Change {
     Evicted {
         /// Which sample.
         sample: SampleId,
+        /// Where it lay; `None` if it found no place at all.
+        from: Option<TierId>,
     },
 }
 
@@ -302,8 +304,9 @@ impl Cache {
     }
 
     fn evict(&mut self, sample: SampleId) {
+        let from = self.places.get(&sample).map(|place| place.tier);
         self.vacate(sample);
-        self.changes.push(Change::Evicted { sample });
+        self.changes.push(Change::Evicted { sample, from });
     }
 
     /// Takes a sample out of the books by no decision of the policy.

@@ -24,6 +24,8 @@
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 
 mod answers;
+mod busy;
+mod causes;
 mod command;
 mod depth;
 mod line;
@@ -37,9 +39,13 @@ mod work;
 
 use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
+pub use busy::Busy;
+pub use causes::{Cause, Causes};
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
 pub use line::{Adaptation, Windows};
-pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
+pub use progress::{
+    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
+};
 
 use self::{
     line::Line,
@@ -51,6 +57,7 @@ use self::{
 };
 use crate::{
     assignment::{Assignment, Division, Queue},
+    books::Level,
     cache::Cache,
     horizon::Horizon,
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
@@ -250,6 +257,7 @@ impl Session {
             None => self.next_in_line()?,
         };
         self.running += 1;
+        self.begin(&command);
         Some(command)
     }
 
@@ -292,6 +300,22 @@ impl Session {
             Queue { requests, local, cold, ..Queue::default() }
         };
         ranks.map(queue).collect()
+    }
+
+    /// Batches that the trainers of each rank have or were handed.
+    pub fn leases(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
+        self.ranks.iter().map(|(rank, staging)| (*rank, staging.leases()))
+    }
+
+    /// Bytes read for batches that nobody took.
+    #[must_use]
+    pub fn wasted(&self) -> Bytes {
+        Bytes(self.ranks.values().map(|staging| staging.wasted.0).sum())
+    }
+
+    /// What each tier may hold and holds, by [`TierId`].
+    pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
+        self.cache.levels().iter().copied()
     }
 
     /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.

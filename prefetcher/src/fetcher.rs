@@ -38,6 +38,11 @@ pub trait Fetcher: Send + Sync + fmt::Debug {
     /// Starts a read. What cannot be started is dropped.
     fn start(&self, fetch: Fetch);
 
+    /// What it reads with, in a word, for metrics.
+    fn backend(&self) -> &'static str {
+        "other"
+    }
+
     /// Called when the data plane stops: reads that wait for something shall end soon, and those that
     /// have not begun are dropped.
     fn stop(&self) {}

@@ -12,11 +12,13 @@ mod limits;
 mod link;
 mod loans;
 mod memory;
+mod observe;
 mod outcome;
 mod start;
 mod trainers;
 
 pub use join::JoinError;
+pub use observe::Settings as ObserveSettings;
 pub use start::AgentError;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -40,11 +42,13 @@ use self::{
     link::{FromManager, Link, ToManager},
     loans::Loans,
     memory::Lent,
+    observe::Observer,
 };
 use crate::{
     client::Address,
     clock::Clock,
     footprint::Footprint,
+    metrics::Ask,
     places::{Layout, Node},
     published::PublishedOrders,
     report::Report,
@@ -71,6 +75,8 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
+    /// How it is to be watched.
+    pub observe: ObserveSettings,
 }
 
 /// What the loop wakes up for.
@@ -79,6 +85,7 @@ enum Event {
     Client(ClientEvent),
     Manager(FromManager),
     Lent(Lent),
+    Asked(Ask),
     Tick,
     ShutdownAsked,
     FarewellOver,
@@ -118,6 +125,7 @@ pub struct Agent {
     watch: Watch,
     published: PublishedOrders,
     footprint: Footprint,
+    observer: Observer,
     scratch: Option<Scratch>,
     holders: BTreeMap<HolderId, Option<trainers::Reading>>,
     training: Option<trainers::Span>,
@@ -140,7 +148,7 @@ impl Agent {
             () = shutdown.recv() => return Err(AgentError::Ended),
             joined = join::join(&settings) => joined?,
         };
-        start::agent(joined, settings.run_dir, shutdown)
+        start::agent(joined, settings.run_dir, settings.observe, shutdown).await
     }
 
     /// Serves trainers until the shutdown or until the manager asks for an end. Writes the report
@@ -172,6 +180,7 @@ impl Agent {
             Some(event) = self.clients.recv() => Event::Client(event),
             message = self.link.next() => Event::Manager(message),
             Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
+            ask = self.observer.next() => Event::Asked(ask),
             () = reach(farewell) => Event::FarewellOver,
             _ = self.ticks.tick() => Event::Tick,
         }
@@ -189,6 +198,7 @@ impl Agent {
             Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Lent(lent) => self.apply_lent(lent),
+            Event::Asked(ask) => self.answer_metrics(ask),
             Event::Tick => self.apply_tick(),
             Event::ShutdownAsked => self.end(),
             Event::FarewellOver => self.phase = Phase::Over,

@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod chrome_trace;
 pub mod client;
 pub mod clock;
 pub mod dataset;
 pub mod expansion;
 pub mod footprint;
 pub mod manager;
+pub mod metrics;
 pub mod places;
 pub mod prediction;
 pub mod published;

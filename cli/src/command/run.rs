@@ -73,6 +73,7 @@ async fn all(
         token: None,
         node: None,
         run_dir: run_dir.clone(),
+        observe: arguments.observe.settings(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());
@@ -156,6 +157,10 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
             format!("{} {samples}{mark}", tier.name)
         })
         .collect();
+    eprintln!("{}: {}", report.job, report.verdict);
+    for advice in &report.advice {
+        eprintln!("  would help: {}", advice.text);
+    }
     eprintln!(
         "{}: {} batches, {} in {:.2} s, stall {:.3} s, cold {}, hits: {}",
         report.job,

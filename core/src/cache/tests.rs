@@ -138,7 +138,7 @@ proptest! {
                     Change::Kept { sample, to } | Change::Demoted { sample, to, .. } => {
                         last.insert(sample, Some(to));
                     }
-                    Change::Evicted { sample } => {
+                    Change::Evicted { sample, .. } => {
                         last.insert(sample, None);
                     }
                     Change::ChunkAdded { .. } | Change::ChunkDropped { .. } => {}

@@ -4,6 +4,7 @@ use alloc::vec;
 
 use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
+    causes::Marks,
     ops::{Access, Touch},
     staging::{Staged, Taker},
     work::Kind,
@@ -87,6 +88,7 @@ impl Session {
             unreadable: None,
             taker,
             is_stale: false,
+            marks: Marks::new(staging.opened_at, self.now, self.settings.tiers.len()),
         };
         staging.staged.insert(id, staged);
         for (index, entry) in entries.iter().enumerate() {
@@ -170,8 +172,14 @@ impl Session {
                     let batch = arrival.map(|arrival| arrival.batch);
                     self.demote(batch, sample, len, from, to);
                 }
-                Change::Evicted { sample } => {
+                Change::Evicted { sample, from } => {
                     self.writers.remove(&sample);
+                    let tier = from.and_then(|tier| self.progress.evictions(tier));
+                    match (tier, arrival) {
+                        (Some(tier), Some(_)) => tier.policy += 1,
+                        (Some(tier), None) => tier.resized += 1,
+                        (None, _) => {}
+                    }
                 }
             }
         }

@@ -15,13 +15,13 @@ use alloc::{
 
 pub(super) use arena::Passage;
 
-use super::pace::Need;
+use super::{causes::Marks, pace::Need};
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
     session::Fault,
     space::{Piece, Space},
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 
 /// The arena is one chunk.
@@ -74,6 +74,7 @@ pub(super) struct Staged {
     pub(super) taker: Taker,
     /// Its order changed since it was staged, or not all of it is on its way any more: nobody gets it.
     pub(super) is_stale: bool,
+    pub(super) marks: Marks,
 }
 
 impl Staged {
@@ -114,6 +115,10 @@ pub(super) struct Staging {
     pub(super) is_blocked: bool,
     /// A batch was dropped of which operations may be called off.
     pub(super) has_leftovers: bool,
+    /// When the arena was last opened.
+    pub(super) opened_at: Nanoseconds,
+    /// Bytes read for batches that nobody took.
+    pub(super) wasted: Bytes,
     /// Batches that may be staged, while memory is short.
     limit: Option<u32>,
     space: Space,
@@ -133,6 +138,8 @@ impl Staging {
             cursor: Some(first),
             is_blocked: false,
             has_leftovers: false,
+            opened_at: Nanoseconds(0),
+            wasted: Bytes(0),
             limit: None,
             space: Space::new(),
             memory: arena::Memory::new(len, batches),
@@ -249,6 +256,12 @@ impl Staging {
         !self.memory.is_moving() && !self.staged.values().any(may_help)
     }
 
+    /// Batches that trainers have or were handed.
+    pub(super) fn leases(&self) -> usize {
+        let is_out = |staged: &&Staged| matches!(staged.taker, Taker::Leased(..) | Taker::Held(..));
+        self.staged.values().filter(is_out).count()
+    }
+
     /// The lease of a batch, if `holder` has it.
     pub(super) fn leased(&mut self, holder: HolderId, lease: LeaseId) -> Option<&mut Staged> {
         self.staged.values_mut().find(|staged| {
@@ -339,6 +352,7 @@ impl Staging {
 
     pub(super) fn vacate(&mut self, batch: BatchId) {
         if let Some(staged) = self.staged.remove(&batch) {
+            self.wasted.0 += staged.marks.wasted().0;
             self.space.give_back(&[staged.piece]);
             self.is_blocked = false;
         }

@@ -280,8 +280,9 @@ impl Play {
         let trainer = &mut self.trainers[which];
         let holder = trainer.holder;
         let Some((lease, batch)) = trainer.leases.pop_front() else { return false };
+        let waited = Nanoseconds(trainer.got.len() as u64 % 5 * 3000);
         trainer.got.push(batch);
-        self.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+        self.tell(Event::Delivered { holder, lease, waited });
         self.tell(Event::Released { holder, lease });
         true
     }
@@ -394,6 +395,13 @@ proptest! {
         if skip {
             prop_assert_eq!(progress.fault_count, world.skipped);
         }
+        for epoch in &progress.epochs {
+            prop_assert_eq!(epoch.causes.total(), epoch.stall, "every wait has its causes");
+        }
+        let links = progress.tiers_busy.iter().chain([&progress.cold_busy]);
+        prop_assert!(links.clone().all(|link| link.running() == 0), "{links:?}");
+        let refused: u64 = world.trainers.iter().map(|it| it.refused.len() as u64).sum();
+        prop_assert_eq!(progress.refusals.unreadable, refused);
         prop_assert_eq!(world.session.in_flight(), 0);
     }
 
@@ -529,6 +537,57 @@ proptest! {
             prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
         }
     }
+}
+
+#[test]
+fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
+    let mut world = staged_ahead(policy::Kind::None, 40);
+    let opened = world.session.ranks[&Rank(0)].opened_at;
+    assert!(world.ask(0));
+    world.drain();
+    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
+    world.now.0 += 500_000;
+    let waited = Nanoseconds(world.now.0 + 1000);
+    world.tell(Event::Delivered { holder, lease, waited });
+    let taken = world.session.progress().taken.clone().unwrap();
+    assert_eq!((taken.ready, taken.at, taken.waited), (ready, waited, waited));
+    assert_eq!(taken.lead(), Nanoseconds(0));
+    // The trainer waits from the very beginning: for the arena, then for the reads, then for nothing
+    // that the agent could do.
+    assert_eq!(taken.causes.start, opened);
+    assert_eq!(taken.causes.cold, Nanoseconds(ready.0 - opened.0));
+    assert_eq!(taken.causes.total(), waited);
+    assert_eq!(world.session.progress().first_stall, waited);
+    assert_eq!(world.session.progress().epochs[0].late, 1);
+    world.now.0 += 7000;
+    world.tell(Event::Released { holder, lease });
+    assert_eq!(world.session.progress().holds.sum(), Nanoseconds(8000));
+
+    assert!(world.ask(0));
+    world.drain();
+    let (lease, _) = world.trainers[0].leases[1];
+    world.now.0 += 90_000;
+    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(2000) });
+    let taken = world.session.progress().taken.clone().unwrap();
+    assert_eq!(taken.lead().0, world.now.0 - 2000 - taken.ready.0);
+    assert_eq!(taken.causes.hand_off, Nanoseconds(2000));
+    assert_eq!(world.session.progress().first_stall, waited, "the second is not the first");
+    assert_eq!(world.session.progress().epochs[0].late, 1);
+}
+
+#[test]
+fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    world.drain();
+    let staged = &world.session.ranks[&Rank(0)].staged;
+    let read: u64 = staged.values().map(|staged| staged.batch.payload().0).sum();
+    let (holder, batch) =
+        (world.trainers[0].holder, BatchId { epoch: Epoch(1), step: Step(3), rank: Rank(0) });
+    assert_eq!(world.session.wasted(), Bytes(0));
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    assert_eq!(world.session.wasted(), Bytes(read));
 }
 
 #[test]

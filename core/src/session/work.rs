@@ -11,7 +11,10 @@ use super::{
     pace::Need,
     staging::{Arena, Passage, Staging},
 };
-use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
+use crate::{
+    id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId},
+    units::Bytes,
+};
 
 /// Why an operation exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,6 +167,7 @@ impl Session {
                 _ => Carried::Nothing,
             };
             self.line.ended(link, given, carried, self.now);
+            self.progress.busy(link).into_iter().for_each(|busy| busy.ended(self.now));
         }
         self.running = self.running.saturating_sub(1);
         let runnable = self.end(op, outcome);
@@ -218,6 +222,7 @@ impl Session {
             return Vec::new();
         }
         let Work { kind, lost, .. } = self.works.remove(op).expect("it was just looked at");
+        self.mark(&kind, outcome);
         match outcome {
             Ok(()) => self.succeed(op, &kind),
             Err(fault) => self.fail(op, &kind, fault, lost.is_some()),
@@ -228,6 +233,9 @@ impl Session {
     /// Strikes an operation from the books. Returns those that may run now.
     fn leave(&mut self, op: OpId, kind: &Kind) -> Vec<OpId> {
         let runnable = self.ops.end(op);
+        if let Kind::AddChunk { .. } = kind {
+            self.mark_chunk(&runnable);
+        }
         if let Some(batch) = kind.batch() {
             if let Some(staged) = self.staged_of(kind) {
                 staged.pending -= 1;
@@ -237,11 +245,44 @@ impl Session {
         runnable
     }
 
+    /// Takes note for its batch of when an operation ended.
+    fn mark(&mut self, kind: &Kind, outcome: Result<(), Fault>) {
+        let now = self.now;
+        let Some(staged) = self.staged_of(kind) else { return };
+        match kind {
+            Kind::Arrive { tier, slot, .. } => {
+                let len = outcome.map_or(Bytes(0), |()| slot.len);
+                staged.marks.arrived(*tier, len, now);
+            }
+            _ => staged.marks.kept(now),
+        }
+    }
+
+    /// Takes note of the batches that waited for a chunk.
+    fn mark_chunk(&mut self, ops: &[OpId]) {
+        let now = self.now;
+        for op in ops {
+            let batch = self.works.get(*op).and_then(|work| work.kind.batch());
+            let staging = batch.and_then(|batch| self.ranks.get_mut(&batch.rank));
+            let staged = staging.zip(batch).and_then(|(it, batch)| it.staged.get_mut(&batch));
+            staged.into_iter().for_each(|staged| staged.marks.chunk_came(now));
+        }
+    }
+
+    /// Takes note that a command is given out.
+    pub(super) fn begin(&mut self, command: &Command) {
+        let work = command.op().and_then(|op| self.works.get(op));
+        let link = work.and_then(|work| work.kind.link());
+        let busy = link.and_then(|link| self.progress.busy(link));
+        busy.into_iter().for_each(|busy| busy.begun(self.now));
+    }
+
     fn succeed(&mut self, op: OpId, kind: &Kind) {
         match kind {
             Kind::OpenArena(rank) => {
                 let Some(staging) = self.ranks.get_mut(rank) else { return };
                 staging.opened();
+                staging.opened_at = self.now;
                 for holder in core::mem::take(&mut staging.knocking) {
                     staging.holders.insert(holder);
                     self.messages.push_back(Command::Admit { holder, rank: *rank });

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     assignment::Assignment,
-    id::NodeId,
+    id::{NodeId, TierId},
     order::{Position, Shuffle, Spec, World},
     policy,
-    session::{Adaptation, OnError, Windows},
+    session::{Adaptation, Cause, OnError, Windows},
     spread::{PerMillion, Spread},
     staging_depth,
     throughput::Throughput,
@@ -89,6 +89,41 @@ fn gap_reads_the_least_that_any_policy_can() {
         assert!(cold >= minimal, "fewer cold bytes than possible: {cold} < {minimal}");
         assert!(cold * 100 <= minimal * 101, "{cold} is more than 1 % above {minimal}");
     }
+}
+
+/// What most of the stall of a run is put down to.
+fn chief_cause(outcome: &Outcome) -> Cause {
+    let mut causes = Causes::default();
+    for epoch in &outcome.epochs {
+        assert_eq!(epoch.causes.total(), epoch.stall);
+        causes.add(&epoch.causes);
+    }
+    assert!(causes.total().0 > 0);
+    causes.parts().max_by_key(|(_, part)| *part).unwrap().0
+}
+
+#[test]
+fn a_stall_is_put_down_to_what_is_too_slow() {
+    let tier = |percent: u64| {
+        let mut settings = settings(policy::Kind::Gap, 500, 2, Vec::new());
+        let chunks_max = share(&settings, percent);
+        settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max }; 2];
+        settings
+    };
+    let slow = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(20_000_000) };
+    let mut cold = model(2);
+    cold.cold = slow;
+    assert_eq!(chief_cause(&simulate(&tier(20), &cold)), Cause::Cold);
+    let mut second = model(2);
+    second.tiers[1] = slow;
+    // The slow tier gets a copy of what it keeps in the first epoch, and is read in the others.
+    let outcome = simulate(&tier(60), &second);
+    let chief = chief_cause(&outcome);
+    assert!([Cause::Tier(TierId(1)), Cause::Keep].contains(&chief), "{chief:?}");
+    assert_eq!(
+        chief_cause(&Outcome { epochs: outcome.epochs[1..].to_vec(), ..outcome }),
+        Cause::Tier(TierId(1))
+    );
 }
 
 #[test]

@@ -13,18 +13,19 @@ use tierfeed_core::{
     id::{ChunkId, OpId, Rank, TierId},
     session::Fault,
     tier::Locality,
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::{AllocateError, Region, Stores};
 
 use crate::{
     pace::Pace,
     plane::{
-        answer::Answer,
-        counters::{Counters, TierTraffic, TierUsage, TrafficCounter, Usage},
+        answer::{Answer, Work},
+        counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage},
         failure::{Cause, CopyError, Failure, Failures},
         settings::{Settings, StartError, Verify},
     },
+    recorder::Recorder,
     tier::{Body, SpaceError, Store, Tier, TierSettings, allocate, faster_stores},
 };
 
@@ -42,6 +43,8 @@ pub(crate) struct Operations {
     faults: AtomicU64,
     abandoned: AtomicU64,
     failures: Failures,
+    meters: Meters,
+    recorder: OnceLock<Arc<Recorder>>,
     completed: Completed,
     pub(crate) verify: Verify,
     pub(crate) fetched: TrafficCounter,
@@ -76,6 +79,8 @@ impl Operations {
             faults: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             failures: Failures::default(),
+            meters: Meters::new(settings.tiers.len()),
+            recorder: OnceLock::new(),
             completed,
             verify: settings.verify,
             fetched: TrafficCounter::default(),
@@ -158,6 +163,22 @@ impl Operations {
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
     }
 
+    /// Lets a recorder note every operation from now on. The first one stays.
+    pub(crate) fn record_with(&self, recorder: Arc<Recorder>) {
+        self.recorder.get_or_init(|| recorder);
+    }
+
+    /// Counts an operation that ended, and has it recorded.
+    pub(crate) fn meter(&self, work: Option<Work>, begun: Nanoseconds, fault: Option<Fault>) {
+        let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
+        if let Some(Work::Move { from, to, len, .. }) = work {
+            self.meters.count(from, to, len, lasted, fault);
+        }
+        if let Some((recorder, work)) = self.recorder.get().zip(work) {
+            recorder.ended(lasted, work.ended(fault));
+        }
+    }
+
     /// Counts and keeps a failure, then tells the session.
     pub(crate) fn answer(&self, op: OpId, outcome: Result<(), Failure>) {
         let outcome = outcome.map_err(|failure| {
@@ -202,6 +223,7 @@ impl Operations {
         Counters {
             source: self.fetched.read(),
             tiers: self.tiers.iter().map(traffic_of).collect(),
+            moves: self.meters.read(),
             faults: self.faults.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
         }

@@ -13,6 +13,7 @@ use tierfeed_prefetcher::{
     budget::{Change, Free, Pool, Reading, Step, TierReading},
     handoff::{Delivery, GrantId},
     plane::TierUsage,
+    recorder::What,
     tier::Backing,
 };
 use tierfeed_resource_gatherer::Available;
@@ -154,6 +155,7 @@ impl Agent {
         match step {
             Step::Cache { tier, from, to } => {
                 tracing::debug!(tier = tier.0, from, to, ?reason, "tier resized");
+                self.observer.note(What::Resized(tier, to));
                 self.tell(SessionEvent::Resized { tier, chunks_max: to });
             }
             Step::Staging { from, to } => {

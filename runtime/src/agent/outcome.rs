@@ -41,6 +41,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
             tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
+    agent.observer.end();
     let scratch = agent.scratch.map(Scratch::end);
     let progress = session.progress();
     link.end(&summary(progress, &agent.layout)).await;
@@ -57,6 +58,9 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         policy: agent.assignment.policy.name(),
         order,
         progress,
+        wasted: session.wasted(),
+        staged_batches: agent.assignment.staged_batches,
+        chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: agent.layout.places.iter().map(entry).collect(),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),

@@ -1,6 +1,6 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
@@ -20,10 +20,14 @@ use tierfeed_workload_analyzer::{Job, job, source::Location};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use super::{
-    Agent, Completions, JoinError, Limits, Loans, Phase, TICK, fetcher::fetcher, join::Joined,
+    Agent, Completions, JoinError, Limits, Loans, Phase, TICK,
+    fetcher::fetcher,
+    join::Joined,
+    observe::{self, Observer},
 };
 use crate::{
     footprint::Footprint,
+    metrics::ServeError,
     places::{Layout, Place},
     published::PublishedOrders,
     reader::BucketError,
@@ -65,6 +69,9 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
+    /// Nobody could watch it.
+    #[error(transparent)]
+    Observe(#[from] ServeError),
     /// There is no scratch for the job.
     #[error("job_scratch: {0}")]
     Scratch(#[from] ScratchError),
@@ -80,7 +87,10 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) | Self::Scratch(_) => true,
+            Self::RunDir(_)
+            | Self::Bucket(BucketError::Open(_))
+            | Self::Observe(_)
+            | Self::Scratch(_) => true,
             Self::Ended
             | Self::Bucket(_)
             | Self::Handoff(_)
@@ -91,9 +101,10 @@ impl AgentError {
     }
 }
 
-pub(super) fn agent(
+pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
+    observe: observe::Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
@@ -112,6 +123,9 @@ pub(super) fn agent(
     let (fetcher, cold_engine) = fetcher(&job, &index, settings.operations_max)?;
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+    let observer =
+        Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
+    plane.record_with(Arc::clone(&observer.recorder));
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     // Nobody receives only when the agent ends: then nobody needs the event.
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
@@ -157,6 +171,7 @@ pub(super) fn agent(
         lending: JoinSet::new(),
         limits: limits_of_tiers,
         watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
+        observer,
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
         scratch,
         holders: std::collections::BTreeMap::new(),
