@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copy;
 pub mod deli;
 pub mod dlcache;
 pub mod end_to_end;
@@ -10,6 +11,7 @@ pub mod index;
 pub mod io;
 pub mod limits;
 pub mod lobster;
+pub mod objects;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;

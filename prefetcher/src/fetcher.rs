@@ -12,6 +12,8 @@
 //! 4. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
 mod choice;
+#[cfg(feature = "object-store")]
+pub(crate) mod objects;
 mod ring;
 mod threads;
 
@@ -23,6 +25,11 @@ use tierfeed_numa_memory::Region;
 use crate::source::ReadError;
 
 pub use choice::{Choice, FILE_THREADS, Reason, Trial, choose};
+#[cfg(feature = "object-store")]
+pub use objects::{
+    HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,
+    REQUESTS_MAX, Share, Split,
+};
 pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::{READ_THREADS, ThreadFetcher};
 

@@ -26,7 +26,7 @@ use tierfeed_core::{
     session::{Command, Fault},
 };
 use tierfeed_numa_memory::{
-    Region,
+    Region, bus_errors,
     lanes::{Job, Lanes, Refused},
 };
 
@@ -67,6 +67,8 @@ impl DataPlane {
         completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
+        // Without it a broken page ends the agent, as it did; there is nothing else to do about it.
+        let _ = bus_errors::catch();
         let places = settings.operations_max;
         let lanes = |name: &str, threads, cpus: Option<Vec<usize>>| {
             Lanes::start(name, threads, cpus, places)
@@ -91,6 +93,16 @@ impl DataPlane {
         match command {
             Command::OpenArena { op, rank, len } => {
                 self.run(&self.space, op, move |it, answer| it.open_arena(answer, rank, len));
+            }
+            Command::TrimArena { op, rank, offset, len } => {
+                self.run(&self.space, op, move |it, answer| {
+                    it.trim_arena(answer, rank, offset, len);
+                });
+            }
+            Command::RestoreArena { op, rank, offset, len } => {
+                self.run(&self.space, op, move |it, answer| {
+                    it.restore_arena(answer, rank, offset, len);
+                });
             }
             Command::AddChunk { op, tier, chunk } => {
                 self.run(&self.space, op, move |it, answer| it.add_chunk(answer, tier, chunk));

@@ -14,6 +14,8 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 pub(crate) enum Bench {
     /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
     Handoff(BenchHandoff),
+    /// Samples from tier to tier through the data plane, and plain copies by as many threads.
+    Copy(BenchCopy),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
     /// Many small files, listed by find and indexed by tierfeed.
@@ -36,6 +38,8 @@ pub(crate) enum Bench {
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
     /// can undercut. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
+    /// Objects of an S3 server on loopback, through tierfeed and through other clients.
+    Objects(BenchObjects),
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
@@ -96,6 +100,25 @@ pub(crate) struct BenchHandoff {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct BenchCopy {
+    /// What each turn copies: the chunk of every tier. Six times as much memory is taken.
+    #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
+    pub(crate) chunk: Bytes,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
+    pub(crate) rounds: usize,
+    /// Threads of each side.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2")]
+    pub(crate) threads: Vec<std::num::NonZeroUsize>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchIo {
     /// A folder whose files are read, each a multiple of 1 MiB long [default: one that is generated].
     #[arg(long, value_name = "DIR")]
@@ -136,6 +159,22 @@ pub(crate) struct BenchPolicies {
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchObjects {
+    /// The S3 server, an example of tierfeed-object-stores [default: examples/s3_server beside tierfeed].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
+    /// A Python that may have obstore, boto3 and s3torchconnector.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// How often each client has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }

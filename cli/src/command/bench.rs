@@ -9,15 +9,15 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, end_to_end, handoff, index, io, limits, lobster, policies, reader,
-    tiers_accuracy, tiers_contended,
+    copy, deli, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
+    reader, tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex, BenchIo,
-        BenchLimits, BenchLobster, BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy,
-        BenchTiersContended, DlcachePatterns, IoEngine, TiersSubject,
+        Bench, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex,
+        BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
+        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -27,6 +27,7 @@ use crate::{
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
+        Bench::Copy(it) => copy(it),
         Bench::Policies(it) => policies(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
@@ -35,6 +36,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
         Bench::Reader(it) => read(&it),
@@ -52,6 +54,18 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, handoff::table)
+}
+
+fn copy(arguments: BenchCopy) -> Result<(), Failure> {
+    let BenchCopy { chunk, rounds, threads, scratch, place } = arguments;
+    let settings = copy::Settings { folder: place.folder(), scratch, chunk, rounds, threads };
+    let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, copy::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} copies miss what is promised"))),
+    }
 }
 
 fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
@@ -98,6 +112,20 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
+}
+
+fn objects(arguments: BenchObjects) -> Result<(), Failure> {
+    let BenchObjects { server, python, rounds, place } = arguments;
+    let beside = || Ok(own_binary()?.with_file_name("examples").join("s3_server"));
+    let server = server.map_or_else(beside, Ok)?;
+    let settings = objects::Settings { server, python, folder: place.folder(), rounds };
+    let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, objects::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} sizes of objects come too slowly"))),
+    }
 }
 
 fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Command, Refusal, Session,
+    Command, Fault, Refusal, Session,
     staging::{Arena, Staged, Taker},
     work::Kind,
 };
@@ -159,7 +159,11 @@ impl Session {
         let staged = staging.staged.get_mut(&batch).filter(|it| it.pending == 0)?;
         if let Some((sample, fault)) = staged.unreadable {
             staging.vacate(batch);
-            let reason = Refusal::Unreadable(sample, fault);
+            let reason = match fault {
+                // The trainer can read it: what is missing is memory here.
+                Fault::NoSpace => Refusal::NoRoom,
+                fault => Refusal::Unreadable(sample, fault),
+            };
             return Some(Command::Refuse { holder, batch, reason });
         }
         self.leases += 1;
@@ -192,7 +196,7 @@ impl Session {
     pub(super) fn close_arenas(&mut self) {
         let mut reopen = Vec::new();
         for (rank, staging) in &mut self.ranks {
-            if staging.arena == Arena::Closing && staging.staged.is_empty() {
+            if staging.arena == Arena::Closing && staging.is_empty() {
                 staging.closed();
                 self.errands.push_back(Command::CloseArena { rank: *rank });
                 if !staging.knocking.is_empty() {

@@ -45,10 +45,14 @@ impl Session {
         let after = self.horizon.spec().after(id);
         let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        if let Some(staged) = staging.staged.get(&id) {
+        if let Some(staged) = staging.staged.get_mut(&id) {
             if staged.is_stale {
                 // Its place is free as soon as nothing is on its way there.
                 return false;
+            }
+            if staged.taker == Taker::Dropped {
+                // It was dropped to save room, and there is room again before its bytes arrived.
+                staged.taker = Taker::Nobody;
             }
             staging.advance(id, after);
             return true;
@@ -68,7 +72,7 @@ impl Session {
         let Some(piece) = staging.make_room(id, batch.len) else {
             let holder = staging.wanted_by(id);
             let is_stuck = holder.is_some_and(|holder| staging.is_stuck_for(holder));
-            return is_stuck && self.refuse_wanted(id, Refusal::NoRoom);
+            return is_stuck && !staging.restore() && self.refuse_wanted(id, Refusal::NoRoom);
         };
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);

@@ -1,5 +1,7 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
+mod limited;
+
 use alloc::{collections::BTreeSet, vec};
 use core::num::NonZeroU32;
 
@@ -55,6 +57,12 @@ struct Body {
     /// Where bytes lie that were fetched to be read once.
     unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
+    /// Pages of arenas whose memory was given back.
+    trimmed: BTreeSet<(Rank, u64)>,
+}
+
+fn pages(rank: Rank, offset: Bytes, len: Bytes) -> impl Iterator<Item = (Rank, u64)> {
+    (offset.0 / 4096..(offset.0 + len.0).div_ceil(4096)).map(move |page| (rank, page))
 }
 
 fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
@@ -66,6 +74,8 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
 impl Body {
     fn arrive(&mut self, sample: SampleId, slot: Slot) {
         if slot.len.0 > 0 {
+            let mut pages = pages(slot.rank, slot.offset, slot.len);
+            assert!(pages.all(|page| !self.trimmed.contains(&page)), "no memory at {slot:?}");
             self.arenas.insert((slot.rank, slot.offset.0), sample);
             self.unvouched.remove(&(slot.rank, slot.offset.0));
         }
@@ -81,6 +91,11 @@ impl Body {
                 self.arrive(*sample, *to);
                 if *retention == Retention::Dropped {
                     self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
+            Command::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
+                for page in pages(*rank, *offset, *len) {
+                    assert!(self.trimmed.remove(&page), "{page:?} was there");
                 }
             }
             Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
@@ -212,9 +227,23 @@ impl Play {
             }
             Command::CloseArena { rank } => {
                 self.body.arenas.retain(|(other, _), _| *other != rank);
+                self.body.trimmed.retain(|(other, _)| *other != rank);
             }
             Command::Reject { .. } => panic!("no one is turned away"),
             command => {
+                if let Command::TrimArena { rank, offset, len, .. } = command {
+                    self.body.trimmed.extend(pages(rank, offset, len));
+                    let range = offset.0..offset.0 + len.0;
+                    let staged = self.session.ranks[&rank].staged.values();
+                    for piece in staged.map(|staged| staged.piece) {
+                        let is_apart = piece.offset.0 >= range.end
+                            || piece.offset.0 + piece.len.0 <= range.start;
+                        assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
+                    }
+                    self.body
+                        .arenas
+                        .retain(|(other, offset), _| *other != rank || !range.contains(offset));
+                }
                 self.body.running.push(command);
                 let on = |link| {
                     self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()
@@ -273,7 +302,14 @@ impl Play {
         let command = self.body.running.swap_remove(pick % self.body.running.len());
         let may_fail = !matches!(command, Command::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
-        let outcome = if fails { Err(Fault::Io) } else { Ok(()) };
+        let broken = match &command {
+            Command::Promote { from: place, .. } | Command::Demote { to: place, .. } => {
+                place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
+            }
+            _ => None,
+        };
+        let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let outcome = if fails { Err(fault) } else { Ok(()) };
         self.body.end(&command, outcome);
         self.tell(Event::Completed { op: command.op().unwrap(), outcome });
     }
@@ -692,6 +728,47 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     let known = world.session.cache.chunk_count(TierId(0));
     assert_eq!(world.body.chunks.len(), known as usize);
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
+}
+
+#[test]
+fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let is_promotion = |command: &Command| matches!(command, Command::Promote { .. });
+    while !world.body.running.iter().any(is_promotion) {
+        world.take(0);
+        world.ask(0);
+        world.end_one(0, 0);
+    }
+    let at = world.body.running.iter().position(is_promotion).unwrap();
+    let promotion = world.body.running.swap_remove(at);
+    let Command::Promote { op, sample, from, .. } = promotion else { unreachable!() };
+    let chunk = from.pieces[0].chunk;
+    let fault = Fault::Poisoned(from.tier, chunk);
+    world.tell(Event::Completed { op, outcome: Err(fault) });
+    assert_eq!(world.session.cache.place(sample), None);
+    let left = world.session.cache.chunk_count(from.tier);
+    assert_eq!(left, 1, "of two");
+    world.play(&[3, 5, 7], 0);
+    assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
+    assert_eq!(world.trainers[0].got, world.expected(0));
+}
+
+#[test]
+fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
+    for on_error in [OnError::Fail, OnError::Skip] {
+        let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
+        world.end_one(0, 0);
+        assert!(world.ask(0));
+        let fetch = world.body.running.remove(0);
+        let outcome = Err(Fault::NoSpace);
+        world.tell(Event::Completed { op: fetch.op().unwrap(), outcome });
+        world.play(&[3, 5, 7], 0);
+        let refused = &world.trainers[0].refused;
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].1, Refusal::NoRoom, "{on_error:?}");
+    }
 }
 
 /// What is given out until nothing more has a turn, ended at once; commands for trainers left out.

@@ -9,7 +9,7 @@ use super::{
     line::{Carried, Given, Link},
     ops::Touch,
     pace::Need,
-    staging::{Arena, Staging},
+    staging::{Arena, Passage, Staging},
 };
 use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 
@@ -17,6 +17,10 @@ use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     OpenArena(Rank),
+    Pass {
+        rank: Rank,
+        passage: Passage,
+    },
     AddChunk {
         tier: TierId,
         chunk: ChunkId,
@@ -51,6 +55,7 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::OpenArena(_)
+            | Self::Pass { .. }
             | Self::AddChunk { .. }
             | Self::DropChunk { .. }
             | Self::Move { .. } => None,
@@ -72,7 +77,10 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::Move { batch, .. } => *batch,
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 
@@ -81,7 +89,10 @@ impl Kind {
         match self {
             Self::Arrive { tier, .. } => Some(tier.map_or(Link::Cold, Link::Tier)),
             Self::Retain { place, .. } | Self::Move { place, .. } => Some(Link::Tier(place.tier)),
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 }
@@ -194,6 +205,10 @@ impl Session {
 
     /// Ends an operation. Returns those that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
+        if let Err(Fault::Poisoned(tier, chunk)) = outcome {
+            self.cache.give_up_chunk(tier, chunk);
+            self.follow_changes(None);
+        }
         let Some(work) = self.works.get(op) else { return Vec::new() };
         if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&work.kind, outcome) {
             let sample = *sample;
@@ -232,6 +247,11 @@ impl Session {
                     self.messages.push_back(Command::Admit { holder, rank: *rank });
                 }
             }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, false);
+                }
+            }
             Kind::Arrive { batch, tier, slot, .. } => {
                 self.progress.read(batch.epoch, *tier, slot.len);
             }
@@ -251,6 +271,11 @@ impl Session {
                 staging.arena = Arena::Refused;
                 for holder in core::mem::take(&mut staging.knocking) {
                     self.messages.push_back(Command::Reject { holder, rank: *rank });
+                }
+            }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, true);
                 }
             }
             Kind::AddChunk { tier, chunk } => {
@@ -275,8 +300,11 @@ impl Session {
                 let on_error = self.settings.on_error;
                 if let Some(staged) = self.staged_of(kind) {
                     match on_error {
-                        OnError::Skip => staged.batch.entries[*entry].len = None,
-                        OnError::Fail => {
+                        // The sample is there, only the memory for it is not.
+                        OnError::Skip if fault != Fault::NoSpace => {
+                            staged.batch.entries[*entry].len = None;
+                        }
+                        OnError::Skip | OnError::Fail => {
                             staged.unreadable.get_or_insert((*sample, fault));
                         }
                     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierfeed_core::{tier::Kind, units::Bytes};
 
-use crate::tier::Medium;
+use crate::tier::{Medium, Way};
 
 /// Operations of one kind, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,6 +26,8 @@ pub struct TierTraffic {
     pub read: Traffic,
     /// Samples that were copied to it.
     pub written: Traffic,
+    /// Writes to its disk that failed; what they were to write is read from the cold store instead.
+    pub writes_failed: u64,
 }
 
 /// Everything that the data plane counts.
@@ -51,6 +53,8 @@ pub struct TierUsage {
     pub medium: Medium,
     /// All its chunks.
     pub bytes: Bytes,
+    /// How its bytes are stored; `None` before its first chunk.
+    pub way: Option<Way>,
 }
 
 /// Bytes that the data plane holds.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -15,7 +15,7 @@ use tierfeed_core::{
     tier::Locality,
     units::Bytes,
 };
-use tierfeed_numa_memory::Region;
+use tierfeed_numa_memory::{AllocateError, Region, Stores};
 
 use crate::{
     pace::Pace,
@@ -25,7 +25,7 @@ use crate::{
         failure::{Cause, CopyError, Failure, Failures},
         settings::{Settings, StartError, Verify},
     },
-    tier::{Body, SpaceError, Store, Tier, TierSettings, allocate},
+    tier::{Body, SpaceError, Store, Tier, TierSettings, allocate, faster_stores},
 };
 
 /// Told of every operation that ended.
@@ -36,6 +36,7 @@ pub(crate) struct Operations {
     tiers: Vec<WatchedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
+    arena_stores: OnceLock<Stores>,
     staging: Locality,
     stopping: AtomicBool,
     faults: AtomicU64,
@@ -50,6 +51,7 @@ pub(crate) struct Operations {
 /// A tier with its counters.
 #[derive(Debug)]
 pub(crate) struct WatchedTier {
+    pub(crate) id: TierId,
     pub(crate) tier: Tier,
     pub(crate) read: TrafficCounter,
     pub(crate) written: TrafficCounter,
@@ -68,6 +70,7 @@ impl Operations {
             tiers: tiers.collect::<Result<_, _>>()?,
             arenas: RwLock::default(),
             arenas_held: Arc::default(),
+            arena_stores: OnceLock::new(),
             staging: settings.staging,
             stopping: AtomicBool::new(false),
             faults: AtomicU64::new(0),
@@ -96,10 +99,32 @@ impl Operations {
         answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
     }
 
+    /// Gives the memory of a part of an arena back.
+    pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.trim(offset, len));
+    }
+
+    /// Takes memory again for a part of an arena.
+    pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.restore(offset, len));
+    }
+
+    fn pass(
+        &self,
+        answer: Answer,
+        rank: Rank,
+        len: Bytes,
+        act: impl FnOnce(&Store) -> Result<(), AllocateError>,
+    ) {
+        let failed = |source| Cause::Arena { rank, len, source: SpaceError::Memory(source) };
+        let arena = self.arena_store(rank).map_err(Cause::from);
+        answer.give(None, arena.and_then(|arena| act(&arena).map_err(failed)));
+    }
+
     pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
         let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
             let kind = watched.tier.kind();
-            let added = watched.tier.add_chunk_blocking(chunk);
+            let added = watched.tier.add_chunk_blocking(chunk, &self.pace);
             added.map_err(|source| Cause::Chunk { kind, chunk, source })
         });
         answer.give(None, outcome);
@@ -119,7 +144,7 @@ impl Operations {
     pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         match self.arena_store(rank).ok()?.body() {
             Body::Memory(region) => Some(Arc::clone(region)),
-            Body::File(_) => None,
+            Body::File(_) | Body::Disk(_) => None,
         }
     }
 
@@ -154,7 +179,12 @@ impl Operations {
     pub(crate) fn usage(&self) -> Usage {
         let usage_of = |watched: &WatchedTier| {
             let tier = &watched.tier;
-            TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
+            TierUsage {
+                kind: tier.kind(),
+                medium: tier.medium(),
+                bytes: tier.held(),
+                way: tier.way(),
+            }
         };
         Usage {
             arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
@@ -167,6 +197,7 @@ impl Operations {
             kind: watched.tier.kind(),
             read: watched.read.read(),
             written: watched.written.read(),
+            writes_failed: watched.tier.writes_failed(),
         };
         Counters {
             source: self.fetched.read(),
@@ -181,7 +212,9 @@ impl Operations {
             return Err(SpaceError::Taken);
         }
         let region = allocate(&format!("tierfeed-staging-{}", rank.0), self.staging, len)?;
-        let store = Arc::new(Store::new(Body::Memory(region), len, &self.arenas_held));
+        let stores = *self.arena_stores.get_or_init(|| faster_stores(&region, &self.pace));
+        let store =
+            Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
         Ok(())
     }
@@ -192,6 +225,7 @@ impl WatchedTier {
         let kind = settings.kind;
         let failed = |source| StartError::Directory { tier: id, kind, source };
         Ok(Self {
+            id,
             tier: Tier::open(settings, chunk).map_err(failed)?,
             read: TrafficCounter::default(),
             written: TrafficCounter::default(),

@@ -21,6 +21,10 @@ pub(super) fn fetcher(
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
 ) -> Result<(Box<dyn Fetcher>, String), AgentError> {
+    if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.dataset.speed) {
+        let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
+        return Ok((Box::new(fetcher), "requests".to_owned()));
+    }
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => {
             let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();

@@ -5,9 +5,9 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
     fleet::{Ledger, Origin},
-    id::Rank,
+    id::{NodeId, Rank},
     session::Session,
-    tier::Locality,
+    tier::{Kind, Locality},
     units::Bytes,
 };
 use tierfeed_prefetcher::{
@@ -29,6 +29,7 @@ use crate::{
     reader::BucketError,
     report::WriteError,
     run_dir::{RunDir, RunDirError},
+    scratch::{Scratch, ScratchError},
     shutdown::Shutdown,
     trainer_file::{TrainerFile, TrainerFileError},
 };
@@ -64,6 +65,9 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
+    /// There is no scratch for the job.
+    #[error("job_scratch: {0}")]
+    Scratch(#[from] ScratchError),
     /// Its report cannot be written.
     #[error(transparent)]
     Report(#[from] WriteError),
@@ -76,7 +80,7 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) => true,
+            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) | Self::Scratch(_) => true,
             Self::Ended
             | Self::Bucket(_)
             | Self::Handoff(_)
@@ -115,12 +119,9 @@ pub(super) fn agent(
         published_samples_max: assignment.order.samples_per_rank(),
         ..ClientLimits::STANDARD
     };
-    let session = Session::new(layout.session(
-        &job,
-        index.sizes().collect(),
-        assignment.order,
-        assignment.node,
-    ));
+    let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
+    let limits_of_tiers = Limits::of(&layout, &settings);
+    let session = Session::new(settings);
     let briefing = Briefing {
         job: job.name.clone(),
         rank: Rank(0),
@@ -144,16 +145,20 @@ pub(super) fn agent(
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let budget = layout.memory_budget(&node);
+    let scratch = job_scratch(&job, assignment.node)?;
     let socket = run_dir.agent_socket();
     let server = Server::bind(&socket, limits, forward)?;
     // Whoever finds the file finds an agent that listens.
-    TrainerFile { socket, job: job_file, index: index_path }.write(&run_dir.trainer_file())?;
+    let scratch_path = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+    TrainerFile { socket, job: job_file, index: index_path, scratch: scratch_path }
+        .write(&run_dir.trainer_file())?;
     Ok(Agent {
-        loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
+        loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
-        limits: Limits::of(&layout),
+        limits: limits_of_tiers,
         watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
+        scratch,
         holders: std::collections::BTreeMap::new(),
         training: None,
         phase: Phase::Serving,
@@ -178,6 +183,14 @@ pub(super) fn agent(
         ticks,
         shutdown,
     })
+}
+
+/// The directory for the trainer's own files, if the job asks for one.
+fn job_scratch(job: &Job, node: NodeId) -> Result<Option<Scratch>, AgentError> {
+    let Some(wish) = job.job_scratch else { return Ok(None) };
+    let tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
+    let Some(path) = tier.and_then(|tier| tier.path.as_deref()) else { return Ok(None) };
+    Ok(Some(Scratch::prepare(path, &job.name, node, wish)?))
 }
 
 /// Where the tiers lie that are directories.
@@ -211,7 +224,10 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
         chunk: layout.chunk,
         staging: Locality::Anywhere,
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
-        verify: Verify::Shared,
+        verify: match job.verify {
+            job::Verify::Shared => Verify::Shared,
+            job::Verify::Always => Verify::Always,
+        },
     }
 }
 
