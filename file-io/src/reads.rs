@@ -32,10 +32,10 @@ use crate::{
 pub const PLACES_MAX: usize = 64;
 
 /// Files that have a number in a ring.
-const FILES_MAX: usize = 256;
+const FILES_MAX: u16 = 256;
 
 /// Pieces of regions that have a number in a ring.
-const REGIONS_MAX: usize = 64;
+const REGIONS_MAX: u16 = 64;
 
 /// What the kernel registers under one number, at most.
 const REGISTERED_MAX: Bytes = Bytes(1 << 30);
@@ -203,6 +203,7 @@ pub struct ReadRing {
     bounces: u16,
     identity: Arc<()>,
     registration: io::Result<()>,
+    can_read_lists: bool,
 }
 
 impl ReadRing {
@@ -213,9 +214,10 @@ impl ReadRing {
     /// The kernel gives no ring; see [`crate::io_uring_available`].
     pub fn new(depth: u16, bell: Bell) -> io::Result<Self> {
         let ring = Ring::new(u32::from(depth) + 1, Issuer::ThisThread)?;
-        let buffers = u32::from(depth) * 2 + REGIONS_MAX as u32;
-        let (files, registration) = ring.make_tables(FILES_MAX as u32, buffers);
+        let buffers = u32::from(depth) * 2 + u32::from(REGIONS_MAX);
+        let (files, registration) = ring.make_tables(FILES_MAX.into(), buffers);
         let files_max = if files.is_ok() { FILES_MAX } else { 0 };
+        let can_read_lists = ring.can_read_lists();
         Ok(Self {
             ring,
             depth: usize::from(depth),
@@ -227,6 +229,7 @@ impl ReadRing {
             bounces: 0,
             identity: Arc::new(()),
             registration,
+            can_read_lists,
         })
     }
 
@@ -236,7 +239,7 @@ impl ReadRing {
     ///
     /// What the kernel said the first time it refused, such as too little locked memory (`ulimit -l`).
     pub fn registration(&self) -> Result<(), &io::Error> {
-        self.registration.as_ref().map(|()| ())
+        self.registration.as_ref().copied()
     }
 
     /// Reads that entered and have not come out.
@@ -257,7 +260,7 @@ impl ReadRing {
         let mut buffer = AlignedBuffer::zeroed(len);
         let mut number = None;
         if self.registration.is_ok() && usize::from(self.bounces) < 2 * self.depth {
-            let next = REGIONS_MAX as u16 + self.bounces;
+            let next = REGIONS_MAX + self.bounces;
             match self.ring.register_aligned(next.into(), &mut buffer) {
                 Ok(()) => {
                     self.bounces += 1;
@@ -362,10 +365,7 @@ impl ReadRing {
                     return Err(Unreadable::Shape { places: places.len(), bytes });
                 }
                 let spots = places.iter().map(spot).collect::<Result<_, _>>()?;
-                let number = match &places[..] {
-                    [place] => self.number_of(place),
-                    _ => None,
-                };
+                let number = self.number_of_all(&places);
                 Ok(Target::Places { spots, number, _held: places })
             }
             Destination::Bounce(mut bounce, len) => {
@@ -390,8 +390,9 @@ impl ReadRing {
             return i32::try_from(number).map_or(descriptor, FileName::Number);
         }
         let Some(slot) = self.files.get_mut(self.next_file) else { return descriptor };
+        let following = (self.next_file + 1) % usize::from(FILES_MAX);
         if slot.as_ref().is_some_and(|it| it.in_flight > 0) {
-            self.next_file = (self.next_file + 1) % FILES_MAX;
+            self.next_file = following;
             return descriptor;
         }
         let number = u32::try_from(self.next_file).expect("FILES_MAX fits 32 bits");
@@ -399,8 +400,23 @@ impl ReadRing {
             return descriptor;
         }
         *slot = Some(Numbered { file: Arc::clone(file), in_flight: 0 });
-        self.next_file = (self.next_file + 1) % FILES_MAX;
+        self.next_file = following;
         i32::try_from(number).map_or(descriptor, FileName::Number)
+    }
+
+    /// The number of all places, if they have one together and the kernel can make use of it.
+    fn number_of_all(&mut self, places: &[Place]) -> Option<u16> {
+        let (first, others) = places.split_first()?;
+        if !others.is_empty() && !self.can_read_lists {
+            return None;
+        }
+        let number = self.number_of(first)?;
+        let is_same = |it: &Place| {
+            Arc::ptr_eq(&it.region, &first.region)
+                && registered_start(it.offset) == registered_start(first.offset)
+                && registered_start(last_of(it)) == registered_start(first.offset)
+        };
+        others.iter().all(is_same).then_some(number)
     }
 
     /// The number under which the memory of a place is registered, which happens now if need be.
@@ -408,11 +424,11 @@ impl ReadRing {
         if self.registration.is_err() {
             return None;
         }
-        let start = Bytes(place.offset.0 / REGISTERED_MAX.0 * REGISTERED_MAX.0);
-        let len = Bytes((place.region.len().0 - start.0).min(REGISTERED_MAX.0));
-        if place.offset.0 + place.len.0 > start.0 + len.0 {
+        let start = registered_start(place.offset);
+        if registered_start(last_of(place)) != start {
             return None;
         }
+        let len = Bytes((place.region.len().0 - start.0).min(REGISTERED_MAX.0));
         let is_this = |it: &Option<Registered>| {
             it.as_ref().is_some_and(|it| {
                 it.start == start && std::ptr::eq(it.region.as_ptr(), Arc::as_ptr(&place.region))
@@ -453,6 +469,16 @@ impl Drop for ReadRing {
     fn drop(&mut self) {
         self.bell.ring();
     }
+}
+
+/// Where the piece of a region starts that is registered for a byte of it.
+fn registered_start(offset: Bytes) -> Bytes {
+    Bytes(offset.0 / REGISTERED_MAX.0 * REGISTERED_MAX.0)
+}
+
+/// The last byte of a place, or its start if it is empty.
+fn last_of(place: &Place) -> Bytes {
+    Bytes(place.offset.0 + place.len.0.saturating_sub(1))
 }
 
 fn spot(place: &Place) -> Result<libc::iovec, RangeError> {

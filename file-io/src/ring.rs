@@ -104,6 +104,9 @@ impl<T: Carried> Ring<T> {
     }
 
     pub(crate) fn start(&mut self) {
+        if self.queues.submission().is_empty() {
+            return;
+        }
         // `wait` tries again and reports what keeps failing.
         let _ = self.queues.submit();
     }
@@ -158,6 +161,13 @@ impl<T: Carried> Ring<T> {
         let outcome = usize::try_from(ended.result())
             .map_err(|_| io::Error::from_raw_os_error(-ended.result()));
         (carried, outcome)
+    }
+
+    /// Whether one read can fill many places of registered memory (Linux 6.15).
+    pub(crate) fn can_read_lists(&self) -> bool {
+        let mut probe = Probe::new();
+        let is_told = self.queues.submitter().register_probe(&mut probe).is_ok();
+        is_told && probe.is_supported(opcode::ReadvFixed::CODE)
     }
 
     /// Makes room for `files` and `buffers` that are registered later by their number.
@@ -236,9 +246,14 @@ unsafe impl Carried for Flight {
             FileName::Descriptor(descriptor) => (types::Fd(descriptor), squeue::Flags::empty()),
         };
         let offset = self.offset;
-        let list = |spots: &[libc::iovec]| {
-            let count = u32::try_from(spots.len()).expect("PLACES_MAX fits 32 bits");
-            opcode::Readv::new(file, spots.as_ptr(), count).offset(offset).build()
+        let list = |spots: &[libc::iovec], number| {
+            let (list, count) = (spots.as_ptr(), count(spots));
+            match number {
+                Some(number) => {
+                    opcode::ReadvFixed::new(file, list, count, number).offset(offset).build()
+                }
+                None => opcode::Readv::new(file, list, count).offset(offset).build(),
+            }
         };
         let one = |start, len, number| match number {
             Some(number) => opcode::ReadFixed::new(file, start, len, number).offset(offset).build(),
@@ -247,7 +262,7 @@ unsafe impl Carried for Flight {
         let entry = match &mut self.target {
             Target::Places { spots, number, .. } => match &spots[..] {
                 [spot] => one(spot.iov_base.cast(), whole(spot.iov_len), *number),
-                spots => list(spots),
+                spots => list(spots, *number),
             },
             Target::Bounce { bounce, len } => {
                 let number = bounce.number;
@@ -257,6 +272,10 @@ unsafe impl Carried for Flight {
         };
         entry.flags(flags)
     }
+}
+
+fn count(spots: &[libc::iovec]) -> u32 {
+    u32::try_from(spots.len()).expect("PLACES_MAX fits 32 bits")
 }
 
 fn whole(len: usize) -> u32 {

@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{PageCache, Pages, RangeError, Region, Request, affinity, team};
+use tierfeed_numa_memory::{PageCache, Pages, RangeError, Region, Request, affinity, cached, team};
 
 const LEN: usize = 100_000;
 
@@ -223,6 +223,31 @@ fn a_read_past_the_page_cache_reads_the_same() {
         region.read_from_file_with(Bytes(0), bytes(LEN), file.as_fd(), Bytes(0), PageCache::Drop);
     assert_eq!(read.unwrap(), bytes(LEN));
     assert_eq!(bytes_of(&region), *PATTERN);
+}
+
+#[test]
+fn a_read_past_the_page_cache_leaves_nothing_there_and_another_one_does() {
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.write_all(&PATTERN).unwrap();
+    file.sync_all().unwrap();
+    let held = || cached(file.as_fd(), Bytes(0), bytes(LEN)).map(|it| it.0);
+    let drop_all = || {
+        let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+        nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, advice).unwrap();
+    };
+    drop_all();
+    // Kernels before Linux 6.5 do not tell, and a file system in memory keeps what it has.
+    if !matches!(held(), Ok(0)) {
+        return;
+    }
+    let region = region();
+    let read = |page_cache| {
+        let from = file.as_fd();
+        region.read_from_file_with(Bytes(0), bytes(LEN), from, Bytes(0), page_cache).unwrap();
+        held().unwrap()
+    };
+    assert_eq!(read(PageCache::Drop), 0);
+    assert!(read(PageCache::Keep) > 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::{
     num::{NonZeroU16, NonZeroUsize},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -34,28 +34,16 @@ pub(super) fn turn(task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
     let request =
         Request { len: places, locality: Locality::Anywhere, name: "bench", pages: Pages::Small };
     let region = Arc::new(Region::allocate(&request)?);
-    let (ended, failures) = mpsc::channel();
-    let reading = Arc::new(Reading {
-        fetcher: fetcher(task)?,
-        samples: samples(task, count, seed),
-        next: AtomicUsize::new(0),
-        len: task.block,
-        ended,
-    });
+    let fetcher: Arc<dyn Fetcher> = fetcher(task)?.into();
+    let mut order = samples(task, seed);
+    let rest = order.split_off(count as usize);
+    // Files are opened and memory is registered, as fio does before it looks at the clock.
+    let warm_up = if rest.is_empty() { &order } else { &rest };
+    let warm_up = warm_up.iter().copied().take(task.depth as usize).collect();
+    read(&fetcher, task, &region, warm_up)?;
     let (started, cpu_ns) = (SystemClock.wall(), cpu_ns()?);
-    for slot in 0..u64::from(task.depth) {
-        let offset = Bytes(slot * task.block.0);
-        let target = Target { region: Arc::clone(&region), offset, len: task.block };
-        Reading::go_on(&reading, target);
-    }
-    for _ in 0..task.depth {
-        failures.recv().context("the fetcher dropped a fetch")?.context("a block was not read")?;
-    }
+    read(&fetcher, task, &region, order)?;
     let (ended, cpu_ns) = (SystemClock.wall(), self::cpu_ns()? - cpu_ns);
-    // The last answers are on their way out of the fetcher's threads, which cannot drop the fetcher.
-    while Arc::strong_count(&reading) > 1 {
-        thread::yield_now();
-    }
     let bytes = to_f64(u64::from(count) * task.block.0);
     Ok(Turn {
         bytes_per_s: bytes * 1e9 / to_f64(ended.0 - started.0),
@@ -63,11 +51,36 @@ pub(super) fn turn(task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
     })
 }
 
+/// Reads all samples, as many at a time as the task says, and waits for them.
+fn read(
+    fetcher: &Arc<dyn Fetcher>,
+    task: &Task<'_>,
+    region: &Arc<Region>,
+    samples: Vec<SampleId>,
+) -> anyhow::Result<()> {
+    let (ended, failures) = mpsc::channel();
+    let (of, next) = (Arc::downgrade(fetcher), AtomicUsize::new(0));
+    let reading = Arc::new(Reading { fetcher: of, samples, next, ended });
+    for slot in 0..u64::from(task.depth) {
+        let offset = Bytes(slot * task.block.0);
+        let target = Target { region: Arc::clone(region), offset, len: task.block };
+        Reading::go_on(&reading, target);
+    }
+    for _ in 0..task.depth {
+        failures.recv().context("the fetcher dropped a fetch")?.context("a block was not read")?;
+    }
+    // Whoever started the last fetches may still hold the fetcher, for the time of a call.
+    while Arc::strong_count(fetcher) > 1 {
+        thread::yield_now();
+    }
+    Ok(())
+}
+
 struct Reading {
-    fetcher: Box<dyn Fetcher>,
+    /// Who answers must not be the one who drops the fetcher: its threads cannot wait for themselves.
+    fetcher: Weak<dyn Fetcher>,
     samples: Vec<SampleId>,
     next: AtomicUsize,
-    len: Bytes,
     ended: mpsc::Sender<Result<(), ReadError>>,
 }
 
@@ -79,12 +92,13 @@ impl Reading {
             return drop(reading.ended.send(Ok(())));
         };
         let (again, place) = (Arc::clone(reading), target.clone());
-        debug_assert_eq!(target.len, reading.len);
         let fetch = Fetch::new(*sample, target, move |outcome| match outcome {
             Ok(()) => Self::go_on(&again, place),
             Err(error) => drop(again.ended.send(Err(error))),
         });
-        reading.fetcher.start(fetch);
+        if let Some(fetcher) = reading.fetcher.upgrade() {
+            fetcher.start(fetch);
+        }
     }
 }
 
@@ -107,7 +121,7 @@ fn fetcher(task: &Task<'_>) -> anyhow::Result<Box<dyn Fetcher>> {
     })
 }
 
-fn samples(task: &Task<'_>, count: u32, seed: u64) -> Vec<SampleId> {
+fn samples(task: &Task<'_>, seed: u64) -> Vec<SampleId> {
     let mut samples: Vec<SampleId> = (0..task.index.len()).map(SampleId).collect();
     if task.pattern == Pattern::Random {
         let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -119,7 +133,6 @@ fn samples(task: &Task<'_>, count: u32, seed: u64) -> Vec<SampleId> {
             samples.swap(at, other);
         }
     }
-    samples.truncate(count as usize);
     samples
 }
 

@@ -127,7 +127,7 @@ pub(crate) struct BenchIo {
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub(crate) file: Bytes,
     /// What each side reads in a turn.
-    #[arg(long, value_name = "SIZE", default_value = "256 MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "128 MiB")]
     pub(crate) turn: Bytes,
     /// Turns of each side in each case, at least 6 for a verdict.
     #[arg(long, value_name = "NUMBER", default_value_t = 7,

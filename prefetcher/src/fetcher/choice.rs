@@ -121,13 +121,13 @@ impl fmt::Display for Trial {
 ///
 /// If threads cannot be started.
 pub fn choose(
-    source: Arc<FileSource>,
+    source: &Arc<FileSource>,
     queued_max: NonZeroUsize,
 ) -> io::Result<(Box<dyn Fetcher>, Choice)> {
-    let threads = ThreadFetcher::start(Arc::clone(&source) as _, FILE_THREADS, queued_max)?;
-    let (rings, trial) = match rings(&source, queued_max) {
+    let threads = ThreadFetcher::start(Arc::clone(source) as _, FILE_THREADS, queued_max)?;
+    let (rings, trial) = match rings(source, queued_max) {
         Ok(rings) => {
-            let trial = try_out(&source, &rings, &threads);
+            let trial = try_out(source, &rings, &threads);
             (rings, trial)
         }
         Err(reason) => return Ok((Box::new(threads), Choice::Threads(reason))),
@@ -235,7 +235,7 @@ mod tests {
         fs::create_dir(root.path().join("cat")).unwrap();
         fs::write(root.path().join("cat/1.jpg"), [7; 100]).unwrap();
         let source = FileSource::new(index_of(root.path(), Format::ImageFolder), 4);
-        let (_, choice) = choose(Arc::new(source), count(8)).unwrap();
+        let (_, choice) = choose(&Arc::new(source), count(8)).unwrap();
         let is_expected = match io_uring_available() {
             Ok(()) => matches!(choice, Choice::Threads(Reason::WholeFiles)),
             Err(_) => matches!(choice, Choice::Threads(Reason::NoRings(_))),
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn what_lies_in_the_page_cache_is_not_tried_and_neither_is_a_small_dataset() {
         let records = records(1000, 5);
-        let (_, choice) = choose(Arc::clone(&records.source), count(8)).unwrap();
+        let (_, choice) = choose(&records.source, count(8)).unwrap();
         match choice {
             Choice::Rings(Trial { rates }) => assert_eq!(rates, None),
             Choice::Threads(Reason::NoRings(_) | Reason::NoDirect(_)) => (),

@@ -154,9 +154,9 @@ fn target(region: &Arc<Region>, offset: usize, len: usize) -> Target {
 /// What came of each fetch, in the order of the fetches; `None` for one that was dropped.
 fn outcomes(
     fetcher: &dyn Fetcher,
-    fetches: impl IntoIterator<Item = (u32, Target)>,
+    asked: impl IntoIterator<Item = (u32, Target)>,
 ) -> Vec<Option<Result<(), ReadError>>> {
-    let answers: Vec<_> = fetches
+    let answers: Vec<_> = asked
         .into_iter()
         .map(|(sample, to)| {
             let (send, receive) = mpsc::channel();
@@ -185,7 +185,8 @@ fn check_all_by(fetcher: &dyn Fetcher, records: &Records, len: usize, first: usi
     let region = staging(first + step * count + 64);
     // Neighbours are not asked for one after the other.
     let order = (0..count).map(|at| at * 7 % count);
-    let order: Vec<usize> = if count % 7 == 0 { (0..count).collect() } else { order.collect() };
+    let order: Vec<usize> =
+        if count.is_multiple_of(7) { (0..count).collect() } else { order.collect() };
     let to = |at: &usize| (u32::try_from(*at).unwrap(), target(&region, first + at * step, len));
     for outcome in outcomes(fetcher, order.iter().map(to)) {
         outcome.expect("it was answered").unwrap();
@@ -255,8 +256,8 @@ fn files_of_their_own_come_and_empty_ones(engine: Engine) {
     let source = Arc::new(FileSource::new(index_of(root.path(), Format::ImageFolder), 4));
     let fetcher = fetcher(engine, &source);
     let region = staging(4096);
-    let fetches = [(0, target(&region, 64, 3000)), (1, target(&region, 0, 0))];
-    assert!(outcomes(&*fetcher, fetches).into_iter().all(|it| it.is_some_and(|it| it.is_ok())));
+    let asked = [(0, target(&region, 64, 3000)), (1, target(&region, 0, 0))];
+    assert!(outcomes(&*fetcher, asked).into_iter().all(|it| it.is_some_and(|it| it.is_ok())));
     let mut staged = vec![0; 3128];
     region.read(Bytes(0), &mut staged).unwrap();
     assert!(staged[64..3064].iter().all(|byte| *byte == 7));
@@ -322,8 +323,8 @@ fn what_the_index_does_not_have_is_an_error(engine: Engine) {
     records.make_cold();
     let fetcher = fetcher(engine, &records.source);
     let region = staging(4096);
-    let fetches = [(5, target(&region, 0, 1000)), (0, target(&region, 0, 999))];
-    let errors: Vec<_> = outcomes(&*fetcher, fetches)
+    let asked = [(5, target(&region, 0, 1000)), (0, target(&region, 0, 999))];
+    let errors: Vec<_> = outcomes(&*fetcher, asked)
         .into_iter()
         .map(|outcome| outcome.unwrap().unwrap_err())
         .collect();
@@ -337,8 +338,8 @@ fn a_place_outside_of_its_memory_is_an_error(engine: Engine) {
     let fetcher = fetcher(engine, &records.source);
     let region = staging(8192);
     for offset in [4096, 64, 8192] {
-        let fetches = [(1, target(&region, offset, 8192))];
-        let error = outcomes(&*fetcher, fetches).pop().unwrap().unwrap().unwrap_err();
+        let asked = [(1, target(&region, offset, 8192))];
+        let error = outcomes(&*fetcher, asked).pop().unwrap().unwrap().unwrap_err();
         assert_eq!(error.fault(), Fault::Io, "{error}");
     }
 }
@@ -399,8 +400,8 @@ fn memory_that_was_registered_is_freed_once_nobody_holds_it() {
     let region = staging(8 * 8192);
     let weak = Arc::downgrade(&region);
     let to = |sample: u32| (sample, target(&region, sample as usize * 8192, 8192));
-    let fetches: Vec<_> = (0..8).map(to).collect();
-    outcomes(&ring, fetches).into_iter().for_each(|outcome| outcome.unwrap().unwrap());
+    let asked: Vec<_> = (0..8).map(to).collect();
+    outcomes(&ring, asked).into_iter().for_each(|outcome| outcome.unwrap().unwrap());
     drop(region);
     assert_eq!(weak.strong_count(), 0, "the ring holds no share between reads");
 }

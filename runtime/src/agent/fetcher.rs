@@ -29,7 +29,7 @@ pub(super) fn fetcher(
         Location::Path(_) => {
             let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();
             if job.dataset.speed.is_none() {
-                return by_files(Arc::new(files), operations_max);
+                return by_files(&Arc::new(files), operations_max);
             }
             Arc::new(files)
         }
@@ -46,7 +46,7 @@ pub(super) fn fetcher(
 
 /// The engine that suits the files, which is stated in the log.
 fn by_files(
-    files: Arc<FileSource>,
+    files: &Arc<FileSource>,
     operations_max: NonZeroUsize,
 ) -> Result<(Box<dyn Fetcher>, String), AgentError> {
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };

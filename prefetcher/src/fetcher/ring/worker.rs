@@ -10,7 +10,7 @@ use std::{
 };
 
 use tierfeed_core::units::Bytes;
-use tierfeed_file_io::reads::{Bounce, Destination, Ended, Place, Read, ReadRing};
+use tierfeed_file_io::reads::{Destination, Ended, Place, Read, ReadRing};
 
 use super::{
     Board, Seat,
@@ -37,6 +37,17 @@ struct Run {
     start: u64,
     /// How many bytes it must bring at least.
     needed: usize,
+}
+
+/// Where the bytes of a run are.
+#[derive(Debug, Clone, Copy)]
+enum Came<'a> {
+    /// Not all of them came.
+    Nowhere,
+    /// Where they shall be.
+    ToPlaces,
+    /// In a buffer.
+    To(&'a [u8]),
 }
 
 #[derive(Debug)]
@@ -104,7 +115,7 @@ impl Worker {
         };
         let patience = self.has_regions.then_some(LET_GO_AFTER);
         if !has_work && self.ring.wait(patience, ended).is_err() {
-            thread::sleep(BREATH);
+            thread::park_timeout(BREATH);
         }
         self.seat().is_asleep.store(false, Ordering::SeqCst);
     }
@@ -185,7 +196,7 @@ impl Worker {
                 self.board.reads.fetch_add(1, Ordering::Relaxed);
                 self.runs.insert(token, run);
             }
-            Err(_) => self.end(run, None, &mut Versions::default()),
+            Err(_) => self.end(run, Came::Nowhere, &mut Versions::default()),
         }
     }
 
@@ -193,20 +204,22 @@ impl Worker {
         let mut versions = Versions::default();
         for Ended { token, bounce, outcome } in ended.drain(..) {
             let Some(run) = self.runs.remove(&token) else { continue };
-            let is_there = outcome.is_ok_and(|read| read >= run.needed);
-            let bytes = bounce.as_ref().map(Bounce::as_slice);
-            self.end(run, is_there.then_some(bytes), &mut versions);
+            let came = match &bounce {
+                _ if !outcome.is_ok_and(|read| read >= run.needed) => Came::Nowhere,
+                Some(bounce) => Came::To(bounce.as_slice()),
+                None => Came::ToPlaces,
+            };
+            self.end(run, came, &mut versions);
             bounce.into_iter().for_each(|bounce| self.bounces.give_back(bounce));
         }
     }
 
-    /// `came` is `None` if the run was not read; else the buffer that it came to, if it came to one.
-    fn end(&self, run: Run, came: Option<Option<&[u8]>>, versions: &mut Versions) {
+    fn end(&self, run: Run, came: Came<'_>, versions: &mut Versions) {
         for (span, piece) in run.pieces {
             let is_there = match came {
-                None => false,
-                Some(None) => true,
-                Some(Some(bytes)) => copy(bytes, span.offset - run.start, &span, &piece),
+                Came::Nowhere => false,
+                Came::ToPlaces => true,
+                Came::To(bytes) => copy(bytes, span.offset - run.start, &span, &piece),
             };
             match piece.sample.piece_ended(is_there) {
                 Outcome::Unfinished => (),
