@@ -8,6 +8,7 @@ pub mod dlcache;
 pub mod end_to_end;
 pub mod handoff;
 pub mod index;
+pub mod io;
 pub mod limits;
 pub mod lobster;
 pub mod objects;

@@ -19,12 +19,13 @@
 //! 4. Equal events at equal times give equal commands.
 //! 5. A failure of a tier costs a cold read, never a batch.
 //! 6. At most [`Settings::operations_max`] operations run at a time, and on each link at most
-//!    [`Settings::windows`].
+//!    [`Settings::windows`], or what the window has become ([`Adaptation`]).
 //! 7. No operation that a batch needs waits for one that stands in line for a later batch.
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 
 mod answers;
 mod command;
+mod depth;
 mod line;
 mod op_table;
 mod ops;
@@ -37,7 +38,7 @@ mod work;
 use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
-pub use line::Windows;
+pub use line::{Adaptation, Windows};
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 
 use self::{
@@ -268,6 +269,12 @@ impl Session {
     #[must_use]
     pub fn chunks_max(&self, tier: TierId) -> u32 {
         self.cache.chunks_max(tier)
+    }
+
+    /// How many reads of the cold store run at a time now, at most ([`Windows::adaptation`]).
+    #[must_use]
+    pub fn cold_window(&self) -> usize {
+        self.line.cold_window()
     }
 
     /// What is in line for each rank, and what its next batch needs: all that dividing loader threads

@@ -43,7 +43,7 @@ pub use checksum::{Checksum, Stores};
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
-pub use mapping::{Mapping, PageCache, RangeError};
+pub use mapping::{Mapping, PageCache, RangeError, cached};
 pub use placement::{Placement, Policy};
 pub use region::{HugePages, Pages, Region, Request};
 pub use view::{MapError, View};

@@ -23,7 +23,7 @@ use std::{
 use memmap2::MmapRaw;
 use tierfeed_core::units::Bytes;
 
-pub use self::file::PageCache;
+pub use self::file::{PageCache, cached};
 use crate::{
     bus_errors::Watch,
     checksum::{self, Checksum, Stores},

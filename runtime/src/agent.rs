@@ -107,6 +107,7 @@ pub struct Agent {
     briefing: Briefing,
     session: Session,
     plane: DataPlane,
+    cold_engine: String,
     server: Server,
     clients: mpsc::Receiver<ClientEvent>,
     completions: Completions,

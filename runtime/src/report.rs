@@ -63,6 +63,10 @@ pub struct Report {
     pub tiers: Vec<TierEntry>,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
+    /// How it was read, and why so.
+    pub cold_engine: String,
+    /// Reads of it that ran at a time at the end, at most.
+    pub cold_reads_at_a_time: u64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochEntry>,
     /// What the agent held at most.
@@ -156,6 +160,10 @@ pub struct Facts<'a> {
     pub cold: BytesPerSecond,
     /// Whether the cold store was slowed down.
     pub cold_store_emulated: bool,
+    /// How it was read.
+    pub cold_engine: &'a str,
+    /// Reads of it that ran at a time at the end, at most.
+    pub cold_reads_at_a_time: u64,
     /// The declared time of a training step.
     pub step_time: Option<Nanoseconds>,
     /// How long the training took.
@@ -209,6 +217,8 @@ impl Report {
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
             cold_store_emulated: facts.cold_store_emulated,
+            cold_engine: facts.cold_engine.to_owned(),
+            cold_reads_at_a_time: facts.cold_reads_at_a_time,
             tiers: facts.tiers,
             epochs,
             memory: facts.memory,

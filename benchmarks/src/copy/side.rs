@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Place, Slot},
+    session::{Command, Fault, Origin, Place, Retention, Slot},
     space::{PIECES_MAX, Piece},
     tier::{Kind, Locality},
     units::Bytes,
@@ -167,6 +167,7 @@ impl Plane {
             op,
             sample: SampleId(number),
             to: slot(number),
+            retention: Retention::Kept,
         })?;
         self.run(count, |op, number| {
             let (from, to) = (Origin::Staging(slot(number)), place(from, sample, number));

@@ -33,6 +33,8 @@ pub(crate) enum Bench {
     Deli(BenchDeli),
     /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
+    /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
+    Io(BenchIo),
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
     /// can undercut. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
@@ -114,6 +116,39 @@ pub(crate) struct BenchCopy {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIo {
+    /// A folder whose files are read, each a multiple of 1 MiB long [default: one that is generated].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// How long the generated file is.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
+    pub(crate) file: Bytes,
+    /// What each side reads in a turn.
+    #[arg(long, value_name = "SIZE", default_value = "256 MiB")]
+    pub(crate) turn: Bytes,
+    /// Turns of each side in each case, at least 6 for a verdict.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
+    /// Only this way to read.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) engine: Option<IoEngine>,
+    /// The flexible I/O tester.
+    #[arg(long, value_name = "FILE", default_value = "fio")]
+    pub(crate) fio: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoEngine {
+    /// Threads that block, through the page cache.
+    Threads,
+    /// Rings of the kernel, past the page cache.
+    Ring,
 }
 
 #[derive(Debug, Args)]

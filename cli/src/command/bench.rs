@@ -9,15 +9,15 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    copy, deli, dlcache, end_to_end, handoff, index, limits, lobster, objects, policies, reader,
-    tiers_accuracy, tiers_contended,
+    copy, deli, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
+    reader, tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
         Bench, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex,
-        BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
-        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, TiersSubject,
+        BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
+        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -38,6 +38,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Lobster(it) => lobster(&it),
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
+        Bench::Io(it) => cold_files(it),
         Bench::Reader(it) => read(&it),
     }
 }
@@ -64,6 +65,22 @@ fn copy(arguments: BenchCopy) -> Result<(), Failure> {
     match outcome.missed().count() {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} copies miss what is promised"))),
+    }
+}
+
+fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
+    let BenchIo { data, file, turn, rounds, engine, fio, place } = arguments;
+    let engine = engine.map(|engine| match engine {
+        IoEngine::Threads => io::Engine::Threads,
+        IoEngine::Ring => io::Engine::Ring,
+    });
+    let settings = io::Settings { fio, folder: place.folder(), data, file, turn, rounds, engine };
+    let outcome = io::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, io::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} cases miss their promise"))),
     }
 }
 

@@ -6,7 +6,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
     Command, Fault, OnError, Place, Retention, Session, Slot,
-    line::{Given, Link},
+    line::{Carried, Given, Link},
     ops::Touch,
     pace::Need,
     staging::{Arena, Passage, Staging},
@@ -159,7 +159,11 @@ impl Session {
         let Some(work) = self.works.get(op) else { return };
         let State::Running(given) = work.state else { return };
         if let Some(link) = work.kind.link() {
-            self.line.ended(link, given);
+            let carried = match (&work.kind, outcome) {
+                (Kind::Arrive { slot, .. }, Ok(())) => Carried::Read(slot.len),
+                _ => Carried::Nothing,
+            };
+            self.line.ended(link, given, carried, self.now);
         }
         self.running = self.running.saturating_sub(1);
         let runnable = self.end(op, outcome);

@@ -11,7 +11,7 @@ use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     policy,
-    session::{OnError, Windows},
+    session::{Adaptation, OnError, Windows},
     spread::{PerMillion, Spread},
     staging_depth,
     throughput::Throughput,
@@ -243,6 +243,57 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
     };
     assert!((3600..3640).contains(&duration(8)), "{} ms", duration(8));
     assert!((1800..1840).contains(&duration(16)), "{} ms", duration(16));
+}
+
+/// Rates of a disk that needs many reads to be fast, and of a server that bears no crowd.
+fn curves() -> [LinkModel; 3] {
+    let link = |points: &[(u32, u64)], latency| LinkModel {
+        throughput: table(points),
+        latency: Spread::constant(Nanoseconds(latency)),
+        threads: None,
+    };
+    [
+        link(&[(1, 50_000_000), (8, 400_000_000), (32, 900_000_000), (256, 950_000_000)], 0),
+        link(&[(1, 100_000_000), (8, 500_000_000), (24, 600_000_000), (128, 150_000_000)], 0),
+        link(&[(1, 200_000_000), (2, 200_000_000)], 20_000_000),
+    ]
+}
+
+fn table(points: &[(u32, u64)]) -> Throughput {
+    let point =
+        |(threads, rate): &(u32, u64)| (NonZeroU32::new(*threads).unwrap(), BytesPerSecond(*rate));
+    Throughput::measured(&points.iter().map(point).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn a_window_that_is_measured_is_about_as_good_as_the_best_one() {
+    let mut settings = settings(policy::Kind::None, 6000, 4, Vec::new());
+    settings.arena = Bytes::mib(64);
+    settings.staged_batches = 16;
+    for cold in curves() {
+        let machine = Machine {
+            cold,
+            step_time: Spread::constant(Nanoseconds(1_000)),
+            ..Machine::from(&model(0))
+        };
+        let took = |windows: Windows| {
+            let epochs = simulate_on(&Settings { windows, ..settings.clone() }, &machine).epochs;
+            // The first epoch is the one in which it learns.
+            epochs[1..].iter().map(|epoch| epoch.duration.0).sum::<u64>()
+        };
+        let window = |cold| NonZeroU32::new(cold).unwrap();
+        let fixed = |cold| Windows { cold: window(cold), ..Windows::default() };
+        let best = [1, 2, 4, 8, 16, 24, 32, 64, 128, 256].map(|cold| took(fixed(cold)));
+        let best = best.into_iter().min().unwrap();
+        for first in [1, 32, 256] {
+            let adaptation = Adaptation::Measured { max: window(256) };
+            let measured = took(Windows { adaptation, ..fixed(first) });
+            assert!(
+                measured <= best * 120 / 100,
+                "{first}: {measured} ns, best {best} ns: {machine:?}"
+            );
+        }
+    }
 }
 
 #[test]

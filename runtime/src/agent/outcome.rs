@@ -61,6 +61,8 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         tiers: agent.layout.places.iter().map(entry).collect(),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
+        cold_engine: &agent.cold_engine,
+        cold_reads_at_a_time: session.cold_window() as u64,
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
         memory: footprint,

@@ -109,7 +109,7 @@ pub(super) fn agent(
     let completions = Completions::default();
     let finished = completions.clone();
     let settings = plane_settings(&job, &layout);
-    let fetcher = fetcher(&job, &index, settings.operations_max)?;
+    let (fetcher, cold_engine) = fetcher(&job, &index, settings.operations_max)?;
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
@@ -173,6 +173,7 @@ pub(super) fn agent(
         briefing,
         session,
         plane,
+        cold_engine,
         server,
         clients,
         completions,

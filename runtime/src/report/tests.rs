@@ -81,6 +81,8 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
         cold: BytesPerSecond(1_000),
         cold_store_emulated: true,
+        cold_engine: "threads",
+        cold_reads_at_a_time: 8,
         step_time: None,
         wall: Nanoseconds(500_000_000),
         memory: Footprint::default(),
