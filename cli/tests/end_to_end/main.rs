@@ -9,3 +9,4 @@ mod fixture;
 mod memory;
 mod pressure;
 mod run;
+mod scratch;
