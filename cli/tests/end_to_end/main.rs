@@ -10,3 +10,4 @@ mod memory;
 mod metrics;
 mod pressure;
 mod run;
+mod scratch;

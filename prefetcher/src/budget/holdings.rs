@@ -221,7 +221,7 @@ impl Holdings {
     /// Takes note of a reading, and says what changes.
     pub fn read(&mut self, reading: &Reading) -> Vec<Change> {
         self.waiting = self.waiting_since_last(reading);
-        let before: Vec<u32> = self.tiers.iter().map(|tier| tier.cache()).collect();
+        let before: Vec<u32> = self.tiers.iter().map(Tier::cache).collect();
         let batches = self.batches;
         let mut reasons: Vec<Option<Reason>> = vec![None; self.tiers.len()];
         self.accept_refusals(reading, &mut reasons);
