@@ -82,7 +82,6 @@ pub fn read(
 
 /// What reads the samples of an index from its bucket, with the credentials of this process.
 pub(crate) fn objects(bucket: &Bucket, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
-    let environment = Environment::of_process();
     let settings = ObjectSettings::default();
     let client = client(bucket, settings)?;
     ObjectSource::new(Arc::clone(index), client, settings).map_err(BucketError::Network)
