@@ -78,7 +78,8 @@ def s3torchconnector(endpoint):
 def main():
     package, endpoint = sys.argv[1:]
     try:
-        read_all = {"obstore": obstore, "boto3": boto3, "s3torchconnector": s3torchconnector}[package](endpoint)
+        clients = {"obstore": obstore, "boto3": boto3, "s3torchconnector": s3torchconnector}
+        read_all = clients[package](endpoint)
         print("ready", importlib.metadata.version(package), flush=True)
     except Exception as error:  # whatever hinders it, it is not here
         print("absent", " ".join(f"{type(error).__name__}: {error}".split()), flush=True)

@@ -34,7 +34,7 @@ const OURS: &str = "tierfeed";
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The example `s3_server` of `tierfeed-object-stores`.
+    /// The example `s3_server` of the package `tierfeed`.
     pub server: PathBuf,
     /// A Python that may have `obstore`, `boto3` and `s3torchconnector`.
     pub python: PathBuf,
@@ -145,6 +145,7 @@ fn compared(
     judged(kind, sides.collect())
 }
 
+#[expect(clippy::cast_precision_loss, reason = "byte counts of a benchmark are far below 2^53")]
 fn side(name: &str, kind: &Kind, turns: &[Turn]) -> Side {
     let bytes = kind.total() as f64;
     let rates: Vec<f64> = turns.iter().map(|turn| bytes / turn.wall_s).collect();

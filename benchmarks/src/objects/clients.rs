@@ -97,6 +97,7 @@ fn measured(who: UsageWho, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow:
     Ok(Turn { wall_s: began.elapsed().as_secs_f64(), cpu_s: cpu_s(who)? - before })
 }
 
+#[expect(clippy::cast_precision_loss, reason = "a benchmark takes less than 2^53 seconds")]
 fn cpu_s(who: UsageWho) -> anyhow::Result<f64> {
     let usage = getrusage(who)?;
     let times = [usage.user_time(), usage.system_time()];
@@ -257,7 +258,9 @@ impl Client for Curl {
         command.args(["--silent", "--show-error", "--fail", "--parallel", "--parallel-max"]);
         command.arg(kind.requests.to_string()).arg("--config").arg(self.folder.join(kind.prefix));
         measured(UsageWho::RUSAGE_CHILDREN, || {
-            let status = command.stdout(Stdio::null()).status().context("cannot be started")?;
+            // It draws its progress there, whatever it is told.
+            let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+            let status = command.status().context("cannot be started")?;
             ensure!(status.success(), "curl failed ({status})");
             Ok(())
         })

@@ -143,7 +143,8 @@ impl Ready {
         let len = usize::try_from(self.kind.bytes)?;
         let mut bytes = vec![0; len];
         self.region.read(Bytes((place * len) as u64), &mut bytes)?;
-        let period: Vec<u8> = (0..251).map(|at| ((31 * at + 7 * number) % 251) as u8).collect();
+        let byte = |at: usize| u8::try_from((31 * at + 7 * number) % 251).unwrap_or(0);
+        let period: Vec<u8> = (0..251).map(byte).collect();
         let is_same = bytes.chunks(period.len()).all(|chunk| *chunk == period[..chunk.len()]);
         ensure!(is_same, "object {number} is not what the server has");
         Ok(())

@@ -45,8 +45,8 @@ impl Server {
     pub(super) fn start(program: &Path) -> anyhow::Result<Self> {
         if !program.exists() {
             bail!(
-                "{} is not there; build it with `cargo build -p tierfeed-object-stores \
-                 --features test-server --example s3_server`, or name it by --server",
+                "{} is not there; build it with `cargo build -p tierfeed --example s3_server`, \
+                 or name it by --server",
                 program.display()
             );
         }

@@ -165,7 +165,8 @@ pub(crate) struct BenchPolicies {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchObjects {
-    /// The S3 server, an example of tierfeed-object-stores [default: examples/s3_server beside tierfeed].
+    /// The S3 server, built by `cargo build --example s3_server` [default: examples/s3_server beside
+    /// tierfeed].
     #[arg(long, value_name = "FILE")]
     pub(crate) server: Option<PathBuf>,
     /// A Python that may have obstore, boto3 and s3torchconnector.

@@ -53,6 +53,7 @@ impl ObjectSettings {
         let pause = doubled.and_then(|doubled| self.patience.pause.checked_mul(doubled));
         let pause = pause.unwrap_or(longest).min(longest);
         // Between a half and the whole.
-        pause / 2 + (pause / 2).mul_f64((chance % 1_024) as f64 / 1_024.0)
+        let share = u32::try_from(chance % 1_024).unwrap_or(0);
+        pause / 2 + (pause / 2 / 1_024).saturating_mul(share)
     }
 }

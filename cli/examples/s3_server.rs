@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn object(number: usize, len: usize) -> Vec<u8> {
-    let period: Vec<u8> = (0..251).map(|at| ((31 * at + 7 * number) % 251) as u8).collect();
+    let byte = |at: usize| u8::try_from((31 * at + 7 * number) % 251).unwrap_or(0);
+    let period: Vec<u8> = (0..251).map(byte).collect();
     period.iter().copied().cycle().take(len).collect()
 }
