@@ -226,9 +226,8 @@ impl Tier {
                 stores: self.stores.get().copied().unwrap_or(Stores::Cached),
                 pages: region.huge_pages(),
             },
-            Body::File(_) => Way::PageCache,
             Body::Disk(chunk) if chunk.is_direct() => Way::Direct,
-            Body::Disk(_) => Way::PageCache,
+            Body::Disk(_) | Body::File(_) => Way::PageCache,
         };
         Some(way)
     }

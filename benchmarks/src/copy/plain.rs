@@ -80,10 +80,11 @@ impl Plain {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let open = |flags| options.clone().custom_flags(flags).open(&path);
-        let file = match is_disk {
+        let file = if is_disk {
             // Where a file system does not know the flag the page cache takes part on both sides.
-            true => open(libc::O_DIRECT).or_else(|_| open(0)),
-            false => open(0),
+            open(libc::O_DIRECT).or_else(|_| open(0))
+        } else {
+            open(0)
         };
         let file = file.with_context(|| format!("{}", path.display()))?;
         self.from.write_to_file(Bytes(0), self.from.len(), file.as_fd(), Bytes(0))?;

@@ -252,7 +252,7 @@ impl DiskChunk {
         let filled = std::mem::take(&mut part.filled);
         if let Some(memory) = part.memory.take() {
             let outcome = self.write_out(index, &memory, &filled);
-            self.windows.wrote(filled.bytes(), outcome);
+            self.windows.wrote(filled.bytes(), &outcome);
             self.windows.closed(self, index);
         }
     }

@@ -114,10 +114,10 @@ fn errors_of(segments: &[Segment]) -> u64 {
 
 fn refuse_broken_staging(segments: &[Segment], end: Which) -> Result<(), TransferError> {
     let is_broken = |it: &Segment| it.store.chunk().is_none() && it.store.bus_errors() > 0;
-    match segments.iter().any(is_broken) {
-        true => Err(TransferError::Poisoned { end, chunk: None }),
-        false => Ok(()),
+    if segments.iter().any(is_broken) {
+        return Err(TransferError::Poisoned { end, chunk: None });
     }
+    Ok(())
 }
 
 /// An error if pages broke since there were `before` errors, by this copy or beside it.

@@ -110,7 +110,7 @@ impl Windows {
     }
 
     /// Counts what went to the disk.
-    pub(super) fn wrote(&self, bytes: u64, outcome: io::Result<()>) {
+    pub(super) fn wrote(&self, bytes: u64, outcome: &io::Result<()>) {
         match outcome {
             Ok(()) => self.written.fetch_add(bytes, Ordering::Relaxed),
             Err(_) => self.failed.fetch_add(1, Ordering::Relaxed),
