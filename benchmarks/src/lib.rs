@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chaos;
 pub mod deli;
 pub mod dlcache;
 pub mod handoff;

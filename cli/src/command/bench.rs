@@ -3,20 +3,21 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
+    chaos, deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
     tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchHandoff, BenchIndex, BenchLimits, BenchLobster,
-        BenchPlace, BenchPolicies, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
-        TiersSubject,
+        Bench, BenchChaos, BenchDeli, BenchDlcache, BenchHandoff, BenchIdle, BenchIndex,
+        BenchLimits, BenchLobster, BenchPlace, BenchPolicies, BenchTiersAccuracy,
+        BenchTiersContended, BenchTrainer, DlcachePatterns, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -34,8 +35,68 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::Chaos(it) => chaos(it),
+        Bench::Idle(it) => idle(it),
         Bench::Reader => read(),
+        Bench::Trainer(it) => train(it),
     }
+}
+
+fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
+    let BenchChaos { minutes, seed, pressure, place } = arguments;
+    let settings = chaos::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        time: Duration::from_secs(60 * minutes),
+        seed: seed.unwrap_or_else(environment::seed),
+        pressure,
+    };
+    let outcome = chaos::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, chaos::table)?;
+    match outcome.violations.len() {
+        0 => Ok(()),
+        count => {
+            let seed = outcome.seed;
+            Err(Failure::Work(anyhow!("{count} violations; play them again with --seed {seed}")))
+        }
+    }
+}
+
+fn idle(arguments: BenchIdle) -> Result<(), Failure> {
+    let BenchIdle { time, place } = arguments;
+    let settings = chaos::idle::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        time: Duration::from_nanos(time.0),
+    };
+    let outcome = chaos::idle::run(&settings).map_err(Failure::Work)?;
+    place.print(&outcome, chaos::idle::table)?;
+    if outcome.agent_share <= outcome.share_max {
+        return Ok(());
+    }
+    Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
+}
+
+fn train(arguments: BenchTrainer) -> Result<(), Failure> {
+    let BenchTrainer { sums, record, stop, step } = arguments;
+    let path = |name| set_variable(name).map(PathBuf::from);
+    let rank = set_variable(environment::RANK)?;
+    let settings = chaos::trainer::Settings {
+        rank: rank.parse().context(environment::RANK).map_err(Failure::Input)?,
+        socket: path(environment::SOCKET)?,
+        job: path(environment::JOB)?,
+        index: path(environment::INDEX)?,
+        sums,
+        record,
+        stop,
+        step: Duration::from_nanos(step.0),
+    };
+    chaos::trainer::train(&settings).map_err(Failure::Work)
+}
+
+fn set_variable(name: &str) -> Result<String, Failure> {
+    environment::variable(name).ok_or_else(|| Failure::Input(anyhow!("{name} is not set")))
 }
 
 fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
@@ -157,9 +218,8 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 }
 
 fn read() -> Result<(), Failure> {
-    let name = environment::SOCKET;
-    let socket = environment::variable(name).ok_or_else(|| anyhow!("{name} is not set"));
-    reader::read_all(Path::new(&socket.map_err(Failure::Input)?)).map_err(Failure::Work)
+    let socket = set_variable(environment::SOCKET)?;
+    reader::read_all(Path::new(&socket)).map_err(Failure::Work)
 }
 
 fn own_binary() -> Result<PathBuf, Failure> {
