@@ -9,7 +9,7 @@ use tierfeed_runtime::{
     client::Address,
     manager::{Door, Manager},
     report::Report,
-    run_dir::RunDir,
+    run_dir::{Occupant, RunDir},
     shutdown,
     trainer_file::TrainerFile,
 };
@@ -34,6 +34,8 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         )));
     }
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
+    // Before anything of a run that is under way there is touched.
+    let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
     let (ending, report) = super::finish(all(arguments, &indexed, &run_dir))?;
     if let Some(report) = &report {

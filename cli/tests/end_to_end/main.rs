@@ -7,4 +7,5 @@ mod bucket;
 mod failures;
 mod fixture;
 mod memory;
+mod restart;
 mod run;
