@@ -37,7 +37,7 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
   TIERFEED_MODEL_BATCHES=200 cargo +nightly miri run --quiet --manifest-path models/Cargo.toml \
     --target-dir "$target/miri"
 else
-  say 'Miri: skipped, `rustup component add miri --toolchain nightly` installs it'
+  say 'Miri: skipped, it is a component of the nightly toolchain'
 fi
 say 'two processes'
 cargo test --quiet -p tierfeed-prefetcher --lib two_million -- --ignored

@@ -9,6 +9,8 @@ Arguments: folder with the files, rounds, batch size, batches that are not measu
 """
 
 import json
+import os
+import resource
 import sys
 import time
 import warnings
@@ -79,6 +81,15 @@ def rate(batches, unmeasured):
     return measured / (time.perf_counter() - start)
 
 
+def cpu_seconds(agent):
+    """CPU time of this process, of the workers that it has joined, and of the agent, its parent."""
+    fields = Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own = sum(one.ru_utime + one.ru_stime for one in used)
+    return own + ticks / os.sysconf("SC_CLK_TCK")
+
+
 def compute(seconds):
     """A training step: the caches are its own afterwards, and the next batch is staged meanwhile."""
     weights = torch.rand(384, 384)
@@ -124,13 +135,24 @@ def main(folder, rounds, batch_size, unmeasured, result):
         "readinto loop": lambda _: readinto(files, sampler, batch_size),
     }
     rates = {side: [] for side in sides}
+    cpu = {side: [] for side in sides}
+    epoch_bytes = sum(path.stat().st_size for path in files.paths)
+    agent = os.getppid()
     for epoch in range(rounds):
         sampler.set_epoch(epoch)
         for side, batches in sides.items():
+            before = cpu_seconds(agent)
             rates[side].append(rate(batches(epoch), unmeasured))
+            cpu[side].append((cpu_seconds(agent) - before) / epoch_bytes)
             print(f"round {epoch + 1} of {rounds}: {side}", file=sys.stderr)
     handed, arrays, tensors = ready_waits(loader.feed, rounds, loader.feed.epochs)
-    figures = {"bytes_per_s": rates, "batch_ns": handed, "array_ns": arrays, "tensors_ns": tensors}
+    figures = {
+        "bytes_per_s": rates,
+        "cpu_s_per_byte": cpu,
+        "batch_ns": handed,
+        "array_ns": arrays,
+        "tensors_ns": tensors,
+    }
     Path(result).write_text(json.dumps({**figures, "mode": loader.feed.mode}))
 
 

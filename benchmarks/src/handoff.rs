@@ -23,6 +23,7 @@ const STAGED_BATCHES: usize = 4;
 const READY_EPOCHS: usize = 8;
 const OURS: &str = "tierfeed";
 const PLAIN: &str = "DataLoader, 2 workers";
+const LOOP: &str = "readinto loop";
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -46,6 +47,10 @@ pub struct Outcome {
     pub sides: Vec<Side>,
     /// tierfeed's median over that of `DataLoader` with 2 workers.
     pub ratio: f64,
+    /// tierfeed's median over that of a bare loop of `readinto`.
+    pub ratio_to_loop: f64,
+    /// tierfeed's CPU time for a byte over that of the loop.
+    pub cpu_ratio_to_loop: f64,
     /// From asking for a staged batch to an object through which Python can read it.
     pub batch: Ready,
     /// From asking for a staged batch to a `NumPy` array over it.
@@ -76,11 +81,14 @@ pub struct Side {
     pub bytes_per_s_min: f64,
     /// The fastest round.
     pub bytes_per_s_max: f64,
+    /// CPU time of everything that takes part, the agent and workers included: the median over rounds.
+    pub cpu_s_per_gb: f64,
 }
 
 #[derive(Debug, Deserialize)]
 struct Raw {
     bytes_per_s: BTreeMap<String, Vec<f64>>,
+    cpu_s_per_byte: BTreeMap<String, Vec<f64>>,
     batch_ns: Vec<f64>,
     array_ns: Vec<f64>,
     tensors_ns: Vec<f64>,
@@ -136,20 +144,25 @@ fn outcome(raw: &Raw) -> anyhow::Result<Outcome> {
     let mut sides = Vec::new();
     for (name, rates) in &raw.bytes_per_s {
         let at = |percent| percentile(rates, percent).context("a side without a round");
+        let cpu = raw.cpu_s_per_byte.get(name).and_then(|cpu| percentile(cpu, 50));
         sides.push(Side {
             name: name.clone(),
+            cpu_s_per_gb: cpu.context("a side without CPU time")? * 1e9,
             bytes_per_s: at(50)?,
             bytes_per_s_min: at(1)?,
             bytes_per_s_max: at(100)?,
         });
     }
     sides.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
-    let rate = |name: &str| {
+    let side = |name: &str| {
         let side = sides.iter().find(|side| side.name == name);
-        side.map(|side| side.bytes_per_s).with_context(|| format!("no figure for {name}"))
+        side.with_context(|| format!("no figure for {name}"))
     };
+    let (ours, bare) = (side(OURS)?, side(LOOP)?);
     Ok(Outcome {
-        ratio: rate(OURS)? / rate(PLAIN)?,
+        ratio: ours.bytes_per_s / side(PLAIN)?.bytes_per_s,
+        ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
+        cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
         batch: ready(&raw.batch_ns)?,
         array: ready(&raw.array_ns)?,
         tensors: ready(&raw.tensors_ns)?,
@@ -167,13 +180,18 @@ fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     let ours = outcome.sides.iter().find(|side| side.name == OURS).map(|side| side.bytes_per_s);
-    _ = writeln!(text, "{:<24}{:>12}{:>22}{:>12}", "side", "median GB/s", "min to max", "ratio");
+    _ = writeln!(
+        text,
+        "{:<24}{:>12}{:>18}{:>9}{:>12}",
+        "side", "median GB/s", "min to max", "ratio", "CPU s/GB"
+    );
     for side in &outcome.sides {
         let range =
             format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
         let ratio = ours.map_or(f64::NAN, |ours| ours / side.bytes_per_s);
         let rate = side.bytes_per_s / 1e9;
-        _ = writeln!(text, "{:<24}{rate:>12.2}{range:>22}{ratio:>11.2}x", side.name);
+        let cpu = side.cpu_s_per_gb;
+        _ = writeln!(text, "{:<24}{rate:>12.2}{range:>18}{ratio:>8.2}x{cpu:>12.3}", side.name);
     }
     let stages = [
         ("Python", &outcome.batch),

@@ -5,10 +5,12 @@
 pub mod chaos;
 pub mod deli;
 pub mod dlcache;
+pub mod end_to_end;
 pub mod handoff;
 pub mod index;
 pub mod limits;
 pub mod lobster;
+pub mod objects;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;
@@ -17,4 +19,5 @@ pub mod tiers_contended;
 mod files;
 mod parallel;
 mod sizes;
+mod slow_disk;
 mod statistics;

@@ -1,9 +1,13 @@
-//! A training that computes nothing: all ranks of a node in lock-step, in one process.
+//! A training whose steps take a given time and no CPU, as on an accelerator: all ranks of a node in
+//! lock-step, in one process.
 //!
 //! Lock-step is what data-parallel training does, and what the simulator assumes: no rank takes a batch
 //! before all have taken the one before.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
@@ -22,29 +26,49 @@ struct Seat {
     next: Option<BatchId>,
 }
 
-/// Reads the whole job of a one-node world from the agent at `socket`.
+/// Reads the whole job of a one-node world from the agent at `socket`, and returns how long each epoch
+/// took, steps of `step` included.
 ///
 /// # Errors
 ///
 /// If the agent cannot be reached, dies, or refuses a batch: nothing here reads past it.
-pub fn read_all(socket: &Path) -> anyhow::Result<()> {
+pub fn read_all(socket: &Path, step: Duration) -> anyhow::Result<Vec<Duration>> {
     let mut seats = vec![Seat::take(socket, Rank(0))?];
     let order = seats[0].client.briefing().order;
     for rank in 1..order.world.ranks() {
         seats.push(Seat::take(socket, Rank(rank))?);
     }
     let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
-    for step in std::iter::successors(Some(first), |batch| order.after(*batch)) {
+    let (mut ends, mut start) = (Vec::new(), now());
+    for batch in std::iter::successors(Some(first), |batch| order.after(*batch)) {
         let mut leased = Vec::new();
         for seat in &mut seats {
-            leased.push(seat.batch(step)?);
+            leased.push(seat.batch(batch)?);
         }
+        compute(step);
         for (seat, batch) in seats.iter_mut().zip(leased) {
             seat.client.release(batch.lease)?;
             seat.ask()?;
         }
+        if order.after(batch).is_none_or(|next| next.epoch > batch.epoch) {
+            let end = now();
+            ends.push(end - start);
+            start = end;
+        }
     }
-    Ok(())
+    Ok(ends)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the CPU is idle while an accelerator computes")]
+fn compute(step: Duration) {
+    if !step.is_zero() {
+        std::thread::sleep(step);
+    }
 }
 
 impl Seat {

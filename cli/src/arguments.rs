@@ -318,6 +318,10 @@ pub(crate) struct Run {
     /// Prints the report as JSON; what the command prints goes to standard error then.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Lets what does not fit in main memory go to memory behind CXL instead of to swap [default
+    /// policy: auto, main memory first].
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
+    pub(crate) expand_memory: Option<ExpandMemory>,
     /// The training and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -386,9 +390,25 @@ pub(crate) struct Exec {
     /// How long to wait until the agent is ready.
     #[arg(long, value_name = "TIME", default_value = "60 s")]
     pub(crate) wait: Nanoseconds,
+    /// Lets what does not fit in main memory go to memory behind CXL instead of to swap [default
+    /// policy: auto, main memory first].
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
+    pub(crate) expand_memory: Option<ExpandMemory>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// How memory is spread over main memory and memory behind CXL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExpandMemory {
+    /// As preferred-many.
+    Auto,
+    /// Main memory as long as there is room, then memory behind CXL.
+    PreferredMany,
+    /// Both in turn, by the weights of the kernel: for programs that need more bandwidth than main
+    /// memory has.
+    Weighted,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod exec;
+mod expansion;
 pub(crate) mod hog;
 pub(crate) mod index;
 pub(crate) mod manager;

@@ -145,6 +145,12 @@ impl Cache {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.space.chunk_count())
     }
 
+    /// Chunks that a tier may have, by [`Self::resize`] and [`Self::lose_chunk`].
+    #[must_use]
+    pub fn chunks_max(&self, tier: TierId) -> u32 {
+        self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.chunks_max)
+    }
+
     /// Takes the changes since the last call, in the order in which they were made.
     pub fn take_changes(&mut self) -> Vec<Change> {
         core::mem::take(&mut self.changes)

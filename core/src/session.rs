@@ -36,7 +36,7 @@ mod work;
 
 use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
-pub use command::{Command, Event, Fault, Origin, Place, Refusal, Slot};
+pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
 pub use line::Windows;
 pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
 
@@ -45,8 +45,8 @@ use self::{
     op_table::OpTable,
     ops::Ops,
     pace::{Need, Paces},
-    staging::{Staged, Staging},
-    work::Work,
+    staging::{Passage, Staged, Staging},
+    work::{Kind, Work},
 };
 use crate::{
     assignment::{Assignment, Division, Queue},
@@ -58,6 +58,10 @@ use crate::{
     tier::Buffer,
     units::{Bytes, Nanoseconds},
 };
+
+/// Batches that each rank may have staged however short memory is: one that its trainer works with, and
+/// the next.
+pub const STAGED_MIN: u32 = 2;
 
 /// What happens when a sample cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,10 +166,9 @@ impl Session {
         assert_eq!(order.validate(), Ok(()), "the order exists");
         assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
         assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
-        let ranks = order
-            .world
-            .ranks_of(settings.node)
-            .map(|rank| (rank, Staging::new(settings.arena, order.first(rank))));
+        let ranks = order.world.ranks_of(settings.node).map(|rank| {
+            (rank, Staging::new(settings.arena, settings.staged_batches, order.first(rank)))
+        });
         let first = order.world.ranks_of(settings.node).next().expect("a node has ranks");
         let ranks_per_node = order.world.ranks_per_node;
         let policy = policy::build(settings.policy, &settings.policy_setting());
@@ -216,9 +219,12 @@ impl Session {
                 self.handle_published(rank, epoch, samples);
             }
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
+            Event::StagingLimited { batches } => self.handle_staging_limited(batches),
         }
         self.call_off();
+        self.fit_arenas();
         self.stage();
+        self.fit_arenas();
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
             self.line.divide_in_proportion();
         }
@@ -256,6 +262,12 @@ impl Session {
         self.ops.len()
     }
 
+    /// Chunks that a tier may have: what it was told, less what it was refused since.
+    #[must_use]
+    pub fn chunks_max(&self, tier: TierId) -> u32 {
+        self.cache.chunks_max(tier)
+    }
+
     /// What is in line for each rank, and what its next batch needs: all that dividing loader threads
     /// over ranks asks for ([`crate::assignment`]).
     #[must_use]
@@ -290,6 +302,30 @@ impl Session {
     fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
         self.cache.resize(tier, chunks_max);
         self.follow_changes(None);
+    }
+
+    fn handle_staging_limited(&mut self, batches: u32) {
+        let is_limit = batches < self.settings.staged_batches;
+        let limit = is_limit.then_some(batches.max(STAGED_MIN));
+        self.ranks.values_mut().for_each(|staging| staging.limit(limit));
+    }
+
+    /// Gives the memory of arenas back that is not to be used, and takes it again.
+    fn fit_arenas(&mut self) {
+        let passages = |(rank, staging): (&Rank, &mut Staging)| {
+            let rank = *rank;
+            staging.passages().into_iter().map(move |passage| (rank, passage)).collect::<Vec<_>>()
+        };
+        let passages: Vec<_> = self.ranks.iter_mut().flat_map(passages).collect();
+        for (rank, passage) in passages {
+            let op = self.ops.name();
+            let (offset, len) = passage.range();
+            let command = match passage {
+                Passage::Out(_) => Command::TrimArena { op, rank, offset, len },
+                Passage::In(_) => Command::RestoreArena { op, rank, offset, len },
+            };
+            self.plan(op, Kind::Pass { rank, passage }, command, &[], None);
+        }
     }
 }
 

@@ -152,6 +152,25 @@ impl Space {
         Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
     }
 
+    /// Takes every free byte of a chunk at or behind an offset, a multiple of [`GRAIN`].
+    pub fn take_behind(&mut self, chunk: ChunkId, offset: Bytes) -> Vec<Piece> {
+        let holes = self.holes.range((chunk, 0)..=(chunk, u64::MAX));
+        let reaches_behind = |(key, len): (&(ChunkId, u64), &u64)| {
+            let (start, end) = (key.1, key.1 + len);
+            (end > offset.0).then_some((start, *len))
+        };
+        let behind: Vec<(u64, u64)> = holes.filter_map(reaches_behind).collect();
+        let take = |(start, len): (u64, u64)| {
+            let from = start.max(offset.0);
+            self.remove_hole(chunk, start, len);
+            if from > start {
+                self.insert_hole(chunk, start, from - start);
+            }
+            Piece { chunk, offset: Bytes(from), len: Bytes(start + len - from) }
+        };
+        behind.into_iter().map(take).collect()
+    }
+
     fn take_scattered(&mut self, needed: u64) -> Option<Vec<Piece>> {
         let mut pieces = Vec::new();
         let mut missing = needed;
@@ -257,6 +276,32 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_taken_behind_an_offset_is_all_that_is_free_there(
+            lens in prop::collection::vec(1_u64..12 * GRAIN, 1..20),
+            kept in prop::collection::vec(any::<bool>(), 20),
+            offset in 0_u64..64,
+        ) {
+            let mut space = space_of(2);
+            let places: Vec<_> = lens.iter().filter_map(|len| space.take(Bytes(*len))).collect();
+            let (kept, freed): (Vec<_>, Vec<_>) =
+                places.into_iter().zip(kept).partition(|(_, kept)| *kept);
+            freed.iter().for_each(|(place, _)| space.give_back(place));
+            let (chunk, offset) = (ChunkId(0), Bytes(offset * GRAIN));
+            let behind = |piece: &&Piece| piece.chunk == chunk;
+            let taken: u64 = kept.iter().flat_map(|(place, _)| place).filter(behind)
+                .map(|it| (it.offset.0 + it.len.0).saturating_sub(it.offset.0.max(offset.0))).sum();
+            let free = space.free();
+            let pieces = space.take_behind(chunk, offset);
+            prop_assert!(pieces.iter().all(|it| it.chunk == chunk && it.offset >= offset));
+            let found: u64 = pieces.iter().map(|it| it.len.0).sum();
+            prop_assert_eq!(found, CHUNK - offset.0 - taken);
+            prop_assert_eq!(space.free().0, free.0 - found, "invariant 2");
+            prop_assert_eq!(space.take_behind(chunk, offset), []);
+            space.give_back(&pieces);
+            prop_assert_eq!(space.free(), free, "invariant 2");
+        }
+
         #[test]
         fn no_byte_has_two_owners_and_none_is_lost(
             requests in prop::collection::vec((1_u64..30 * GRAIN, any::<bool>(), 0_usize..8), 1..200),

@@ -19,6 +19,7 @@ pub mod ballast;
 pub mod capacity;
 pub mod kernels;
 pub mod lanes;
+pub mod spread;
 pub mod team;
 
 mod anonymous;

@@ -116,6 +116,50 @@ impl Region {
         }
     }
 
+    /// Gives the whole pages of a range back to the system. The range stays mapped, here and elsewhere:
+    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Outside`] for a range that leaves the region, and [`AllocateError::System`] if
+    /// the system refuses; the memory stays then.
+    pub fn give_back(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let end = self.end_of(offset, len)?;
+        let page = placement::page_bytes() as u64;
+        let (start, end) = (offset.0.next_multiple_of(page), end - end % page);
+        if start >= end {
+            return Ok(());
+        }
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let outcome = allocate_range(&self.fd, flags, Bytes(start), Bytes(end - start));
+        outcome.map_err(failed(Step::GiveBack, len))
+    }
+
+    /// Takes memory again for a range that was given back, where the region lies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::give_back`], and [`AllocateError::NoRoom`] before anything is taken if it would not
+    /// fit.
+    pub fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        self.end_of(offset, len)?;
+        let locality = match self.placement {
+            Placement::Anywhere => Locality::Anywhere,
+            Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
+                Locality::Numa(node)
+            }
+        };
+        let _claim = capacity::claim(Path::new("/"), locality, len)?;
+        let restored = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
+        restored.map_err(failed(Step::Reserve, len))
+    }
+
+    fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {
+        let mapped = self.mapping.len();
+        let end = offset.0.checked_add(len.0).filter(|end| *end <= mapped.0);
+        end.ok_or(AllocateError::Outside { offset, len, mapped })
+    }
+
     /// The memfd, to send to a process that shall map it.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -176,9 +220,20 @@ pub(crate) fn set_policy(
 }
 
 fn reserve(fd: &OwnedFd, len: Bytes) -> io::Result<()> {
-    let len = libc::off_t::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?;
+    allocate_range(fd, FallocateFlags::empty(), Bytes(0), len)
+}
+
+fn allocate_range(
+    fd: &OwnedFd,
+    flags: FallocateFlags,
+    offset: Bytes,
+    len: Bytes,
+) -> io::Result<()> {
+    let as_offset = |bytes: Bytes| libc::off_t::try_from(bytes.0);
+    let offset = as_offset(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let len = as_offset(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     loop {
-        match fallocate(fd, FallocateFlags::empty(), 0, len) {
+        match fallocate(fd, flags, offset, len) {
             Err(Errno::EINTR) => (),
             outcome => return Ok(outcome?),
         }

@@ -53,6 +53,14 @@ pub struct Patience {
     pub pause: Duration,
 }
 
+impl Patience {
+    /// The same for a client whose user makes requests again himself.
+    #[must_use]
+    pub fn without_retries(self) -> Self {
+        Self { retries: 0, ..self }
+    }
+}
+
 impl Default for Patience {
     /// A store that is busy recovers within a minute, or its owner has to help.
     fn default() -> Self {

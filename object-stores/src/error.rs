@@ -4,7 +4,7 @@ use std::error::Error;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::environment::Options;
+use crate::{environment::Options, range::RangeError};
 
 /// Why a request failed.
 ///
@@ -137,6 +137,23 @@ impl RequestError {
             (_, Some(HttpErrorKind::Timeout)) => Self::Silent { place, detail },
             _ if is_about_key(error) => Self::Key { place, detail },
             _ => Self::Failed { place, detail },
+        }
+    }
+}
+
+impl RangeError {
+    /// Whether the same request may succeed later: the store was busy or could not be reached, or the
+    /// answer broke off.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Gone | Self::Changed => false,
+            Self::Length { expected, found } => found < expected,
+            Self::Silent { .. } => true,
+            Self::Client(error) => match status(error, &error.to_string()) {
+                Some(status) => matches!(status, 408 | 429 | 500..=599),
+                None => kind(error).is_some(),
+            },
         }
     }
 }

@@ -25,5 +25,5 @@ pub use self::{
     environment::{Environment, Options},
     error::{RequestError, scrubbed},
     profile::ProfileError,
-    range::{RangeError, Version, mtime_ns, read_range},
+    range::{RangeBody, RangeError, Version, mtime_ns, open_range, read_range},
 };

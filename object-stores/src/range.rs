@@ -1,9 +1,17 @@
 //! Reads a range of an object, of the version that is expected and of no other.
 
-use std::ops::Range;
+use std::{
+    fmt,
+    future::poll_fn,
+    ops::Range,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, path::Path};
-use tokio_stream::StreamExt as _;
+use tokio_stream::Stream;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -31,6 +39,14 @@ impl Version {
         };
         is_same && answer.size == self.size
     }
+
+    /// What a request can insist on; parts of several answers then belong together.
+    ///
+    /// None without a name for the version, or with a weak one, which matches nothing, not even itself
+    /// (RFC 9110, section 13.1.1).
+    pub fn strong_etag(&self) -> Option<&str> {
+        self.etag.as_deref().filter(|etag| !etag.starts_with("W/"))
+    }
 }
 
 /// When an object was last written, in nanoseconds since 1970. Years in which 64 bits do not suffice are
@@ -57,6 +73,16 @@ pub enum RangeError {
         /// In bytes.
         found: u64,
     },
+    /// Too little came for too long; whoever waits gives up, not the client.
+    #[error(
+        "less than {least} B came within {silence:?}; check the network and the load of the store"
+    )]
+    Silent {
+        /// How long.
+        silence: Duration,
+        /// What would have been enough, in bytes.
+        least: u64,
+    },
     /// Anything else; [`crate::Client::explain_object`] says what it means, without a secret.
     #[error("the request failed")]
     Client(object_store::Error),
@@ -69,6 +95,75 @@ impl From<object_store::Error> for RangeError {
             object_store::Error::NotFound { .. } => Self::Gone,
             error => Self::Client(error),
         }
+    }
+}
+
+/// The body of an answer, which is one range of one version.
+pub struct RangeBody {
+    pieces: Pin<Box<dyn Stream<Item = object_store::Result<Bytes>> + Send>>,
+    expected: u64,
+    found: u64,
+}
+
+impl fmt::Debug for RangeBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { expected, found, .. } = self;
+        f.debug_struct("RangeBody")
+            .field("expected", expected)
+            .field("found", found)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks for a range and returns when the answer begins.
+///
+/// # Errors
+///
+/// As [`RangeError`] says.
+pub async fn open_range(
+    store: &dyn ObjectStore,
+    version: &Version,
+    range: Range<u64>,
+) -> Result<RangeBody, RangeError> {
+    let expected = range.end.saturating_sub(range.start);
+    let options = GetOptions {
+        range: Some(GetRange::Bounded(range)),
+        if_match: version.strong_etag().map(str::to_owned),
+        ..GetOptions::default()
+    };
+    let answer = store.get_opts(&version.key, options).await?;
+    if version.is(&answer.meta) {
+        Ok(RangeBody { pieces: answer.into_stream(), expected, found: 0 })
+    } else {
+        Err(RangeError::Changed)
+    }
+}
+
+impl RangeBody {
+    /// The next piece; none at the end, which is where it should be. Nothing is lost if nobody waits for
+    /// the outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError::Length`], or [`RangeError::Client`] if the connection breaks.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, RangeError> {
+        poll_fn(|context| self.poll_piece(context)).await
+    }
+
+    /// As [`Self::piece`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::piece`].
+    pub fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, RangeError>> {
+        let piece = ready!(self.pieces.as_mut().poll_next(context)).transpose()?;
+        self.found += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        let Self { expected, found, .. } = *self;
+        let is_wrong = if piece.is_some() { found > expected } else { found != expected };
+        Poll::Ready(if is_wrong { Err(RangeError::Length { expected, found }) } else { Ok(piece) })
     }
 }
 
@@ -85,27 +180,11 @@ pub async fn read_range(
     range: Range<u64>,
     mut take: impl FnMut(u64, &[u8]),
 ) -> Result<(), RangeError> {
-    let expected = range.end - range.start;
-    let options = GetOptions {
-        range: Some(GetRange::Bounded(range)),
-        // A weak one matches nothing, not even itself (RFC 9110, section 13.1.1).
-        if_match: version.etag.clone().filter(|etag| !etag.starts_with("W/")),
-        ..GetOptions::default()
-    };
-    let answer = store.get_opts(&version.key, options).await?;
-    if !version.is(&answer.meta) {
-        return Err(RangeError::Changed);
-    }
-    let mut body = answer.into_stream();
-    let mut found = 0;
-    while let Some(piece) = body.next().await {
-        let piece = piece?;
-        let place = found;
-        found += piece.len() as u64;
-        if found > expected {
-            break;
-        }
+    let mut body = open_range(store, version, range).await?;
+    let mut place = 0;
+    while let Some(piece) = body.piece().await? {
         take(place, &piece);
+        place += piece.len() as u64;
     }
-    if found == expected { Ok(()) } else { Err(RangeError::Length { expected, found }) }
+    Ok(())
 }

@@ -59,6 +59,16 @@ pub enum Verdict {
         /// Of the body.
         bytes: usize,
     },
+    /// Nothing comes after so many bytes of the body, and the connection stays.
+    StallAfter {
+        /// Of the body.
+        bytes: usize,
+    },
+    /// The body comes byte by byte, with a pause before each.
+    Drip {
+        /// How long it is.
+        pause: Duration,
+    },
     /// It is refused.
     Refuse(StatusCode),
     /// Nothing happens.
@@ -299,6 +309,8 @@ impl Desk {
             Verdict::Serve
             | Verdict::ServeAt { .. }
             | Verdict::CutAfter { .. }
+            | Verdict::StallAfter { .. }
+            | Verdict::Drip { .. }
             | Verdict::EndAfter { .. } => (),
         }
         let failed = |_| empty(StatusCode::INTERNAL_SERVER_ERROR);
@@ -306,6 +318,8 @@ impl Desk {
         Ok(match verdict {
             Verdict::ServeAt { bytes_per_s } => answer.map(|it| paced::at(it, bytes_per_s)),
             Verdict::CutAfter { bytes } => answer.map(|it| paced::cut(it, bytes)),
+            Verdict::StallAfter { bytes } => answer.map(|it| paced::stalled(it, bytes)),
+            Verdict::Drip { pause } => answer.map(|it| paced::dripping(it, pause)),
             Verdict::EndAfter { bytes } => {
                 let mut answer = answer.map(|it| paced::ended(it, bytes));
                 answer.headers_mut().insert(CONTENT_LENGTH, bytes.into());

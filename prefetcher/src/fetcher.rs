@@ -11,6 +11,8 @@
 //! 3. After a fetch was answered nothing writes to its place any more.
 //! 4. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
+#[cfg(feature = "object-store")]
+pub(crate) mod objects;
 mod threads;
 
 use std::{fmt, sync::Arc};
@@ -20,6 +22,11 @@ use tierfeed_numa_memory::Region;
 
 use crate::source::ReadError;
 
+#[cfg(feature = "object-store")]
+pub use objects::{
+    HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,
+    REQUESTS_MAX, Share, Split,
+};
 pub use threads::{READ_THREADS, ThreadFetcher};
 
 /// What reads a cold store for the data plane.

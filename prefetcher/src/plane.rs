@@ -92,6 +92,16 @@ impl DataPlane {
             Command::OpenArena { op, rank, len } => {
                 self.run(&self.space, op, move |it, answer| it.open_arena(answer, rank, len));
             }
+            Command::TrimArena { op, rank, offset, len } => {
+                self.run(&self.space, op, move |it, answer| {
+                    it.trim_arena(answer, rank, offset, len);
+                });
+            }
+            Command::RestoreArena { op, rank, offset, len } => {
+                self.run(&self.space, op, move |it, answer| {
+                    it.restore_arena(answer, rank, offset, len);
+                });
+            }
             Command::AddChunk { op, tier, chunk } => {
                 self.run(&self.space, op, move |it, answer| it.add_chunk(answer, tier, chunk));
             }
@@ -99,9 +109,9 @@ impl DataPlane {
             Command::DropChunk { tier, chunk } => {
                 self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
             }
-            Command::Fetch { op, sample, to } => {
+            Command::Fetch { op, sample, to, retention } => {
                 let answer = Answer::new(op, Arc::clone(&self.operations));
-                self.operations.fetch(answer, sample, to, &*self.fetcher);
+                self.operations.fetch(answer, sample, to, retention, &*self.fetcher);
             }
             Command::Promote { op, sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);

@@ -6,6 +6,7 @@
 //! of its own; all three come to an end before the agent does.
 
 mod completions;
+mod fetcher;
 mod join;
 mod limits;
 mod link;
@@ -35,7 +36,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Interval};
 
 use self::{
     completions::{Completion, Completions},
-    limits::{Limits, Resize},
+    limits::Limits,
     link::{FromManager, Link, ToManager},
     loans::Loans,
     memory::Lent,
@@ -48,6 +49,7 @@ use crate::{
     published::PublishedOrders,
     report::Report,
     run_dir::{Occupied, RunDir},
+    scratch::Scratch,
     shutdown::Shutdown,
     token::Token,
 };
@@ -115,6 +117,7 @@ pub struct Agent {
     watch: Watch,
     published: PublishedOrders,
     footprint: Footprint,
+    scratch: Option<Scratch>,
     holders: BTreeMap<HolderId, Option<trainers::Reading>>,
     training: Option<trainers::Span>,
     clock: Clock,
@@ -228,6 +231,9 @@ impl Agent {
 
     fn apply_tick(&mut self) {
         self.footprint.note(&self.plane.usage(), self.loans.granted());
+        if let Some(scratch) = &mut self.scratch {
+            scratch.look();
+        }
         let available = self.look_around();
         if let Some(available) = &available {
             self.adapt(available);
@@ -235,12 +241,6 @@ impl Agent {
         let progress = outcome::summary(self.session.progress(), &self.layout);
         // A line that is busy gets the next report instead.
         let _ = self.link.try_send(ToManager::Report(progress, available.map(Box::new)));
-    }
-
-    fn resize(&mut self, resize: Option<Resize>) {
-        if let Some(Resize { tier, chunks_max }) = resize {
-            self.tell(SessionEvent::Resized { tier, chunks_max });
-        }
     }
 }
 

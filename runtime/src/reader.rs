@@ -2,12 +2,14 @@
 
 use std::{
     io::{self, Read, Write},
+    num::NonZeroUsize,
     path::Path,
     sync::Arc,
 };
 
-use tierfeed_object_stores::{Address, Client, Environment, OpenError, Patience};
+use tierfeed_object_stores::{Address, Client, Environment, OpenError};
 use tierfeed_prefetcher::{
+    fetcher::{ObjectFetcher, ObjectSettings},
     reader::{self, ServeError},
     source::{FileSource, ObjectSource},
 };
@@ -80,7 +82,26 @@ pub fn read(
 
 /// What reads the samples of an index from its bucket, with the credentials of this process.
 pub(crate) fn objects(bucket: &Bucket, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
+    let settings = ObjectSettings::default();
+    let client = client(bucket, settings)?;
+    ObjectSource::new(Arc::clone(index), client, settings).map_err(BucketError::Network)
+}
+
+/// What fetches the samples of an index from its bucket, with the credentials of this process.
+pub(crate) fn object_fetcher(
+    bucket: &Bucket,
+    index: &Arc<Index>,
+    fetches_max: NonZeroUsize,
+) -> Result<ObjectFetcher, BucketError> {
+    let settings = ObjectSettings::default();
+    let client = client(bucket, settings)?;
+    ObjectFetcher::start(Arc::clone(index), client, settings, fetches_max)
+        .map_err(BucketError::Network)
+}
+
+/// A client that leaves repeating requests to those who make them.
+fn client(bucket: &Bucket, settings: ObjectSettings) -> Result<Client, OpenError> {
     let environment = Environment::of_process();
-    let client = Client::open_in(&environment, &Address::from(bucket), &Patience::default())?;
-    ObjectSource::new(Arc::clone(index), client).map_err(BucketError::Network)
+    let patience = settings.patience.without_retries();
+    Client::open_in(&environment, &Address::from(bucket), &patience)
 }

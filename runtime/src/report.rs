@@ -18,7 +18,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-use crate::footprint::Footprint;
+use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
 
 /// The report as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -67,6 +67,12 @@ pub struct Report {
     pub epochs: Vec<EpochEntry>,
     /// What the agent held at most.
     pub memory: Footprint,
+    /// The scratch of the job, if it asked for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_scratch: Option<ScratchEntry>,
+    /// How the trainers' memory was spread, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expanded_memory: Option<Expansion>,
 }
 
 /// Percentiles of the waits, at most 1/16 too high.
@@ -156,6 +162,8 @@ pub struct Facts<'a> {
     pub wall: Nanoseconds,
     /// What the agent held.
     pub memory: Footprint,
+    /// The scratch of the job.
+    pub scratch: Option<ScratchEntry>,
 }
 
 impl Report {
@@ -204,6 +212,8 @@ impl Report {
             tiers: facts.tiers,
             epochs,
             memory: facts.memory,
+            job_scratch: facts.scratch,
+            expanded_memory: None,
         }
     }
 

@@ -76,6 +76,8 @@ pub struct Job {
     ///
     /// A file without `tiers` asks for 20 % of the free main memory and for nothing else.
     pub tiers: Vec<TierRequest>,
+    /// The part of the scratch tier that is for the trainer's own files; none unless given.
+    pub job_scratch: Option<JobScratch>,
     /// What the trainer does besides reading; of no effect on a run.
     pub trainer: Trainer,
 }
@@ -167,6 +169,24 @@ pub struct TierRequest {
     pub path: Option<PathBuf>,
     /// The speed that the tier shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
+}
+
+/// A directory for intermediate data and checkpoints of a job, on its scratch tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobScratch {
+    /// What may be written there; the cache of the tier has so much less.
+    pub size: Bytes,
+    /// What becomes of it; removed unless given.
+    pub after_run: AfterRun,
+}
+
+/// What becomes of the job's files when the run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterRun {
+    /// They are deleted.
+    Remove,
+    /// They stay, and a later run of a job of the same name finds them.
+    Keep,
 }
 
 /// How much of a tier may be used.

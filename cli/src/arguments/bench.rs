@@ -36,9 +36,14 @@ pub(crate) enum Bench {
     Chaos(BenchChaos),
     /// The CPU time of an agent whose trainers do nothing.
     Idle(BenchIdle),
-    /// Takes every batch of every rank from the agent, as a training that computes nothing.
+    /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
+    /// can undercut. Needs root: the photographs are copied to an image on a loop device.
+    EndToEnd(BenchEndToEnd),
+    /// Objects of an S3 server on loopback, through tierfeed and through other clients.
+    Objects(BenchObjects),
+    /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
-    Reader,
+    Reader(BenchReader),
     /// Takes the batches of a rank, compares them with checksums, and goes on where it was killed.
     #[command(hide = true)]
     Trainer(BenchTrainer),
@@ -96,6 +101,35 @@ pub(crate) struct BenchDeli {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct BenchEndToEnd {
+    /// An image folder [default: 500 files of such sizes, made for this run].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    /// Epochs at each rate of the cold store.
+    #[arg(long, value_name = "NUMBER", default_value_t = 6,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) epochs: u32,
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "100 ms")]
+    pub(crate) step: Nanoseconds,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchReader {
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "0 s")]
+    pub(crate) step: Nanoseconds,
+    /// Gets the seconds of each epoch, as a list in JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchHandoff {
     /// A Python with torch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = "python3")]
@@ -118,6 +152,22 @@ pub(crate) struct BenchPolicies {
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchObjects {
+    /// The S3 server, an example of tierfeed-object-stores [default: examples/s3_server beside tierfeed].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
+    /// A Python that may have obstore, boto3 and s3torchconnector.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// How often each client has its turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }

@@ -9,15 +9,16 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    chaos, deli, dlcache, handoff, index, limits, lobster, policies, reader, tiers_accuracy,
-    tiers_contended,
+    chaos, deli, dlcache, end_to_end, handoff, index, limits, lobster, objects, policies, reader,
+    tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchChaos, BenchDeli, BenchDlcache, BenchHandoff, BenchIdle, BenchIndex,
-        BenchLimits, BenchLobster, BenchPlace, BenchPolicies, BenchTiersAccuracy,
-        BenchTiersContended, BenchTrainer, DlcachePatterns, TiersSubject,
+        Bench, BenchChaos, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIdle,
+        BenchIndex, BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies,
+        BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer, DlcachePatterns,
+        TiersSubject,
     },
     environment,
     failure::Failure,
@@ -35,9 +36,11 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::Objects(it) => objects(it),
+        Bench::EndToEnd(it) => end_to_end(it),
         Bench::Chaos(it) => chaos(it),
         Bench::Idle(it) => idle(it),
-        Bench::Reader => read(),
+        Bench::Reader(it) => read(&it),
         Bench::Trainer(it) => train(it),
     }
 }
@@ -112,6 +115,20 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     place.print(&outcome, handoff::table)
 }
 
+fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
+    let BenchEndToEnd { data, scratch, epochs, step, place } = arguments;
+    let settings = end_to_end::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        scratch,
+        photographs: data,
+        epochs,
+        step: Duration::from_nanos(step.0),
+    };
+    let outcome = end_to_end::run(&settings, &mut |step| tracing::info!("{step}"));
+    place.print(&outcome.map_err(Failure::Work)?, end_to_end::table)
+}
+
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
     let BenchPolicies { files, scratch, place } = arguments;
     let settings =
@@ -126,6 +143,20 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
+}
+
+fn objects(arguments: BenchObjects) -> Result<(), Failure> {
+    let BenchObjects { server, python, rounds, place } = arguments;
+    let beside = || Ok(own_binary()?.with_file_name("examples").join("s3_server"));
+    let server = server.map_or_else(beside, Ok)?;
+    let settings = objects::Settings { server, python, folder: place.folder(), rounds };
+    let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, objects::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} sizes of objects come too slowly"))),
+    }
 }
 
 fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {
@@ -217,9 +248,17 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
     if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
 }
 
-fn read() -> Result<(), Failure> {
+fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let socket = set_variable(environment::SOCKET)?;
-    reader::read_all(Path::new(&socket)).map_err(Failure::Work)
+    let step = Duration::from_nanos(arguments.step.0);
+    let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
+    let Some(file) = &arguments.record else { return Ok(()) };
+    let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
+    let text =
+        serde_json::to_string(&seconds).context("times are numbers").map_err(Failure::Work)?;
+    fs::write(file, text)
+        .with_context(|| format!("cannot write {}", file.display()))
+        .map_err(Failure::Work)
 }
 
 fn own_binary() -> Result<PathBuf, Failure> {

@@ -7,5 +7,6 @@ mod bucket;
 mod failures;
 mod fixture;
 mod memory;
+mod pressure;
 mod restart;
 mod run;

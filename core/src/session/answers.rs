@@ -192,7 +192,7 @@ impl Session {
     pub(super) fn close_arenas(&mut self) {
         let mut reopen = Vec::new();
         for (rank, staging) in &mut self.ranks {
-            if staging.arena == Arena::Closing && staging.staged.is_empty() {
+            if staging.arena == Arena::Closing && staging.is_empty() {
                 staging.closed();
                 self.errands.push_back(Command::CloseArena { rank: *rank });
                 if !staging.knocking.is_empty() {

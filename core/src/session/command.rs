@@ -38,6 +38,15 @@ pub enum Origin {
     Tier(Place),
 }
 
+/// Whether a tier takes a copy of a sample while it is staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Retention {
+    /// It will be copied, and its bytes have to be vouched for.
+    Kept,
+    /// It is read once, by the trainer.
+    Dropped,
+}
+
 /// What the data plane shall do. Every command with an `op` is answered by [`Event::Completed`].
 ///
 /// Commands with an `op` may run in any order and at the same time: the session has already waited for
@@ -57,6 +66,29 @@ pub enum Command {
     CloseArena {
         /// Whose arena.
         rank: Rank,
+    },
+    /// Give the memory of a range of an arena back, and leave the range where it is. No batch lies there,
+    /// and none gets its place there before the range is restored.
+    TrimArena {
+        /// Answered when the memory is free.
+        op: OpId,
+        /// Whose arena.
+        rank: Rank,
+        /// From the start of the arena, a multiple of [`crate::batch::BATCH_ALIGN`].
+        offset: Bytes,
+        /// Length, a multiple of [`crate::batch::BATCH_ALIGN`].
+        len: Bytes,
+    },
+    /// Get memory again for a range that was trimmed.
+    RestoreArena {
+        /// Answered when the memory is there.
+        op: OpId,
+        /// Whose arena.
+        rank: Rank,
+        /// As it was trimmed, or a part of that.
+        offset: Bytes,
+        /// Length.
+        len: Bytes,
     },
     /// Get one chunk of memory or of disk for a tier.
     AddChunk {
@@ -82,6 +114,8 @@ pub enum Command {
         sample: SampleId,
         /// Where to put it.
         to: Slot,
+        /// Whether it stays.
+        retention: Retention,
     },
     /// Copy a sample from a tier into staging.
     Promote {
@@ -149,6 +183,8 @@ impl Command {
     pub fn op(&self) -> Option<OpId> {
         match self {
             Self::OpenArena { op, .. }
+            | Self::TrimArena { op, .. }
+            | Self::RestoreArena { op, .. }
             | Self::AddChunk { op, .. }
             | Self::Fetch { op, .. }
             | Self::Promote { op, .. }
@@ -277,5 +313,11 @@ pub enum Event {
         tier: TierId,
         /// The new limit.
         chunks_max: u32,
+    },
+    /// Batches may be staged less far ahead from now on, or farther again.
+    StagingLimited {
+        /// For each rank, what trainers work with included; at least [`crate::session::STAGED_MIN`]
+        /// are always allowed.
+        batches: u32,
     },
 }

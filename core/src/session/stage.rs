@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::{
-    Command, Origin, Place, Refusal, Session, Slot,
+    Command, Origin, Place, Refusal, Retention, Session, Slot,
     ops::{Access, Touch},
     staging::{Staged, Taker},
     work::Kind,
@@ -45,10 +45,14 @@ impl Session {
         let after = self.horizon.spec().after(id);
         let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        if let Some(staged) = staging.staged.get(&id) {
+        if let Some(staged) = staging.staged.get_mut(&id) {
             if staged.is_stale {
                 // Its place is free as soon as nothing is on its way there.
                 return false;
+            }
+            if staged.taker == Taker::Dropped {
+                // It was dropped to save room, and there is room again before its bytes arrived.
+                staged.taker = Taker::Nobody;
             }
             staging.advance(id, after);
             return true;
@@ -68,7 +72,7 @@ impl Session {
         let Some(piece) = staging.make_room(id, batch.len) else {
             let holder = staging.wanted_by(id);
             let is_stuck = holder.is_some_and(|holder| staging.is_stuck_for(holder));
-            return is_stuck && self.refuse_wanted(id, Refusal::NoRoom);
+            return is_stuck && !staging.restore() && self.refuse_wanted(id, Refusal::NoRoom);
         };
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
@@ -107,6 +111,8 @@ impl Session {
     fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
         let op = self.ops.name();
         let place = self.cache.place(sample).cloned();
+        let read = Read { sample, at: self.horizon.read_of(batch, entry) };
+        self.cache.read(read, &self.horizon);
         let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
         if let Some(staged) = staged {
             let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
@@ -119,12 +125,12 @@ impl Session {
             let source = self.writers.get(&sample).copied();
             self.plan(op, kind, command, &[touch], source);
         } else {
-            let command = Command::Fetch { op, sample, to: slot };
+            let stays = self.cache.place(sample).is_some();
+            let retention = if stays { Retention::Kept } else { Retention::Dropped };
+            let command = Command::Fetch { op, sample, to: slot, retention };
             let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
             self.plan(op, kind, command, &[], None);
         }
-        let read = Read { sample, at: self.horizon.read_of(batch, entry) };
-        self.cache.read(read, &self.horizon);
         self.follow_changes(Some(Arrival { batch, slot, op }));
     }
 

@@ -1,5 +1,7 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
+mod limited;
+
 use alloc::{collections::BTreeSet, vec};
 use core::num::NonZeroU32;
 
@@ -52,7 +54,15 @@ struct Body {
     /// What lies where: one entry for each grain.
     tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
     arenas: BTreeMap<(Rank, u64), SampleId>,
+    /// Where bytes lie that were fetched to be read once.
+    unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
+    /// Pages of arenas whose memory was given back.
+    trimmed: BTreeSet<(Rank, u64)>,
+}
+
+fn pages(rank: Rank, offset: Bytes, len: Bytes) -> impl Iterator<Item = (Rank, u64)> {
+    (offset.0 / 4096..(offset.0 + len.0).div_ceil(4096)).map(move |page| (rank, page))
 }
 
 fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
@@ -64,7 +74,10 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
 impl Body {
     fn arrive(&mut self, sample: SampleId, slot: Slot) {
         if slot.len.0 > 0 {
+            let mut pages = pages(slot.rank, slot.offset, slot.len);
+            assert!(pages.all(|page| !self.trimmed.contains(&page)), "no memory at {slot:?}");
             self.arenas.insert((slot.rank, slot.offset.0), sample);
+            self.unvouched.remove(&(slot.rank, slot.offset.0));
         }
     }
 
@@ -74,7 +87,17 @@ impl Body {
             Command::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
                 assert!(self.chunks.insert((*tier, *chunk)), "{chunk:?} was added twice");
             }
-            Command::Fetch { sample, to, .. } if outcome.is_ok() => self.arrive(*sample, *to),
+            Command::Fetch { sample, to, retention, .. } if outcome.is_ok() => {
+                self.arrive(*sample, *to);
+                if *retention == Retention::Dropped {
+                    self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
+            Command::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
+                for page in pages(*rank, *offset, *len) {
+                    assert!(self.trimmed.remove(&page), "{page:?} was there");
+                }
+            }
             Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
                 for grain in grains(from) {
                     assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {command:?}");
@@ -87,6 +110,8 @@ impl Body {
                     Origin::Staging(slot) => {
                         let there = self.arenas.get(&(slot.rank, slot.offset.0));
                         assert_eq!(there, Some(sample), "invariant 3: {command:?}");
+                        let is_unvouched = self.unvouched.contains(&(slot.rank, slot.offset.0));
+                        assert!(!is_unvouched, "kept, though fetched to be dropped: {command:?}");
                     }
                     Origin::Tier(place) => {
                         for grain in grains(place) {
@@ -202,9 +227,23 @@ impl Play {
             }
             Command::CloseArena { rank } => {
                 self.body.arenas.retain(|(other, _), _| *other != rank);
+                self.body.trimmed.retain(|(other, _)| *other != rank);
             }
             Command::Reject { .. } => panic!("no one is turned away"),
             command => {
+                if let Command::TrimArena { rank, offset, len, .. } = command {
+                    self.body.trimmed.extend(pages(rank, offset, len));
+                    let range = offset.0..offset.0 + len.0;
+                    let staged = self.session.ranks[&rank].staged.values();
+                    for piece in staged.map(|staged| staged.piece) {
+                        let is_apart = piece.offset.0 >= range.end
+                            || piece.offset.0 + piece.len.0 <= range.start;
+                        assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
+                    }
+                    self.body
+                        .arenas
+                        .retain(|(other, offset), _| *other != rank || !range.contains(offset));
+                }
                 self.body.running.push(command);
                 let on = |link| {
                     self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()
@@ -798,4 +837,17 @@ fn nothing_is_staged_deeper_than_the_settings_say() {
         let staged: Vec<_> = world.session.ranks[&Rank(rank)].staged.keys().copied().collect();
         assert_eq!((staged.len(), staged[0], staged[2]), (3, first(rank), last(rank)));
     }
+}
+
+#[test]
+fn what_no_tier_keeps_is_fetched_to_be_dropped() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let given = given_out(&mut world);
+    let fetches = given.iter().filter_map(|command| match command {
+        Command::Fetch { retention, .. } => Some(*retention),
+        _ => None,
+    });
+    let fetches: Vec<_> = fetches.collect();
+    assert!(!fetches.is_empty());
+    assert!(fetches.iter().all(|it| *it == Retention::Dropped), "{fetches:?}");
 }

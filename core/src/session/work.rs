@@ -5,11 +5,11 @@ mod turns;
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Command, Fault, OnError, Place, Session, Slot,
+    Command, Fault, OnError, Place, Retention, Session, Slot,
     line::{Given, Link},
     ops::Touch,
     pace::Need,
-    staging::{Arena, Staging},
+    staging::{Arena, Passage, Staging},
 };
 use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 
@@ -17,6 +17,10 @@ use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     OpenArena(Rank),
+    Pass {
+        rank: Rank,
+        passage: Passage,
+    },
     AddChunk {
         tier: TierId,
         chunk: ChunkId,
@@ -51,6 +55,7 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::OpenArena(_)
+            | Self::Pass { .. }
             | Self::AddChunk { .. }
             | Self::DropChunk { .. }
             | Self::Move { .. } => None,
@@ -72,7 +77,10 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::Move { batch, .. } => *batch,
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 
@@ -81,7 +89,10 @@ impl Kind {
         match self {
             Self::Arrive { tier, .. } => Some(tier.map_or(Link::Cold, Link::Tier)),
             Self::Retain { place, .. } | Self::Move { place, .. } => Some(Link::Tier(place.tier)),
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 }
@@ -228,6 +239,11 @@ impl Session {
                     self.messages.push_back(Command::Admit { holder, rank: *rank });
                 }
             }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, false);
+                }
+            }
             Kind::Arrive { batch, tier, slot, .. } => {
                 self.progress.read(batch.epoch, *tier, slot.len);
             }
@@ -247,6 +263,11 @@ impl Session {
                 staging.arena = Arena::Refused;
                 for holder in core::mem::take(&mut staging.knocking) {
                     self.messages.push_back(Command::Reject { holder, rank: *rank });
+                }
+            }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, true);
                 }
             }
             Kind::AddChunk { tier, chunk } => {
@@ -310,7 +331,9 @@ impl Session {
             *tier = None;
             work.lost = None;
             work.state = State::InLine;
-            work.command = Some(Command::Fetch { op, sample: *sample, to: *slot });
+            // Whether it stays was decided when its tier still had it.
+            let (sample, to, retention) = (*sample, *slot, Retention::Kept);
+            work.command = Some(Command::Fetch { op, sample, to, retention });
             self.line.push(Link::Cold, work.need, self.now, op);
         }
     }

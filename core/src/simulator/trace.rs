@@ -184,7 +184,7 @@ impl<'a, O: Observer> Trace<'a, O> {
             return;
         }
         let (op, sample, tier, to) = match command {
-            Command::Fetch { op, sample, to } => (op, sample, None, to),
+            Command::Fetch { op, sample, to, .. } => (op, sample, None, to),
             Command::Promote { op, sample, from, to } => (op, sample, Some(from.tier), to),
             Command::Lease { offset, batch, .. } => return self.lease(*offset, batch),
             _ => return,

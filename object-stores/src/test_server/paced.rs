@@ -47,6 +47,26 @@ pub(super) fn ended(body: Body, len: usize) -> Body {
     })
 }
 
+/// The beginning of the body, and nothing more.
+pub(super) fn stalled(body: Body, len: usize) -> Body {
+    sent(body, move |bytes, sender| async move {
+        let _ = sender.send(Ok(bytes.slice(..len.min(bytes.len())))).await;
+        sender.closed().await;
+    })
+}
+
+/// The body byte by byte.
+pub(super) fn dripping(body: Body, pause: Duration) -> Body {
+    sent(body, move |bytes, sender| async move {
+        for at in 0..bytes.len() {
+            time::sleep(pause).await;
+            if sender.send(Ok(bytes.slice(at..=at))).await.is_err() {
+                break;
+            }
+        }
+    })
+}
+
 fn sent<F: Future<Output = ()> + Send>(
     body: Body,
     send: impl FnOnce(Bytes, mpsc::Sender<Piece>) -> F + Send + 'static,

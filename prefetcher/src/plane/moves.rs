@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::SampleId,
-    session::{Origin, Place, Slot},
+    session::{Origin, Place, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
 
@@ -31,7 +31,14 @@ struct End<'a> {
 
 impl Operations {
     /// Reads a sample from the cold store into staging.
-    pub(crate) fn fetch(&self, answer: Answer, sample: SampleId, to: Slot, fetcher: &dyn Fetcher) {
+    pub(crate) fn fetch(
+        &self,
+        answer: Answer,
+        sample: SampleId,
+        to: Slot,
+        retention: Retention,
+        fetcher: &dyn Fetcher,
+    ) {
         let segment = match self.staged(to) {
             Ok(segment) => segment,
             Err(error) => return answer.give(Some(sample), Err(error.into())),
@@ -45,7 +52,10 @@ impl Operations {
         fetcher.start(Fetch::new(sample, target, move |read| {
             let operations = answer.operations();
             let outcome = read.map_err(Cause::from);
-            let outcome = outcome.and_then(|()| operations.vouch_for(sample, &segment));
+            let outcome = outcome.and_then(|()| match retention {
+                Retention::Kept => vouch_for(sample, &segment),
+                Retention::Dropped => Ok(()),
+            });
             operations.fetched.count(to.len, &outcome);
             answer.give(Some(sample), outcome);
         }));
@@ -68,16 +78,6 @@ impl Operations {
     ) {
         let outcome = self.demote_blocking(sample, from, len, to);
         answer.give(Some(sample), outcome.map_err(Cause::from));
-    }
-
-    /// Keeps the sum of a sample that was just fetched.
-    fn vouch_for(&self, sample: SampleId, segment: &Segment) -> Result<(), Cause> {
-        if !self.has_tiers() {
-            // Nothing is ever copied out of staging, so no sum is ever asked for.
-            return Ok(());
-        }
-        record_arrival(sample, segment)
-            .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
     }
 
     fn promote_blocking(&self, sample: SampleId, from: &Place, to: Slot) -> Result<(), CopyError> {
@@ -149,6 +149,12 @@ impl End<'_> {
         let link = self.tier.and_then(|watched| watched.tier.link());
         link.map_or(Nanoseconds(0), |link| link.reserve(&operations.pace, len))
     }
+}
+
+/// Keeps the sum of a sample that was just fetched.
+fn vouch_for(sample: SampleId, segment: &Segment) -> Result<(), Cause> {
+    record_arrival(sample, segment)
+        .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
 }
 
 fn explain(error: TransferError, from: &End<'_>, to: &End<'_>, len: Bytes) -> CopyError {

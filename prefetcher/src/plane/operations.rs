@@ -15,7 +15,7 @@ use tierfeed_core::{
     tier::Locality,
     units::Bytes,
 };
-use tierfeed_numa_memory::Region;
+use tierfeed_numa_memory::{AllocateError, Region};
 
 use crate::{
     pace::Pace,
@@ -96,6 +96,28 @@ impl Operations {
         answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
     }
 
+    /// Gives the memory of a part of an arena back.
+    pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.trim(offset, len));
+    }
+
+    /// Takes memory again for a part of an arena.
+    pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.restore(offset, len));
+    }
+
+    fn pass(
+        &self,
+        answer: Answer,
+        rank: Rank,
+        len: Bytes,
+        act: impl FnOnce(&Store) -> Result<(), AllocateError>,
+    ) {
+        let failed = |source| Cause::Arena { rank, len, source: SpaceError::Memory(source) };
+        let arena = self.arena_store(rank).map_err(Cause::from);
+        answer.give(None, arena.and_then(|arena| act(&arena).map_err(failed)));
+    }
+
     pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
         let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
             let kind = watched.tier.kind();
@@ -131,10 +153,6 @@ impl Operations {
     pub(crate) fn tier(&self, tier: TierId) -> Result<&WatchedTier, CopyError> {
         let unknown = CopyError::UnknownTier { tier, tiers: self.tiers.len() };
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
-    }
-
-    pub(crate) fn has_tiers(&self) -> bool {
-        !self.tiers.is_empty()
     }
 
     /// Counts and keeps a failure, then tells the session.

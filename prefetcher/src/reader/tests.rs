@@ -295,7 +295,7 @@ mod bucket {
     };
 
     use super::*;
-    use crate::source::ObjectSource;
+    use crate::{fetcher::ObjectSettings, source::ObjectSource};
 
     #[test]
     fn an_object_that_changed_is_a_text_that_names_it() {
@@ -309,7 +309,8 @@ mod bucket {
         let dataset = Dataset::new(Location::Bucket(bucket), format);
         let index = Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap());
         let client = Client::open(&address, &server.options(), &Patience::default()).unwrap();
-        let objects = ObjectSource::new(Arc::clone(&index), client).unwrap();
+        let objects =
+            ObjectSource::new(Arc::clone(&index), client, ObjectSettings::default()).unwrap();
         let answer = || {
             let mut output = Vec::new();
             let read = |sample, place: &mut [u8]| objects.read_into(sample, place);

@@ -15,7 +15,7 @@ use std::{
 };
 
 use tierfeed_core::units::Bytes;
-use tierfeed_numa_memory::Region;
+use tierfeed_numa_memory::{AllocateError, Region};
 
 use crate::tier::sums::{Summing, Sums};
 
@@ -34,19 +34,31 @@ pub(crate) struct Store {
     body: Body,
     len: Bytes,
     sums: Mutex<Sums>,
-    _held: Held,
+    held: Held,
 }
 
 /// Counts bytes into a total for as long as it lives.
 #[derive(Debug)]
 struct Held {
     total: Arc<AtomicU64>,
-    len: Bytes,
+    bytes: AtomicU64,
+}
+
+impl Held {
+    fn add(&self, len: Bytes) {
+        self.bytes.fetch_add(len.0, Ordering::Relaxed);
+        self.total.fetch_add(len.0, Ordering::Relaxed);
+    }
+
+    fn take_off(&self, len: Bytes) {
+        self.bytes.fetch_sub(len.0, Ordering::Relaxed);
+        self.total.fetch_sub(len.0, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.len.0, Ordering::Relaxed);
+        self.total.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -61,9 +73,33 @@ pub(crate) struct Segment {
 impl Store {
     /// A store of `len` bytes, counted into `total` while it lives.
     pub(crate) fn new(body: Body, len: Bytes, total: &Arc<AtomicU64>) -> Self {
-        total.fetch_add(len.0, Ordering::Relaxed);
-        let held = Held { total: Arc::clone(total), len };
-        Self { body, len, sums: Mutex::default(), _held: held }
+        let held = Held { total: Arc::clone(total), bytes: AtomicU64::new(0) };
+        held.add(len);
+        Self { body, len, sums: Mutex::default(), held }
+    }
+
+    /// Gives the memory of a range back; each range once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::give_back`]. Of a file nothing is given back.
+    pub(crate) fn trim(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let Body::Memory(region) = &self.body else { return Ok(()) };
+        region.give_back(offset, len)?;
+        self.held.take_off(len);
+        Ok(())
+    }
+
+    /// Takes memory for a range that was trimmed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::restore`].
+    pub(crate) fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let Body::Memory(region) = &self.body else { return Ok(()) };
+        region.restore(offset, len)?;
+        self.held.add(len);
+        Ok(())
     }
 
     /// Where its bytes lie.

@@ -5,7 +5,7 @@ use std::{fs, num::NonZeroUsize, path::Path, sync::Arc};
 use proptest::prelude::*;
 use tierfeed_core::{
     id::{ChunkId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Slot},
+    session::{Command, Fault, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_prefetcher::tier::Medium;
@@ -32,7 +32,12 @@ fn a_full_queue_answers_instead_of_blocking() {
     let ops: Vec<_> = (0..20)
         .map(|sample| {
             let to = slot(u64::from(sample) * LEN, LEN);
-            rig.start_op(|op| Command::Fetch { op, sample: SampleId(sample), to })
+            rig.start_op(|op| Command::Fetch {
+                op,
+                sample: SampleId(sample),
+                to,
+                retention: Retention::Kept,
+            })
         })
         .collect();
     source.gate.open();
@@ -51,7 +56,12 @@ fn stopping_answers_what_runs_and_what_waits() {
     source.gate.close();
     for sample in 0..50 {
         let to = slot(u64::from(sample) * LEN, LEN);
-        rig.start_op(|op| Command::Fetch { op, sample: SampleId(sample), to });
+        rig.start_op(|op| Command::Fetch {
+            op,
+            sample: SampleId(sample),
+            to,
+            retention: Retention::Kept,
+        });
     }
     let outcomes = rig.shut_down();
     assert!(outcomes.values().filter(|outcome| **outcome == Err(Fault::Io)).count() >= 46);
@@ -89,13 +99,42 @@ fn usage_is_what_was_taken_and_not_yet_given_back() {
 }
 
 #[test]
+fn a_part_of_an_arena_is_given_back_and_used_again() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::new(FaultySource::default()));
+    let (offset, len) = (Bytes(ARENA.0 / 2), Bytes(ARENA.0 / 2));
+    rig.run(|op| Command::TrimArena { op, rank: RANK, offset, len }).unwrap();
+    assert_eq!(rig.plane.usage().arenas.0, ARENA.0 - len.0);
+    rig.run(|op| Command::RestoreArena { op, rank: RANK, offset, len }).unwrap();
+    assert_eq!(rig.plane.usage().arenas, ARENA);
+    let to = slot(offset.0, LEN);
+    rig.run(|op| Command::Fetch { op, sample: SampleId(7), to, retention: Retention::Dropped })
+        .unwrap();
+    let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+    rig.plane.arena(RANK).unwrap().read(offset, &mut bytes).unwrap();
+    assert_eq!(bytes, content(SampleId(7), Bytes(LEN)));
+
+    rig.run(|op| Command::TrimArena { op, rank: RANK, offset, len }).unwrap();
+    assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
+    rig.add_chunk(SCRATCH, 9).unwrap();
+    assert_eq!(rig.plane.usage().arenas, Bytes(0), "what was given back is not counted twice");
+    let late = rig.run(|op| Command::RestoreArena { op, rank: RANK, offset, len });
+    assert!(late.is_err(), "an arena that is closed stays closed");
+}
+
+#[test]
 fn an_arena_lives_as_long_as_somebody_uses_it() {
     let root = tempfile::tempdir().unwrap();
     let source = Arc::new(FaultySource::default());
     let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::clone(&source) as _);
     let arena = rig.plane.arena(RANK).unwrap();
     source.gate.close();
-    let op = rig.start_op(|op| Command::Fetch { op, sample: SampleId(7), to: slot(0, LEN) });
+    let op = rig.start_op(|op| Command::Fetch {
+        op,
+        sample: SampleId(7),
+        to: slot(0, LEN),
+        retention: Retention::Kept,
+    });
     source.gate.open();
     assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
     // Whether the fetch found the arena or came too late: it ended, and harmed nothing.
@@ -155,7 +194,12 @@ fn start(rig: &mut Rig, act: Act) {
         }
         Act::Drop(tier, chunk) => rig.drop_chunk(TierId(tier), chunk),
         Act::Fetch(sample, rank) => {
-            rig.start_op(|op| Command::Fetch { op, sample: SampleId(sample), to: at(rank) });
+            rig.start_op(|op| Command::Fetch {
+                op,
+                sample: SampleId(sample),
+                to: at(rank),
+                retention: Retention::Kept,
+            });
         }
         Act::Promote(sample, tier, chunk, rank) => {
             let (sample, from, to) = (SampleId(sample), cached(tier, chunk), at(rank));

@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Place, Slot},
+    session::{Command, Fault, Origin, Place, Retention, Slot},
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
@@ -154,7 +154,12 @@ impl Rig {
     }
 
     pub(crate) fn fetch(&mut self, sample: u32, to: Slot) -> Outcome {
-        self.run(|op| Command::Fetch { op, sample: SampleId(sample), to })
+        self.run(|op| Command::Fetch {
+            op,
+            sample: SampleId(sample),
+            to,
+            retention: Retention::Kept,
+        })
     }
 
     pub(crate) fn promote(&mut self, sample: u32, from: &Place, to: Slot) -> Outcome {

@@ -15,6 +15,7 @@ use super::{Agent, AgentError};
 use crate::{
     places::{Layout, Place},
     report::{Facts, Report, TierEntry},
+    scratch::Scratch,
 };
 
 /// A read that hangs in the kernel cannot be called back, and the report must not wait for it.
@@ -40,6 +41,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
             tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
+    let scratch = agent.scratch.map(Scratch::end);
     let progress = session.progress();
     link.end(&summary(progress, &agent.layout)).await;
     if agent.is_superseded {
@@ -62,6 +64,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
         memory: footprint,
+        scratch,
     };
     let report = Report::of(facts, &agent.published, |sample| agent.index.object_name(sample));
     report.write(&agent.run_dir.report())?;

@@ -1,43 +1,41 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
     fleet::{Ledger, Origin},
-    id::Rank,
+    id::{NodeId, Rank},
     session::Session,
-    tier::Locality,
+    tier::{Kind, Locality},
     units::Bytes,
 };
 use tierfeed_prefetcher::{
-    fetcher::{Fetcher, READ_THREADS, ThreadFetcher},
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
-    source::{FileSource, Source, ThrottledSource},
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
-use tierfeed_workload_analyzer::{Index, Job, job, source::Location};
+use tierfeed_workload_analyzer::{Job, job, source::Location};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
-use super::{Agent, Completions, JoinError, Limits, Loans, Phase, TICK, join::Joined};
+use super::{
+    Agent, Completions, JoinError, Limits, Loans, Phase, TICK, fetcher::fetcher, join::Joined,
+};
 use crate::{
     footprint::Footprint,
     places::{Layout, Place},
     published::PublishedOrders,
-    reader::{self, BucketError},
+    reader::BucketError,
     report::WriteError,
     run_dir::{RunDir, RunDirError},
+    scratch::{Scratch, ScratchError},
     shutdown::Shutdown,
     trainer_file::{TrainerFile, TrainerFileError},
 };
 
 /// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
 const CLIENT_EVENTS_MAX: usize = 4096;
-
-/// Files of the dataset that stay open.
-const OPEN_FILES_MAX: usize = 256;
 
 /// Why an agent cannot start, or not end well.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +65,9 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
+    /// There is no scratch for the job.
+    #[error("job_scratch: {0}")]
+    Scratch(#[from] ScratchError),
     /// Its report cannot be written.
     #[error(transparent)]
     Report(#[from] WriteError),
@@ -79,7 +80,7 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) => true,
+            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) | Self::Scratch(_) => true,
             Self::Ended
             | Self::Bucket(_)
             | Self::Handoff(_)
@@ -118,12 +119,9 @@ pub(super) fn agent(
         published_samples_max: assignment.order.samples_per_rank(),
         ..ClientLimits::STANDARD
     };
-    let session = Session::new(layout.session(
-        &job,
-        index.sizes().collect(),
-        assignment.order,
-        assignment.node,
-    ));
+    let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
+    let limits_of_tiers = Limits::of(&layout, &settings);
+    let session = Session::new(settings);
     let briefing = Briefing {
         job: job.name.clone(),
         rank: Rank(0),
@@ -147,16 +145,20 @@ pub(super) fn agent(
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let budget = layout.memory_budget(&node);
+    let scratch = job_scratch(&job, assignment.node)?;
     let socket = run_dir.agent_socket();
     let server = Server::bind(&socket, limits, forward)?;
     // Whoever finds the file finds an agent that listens.
-    TrainerFile { socket, job: job_file, index: index_path }.write(&run_dir.trainer_file())?;
+    let scratch_path = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+    TrainerFile { socket, job: job_file, index: index_path, scratch: scratch_path }
+        .write(&run_dir.trainer_file())?;
     Ok(Agent {
-        loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
+        loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
-        limits: Limits::of(&layout),
+        limits: limits_of_tiers,
         watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
+        scratch,
         holders: std::collections::BTreeMap::new(),
         training: None,
         phase: Phase::Serving,
@@ -180,6 +182,14 @@ pub(super) fn agent(
         ticks,
         shutdown,
     })
+}
+
+/// The directory for the trainer's own files, if the job asks for one.
+fn job_scratch(job: &Job, node: NodeId) -> Result<Option<Scratch>, AgentError> {
+    let Some(wish) = job.job_scratch else { return Ok(None) };
+    let tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
+    let Some(path) = tier.and_then(|tier| tier.path.as_deref()) else { return Ok(None) };
+    Ok(Some(Scratch::prepare(path, &job.name, node, wish)?))
 }
 
 /// Where the tiers lie that are directories.
@@ -215,25 +225,6 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: Verify::Shared,
     }
-}
-
-/// What reads the cold store of a job, as fast as the job imposes.
-fn fetcher(
-    job: &Job,
-    index: &Arc<Index>,
-    operations_max: NonZeroUsize,
-) -> Result<Box<dyn Fetcher>, AgentError> {
-    let cold: Arc<dyn Source> = match &job.dataset.source {
-        Location::Path(_) => Arc::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
-        Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
-    };
-    let source = match job.dataset.speed {
-        Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
-        None => cold,
-    };
-    let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
-    let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    Ok(Box::new(fetcher.map_err(failed)?))
 }
 
 fn log_tier(place: &Place) {

@@ -84,6 +84,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         step_time: None,
         wall: Nanoseconds(500_000_000),
         memory: Footprint::default(),
+        scratch: None,
     }
 }
 

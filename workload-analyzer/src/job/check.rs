@@ -76,6 +76,7 @@ impl Check<'_> {
             None => None,
             Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
         };
+        let tiers = self.tiers(typed.tiers.as_ref(), chunk)?;
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&typed.dataset)?,
@@ -93,7 +94,8 @@ impl Check<'_> {
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
-            tiers: self.tiers(typed.tiers.as_ref(), chunk)?,
+            job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,
+            tiers,
         })
     }
 

@@ -127,6 +127,7 @@ fn every_key_of_a_full_job_arrives() {
                 ..tier(tier::Kind::Storage, Budget::Size(Bytes::mib(200 << 10)))
             },
         ],
+        job_scratch: None,
         trainer: Trainer::default(),
     };
     assert_eq!(job, expected);
@@ -159,6 +160,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             path: None,
             speed: None,
         }],
+        job_scratch: None,
         trainer: Trainer::default(),
     };
     assert_eq!(parse(REQUIRED).unwrap(), expected);

@@ -53,8 +53,9 @@ fn source(server: &Server, format: Format) -> ObjectSource {
         identity: Identity::Anonymous,
     };
     let patience = Patience { retries: 2, pause: Duration::from_millis(1), ..Patience::default() };
-    let client = Client::open(&address, &server.options(), &patience).unwrap();
-    ObjectSource::new(Arc::new(index), client).unwrap()
+    let client = Client::open(&address, &server.options(), &patience.without_retries()).unwrap();
+    let settings = ObjectSettings { patience, ..ObjectSettings::default() };
+    ObjectSource::new(Arc::new(index), client, settings).unwrap()
 }
 
 /// Reads to the middle of a region, which must be untouched beside the sample.

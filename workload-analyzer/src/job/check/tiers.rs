@@ -4,9 +4,12 @@ use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
 
 use super::Check;
 use crate::{
-    job::{Budget, JobError, Misfit, Percent, Reason, TierRequest},
-    job_file::{CxlMemoryFile, DirectoryFile, TierKeys, TiersFile, Whole},
+    job::{AfterRun, Budget, JobError, JobScratch, Misfit, Percent, Reason, TierRequest},
+    job_file::{CxlMemoryFile, DirectoryFile, JobScratchFile, TierKeys, TiersFile, Whole},
 };
+
+/// A page of any machine: a RAM disk of less holds nothing.
+const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 
 /// The share of the free memory that DeepMemoryDL starts with.
 const RESERVE: Budget = Budget::Reserve(Percent(20));
@@ -37,6 +40,28 @@ impl Check<'_> {
         }
         self.refuse_less_than_a_chunk(&tiers, chunk)?;
         Ok(tiers)
+    }
+
+    pub(super) fn job_scratch(
+        &self,
+        typed: Option<&JobScratchFile>,
+        tiers: &[TierRequest],
+    ) -> Result<Option<JobScratch>, JobError> {
+        let Some(typed) = typed else { return Ok(None) };
+        if !tiers.iter().any(|tier| tier.kind == Kind::Scratch) {
+            return Err(self.misfit(&["job_scratch"], Misfit::NoScratchTier));
+        }
+        let keys = ["job_scratch", "size"];
+        let size = self.quantity::<Bytes>(&keys, &typed.size, "4 GiB")?;
+        if size < JOB_SCRATCH_MIN {
+            return Err(self.invalid(
+                &keys,
+                &typed.size.0,
+                Reason::BelowChunk { chunk: JOB_SCRATCH_MIN },
+            ));
+        }
+        let after_run = if typed.keep == Some(true) { AfterRun::Keep } else { AfterRun::Remove };
+        Ok(Some(JobScratch { size, after_run }))
     }
 
     fn cxl_memory(&self, typed: &CxlMemoryFile) -> Result<TierRequest, JobError> {

@@ -1,0 +1,360 @@
+//! `tierfeed bench end-to-end`: a training on photographs whose cold store the kernel throttles, beside
+//! the time that no loader can undercut.
+//!
+//! The photographs lie on an ext4 image whose reads are limited to a half, one and two times what the
+//! training takes ([`crate::slow_disk`]). Two ranks take batches in lock-step; a step takes a fixed time,
+//! as on an accelerator. A RAM disk holds 30 % of the dataset.
+//!
+//! The bound of an epoch is the larger of its computing time and the least that must be read cold at the
+//! rate that the disk really gave: parallel reads of the same files just before the run.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use serde::{Deserialize, Serialize};
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+
+use crate::{
+    files, parallel,
+    slow_disk::{SlowDisk, on_slow_disk},
+};
+
+const RANKS: u64 = 2;
+const BATCH_SIZE: u64 = 8;
+const CHUNK: Bytes = Bytes::mib(1);
+const CACHED_PERCENT: u64 = 30;
+/// Cold bandwidth as a share of the demand, in per cent.
+const RATES: [u64; 3] = [50, 100, 200];
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The `tierfeed` binary.
+    pub tierfeed: PathBuf,
+    /// Where the image is made, and removed afterwards.
+    pub folder: PathBuf,
+    /// A RAM disk for the scratch tier.
+    pub scratch: PathBuf,
+    /// An image folder; `None` makes files of such sizes.
+    pub photographs: Option<PathBuf>,
+    /// How many epochs each run has.
+    pub epochs: u32,
+    /// How long a step takes.
+    pub step: Duration,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Bytes of the dataset.
+    pub dataset_bytes: u64,
+    /// What the training takes of it in a second.
+    pub demand_bytes_per_s: f64,
+    /// One for each rate of the cold store.
+    pub runs: Vec<Run>,
+}
+
+/// One training.
+#[derive(Debug, Clone, Serialize)]
+pub struct Run {
+    /// What the throttle was set to.
+    pub cold_limit_bytes_per_s: u64,
+    /// What parallel reads of the files got just before.
+    pub cold_bytes_per_s: f64,
+    /// All epochs.
+    pub wall_s: f64,
+    /// What no loader can undercut.
+    pub lower_bound_s: f64,
+    /// The one over the other.
+    pub wall_to_bound: f64,
+    /// Read from the cold store, by tierfeed's report.
+    pub cold_read_bytes: u64,
+    /// Read from the device while it ran, metadata included.
+    pub device_read_bytes: u64,
+    /// The least that has to be read.
+    pub minimal_cold_bytes: u64,
+    /// Epoch by epoch.
+    pub epochs: Vec<EpochTime>,
+}
+
+/// One epoch of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct EpochTime {
+    /// How long it took.
+    pub wall_s: f64,
+    /// What no loader can undercut.
+    pub lower_bound_s: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    cold_read_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Prediction {
+    epochs: Vec<Predicted>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Predicted {
+    steps: u64,
+    minimal_cold_bytes: u64,
+}
+
+/// Copies the photographs to a slow disk, trains at every rate, takes the disk down.
+///
+/// # Errors
+///
+/// If the disk cannot be made (this needs root) or a run fails.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    files::in_folder(&settings.folder, |folder| {
+        let photographs = match &settings.photographs {
+            Some(path) => path.clone(),
+            None => generate(&folder.join("photographs"))?,
+        };
+        let files = files_below(&photographs)?;
+        ensure!(!files.is_empty(), "no file below {}", photographs.display());
+        let dataset = Bytes(files.iter().map(|(_, len)| len).sum());
+        on_slow_disk(folder, dataset, |disk| {
+            for (path, _) in &files {
+                let below = path.strip_prefix(&photographs)?;
+                let to = disk.path().join("data").join(below);
+                fs::create_dir_all(to.parent().unwrap_or(disk.path()))?;
+                fs::copy(path, to)?;
+            }
+            let bench = Bench { settings, folder, disk, dataset, count: files.len() as u64 };
+            bench.run(step)
+        })
+    })
+}
+
+/// One disk with the dataset on it.
+struct Bench<'a> {
+    settings: &'a Settings,
+    folder: &'a Path,
+    disk: &'a SlowDisk,
+    dataset: Bytes,
+    count: u64,
+}
+
+impl Bench<'_> {
+    fn run(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+        let batch = RANKS * BATCH_SIZE;
+        let demand = float(self.dataset.0) / float(self.count) * float(batch)
+            / self.settings.step.as_secs_f64();
+        let mut runs = Vec::new();
+        for percent in RATES {
+            step(&format!("cold store at {percent} % of the demand"));
+            runs.push(self.train(limit(demand, percent))?);
+        }
+        Ok(Outcome { dataset_bytes: self.dataset.0, demand_bytes_per_s: demand, runs })
+    }
+
+    fn train(&self, rate: BytesPerSecond) -> anyhow::Result<Run> {
+        let job = self.folder.join("job.yaml");
+        let scratch = self.settings.scratch.join(format!("tierfeed-bench-{}", std::process::id()));
+        fs::write(&job, self.job_text(&scratch))?;
+        let predicted = self.predict(&job)?;
+        self.disk.limit(rate)?;
+        let cold = self.read_plainly()?;
+        let (report, epochs, device) = self.feed(&job)?;
+        _ = fs::remove_dir(&scratch);
+        let step = self.settings.step.as_secs_f64();
+        let bound = |epoch: &Predicted| {
+            (float(epoch.steps) * step).max(float(epoch.minimal_cold_bytes) / cold)
+        };
+        let bounds: Vec<f64> = predicted.iter().map(bound).collect();
+        ensure!(bounds.len() == epochs.len(), "{} epochs ran of {}", epochs.len(), bounds.len());
+        let (wall_s, lower_bound_s) = (epochs.iter().sum::<f64>(), bounds.iter().sum::<f64>());
+        Ok(Run {
+            cold_limit_bytes_per_s: rate.0,
+            cold_bytes_per_s: cold,
+            wall_s,
+            lower_bound_s,
+            wall_to_bound: wall_s / lower_bound_s,
+            cold_read_bytes: report.cold_read_bytes,
+            device_read_bytes: device.0,
+            minimal_cold_bytes: predicted.iter().map(|epoch| epoch.minimal_cold_bytes).sum(),
+            epochs: epochs
+                .iter()
+                .zip(bounds)
+                .map(|(&wall_s, lower_bound_s)| EpochTime { wall_s, lower_bound_s })
+                .collect(),
+        })
+    }
+
+    /// Bytes per second that eight readers get of all files, the page cache empty.
+    fn read_plainly(&self) -> anyhow::Result<f64> {
+        self.disk.forget_cached()?;
+        let list = format!("find {} -type f -print0", self.disk.path().join("data").display());
+        let start = now();
+        let status = self
+            .disk
+            .enter(Path::new("sh"))
+            .args(["-c", &format!("{list} | xargs -0 -P 8 -n 16 cat > /dev/null")])
+            .status()?;
+        ensure!(status.success(), "reading the files failed ({status})");
+        Ok(float(self.dataset.0) / (now() - start).as_secs_f64())
+    }
+
+    fn predict(&self, job: &Path) -> anyhow::Result<Vec<Predicted>> {
+        let output = std::process::Command::new(&self.settings.tierfeed)
+            .arg("plan")
+            .arg(job)
+            .args(["--simulate", "--json"])
+            .stderr(Stdio::inherit())
+            .output()?;
+        ensure!(output.status.success(), "`tierfeed plan` failed ({})", output.status);
+        let prediction: Prediction = serde_json::from_slice(&output.stdout)
+            .context("`tierfeed plan` printed something else")?;
+        Ok(prediction.epochs)
+    }
+
+    fn feed(&self, job: &Path) -> anyhow::Result<(Report, Vec<f64>, Bytes)> {
+        let (run_dir, times) = (self.folder.join("run"), self.folder.join("epochs.json"));
+        self.disk.forget_cached()?;
+        let before = self.disk.read()?;
+        let status = self
+            .disk
+            .enter(&self.settings.tierfeed)
+            .args(["run", "--launch", "once", "--run-dir"])
+            .arg(&run_dir)
+            .arg(job)
+            .arg("--")
+            .arg(&self.settings.tierfeed)
+            .args(["bench", "reader", "--step"])
+            .arg(format!("{} us", self.settings.step.as_micros()))
+            .arg("--record")
+            .arg(&times)
+            .stdout(std::io::stderr())
+            .status()?;
+        if !status.success() {
+            bail!("the run failed ({status}); its messages are above");
+        }
+        let device = Bytes(self.disk.read()?.0 - before.0);
+        let report = serde_json::from_str(&fs::read_to_string(run_dir.join("report.json"))?)?;
+        Ok((report, serde_json::from_str(&fs::read_to_string(times)?)?, device))
+    }
+
+    fn job_text(&self, scratch: &Path) -> String {
+        let cached = self.dataset.0 * CACHED_PERCENT / 100 / CHUNK.0 * CHUNK.0;
+        format!(
+            "name: bench-end-to-end\n\
+             dataset: {{ source: {data}, format: image-folder }}\n\
+             order: {{ shuffle: torch-distributed, seed: 42, epochs: {epochs} }}\n\
+             batch_size: {BATCH_SIZE}\n\
+             world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
+             step_time: {step} us\n\
+             prefetch: {{ batches: 8 }}\n\
+             chunk: {CHUNK}\n\
+             tiers:\n\
+             \x20 main-memory: {{ size: 24 MiB }}\n\
+             \x20 scratch: {{ size: {cached} B, path: {scratch} }}\n",
+            data = self.disk.path().join("data").display(),
+            epochs = self.settings.epochs,
+            step = self.settings.step.as_micros(),
+            scratch = scratch.display(),
+        )
+    }
+}
+
+/// Files of the sizes of photographs.
+fn generate(folder: &Path) -> anyhow::Result<PathBuf> {
+    let numbers: Vec<u64> = (0..500).collect();
+    let written = parallel::each(
+        &numbers,
+        |&number| {
+            let class = folder.join(format!("class{:02}", number % 10));
+            let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
+            files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)
+        },
+        &mut |_| (),
+    );
+    written.into_iter().collect::<anyhow::Result<()>>()?;
+    Ok(folder.to_owned())
+}
+
+/// All files below a folder, with their lengths.
+fn files_below(folder: &Path) -> anyhow::Result<Vec<(PathBuf, u64)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            files.extend(files_below(&entry.path())?);
+        } else {
+            files.push((entry.path(), entry.metadata()?.len()));
+        }
+    }
+    Ok(files)
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    _ = writeln!(
+        text,
+        "dataset {}, the training takes {} of it; steps take their time without computing",
+        Bytes(outcome.dataset_bytes),
+        BytesPerSecond(whole(outcome.demand_bytes_per_s))
+    );
+    _ = writeln!(
+        text,
+        "{:<14}{:<14}{:>9}{:>9}{:>8}{:>12}{:>10}{:>12}",
+        "cold limit",
+        "cold rate",
+        "wall s",
+        "bound s",
+        "ratio",
+        "cold bytes",
+        "minimum",
+        "from device"
+    );
+    for run in &outcome.runs {
+        let minimal = float(run.minimal_cold_bytes);
+        _ = writeln!(
+            text,
+            "{:<14}{:<14}{:>9.2}{:>9.2}{:>7.3}x{:>11.3}x{:>10}{:>11.3}x",
+            BytesPerSecond(run.cold_limit_bytes_per_s).to_string(),
+            BytesPerSecond(whole(run.cold_bytes_per_s)).to_string(),
+            run.wall_s,
+            run.lower_bound_s,
+            run.wall_to_bound,
+            float(run.cold_read_bytes) / minimal,
+            Bytes(run.minimal_cold_bytes).to_string(),
+            float(run.device_read_bytes) / minimal,
+        );
+    }
+    text
+}
+
+/// A share of the demand, in whole bytes.
+fn limit(demand: f64, percent: u64) -> BytesPerSecond {
+    BytesPerSecond(whole(demand * float(percent) / 100.0))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "byte counts of a benchmark are far below 2^53")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is positive, and the cast of a float saturates"
+)]
+fn whole(rate: f64) -> u64 {
+    rate as u64
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

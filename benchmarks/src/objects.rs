@@ -1,0 +1,219 @@
+//! `tierfeed bench objects`: objects of an S3 server on loopback through tierfeed's fetcher and through
+//! other clients, in turn, with as many requests in flight.
+//!
+//! The server is a process of its own, so that its CPU time is not mixed with that of the clients; no
+//! request is signed. All clients keep their connections. What a client does with the bytes is what it is
+//! made for: tierfeed puts them to their places in staging memory, the libraries give each object in
+//! memory of its own, `curl` throws them away.
+
+mod clients;
+mod fetching;
+mod python;
+mod server;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use serde::Serialize;
+
+use self::{
+    clients::{Client, Turn},
+    server::{KINDS, Kind, Server},
+};
+use crate::{files, statistics::percentile};
+
+pub use table::table;
+
+/// The promise: our rate over that of the best other client.
+const MARK: f64 = 0.9;
+/// Other clients without which there is no comparison.
+const OTHERS_MIN: usize = 3;
+const OURS: &str = "tierfeed";
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The example `s3_server` of `tierfeed-object-stores`.
+    pub server: PathBuf,
+    /// A Python that may have `obstore`, `boto3` and `s3torchconnector`.
+    pub python: PathBuf,
+    /// Where lists for `curl` are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// How often each side has its turn.
+    pub rounds: usize,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// By the size of the objects.
+    pub kinds: Vec<Comparison>,
+    /// Clients that are not here, and why.
+    pub absent: Vec<String>,
+}
+
+/// All clients on objects of one size.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// Of each object.
+    pub object_bytes: u64,
+    /// Objects in a round.
+    pub objects: usize,
+    /// Requests in flight.
+    pub requests: usize,
+    /// Fastest first.
+    pub sides: Vec<Side>,
+    /// The best of the others.
+    pub best_other: String,
+    /// tierfeed's median over that of the best other.
+    pub ratio: f64,
+    /// The least and the most of the same ratio in one round.
+    pub ratio_range: [f64; 2],
+    /// `kept`, `missed`, or `inconclusive` if the rounds disagree about it.
+    pub verdict: &'static str,
+}
+
+/// One client.
+#[derive(Debug, Clone, Serialize)]
+pub struct Side {
+    /// What it is.
+    pub name: String,
+    /// The median over its rounds.
+    pub bytes_per_s: f64,
+    /// The slowest round.
+    pub bytes_per_s_min: f64,
+    /// The fastest round.
+    pub bytes_per_s_max: f64,
+    /// CPU seconds of the client for a gigabyte, the median over its rounds.
+    pub cpu_s_per_gb: f64,
+    #[serde(skip)]
+    rates: Vec<f64>,
+}
+
+/// Starts the server, lets all clients read all objects in turn, stops the server.
+///
+/// # Errors
+///
+/// If the server cannot be started, fewer than three other clients are here, or one fails.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    ensure!(settings.rounds > 0, "0 rounds; at least one");
+    files::in_folder(&settings.folder, |folder| measure(settings, folder, step))
+}
+
+fn measure(
+    settings: &Settings,
+    folder: &Path,
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Outcome> {
+    step("starting the server");
+    let server = Server::start(&settings.server)?;
+    let (mut clients, absent) = clients::found(&server, &settings.python, folder)?;
+    let others = clients.len().saturating_sub(1);
+    ensure!(
+        others >= OTHERS_MIN,
+        "{others} other clients are here, {OTHERS_MIN} are needed: {}",
+        absent.join("; ")
+    );
+    let mut kinds = Vec::new();
+    for kind in &KINDS {
+        step(&format!("{} objects of {} B", kind.objects, kind.bytes));
+        kinds.push(compared(kind, &mut clients, settings.rounds)?);
+    }
+    Ok(Outcome { kinds, absent })
+}
+
+/// One round to get warm, then the others.
+fn compared(
+    kind: &'static Kind,
+    clients: &mut [Box<dyn Client>],
+    rounds: usize,
+) -> anyhow::Result<Comparison> {
+    let mut turns: Vec<Vec<Turn>> = clients.iter().map(|_| Vec::new()).collect();
+    for client in clients.iter_mut() {
+        client.prepare(kind)?;
+        client.read_all(kind)?;
+    }
+    for round in 0..rounds {
+        for offset in 0..clients.len() {
+            // Whoever comes first differs from round to round.
+            let index = (round + offset) % clients.len();
+            turns[index].push(clients[index].read_all(kind)?);
+        }
+    }
+    let sides = clients.iter().zip(&turns).map(|(client, turns)| side(client.name(), kind, turns));
+    judged(kind, sides.collect())
+}
+
+fn side(name: &str, kind: &Kind, turns: &[Turn]) -> Side {
+    let bytes = kind.total() as f64;
+    let rates: Vec<f64> = turns.iter().map(|turn| bytes / turn.wall_s).collect();
+    let cpu: Vec<f64> = turns.iter().map(|turn| turn.cpu_s / (bytes / 1e9)).collect();
+    let at = |values: &[f64], percent| percentile(values, percent).unwrap_or(f64::NAN);
+    Side {
+        name: name.to_owned(),
+        bytes_per_s: at(&rates, 50),
+        bytes_per_s_min: at(&rates, 1),
+        bytes_per_s_max: at(&rates, 100),
+        cpu_s_per_gb: at(&cpu, 50),
+        rates,
+    }
+}
+
+fn judged(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Comparison> {
+    sides.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
+    let ours = sides.iter().find(|side| side.name == OURS);
+    let best = sides.iter().find(|side| side.name != OURS);
+    let (Some(ours), Some(best)) = (ours, best) else { anyhow::bail!("a side is missing") };
+    let ratios: Vec<f64> = ours.rates.iter().zip(&best.rates).map(|(a, b)| a / b).collect();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    let ratio = ours.bytes_per_s / best.bytes_per_s;
+    let verdict = match () {
+        () if ratio >= MARK && percentile(&ratios, 25).is_some_and(|low| low >= MARK) => "kept",
+        () if ratio < MARK && percentile(&ratios, 75).is_some_and(|high| high < MARK) => "missed",
+        () => "inconclusive",
+    };
+    Ok(Comparison {
+        object_bytes: kind.bytes,
+        objects: kind.objects,
+        requests: kind.requests,
+        best_other: best.name.clone(),
+        ratio,
+        ratio_range: [least, most],
+        verdict,
+        sides,
+    })
+}
+
+impl Outcome {
+    /// What is slower than promised.
+    pub fn missed(&self) -> impl Iterator<Item = &Comparison> {
+        self.kinds.iter().filter(|kind| kind.verdict == "missed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(ours: &[f64], other: &[f64]) -> &'static str {
+        let turns = |walls: &[f64]| -> Vec<Turn> {
+            walls.iter().map(|wall_s| Turn { wall_s: *wall_s, cpu_s: 1.0 }).collect()
+        };
+        let kind = &KINDS[0];
+        let slow = side("slow", kind, &turns(&[9.0; 4]));
+        let sides = vec![slow, side(OURS, kind, &turns(ours)), side("other", kind, &turns(other))];
+        let comparison = judged(kind, sides).unwrap();
+        assert_eq!(comparison.best_other, "other");
+        comparison.verdict
+    }
+
+    #[test]
+    fn the_promise_is_kept_if_most_rounds_say_so() {
+        assert_eq!(verdict(&[1.0; 4], &[1.0; 4]), "kept");
+        assert_eq!(verdict(&[1.2; 4], &[1.0; 4]), "missed");
+        assert_eq!(verdict(&[1.0, 1.0, 1.3, 1.3], &[1.0; 4]), "inconclusive");
+        assert_eq!(verdict(&[0.5, 1.3, 1.3, 0.5], &[1.0; 4]), "inconclusive");
+    }
+}

@@ -1,0 +1,151 @@
+//! Our side: the fetcher of the agent, with places in staging memory that are used again.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use tierfeed_core::{id::SampleId, tier::Locality, units::Bytes};
+use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_prefetcher::{
+    fetcher::{Fetch, Fetcher as _, ObjectFetcher, ObjectSettings, Target},
+    source::ReadError,
+};
+use tierfeed_workload_analyzer::{
+    Dataset, Index,
+    job::{Format, format::Raw},
+    source::{Bucket, Identity, Location},
+};
+
+use super::{
+    OURS,
+    clients::{Client, Turn, store, timed},
+    server::Kind,
+};
+
+/// What a fetch may take, if it is answered at all.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The fetcher, made anew for each kind.
+pub(super) struct Fetching {
+    endpoint: String,
+    ready: Option<Ready>,
+}
+
+struct Ready {
+    kind: &'static Kind,
+    fetcher: ObjectFetcher,
+    region: Arc<Region>,
+    /// Samples in flight and waiting; as staging has room for more than what is asked for.
+    places: usize,
+    ended: (SyncSender<Ended>, Receiver<Ended>),
+}
+
+/// Which place has its sample, or why not.
+type Ended = Result<(usize, usize), String>;
+
+impl Fetching {
+    pub(super) fn new(endpoint: &str) -> Self {
+        Self { endpoint: endpoint.to_owned(), ready: None }
+    }
+}
+
+impl Client for Fetching {
+    fn name(&self) -> &'static str {
+        OURS
+    }
+
+    fn prepare(&mut self, kind: &'static Kind) -> anyhow::Result<()> {
+        self.ready = None;
+        let ready = Ready::new(&self.endpoint, kind)?;
+        ready.read(&mut |place, number| ready.verify(place, number))?;
+        self.ready = Some(ready);
+        Ok(())
+    }
+
+    fn read_all(&mut self, kind: &'static Kind) -> anyhow::Result<Turn> {
+        let ready = self.ready.as_ref().filter(|ready| ready.kind.prefix == kind.prefix);
+        let ready = ready.context("not prepared")?;
+        timed(|| ready.read(&mut |_, _| Ok(())))
+    }
+}
+
+impl Ready {
+    fn new(endpoint: &str, kind: &'static Kind) -> anyhow::Result<Self> {
+        let url = format!("s3://bucket/{}", kind.prefix);
+        let bucket = Bucket {
+            url: url.clone(),
+            endpoint: Some(endpoint.to_owned()),
+            region: None,
+            identity: Identity::Anonymous,
+        };
+        let format = Format::Raw(Raw::of_records(Bytes(kind.bytes)));
+        let dataset = Dataset::new(Location::Bucket(bucket), format);
+        let index = Index::build(&dataset, None, &mut |_| ())?;
+        ensure!(index.len() as usize == kind.objects, "{} objects were listed", index.len());
+        let requests_max = NonZeroUsize::new(kind.requests).context("no requests")?;
+        let settings = ObjectSettings { requests_max, ..ObjectSettings::default() };
+        let client = store(endpoint, &url, &settings.patience.without_retries())?;
+        let places = (2 * kind.requests).min(kind.objects);
+        let fetches_max = NonZeroUsize::new(places).context("no places")?;
+        let fetcher = ObjectFetcher::start(Arc::new(index), client, settings, fetches_max)?;
+        let request = Request {
+            len: Bytes(places as u64 * kind.bytes),
+            locality: Locality::Anywhere,
+            name: "tierfeed-bench-objects",
+            pages: Pages::Huge,
+        };
+        let region = Arc::new(Region::allocate(&request)?);
+        Ok(Self { kind, fetcher, region, places, ended: sync_channel(places) })
+    }
+
+    /// Reads every object; `see` has a look at each before its place is used again.
+    fn read(&self, see: &mut dyn FnMut(usize, usize) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut numbers = 0..self.kind.objects;
+        let mut open = 0;
+        for (place, number) in (0..self.places).zip(numbers.by_ref()) {
+            self.start(place, number)?;
+            open += 1;
+        }
+        while open > 0 {
+            let ended = self.ended.1.recv_timeout(PATIENCE).context("a fetch is not answered")?;
+            let (place, number) = ended.map_err(anyhow::Error::msg)?;
+            see(place, number)?;
+            match numbers.next() {
+                Some(next) => self.start(place, next)?,
+                None => open -= 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, place: usize, number: usize) -> anyhow::Result<()> {
+        let len = Bytes(self.kind.bytes);
+        let offset = Bytes(place as u64 * len.0);
+        let to = Target { region: Arc::clone(&self.region), offset, len };
+        let ended = self.ended.0.clone();
+        let answer = move |outcome: Result<(), ReadError>| {
+            let outcome = outcome.map(|()| (place, number)).map_err(|error| error.to_string());
+            // Nobody listens after a failure.
+            let _ = ended.send(outcome);
+        };
+        self.fetcher.start(Fetch::new(SampleId(u32::try_from(number)?), to, answer));
+        Ok(())
+    }
+
+    /// Compares a place with what the server has.
+    fn verify(&self, place: usize, number: usize) -> anyhow::Result<()> {
+        let len = usize::try_from(self.kind.bytes)?;
+        let mut bytes = vec![0; len];
+        self.region.read(Bytes((place * len) as u64), &mut bytes)?;
+        let period: Vec<u8> = (0..251).map(|at| ((31 * at + 7 * number) % 251) as u8).collect();
+        let is_same = bytes.chunks(period.len()).all(|chunk| *chunk == period[..chunk.len()]);
+        ensure!(is_same, "object {number} is not what the server has");
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! A disk that is slow for real: an ext4 image on a loop device whose reads the kernel throttles.
+//!
+//! The limit holds for processes that [`SlowDisk::enter`] starts, by cgroup v1 (`blkio`) or v2 (`io`).
+//! Needs root, loop devices, `mkfs.ext4` and util-linux.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+
+/// What ext4 needs beside the files.
+const OVERHEAD: Bytes = Bytes::mib(64);
+
+/// A mounted image, and the control group whose reads of it are limited.
+#[derive(Debug)]
+pub(crate) struct SlowDisk {
+    image: PathBuf,
+    mount: PathBuf,
+    /// Such as `/dev/loop0`.
+    device: String,
+    /// Such as `7:0`.
+    number: String,
+    group: Group,
+}
+
+/// A control group of its own.
+#[derive(Debug)]
+struct Group {
+    path: PathBuf,
+    /// The file that takes limits, and what stands between device and rate there.
+    limits: (&'static str, &'static str),
+}
+
+/// Runs `experiment` on a new disk below `folder` that has room for files of `room`, and takes the disk
+/// down whatever comes of it.
+///
+/// # Errors
+///
+/// With what could not be done and the message of whatever could not do it.
+pub(crate) fn on_slow_disk<T>(
+    folder: &Path,
+    room: Bytes,
+    experiment: impl FnOnce(&SlowDisk) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let disk = SlowDisk::make(folder, room)?;
+    let outcome = experiment(&disk);
+    let taken_down = disk.take_down();
+    let outcome = outcome?;
+    taken_down?;
+    Ok(outcome)
+}
+
+impl SlowDisk {
+    fn make(folder: &Path, room: Bytes) -> anyhow::Result<Self> {
+        let (image, mount) = (folder.join("disk.img"), folder.join("disk"));
+        fs::create_dir_all(&mount)?;
+        let file = fs::File::create(&image)?;
+        // Inode tables and journal grow with the image.
+        file.set_len(room.0 + room.0 / 8 + OVERHEAD.0)?;
+        run("mkfs.ext4", [OsStr::new("-q"), "-F".as_ref(), image.as_ref()])?;
+        let device = run("losetup", [OsStr::new("--find"), "--show".as_ref(), image.as_ref()])?;
+        let number = run("lsblk", ["--noheadings", "--nodeps", "--output", "MAJ:MIN", &device])?;
+        let disk = Self { image, mount, device, number, group: Group::make()? };
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    fn take_down(&self) -> anyhow::Result<()> {
+        run("umount", [&self.mount])?;
+        run("losetup", ["--detach", &self.device])?;
+        fs::remove_file(&self.image)?;
+        let group = &self.group.path;
+        fs::remove_dir(group).with_context(|| format!("{}: left behind", group.display()))
+    }
+
+    /// Where its files are.
+    pub(crate) fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    /// Limits how fast processes of the group read from it.
+    pub(crate) fn limit(&self, rate: BytesPerSecond) -> anyhow::Result<()> {
+        let (file, key) = self.group.limits;
+        let line = format!("{} {key}{}", self.number, rate.0);
+        fs::write(self.group.path.join(file), line).with_context(|| format!("cannot set {file}"))
+    }
+
+    /// Empties its page cache.
+    pub(crate) fn forget_cached(&self) -> anyhow::Result<()> {
+        run("umount", [&self.mount])?;
+        self.mount()
+    }
+
+    /// Bytes that were read from the device since it was made.
+    pub(crate) fn read(&self) -> anyhow::Result<Bytes> {
+        let path = format!("/sys/dev/block/{}/stat", self.number);
+        let text = fs::read_to_string(&path)?;
+        let sectors = text.split_whitespace().nth(2).and_then(|field| field.parse::<u64>().ok());
+        Ok(Bytes(sectors.with_context(|| format!("{path} is not as it should be"))? * 512))
+    }
+
+    /// `program`, started so that its reads and those of its children are limited.
+    pub(crate) fn enter(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        let script = "echo $$ > \"$0\" && exec \"$@\"";
+        command.args(["-c", script]).arg(self.group.path.join("cgroup.procs")).arg(program);
+        command
+    }
+
+    fn mount(&self) -> anyhow::Result<()> {
+        // No reads of ours but those of the files: no access times, no journal replay.
+        let options = ["-o", "noatime"].map(OsStr::new);
+        let places = [OsStr::new(&self.device), self.mount.as_ref()];
+        run("mount", options.into_iter().chain(places)).map(drop)
+    }
+}
+
+impl Group {
+    fn make() -> anyhow::Result<Self> {
+        let name = format!("tierfeed-bench-{}", std::process::id());
+        let root = Path::new("/sys/fs/cgroup");
+        let (path, limits) = if root.join("blkio").is_dir() {
+            (root.join("blkio").join(name), ("blkio.throttle.read_bps_device", ""))
+        } else {
+            let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+            let controllers = controllers.context("no control groups below /sys/fs/cgroup")?;
+            ensure!(controllers.contains("io"), "the kernel has no io controller");
+            fs::write(root.join("cgroup.subtree_control"), "+io")
+                .context("cannot turn the io controller on; this needs root")?;
+            (root.join(name), ("io.max", "rbps="))
+        };
+        fs::create_dir(&path)
+            .with_context(|| format!("cannot make {}; this needs root", path.display()))?;
+        Ok(Self { path, limits })
+    }
+}
+
+/// Runs a program to its end and returns what it printed.
+fn run(
+    program: &str,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> anyhow::Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("{program} cannot be started"))?;
+    if !output.status.success() {
+        bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

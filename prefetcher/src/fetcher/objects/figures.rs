@@ -1,0 +1,54 @@
+//! What the requests of a fetcher did, in numbers that only grow.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tierfeed_core::units::Bytes;
+
+/// Everything that is counted about requests for objects, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ObjectFigures {
+    /// Requests that were sent, of every kind.
+    pub requests: u64,
+    /// Those among them that repeat one that failed.
+    pub retries: u64,
+    /// Those among them that were sent because another was late.
+    pub hedges: u64,
+    /// Hedges that brought the last byte.
+    pub hedges_won: u64,
+    /// Samples that were read by several requests for parts.
+    pub split: u64,
+    /// Bytes that came and were of no use: they were there already, or had to be asked for again.
+    pub discarded: Bytes,
+}
+
+/// [`ObjectFigures`] that tasks add to.
+#[derive(Debug, Default)]
+pub struct ObjectCounters {
+    pub(super) requests: AtomicU64,
+    pub(super) retries: AtomicU64,
+    pub(super) hedges: AtomicU64,
+    pub(super) hedges_won: AtomicU64,
+    pub(super) split: AtomicU64,
+    pub(super) discarded: AtomicU64,
+}
+
+impl ObjectCounters {
+    /// The figures now; each is exact, together they may be from slightly different moments.
+    #[must_use]
+    pub fn figures(&self) -> ObjectFigures {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ObjectFigures {
+            requests: read(&self.requests),
+            retries: read(&self.retries),
+            hedges: read(&self.hedges),
+            hedges_won: read(&self.hedges_won),
+            split: read(&self.split),
+            discarded: Bytes(read(&self.discarded)),
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
