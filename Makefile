@@ -15,7 +15,7 @@ export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # The binary that integration tests, Python tests and the demo start.
 export TIERFEED_BIN := $(CARGO_TARGET_DIR)/release/tierfeed
 
-.PHONY: help setup build test test-numa fuzz lint bench demo demo-short ci
+.PHONY: help setup build test test-numa fuzz model lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,6 +34,9 @@ test-numa: setup ## tests on NUMA and CXL memory, in machines that QEMU emulates
 
 fuzz: setup ## every parser under a fuzzer, a minute each (docs/fuzzing.md)
 	@scripts/fuzz.sh
+
+model: setup ## the ring of the hand-off under loom, shuttle, ThreadSanitizer and Miri, two million requests
+	@scripts/model.sh
 
 lint: setup ## formatting, clippy, the fence around core, documentation, Python, shell
 	@scripts/lint.sh

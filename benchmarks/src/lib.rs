@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chaos;
 pub mod copy;
 pub mod deli;
 pub mod dlcache;

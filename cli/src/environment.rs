@@ -129,6 +129,13 @@ pub(crate) fn log_filter() -> Option<String> {
     variable("TIERFEED_LOG")
 }
 
+/// A number that is another one each time.
+pub(crate) fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // So short that it can be typed again.
+    since.as_secs() % 1_000_000
+}
+
 fn newest_run() -> anyhow::Result<PathBuf> {
     let mut runs = vec![PathBuf::from(AGENT)];
     match fs::read_dir(RUNS) {

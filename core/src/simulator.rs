@@ -5,6 +5,7 @@
 //! flight shares, then a latency, which is also how emulated tiers behave. A [`Machine`] adds what was
 //! measured: rates by threads, and times that spread.
 
+pub mod faults;
 mod links;
 mod machine;
 mod trace;
@@ -134,7 +135,7 @@ pub fn simulate_observed<O: Observer>(
 
 fn react<O: Observer>(
     session: &mut Session,
-    clock: &mut Clock,
+    clock: &mut Clock<Due>,
     trace: &mut Trace<'_, O>,
     reaction: trainer::Reaction,
 ) -> ControlFlow<O::Stop> {
@@ -153,20 +154,26 @@ enum Due {
 }
 
 /// Virtual time. What is due at the same time happens in the order in which it was scheduled.
-#[derive(Debug, Default)]
-struct Clock {
+#[derive(Debug)]
+struct Clock<D> {
     now: Nanoseconds,
-    due: BTreeMap<(Nanoseconds, u64), Due>,
+    due: BTreeMap<(Nanoseconds, u64), D>,
     scheduled: u64,
 }
 
-impl Clock {
-    fn at(&mut self, time: Nanoseconds, due: Due) {
+impl<D> Default for Clock<D> {
+    fn default() -> Self {
+        Self { now: Nanoseconds(0), due: BTreeMap::new(), scheduled: 0 }
+    }
+}
+
+impl<D> Clock<D> {
+    fn at(&mut self, time: Nanoseconds, due: D) {
         self.scheduled += 1;
         self.due.insert((time.max(self.now), self.scheduled), due);
     }
 
-    fn next(&mut self) -> Option<Due> {
+    fn next(&mut self) -> Option<D> {
         let ((time, _), due) = self.due.pop_first()?;
         self.now = time;
         Some(due)

@@ -26,6 +26,7 @@ mod ring;
 mod server;
 mod table;
 mod wake;
+mod words;
 
 pub use self::{
     briefing::{Briefing, Emulation, OnError},

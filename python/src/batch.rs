@@ -210,6 +210,27 @@ impl Batch {
         Ok(self.skipped.len())
     }
 
+    /// Moves the batch from the agent's staging memory into pages of this process, so that it takes no
+    /// room there. Views that were made before stay where they are, and keep that room. False if it lies
+    /// in pages of this process already.
+    fn detach(&self, py: Python<'_>) -> PyResult<bool> {
+        let held = self.held()?;
+        let Some(copy) = py.detach(|| held.copied())? else { return Ok(false) };
+        let mut place = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = place.replace(Arc::new(copy));
+        // Not under the lock: giving memory back is a system call.
+        drop(place);
+        drop((before, held));
+        Ok(true)
+    }
+
+    /// The address and length of its memory; `None` once it was released.
+    #[getter]
+    fn memory(&self) -> Option<(usize, usize)> {
+        let held = self.held().ok()?;
+        Some((held.base().addr(), held.len()))
+    }
+
     /// Lets go of the memory. It goes back as soon as no view of it is left.
     fn release(&self) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -63,6 +63,15 @@ impl Held {
         Self { memory: Memory::Lent(chunk) }
     }
 
+    /// The same bytes in pages of this process; `None` of memory that takes no room from an agent.
+    pub(crate) fn copied(&self) -> io::Result<Option<Self>> {
+        let Memory::Leased { arena, start, len, .. } = &self.memory else { return Ok(None) };
+        let len = Bytes(*len as u64);
+        let mut blank = Blank::map(len)?;
+        arena.read(Bytes(*start as u64), blank.place(Bytes(0), len)).map_err(io::Error::other)?;
+        Ok(Some(blank.into_held()))
+    }
+
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.
     pub(crate) fn deliver(&self, waited: Nanoseconds) {
         if let Memory::Leased { lease, .. } = &self.memory {

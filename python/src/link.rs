@@ -4,11 +4,9 @@
 //! other threads meanwhile.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -40,7 +38,8 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Connection {
     client: Mutex<Option<Arc<Client>>>,
-    leases: AtomicU32,
+    /// The address and length of every batch that Python still sees.
+    leases: Mutex<BTreeMap<LeaseId, (usize, usize)>>,
 }
 
 /// A connection that reads batches for one rank.
@@ -68,6 +67,10 @@ impl Connection {
         client.as_ref().map(Arc::clone).ok_or_else(errors::closed)
     }
 
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<LeaseId, (usize, usize)>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells the agent that a batch is in use, for its report.
     pub(crate) fn deliver(&self, lease: LeaseId, waited: Nanoseconds) {
         if let Ok(client) = self.client() {
@@ -78,7 +81,7 @@ impl Connection {
 
     /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
     pub(crate) fn release(&self, lease: LeaseId) {
-        self.leases.fetch_sub(1, Ordering::Relaxed);
+        self.leases().remove(&lease);
         if let Ok(client) = self.client() {
             // The only failures: the agent is gone and has the batch back already, or this is a forked
             // child and the batch is the parent's.
@@ -90,15 +93,17 @@ impl Connection {
 impl Link {
     fn batch(&self, leased: LeasedBatch) -> Batch {
         let LeasedBatch { id, lease, arena, offset, len, rows } = leased;
-        self.connection.leases.fetch_add(1, Ordering::Relaxed);
+        let name = lease;
         let lease = Lease { connection: Arc::clone(&self.connection), lease };
+        let held = Held::leased(lease, arena, offset, len);
+        self.connection.leases().insert(name, (held.base().addr(), held.len()));
         let rows = rows.into_iter().map(|row| Row {
             sample: row.sample.0,
             label: row.label,
             offset: row.offset,
             len: row.len,
         });
-        Batch::new(id, rows, Origin::Agent, Held::leased(lease, arena, offset, len))
+        Batch::new(id, rows, Origin::Agent, held)
     }
 }
 
@@ -142,7 +147,7 @@ impl Link {
             batches_ahead: briefing.batches_ahead,
             connection: Arc::new(Connection {
                 client: Mutex::new(Some(Arc::new(client))),
-                leases: AtomicU32::new(0),
+                leases: Mutex::default(),
             }),
         })
     }
@@ -173,8 +178,14 @@ impl Link {
 
     /// Batches of this connection that Python still sees.
     #[getter]
-    fn leases(&self) -> u32 {
-        self.connection.leases.load(Ordering::Relaxed)
+    fn leases(&self) -> usize {
+        self.connection.leases().len()
+    }
+
+    /// The address and length of the batch that Python has seen for the longest time.
+    #[getter]
+    fn oldest_lease(&self) -> Option<(usize, usize)> {
+        self.connection.leases().values().next().copied()
     }
 
     /// Asks for a batch. False if as many are asked for or held as the agent allows.
@@ -236,15 +247,17 @@ impl Refused {
         self.batch.step.0
     }
 
-    /// A word for programs: `"unreadable"`, `"not-published"`, `"not-in-order"`, or `"no-room"` for
-    /// everything that reading directly helps against.
+    /// A word for programs. Reading directly helps against `"no-room"`, `"too-large"` and
+    /// `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
     #[getter]
     fn reason(&self) -> &'static str {
         match self.refusal {
             Refusal::Unreadable(..) => "unreadable",
             Refusal::NotPublished => "not-published",
             Refusal::NotInOrder => "not-in-order",
-            Refusal::TooLarge { .. } | Refusal::AlreadyTaken | Refusal::NoRoom => "no-room",
+            Refusal::TooLarge { .. } => "too-large",
+            Refusal::AlreadyTaken => "already-taken",
+            Refusal::NoRoom => "no-room",
         }
     }
 

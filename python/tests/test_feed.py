@@ -50,6 +50,7 @@ class PlayedLink:
         self.fingerprint = 1
         self.batches_ahead = 4
         self.leases = 0
+        self.oldest_lease: tuple[int, int] | None = None
         self.ring: list[tuple[int, int]] = []
         """Answered, and not taken yet: stays when the agent dies."""
         self.left = lives_for
@@ -256,6 +257,23 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
     assert not feed.stream()._ready, "what came too late went back"
     assert feed.mode == "agent"
     assert set(ALL[3:13]) <= set(agent.served)
+
+
+def test_a_batch_for_which_there_is_no_room_is_counted_and_said_once(agent: PlayedAgent) -> None:
+    agent.refuses = {place: "no-room" for place in ALL[2:5]}
+    feed = connect()
+    agent.links[0].oldest_lease = (1, 1)
+    with pytest.warns(RuntimeWarning, match="training keeps 0 batches") as caught:
+        assert places(feed.epoch(0)) == ALL[:13]
+    assert feed.lease_copyouts == 3
+    assert len(caught) == 1
+
+
+def test_a_batch_that_is_too_large_is_nobodys_fault(agent: PlayedAgent) -> None:
+    agent.refuses = {ALL[2]: "too-large", ALL[3]: "already-taken"}
+    feed = connect()
+    assert places(feed.epoch(0)) == ALL[:13]
+    assert feed.lease_copyouts == 0
 
 
 def test_an_agent_of_another_job_is_not_followed(

@@ -35,6 +35,11 @@ pub(crate) enum Bench {
     Lobster(BenchLobster),
     /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
     Io(BenchIo),
+    /// A live training of two ranks to which everything happens that can happen: kills, stops, full and
+    /// lost tiers, memory pressure, a cold store that fails.
+    Chaos(BenchChaos),
+    /// The CPU time of an agent whose trainers do nothing.
+    Idle(BenchIdle),
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
     /// can undercut. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
@@ -43,6 +48,50 @@ pub(crate) enum Bench {
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
+    /// Takes the batches of a rank, compares them with checksums, and goes on where it was killed.
+    #[command(hide = true)]
+    Trainer(BenchTrainer),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchChaos {
+    /// For how long faults are inflicted.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) minutes: u64,
+    /// Of the faults: the same number draws the same ones again [default: another one each time].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+    /// How much memory is taken away at a time.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
+    pub(crate) pressure: Bytes,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIdle {
+    /// For how long the agent is watched.
+    #[arg(long, value_name = "TIME", default_value = "30 s")]
+    pub(crate) time: Nanoseconds,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTrainer {
+    /// The checksum of every sample, as hexadecimal lines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sums: PathBuf,
+    /// Where it writes down what it used.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: PathBuf,
+    /// It ends when this file is there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stop: PathBuf,
+    /// What it computes in a step.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) step: Nanoseconds,
 }
 
 #[derive(Debug, Args)]

@@ -9,15 +9,16 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    copy, deli, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
+    chaos, copy, deli, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
     reader, tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex,
-        BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
-        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, IoEngine, TiersSubject,
+        Bench, BenchChaos, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff,
+        BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace,
+        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer,
+        DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -39,8 +40,68 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
+        Bench::Chaos(it) => chaos(it),
+        Bench::Idle(it) => idle(it),
         Bench::Reader(it) => read(&it),
+        Bench::Trainer(it) => train(it),
     }
+}
+
+fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
+    let BenchChaos { minutes, seed, pressure, place } = arguments;
+    let settings = chaos::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        time: Duration::from_secs(60 * minutes),
+        seed: seed.unwrap_or_else(environment::seed),
+        pressure,
+    };
+    let outcome = chaos::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, chaos::table)?;
+    match outcome.violations.len() {
+        0 => Ok(()),
+        count => {
+            let seed = outcome.seed;
+            Err(Failure::Work(anyhow!("{count} violations; play them again with --seed {seed}")))
+        }
+    }
+}
+
+fn idle(arguments: BenchIdle) -> Result<(), Failure> {
+    let BenchIdle { time, place } = arguments;
+    let settings = chaos::idle::Settings {
+        tierfeed: own_binary()?,
+        folder: place.folder(),
+        time: Duration::from_nanos(time.0),
+    };
+    let outcome = chaos::idle::run(&settings).map_err(Failure::Work)?;
+    place.print(&outcome, chaos::idle::table)?;
+    if outcome.agent_share <= outcome.share_max {
+        return Ok(());
+    }
+    Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
+}
+
+fn train(arguments: BenchTrainer) -> Result<(), Failure> {
+    let BenchTrainer { sums, record, stop, step } = arguments;
+    let path = |name| set_variable(name).map(PathBuf::from);
+    let rank = set_variable(environment::RANK)?;
+    let settings = chaos::trainer::Settings {
+        rank: rank.parse().context(environment::RANK).map_err(Failure::Input)?,
+        socket: path(environment::SOCKET)?,
+        job: path(environment::JOB)?,
+        index: path(environment::INDEX)?,
+        sums,
+        record,
+        stop,
+        step: Duration::from_nanos(step.0),
+    };
+    chaos::trainer::train(&settings).map_err(Failure::Work)
+}
+
+fn set_variable(name: &str) -> Result<String, Failure> {
+    environment::variable(name).ok_or_else(|| Failure::Input(anyhow!("{name} is not set")))
 }
 
 fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
@@ -218,9 +279,7 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {
-    let name = environment::SOCKET;
-    let socket = environment::variable(name).ok_or_else(|| anyhow!("{name} is not set"));
-    let socket = socket.map_err(Failure::Input)?;
+    let socket = set_variable(environment::SOCKET)?;
     let step = Duration::from_nanos(arguments.step.0);
     let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
     let Some(file) = &arguments.record else { return Ok(()) };

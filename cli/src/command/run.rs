@@ -10,7 +10,7 @@ use tierfeed_runtime::{
     expansion::Expansion,
     manager::{Door, Manager},
     report::Report,
-    run_dir::RunDir,
+    run_dir::{Occupant, RunDir},
     shutdown,
     trainer_file::TrainerFile,
 };
@@ -36,6 +36,8 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         )));
     }
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
+    // Before anything of a run that is under way there is touched.
+    let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
     let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
     let (ending, mut report) =

@@ -16,15 +16,13 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::of(Fixture::new(), Vec::new())
     }
 
     /// A manager for the job of `fixture`.
     pub(crate) fn of(fixture: Fixture, variables: Vec<(&'static str, String)>) -> Self {
-        let mut manager = fixture.tierfeed(&["manager", "job.yaml", "--listen", "127.0.0.1:0"]);
-        manager.args(["--run-dir", "manager"]).envs(variables.clone());
-        let manager = Running::start(&mut manager);
+        let manager = manager(&fixture, "127.0.0.1:0", &variables);
         let file = fixture.path("manager/manager.address");
         let mut address = String::new();
         eventually("the manager listens", || {
@@ -55,12 +53,26 @@ impl Cluster {
         (0..RANKS).map(start).collect()
     }
 
-    fn status(&self) -> serde_json::Value {
+    /// Kills the manager, and starts another one where it listened.
+    pub(crate) fn restart_manager(&mut self) {
+        self.manager.kill();
+        self.manager = manager(&self.fixture, &self.address, &self.variables);
+        let status = || self.fixture.tierfeed(&["status", "--run-dir", "manager"]).output();
+        eventually("the manager is back", || status().unwrap().status.success());
+    }
+
+    pub(crate) fn status(&self) -> serde_json::Value {
         let mut status = self.fixture.tierfeed(&["status", "--json", "--run-dir", "manager"]);
         let output = status.output().unwrap();
         assert_ended(&output, 0);
         serde_json::from_slice(&output.stdout).unwrap()
     }
+}
+
+fn manager(fixture: &Fixture, listen: &str, variables: &[(&'static str, String)]) -> Running {
+    let mut manager = fixture.tierfeed(&["manager", "job.yaml", "--listen", listen]);
+    manager.args(["--run-dir", "manager"]).envs(variables.iter().cloned());
+    Running::start(&mut manager)
 }
 
 pub(crate) fn end_well(trainers: Vec<Running>) {

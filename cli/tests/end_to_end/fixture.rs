@@ -105,6 +105,11 @@ impl Fixture {
         serde_json::from_slice(&text).unwrap()
     }
 
+    /// The directory of the scratch tier, on a RAM disk.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
     /// What the RAM disk of the scratch tier holds by name.
     pub(crate) fn scratch_files(&self) -> usize {
         fs::read_dir(self.scratch.path()).unwrap().count()

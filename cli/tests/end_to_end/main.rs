@@ -9,5 +9,6 @@ mod fixture;
 mod memory;
 mod metrics;
 mod pressure;
+mod restart;
 mod run;
 mod scratch;

@@ -8,7 +8,8 @@
 //!
 //! Positions count entries from 0 and wrap with their 64 bits; an entry's place is its position
 //! modulo the capacity, a power of two. Every shared word is an atomic, so nothing here is `unsafe`
-//! and no read can be torn below a word.
+//! and no read can be torn below a word. `models/` compiles this very file with the atomics of loom and
+//! shuttle in the place of the real ones.
 //!
 //! Invariants, checked by the tests:
 //!
@@ -16,10 +17,7 @@
 //! 2. At most `capacity` entries wait; one more is refused, none is overwritten.
 //! 3. No content of the shared memory makes a side panic or touch a word outside its ring.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use tierfeed_core::units::Bytes;
-use tierfeed_numa_memory::Mapping;
+use super::words::{AtomicU64, Ordering};
 
 /// The bytes of one entry: one cache line.
 pub(super) const ENTRY_BYTES: u64 = 64;
@@ -36,12 +34,6 @@ const WORD_BYTES: u64 = 8;
 pub(super) trait Words {
     /// The word at `offset`, or `None` if it is not aligned or not inside the memory.
     fn word(&self, offset: u64) -> Option<&AtomicU64>;
-}
-
-impl Words for Mapping {
-    fn word(&self, offset: u64) -> Option<&AtomicU64> {
-        self.atomic_u64(Bytes(offset)).ok()
-    }
 }
 
 /// Where a ring lies in its shared memory.

@@ -3,7 +3,9 @@
 The rules:
 
 1. The order never changes and no batch is skipped or repeated, whatever happens to the agent.
-2. A batch that the agent has no room for is read directly.
+2. A batch that the agent has no room for is read directly. While training keeps as many batches as
+   the agent stages, further ones are handed out as copies, so that staging goes on: nothing waits for
+   a batch that is never given back.
 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
    directly; the next epoch tries the agent once more.
 """
@@ -28,6 +30,7 @@ from tierfeed._native import (
     Refused,
 )
 from tierfeed.batches import Batches
+from tierfeed.holder import holder_of
 from tierfeed.stream import Place, Stream, Window, no_window
 
 # An agent that lives answers every request, with a batch or a refusal, as soon as the cold store lets
@@ -90,6 +93,7 @@ class Feed:
         # Likewise what this rank published: a worker process reads by it too.
         self._kept = published or {}
         self._faults = 0
+        self._lease_copyouts = 0
         self._was_warned = False
         self._pid: int | None = None
         self._stream: Stream | None = None
@@ -151,6 +155,11 @@ class Feed:
     def faults(self) -> int:
         """Samples that were left out because they could not be read (`on_error: skip`)."""
         return self._faults
+
+    @property
+    def lease_copyouts(self) -> int:
+        """Batches in memory of this process, because training keeps as many as the agent stages."""
+        return self._lease_copyouts
 
     def __iter__(self) -> Batches:
         """All batches of all epochs; the agent works ahead over the ends of epochs."""
@@ -233,7 +242,22 @@ class Feed:
                 self._lose(stream, gone)
         batch = answer if isinstance(answer, Batch) else self._read_directly(place, answer)
         self._faults += batch.delivered(time.monotonic_ns() - asked_ns)
+        if stream is not None and stream.alive and (stream.is_exhausted or _has_no_room(answer)):
+            self._copy_out(stream, batch)
         return batch
+
+    def _copy_out(self, stream: Stream, batch: Batch) -> None:
+        """Hands out a batch that takes no room of the agent, as the others never go back."""
+        batch.detach()
+        self._lease_copyouts += 1
+        if self._lease_copyouts == 1 and (oldest := stream.link.oldest_lease) is not None:
+            warnings.warn(
+                f"tierfeed: training keeps {stream.link.leases} batches that it should give back; from"
+                f" here on it gets copies. The oldest is kept by {holder_of(*oldest)}. Let batches go,"
+                " or copy what you keep.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _read_directly(self, place: Place, refused: Refused | None) -> Batch:
         epoch, step = place
@@ -329,6 +353,10 @@ class Feed:
         if self._stream is not None:
             self._stream.link.forget()
         self._reset()
+
+
+def _has_no_room(answer: Batch | Refused | None) -> bool:
+    return isinstance(answer, Refused) and answer.reason == "no-room"
 
 
 def _restore(

@@ -62,6 +62,11 @@ class Stream:
             return
         self.ask([place, *window(place)])
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether this process keeps as many batches as the agent stages for it."""
+        return self.link.leases - len(self._ready) >= self.link.batches_ahead
+
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""
         return place in self._ready or place in self._asked

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tierfeed_core::{id::LeaseId, units::Bytes};
 
-use super::stage::{PATIENCE, RANK, Stage, batch, batch_id};
+use super::stage::{LIMITS, PATIENCE, RANK, Stage, batch, batch_id};
 use crate::handoff::{
     Client, ClientEvent, ConnectError, Departure, Forked, Hello, NextError, ReleaseError, Reply,
     RequestError, Role,
@@ -22,6 +22,7 @@ const PART: &str = "TIERFEED_TEST_PART";
 const SOCKET: &str = "TIERFEED_TEST_SOCKET";
 const READY: &str = "ready";
 const SERVED: &str = "served";
+const MANY: u32 = 2_000_000;
 
 /// Not a test of its own: plays a part when another test starts this program.
 #[test]
@@ -33,6 +34,7 @@ fn second_process() {
         "client" => play_client(&socket),
         "client-with-orphan" => play_client_with_orphan(&socket),
         "agent" => play_agent(&socket),
+        "agent-of-many" => play_agent_of_many(&socket),
         "agent-without-descriptors" => play_agent_without_descriptors(&socket),
         other => panic!("no part {other}"),
     }
@@ -130,6 +132,43 @@ fn play_agent(socket: &Path) {
     wait_for_the_end();
 }
 
+/// Where batch `step` lies: the window has as many places.
+fn place_of(step: u32) -> Bytes {
+    Bytes(u64::from(step % LIMITS.window) * 8192)
+}
+
+fn content_of(step: u32) -> [u8; 64] {
+    let word = (u64::from(step) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    std::array::from_fn(|at| word[at % 8])
+}
+
+/// Hands over [`MANY`] batches in the order of the requests, each with bytes of its own.
+fn play_agent_of_many(socket: &Path) {
+    let stage = Stage::at(socket);
+    say(READY);
+    let holder = stage.admit_next();
+    let (mut leased, mut released) = (0, 0);
+    while released < MANY {
+        match stage.event() {
+            ClientEvent::Requested { batch: id, .. } => {
+                assert_eq!(id, batch_id(leased));
+                stage.arena.write(place_of(leased), &content_of(leased)).unwrap();
+                let (lease, batch) = (LeaseId(u64::from(leased)), batch(leased, &[64]));
+                stage.server.lease(holder, lease, place_of(leased), &batch, |_| None).unwrap();
+                leased += 1;
+            }
+            ClientEvent::Released { lease, .. } => {
+                assert_eq!(lease, LeaseId(u64::from(released)));
+                released += 1;
+            }
+            ClientEvent::Delivered { .. } => (),
+            other => panic!("{other:?}"),
+        }
+    }
+    say(SERVED);
+    wait_for_the_end();
+}
+
 /// An agent that has used up its descriptors when a client comes, and gets some back later.
 fn play_agent_without_descriptors(socket: &Path) {
     let stage = Stage::at(socket);
@@ -218,6 +257,32 @@ fn what_a_killed_agent_had_handed_over_is_still_delivered() {
         client.release(leased.lease).unwrap();
     }
     assert!(Stage::at(&socket).path.exists(), "the socket that was left behind is replaced");
+}
+
+#[test]
+#[ignore = "two million requests take a minute; scripts/model.sh runs it"]
+fn two_million_requests_between_two_processes_are_answered_in_order_with_their_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("run/agent.sock");
+    let mut agent = Second::start("agent-of-many", &socket);
+    agent.wait_until_it_says(READY);
+    let client = connect(&socket);
+    let mut asked = 0;
+    for step in 0..MANY {
+        while asked < MANY && asked < step + LIMITS.window {
+            client.request(batch_id(asked)).unwrap();
+            asked += 1;
+        }
+        let Reply::Batch(leased) = client.next(PATIENCE).unwrap() else { panic!("refused") };
+        assert_eq!((leased.id, leased.offset), (batch_id(step), place_of(step)));
+        let mut bytes = [0; 64];
+        leased.arena.read(leased.offset, &mut bytes).unwrap();
+        assert_eq!(bytes, content_of(step));
+        // A training may write over its batch; nobody else sees that afterwards.
+        leased.arena.write(leased.offset, &[0xff; 64]).unwrap();
+        client.release(leased.lease).unwrap();
+    }
+    agent.wait_until_it_says(SERVED);
 }
 
 #[test]

@@ -1,0 +1,187 @@
+//! The folder of a chaos run: dataset, checksums, job, tiers, and where everybody writes.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, bail};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::files;
+
+/// Ranks of the training.
+pub(super) const RANKS: u32 = 2;
+
+/// More than a training of an hour gets through.
+const EPOCHS: u32 = 20_000;
+
+const CHUNK: &str = "256 KiB";
+const SCRATCH_DISK: &str = "size=12m,mode=700";
+
+/// Where the scratch tier lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Disk {
+    /// On a small RAM disk of its own, which can be filled.
+    Own,
+    /// In the folder of the run: filling it would fill the disk of everybody.
+    Shared {
+        /// Why there is no own one.
+        reason: String,
+    },
+}
+
+/// The folder of a chaos run.
+#[derive(Debug)]
+pub(super) struct Scene {
+    pub(super) folder: PathBuf,
+    pub(super) disk: Disk,
+    /// The objects of the dataset, by sample number.
+    pub(super) objects: Vec<PathBuf>,
+}
+
+impl Scene {
+    /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job.
+    pub(super) fn make(folder: &Path, files: u64) -> anyhow::Result<Self> {
+        let data = folder.join("data");
+        for number in 0..files {
+            let class = data.join(format!("class{:02}", number % 10));
+            let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
+            files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)?;
+        }
+        let mut scene =
+            Self { folder: folder.to_owned(), disk: Disk::Own, objects: objects_in(&data)? };
+        for part in ["logs", "aside", "scratch", "storage"] {
+            fs::create_dir(scene.path(part)).with_context(|| part.to_owned())?;
+        }
+        scene.write_sums()?;
+        scene.disk = mount(&scene.path("scratch"));
+        fs::create_dir(scene.scratch())?;
+        fs::write(scene.job(), scene.job_text())?;
+        Ok(scene)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(super) fn job(&self) -> PathBuf {
+        self.path("job.yaml")
+    }
+
+    pub(super) fn sums(&self) -> PathBuf {
+        self.path("sums")
+    }
+
+    pub(super) fn stop(&self) -> PathBuf {
+        self.path("stop")
+    }
+
+    pub(super) fn record(&self, rank: u32) -> PathBuf {
+        self.path(&format!("record{rank}"))
+    }
+
+    /// What the process of this name said on standard error.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.path("logs").join(name)
+    }
+
+    pub(super) fn agent_dir(&self) -> PathBuf {
+        self.path("agent")
+    }
+
+    pub(super) fn manager_dir(&self) -> PathBuf {
+        self.path("manager")
+    }
+
+    /// The directory of the scratch tier, inside of its disk so that it can go away.
+    pub(super) fn scratch(&self) -> PathBuf {
+        self.path("scratch").join("tier")
+    }
+
+    /// What takes the room of the scratch tier when its disk is full.
+    pub(super) fn filler(&self) -> PathBuf {
+        self.path("scratch").join("filler")
+    }
+
+    pub(super) fn storage(&self) -> PathBuf {
+        self.path("storage")
+    }
+
+    fn write_sums(&self) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for object in &self.objects {
+            let bytes = fs::read(object).with_context(|| object.display().to_string())?;
+            _ = writeln!(text, "{:016x}", xxh3_64(&bytes));
+        }
+        Ok(fs::write(self.sums(), text)?)
+    }
+
+    fn job_text(&self) -> String {
+        let scratch = match self.disk {
+            // A share, so that the tier follows what is free on its disk.
+            Disk::Own => "reserve: 60 %",
+            Disk::Shared { .. } => "size: 6 MiB",
+        };
+        format!(
+            "name: chaos\n\
+             dataset:\n  source: {data}\n  format: image-folder\n\
+             \x20 emulate: {{ latency: 1 ms, bandwidth: 200 MB/s }}\n\
+             order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
+             batch_size: 8\n\
+             world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
+             chunk: {CHUNK}\n\
+             tiers:\n\
+             \x20 main-memory: {{ size: 14 MiB }}\n\
+             \x20 cxl-memory: {{ size: 6 MiB, emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }} }}\n\
+             \x20 scratch: {{ {scratch}, path: {path} }}\n\
+             \x20 storage: {{ size: 6 MiB, path: {storage} }}\n",
+            data = self.path("data").display(),
+            path = self.scratch().display(),
+            storage = self.storage().display(),
+        )
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if self.disk == Disk::Own {
+            // It fails if it was never mounted, or goes on until its last user is gone.
+            let _ = Command::new("umount").arg("-l").arg(self.path("scratch")).status();
+        }
+    }
+}
+
+/// The files below `data` by the numbers that an image folder gives them: classes by name, then files.
+fn objects_in(data: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let sorted = |folder: &Path| -> anyhow::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+        let mut paths = entries.map(|it| Ok(it?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+        paths.sort();
+        Ok(paths)
+    };
+    let mut objects = Vec::new();
+    for class in sorted(data)? {
+        objects.extend(sorted(&class)?);
+    }
+    Ok(objects)
+}
+
+/// A small RAM disk at `path`, if this user may mount one.
+fn mount(path: &Path) -> Disk {
+    let mounted = || {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", SCRATCH_DISK, "tmpfs"]).arg(path);
+        let output = mount.stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(())
+    };
+    match mounted() {
+        Ok(()) => Disk::Own,
+        Err(error) => Disk::Shared { reason: error.to_string() },
+    }
+}

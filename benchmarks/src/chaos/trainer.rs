@@ -1,0 +1,301 @@
+//! A stand-in for a training that may be killed at any point: it compares every sample with the checksum
+//! of the file as it was made, writes down what it was given, and goes on after its last line.
+//!
+//! Without an agent it reads by itself, in the same order, and looks for an agent again now and then, as
+//! a framework's client does at each epoch. Now and then it keeps batches that it should have given back.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use tierfeed_core::{
+    id::{BatchId, Rank, SampleId},
+    order::{EpochOrder, Spec},
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_prefetcher::{
+    handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role},
+    source::FileSource,
+};
+use tierfeed_workload_analyzer::{Index, Job};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    clock::{Clock, pause},
+    record::{Entry, Origin, last_entry},
+};
+
+/// An agent that is silent for so long hangs: the trainer goes on without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// As [`PATIENCE`], for an agent that shall let the trainer in.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Batches that are read alone between two looks for an agent.
+const ALONE_MAX: u32 = 16;
+
+/// A sample that cannot be read for so long is lost.
+const UNREADABLE_MAX: Duration = Duration::from_secs(60);
+
+const RETRY_EVERY: Duration = Duration::from_millis(50);
+
+/// One batch of so many is kept, while so many others pass.
+const KEPT_ONE_OF: u64 = 24;
+const KEPT_FOR: usize = 6;
+
+/// What a trainer must know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which rank it is.
+    pub rank: u32,
+    /// Where the agent listens.
+    pub socket: PathBuf,
+    /// The job file.
+    pub job: PathBuf,
+    /// The index of the dataset.
+    pub index: PathBuf,
+    /// The checksum of every sample, as hexadecimal lines.
+    pub sums: PathBuf,
+    /// What it writes down.
+    pub record: PathBuf,
+    /// It ends when this file is there.
+    pub stop: PathBuf,
+    /// What it computes in a step.
+    pub step: Duration,
+}
+
+/// Trains until the stop file is there or the order ends.
+///
+/// # Errors
+///
+/// If a sample is not what it was made as, a batch is another than the order's, or a sample cannot be
+/// read for a minute.
+pub fn train(settings: &Settings) -> anyhow::Result<()> {
+    let index = Index::open(&settings.index)?;
+    let order = Job::load(&settings.job)?.order(index.len())?;
+    let rank = Rank(settings.rank);
+    let last = last_entry(&settings.record)?;
+    let next = match last {
+        Some(last) => order.after(BatchId { epoch: last.epoch, step: last.step, rank }),
+        None => Some(order.first(rank)),
+    };
+    let record = OpenOptions::new().create(true).append(true).open(&settings.record)?;
+    let training = Training {
+        settings,
+        clock: Clock::start(),
+        order,
+        files: FileSource::new(Arc::new(index), 64),
+        sums: read_sums(&settings.sums)?,
+        record,
+    };
+    training.run(next)
+}
+
+fn read_sums(path: &Path) -> anyhow::Result<Vec<u64>> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let sum = |line: &str| u64::from_str_radix(line, 16).context("a line is no checksum");
+    text.lines().map(sum).collect()
+}
+
+struct Training<'a> {
+    settings: &'a Settings,
+    clock: Clock,
+    order: Spec,
+    files: FileSource,
+    sums: Vec<u64>,
+    record: File,
+}
+
+impl Training<'_> {
+    fn run(mut self, mut next: Option<BatchId>) -> anyhow::Result<()> {
+        let rank = Rank(self.settings.rank);
+        let mut feed = Feed::new(self.settings.socket.clone(), rank, self.order);
+        let mut epoch: Option<(BatchId, EpochOrder)> = None;
+        let mut kept: VecDeque<LeasedBatch> = VecDeque::new();
+        while let Some(batch) = next
+            && !self.settings.stop.exists()
+        {
+            let drawn = match epoch.take() {
+                Some((of, drawn)) if of.epoch == batch.epoch => drawn,
+                _ => self.order.epoch(batch.epoch).context("the order is not computed")?,
+            };
+            let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
+            epoch = Some((batch, drawn));
+            match feed.take(batch)? {
+                Ok(leased) => {
+                    self.check(&leased, &samples)?;
+                    self.note(batch, Origin::Agent, &samples)?;
+                    pause(self.settings.step);
+                    // Nothing may have changed while it was held.
+                    self.check(&leased, &samples)?;
+                    kept.push_back(leased);
+                    while kept.len() > kept_max(batch) {
+                        kept.pop_front().into_iter().for_each(|leased| feed.release(&leased));
+                    }
+                }
+                Err(without) => {
+                    kept.drain(..).for_each(|leased| feed.release(&leased));
+                    self.read_alone(&samples)?;
+                    self.note(batch, without, &samples)?;
+                    pause(self.settings.step);
+                }
+            }
+            next = self.order.after(batch);
+        }
+        Ok(())
+    }
+
+    fn check(&self, leased: &LeasedBatch, samples: &[SampleId]) -> anyhow::Result<()> {
+        ensure!(leased.rows.len() == samples.len(), "{:?} has another length", leased.id);
+        for (row, sample) in leased.rows.iter().zip(samples) {
+            ensure!(row.sample == *sample, "{:?} instead of {sample:?}", row.sample);
+            let len = row.len.with_context(|| format!("sample {} was left out", sample.0))?;
+            let mut bytes = vec![0; usize::try_from(len.0)?];
+            leased.arena.read(Bytes(leased.offset.0 + row.offset.0), &mut bytes)?;
+            self.compare(*sample, &bytes, "the agent")?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, sample: SampleId, bytes: &[u8], from: &str) -> anyhow::Result<()> {
+        let expected = self.sums.get(sample.0 as usize).context("a sample without a checksum")?;
+        ensure!(xxh3_64(bytes) == *expected, "sample {} from {from} has wrong bytes", sample.0);
+        Ok(())
+    }
+
+    /// A store that fails now is asked again: it comes back, or the training is lost.
+    fn read_alone(&self, samples: &[SampleId]) -> anyhow::Result<()> {
+        for sample in samples {
+            let mut bytes = vec![0; usize::try_from(self.files.index().size(*sample).0)?];
+            let begin = self.clock.now();
+            while let Err(error) = self.files.read_into(*sample, &mut bytes) {
+                ensure!(self.clock.since(begin) < UNREADABLE_MAX, "{error}");
+                pause(RETRY_EVERY);
+            }
+            self.compare(*sample, &bytes, "the cold store")?;
+        }
+        Ok(())
+    }
+
+    /// One write, so that a killed trainer leaves a whole line or none.
+    fn note(&mut self, batch: BatchId, origin: Origin, samples: &[SampleId]) -> anyhow::Result<()> {
+        let samples = samples.iter().map(|sample| sample.0).collect();
+        let entry = Entry { epoch: batch.epoch, step: batch.step, origin, samples };
+        Ok(self.record.write_all(entry.to_line().as_bytes())?)
+    }
+}
+
+/// How many batches are kept after this one was used: by its number, the same in every run.
+fn kept_max(batch: BatchId) -> usize {
+    let number =
+        (u64::from(batch.epoch.0) << 32 | u64::from(batch.step.0)) + u64::from(batch.rank.0);
+    let phase = number % (KEPT_ONE_OF * KEPT_FOR as u64);
+    if phase < KEPT_FOR as u64 { KEPT_FOR } else { 0 }
+}
+
+/// The batches of one rank, from the agent while there is one.
+struct Feed {
+    socket: PathBuf,
+    rank: Rank,
+    order: Spec,
+    client: Option<Client>,
+    /// The batch to ask for next.
+    next: Option<BatchId>,
+    asked: VecDeque<BatchId>,
+    /// Batches since the last look for an agent.
+    alone: u32,
+}
+
+impl Feed {
+    fn new(socket: PathBuf, rank: Rank, order: Spec) -> Self {
+        Self {
+            socket,
+            rank,
+            order,
+            client: None,
+            next: None,
+            asked: VecDeque::new(),
+            alone: ALONE_MAX,
+        }
+    }
+
+    /// The batch, or why there is none from an agent.
+    fn take(&mut self, batch: BatchId) -> anyhow::Result<Result<LeasedBatch, Origin>> {
+        if self.client.is_none() && !self.look_for_agent(batch)? {
+            return Ok(Err(Origin::Alone));
+        }
+        self.ask(batch);
+        if self.asked.front() != Some(&batch) {
+            return Ok(Err(Origin::Full));
+        }
+        let Some(client) = &self.client else { return Ok(Err(Origin::Alone)) };
+        match client.next(PATIENCE) {
+            Ok(Reply::Batch(leased)) => {
+                ensure!(leased.id == batch, "{:?} instead of {batch:?}", leased.id);
+                self.asked.pop_front();
+                // An agent that is gone needs no figures.
+                let _ = client.deliver(leased.lease, Nanoseconds(0));
+                Ok(Ok(leased))
+            }
+            Ok(Reply::Refused { batch: refused, .. }) => {
+                ensure!(refused == batch, "{refused:?} was refused instead of {batch:?}");
+                self.asked.pop_front();
+                Ok(Err(Origin::Refused))
+            }
+            Err(NextError::TimedOut) => Ok(Err(self.leave(Origin::Late))),
+            Err(NextError::Disconnected(_)) => Ok(Err(self.leave(Origin::Alone))),
+            Err(error) => bail!("{error}"),
+        }
+    }
+
+    fn look_for_agent(&mut self, batch: BatchId) -> anyhow::Result<bool> {
+        if self.alone < ALONE_MAX {
+            self.alone += 1;
+            return Ok(false);
+        }
+        self.alone = 0;
+        let hello = Hello { rank: self.rank, role: Role::Trainer };
+        let Ok(client) = Client::connect(&self.socket, hello, CONNECT_PATIENCE) else {
+            return Ok(false);
+        };
+        ensure!(client.briefing().order == self.order, "the agent works by another order");
+        self.client = Some(client);
+        self.next = Some(batch);
+        self.asked.clear();
+        Ok(true)
+    }
+
+    fn ask(&mut self, batch: BatchId) {
+        let Some(client) = &self.client else { return };
+        if self.asked.is_empty() {
+            self.next = Some(batch);
+        }
+        let ahead = client.briefing().batches_ahead as usize;
+        while self.asked.len() < ahead
+            && let Some(next) = self.next
+            && client.request(next).is_ok()
+        {
+            self.asked.push_back(next);
+            self.next = self.order.after(next);
+        }
+    }
+
+    fn release(&self, leased: &LeasedBatch) {
+        if let Some(client) = &self.client {
+            // A lease of an agent that is gone went with it.
+            let _ = client.release(leased.lease);
+        }
+    }
+
+    fn leave(&mut self, origin: Origin) -> Origin {
+        self.client = None;
+        self.alone = 0;
+        origin
+    }
+}

@@ -1,0 +1,127 @@
+//! Whatever the processes before left behind, those that come after just work.
+
+use std::{fs, process::Command};
+
+use crate::{
+    apart::{Cluster, end_well},
+    fixture::{Fixture, Running, assert_complete, assert_ended, eventually, expected_log, trainer},
+};
+
+#[test]
+fn a_run_works_in_the_run_directory_of_one_that_was_killed() {
+    let fixture = Fixture::new();
+    let mut run = Running::start(&mut fixture.run(2_000));
+    eventually("some batches are there", || fixture.lines() >= 10);
+    run.kill();
+    eventually("the training ends", || fixture.lines() == 42);
+    let sockets = ["agent.sock", "manager.sock"].map(|name| fixture.run_dir().join(name));
+    assert!(sockets.iter().all(|socket| socket.exists()), "kill -9 leaves them");
+    fs::remove_file(fixture.path("log")).unwrap();
+    assert_ended(&fixture.run(0).output().unwrap(), 0);
+    let log = fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+    assert!(!sockets[0].exists(), "the agent took its socket with it");
+    assert_eq!(fixture.scratch_files(), 0);
+}
+
+#[test]
+fn an_agent_takes_the_place_of_one_that_was_killed_and_leaves_strange_files_alone() {
+    let cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    let socket = cluster.fixture.path("run/agent.sock");
+    eventually("the agent listens", || socket.exists());
+    agent.kill();
+    assert!(socket.exists(), "kill -9 leaves the socket");
+    let strange = cluster.fixture.scratch().join("somebody-elses");
+    fs::write(&strange, "precious").unwrap();
+    let mut agent = cluster.agent();
+    end_well(cluster.trainers(0));
+    let log = cluster.fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+    agent.signal("-TERM");
+    agent.ends_with(0);
+    assert!(!socket.exists());
+    assert_eq!(fs::read(&strange).unwrap(), b"precious");
+    assert_eq!(cluster.fixture.scratch_files(), 1);
+}
+
+#[test]
+fn an_agent_makes_the_directory_of_a_tier_that_went_away() {
+    let cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    let trainers = cluster.trainers(4_000);
+    eventually("the training is on its way", || cluster.fixture.lines() >= 6);
+    fs::remove_dir(cluster.fixture.scratch()).unwrap();
+    eventually("the agent works on without it", || cluster.fixture.lines() >= 20);
+    agent.kill();
+    let _again = cluster.agent();
+    eventually("there is another one", || cluster.fixture.scratch().exists());
+    end_well(trainers);
+    assert_complete(&cluster.fixture.log());
+}
+
+#[test]
+fn a_second_run_in_a_run_directory_is_turned_away_and_the_first_goes_on() {
+    let fixture = Fixture::new();
+    let mut first = Running::start(&mut fixture.run(4_000));
+    eventually("some batches are there", || fixture.lines() >= 4);
+    let second = fixture.run(0).output().unwrap();
+    assert_ended(&second, 2);
+    let errors = String::from_utf8_lossy(&second.stderr);
+    assert!(errors.contains("works in this run directory"), "{errors}");
+    assert!(fixture.run_dir().join("manager.sock").exists(), "the first still has its socket");
+    first.ends_with(0);
+    let log = fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+}
+
+#[test]
+fn an_agent_joins_a_manager_that_comes_back() {
+    let mut cluster = Cluster::start();
+    let _agent = cluster.agent();
+    let state = |cluster: &Cluster| cluster.status()["joined"][0]["state"].clone();
+    eventually("the agent joined", || state(&cluster) == "alive");
+    cluster.restart_manager();
+    eventually("the agent joined again", || state(&cluster) == "alive");
+    end_well(cluster.trainers(0));
+    eventually("the new manager knows how far the node is", || {
+        cluster.status()["joined"][0]["batches"] == 42
+    });
+}
+
+/// Trainers of rank 0 put a pipe in the place of an object: whoever opens it waits, as on a file server
+/// that is gone. After some batches somebody writes nothing into it, and it goes away.
+#[test]
+fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
+    let fixture = Fixture::new();
+    fixture.write_job("on_error: skip\n");
+    let sample = expected_log()[&(0, 0, 6)][0];
+    let object = format!("data/class{}/{:03}.jpg", sample / 25, sample % 25 * 4 + sample / 25);
+    let script = format!(
+        "if [ $RANK = 0 ]; then rm {object}; mkfifo {object}; \
+         {{ until [ \"$(wc -l <log)\" -ge 13 ]; do sleep 0.02; done; : >{object}; rm {object}; }} & \
+         fi; exec \"$0\" \"$@\""
+    );
+    let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--", "sh", "-c"]);
+    run.arg(script).arg(trainer()).arg(fixture.path("log")).arg("500");
+    assert_ended(&run.output().unwrap(), 0);
+    assert_complete(&fixture.log());
+    let report = fixture.report();
+    assert_eq!(report["faults"][0]["sample"], sample);
+    assert_eq!(report["samples"], 297, "three epochs without the sample");
+}
+
+/// Uses a folder of the user's, whatever its state.
+#[test]
+fn a_lock_file_that_a_dead_agent_left_locks_nobody_out() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.run_dir()).unwrap();
+    let mut chmod = Command::new("chmod");
+    assert!(chmod.arg("700").arg(fixture.run_dir()).status().unwrap().success());
+    for name in ["agent.lock", "manager.lock", "trainer.json"] {
+        fs::write(fixture.run_dir().join(name), "of an earlier process").unwrap();
+    }
+    assert_ended(&fixture.run(0).output().unwrap(), 0);
+    let log = fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+}

@@ -1,0 +1,497 @@
+//! Plays faults against a session: a seed draws what goes wrong, in virtual time, with the machine of the
+//! simulator and trainers that go on alone.
+//!
+//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Beside them there are
+//! incidents: a tier is lost or shrinks, a trainer is killed or keeps its batches, the agent is killed and
+//! starts anew with an empty node. Everything follows from settings, machine and scenario, so a seed that
+//! failed fails again.
+//!
+//! What must hold, and is a [`Violation`] if it does not:
+//!
+//! 1. A holder gets one answer to each request, in the order of its requests.
+//! 2. A batch that is handed over holds its samples, and they stay until it goes back.
+//! 3. Every rank uses every batch of its order, once, in order.
+//! 4. It comes to an end, and then nothing is in flight and no staging memory is open.
+
+mod body;
+mod seat;
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use self::{
+    body::{Body, Fate},
+    seat::{Handed, Seat, Step},
+};
+use super::{Clock, Machine, links::Links};
+use crate::{
+    id::{BatchId, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
+    session::{Command, Event, Refusal, Session, Settings},
+    spread::{Draws, PerMillion},
+    units::Nanoseconds,
+};
+
+/// An operation that stalls takes so much longer.
+const STALL: Nanoseconds = Nanoseconds(2_000_000_000);
+
+/// How long an incident lasts.
+const INCIDENT: Nanoseconds = Nanoseconds(100_000_000);
+
+/// Events for each batch of the order, beyond which a run counts as endless.
+const EVENTS_MAX: u64 = 10_000;
+
+/// What goes wrong, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scenario {
+    /// Of everything that is drawn.
+    pub seed: u64,
+    /// The share of operations that stall, fail, or leave wrong bytes.
+    pub operations: PerMillion,
+    /// How many incidents there are.
+    pub incidents: u32,
+    /// The time from one incident to the next, on average.
+    pub every: Nanoseconds,
+}
+
+/// Something that befalls the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Incident {
+    /// Nothing in a tier can be read or written.
+    TierLost,
+    /// A tier has to give up all its chunks.
+    TierShrunk,
+    /// A trainer is killed, and starts again behind the last batch that it used.
+    TrainerKilled,
+    /// A trainer keeps the batches that it uses.
+    TrainerHoards,
+    /// The agent is killed, and another one starts.
+    AgentKilled,
+}
+
+impl Incident {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::TierLost,
+        Self::TierShrunk,
+        Self::TrainerKilled,
+        Self::TrainerHoards,
+        Self::AgentKilled,
+    ];
+}
+
+/// A rule that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// An answer that nobody asked for, or not at this point.
+    Unasked(HolderId, BatchId),
+    /// A batch was handed over with something else in the place of a sample.
+    WrongBytes(BatchId, SampleId),
+    /// The bytes of a batch changed while a trainer had it.
+    Overwritten(BatchId),
+    /// A place was used against the rules: read before it was written, or taken from nowhere.
+    Misused(Command),
+    /// A refusal without a reason in this run.
+    Groundless(BatchId, Refusal),
+    /// A rank waits, and nothing will happen any more.
+    Stuck(Rank, Option<BatchId>),
+    /// There is no end to it.
+    Endless,
+    /// Something is still in flight or open after everybody left.
+    Left {
+        /// Operations that were planned and have not ended.
+        planned: usize,
+        /// Operations that were given out and have not ended.
+        running: usize,
+        /// Ranks whose staging memory is open though their trainers left.
+        arenas: usize,
+    },
+}
+
+/// What came of a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ordeal {
+    /// How often each incident happened.
+    pub incidents: BTreeMap<Incident, u64>,
+    /// Operations that stalled, failed or left wrong bytes.
+    pub operations: u64,
+    /// What each rank used, in this order.
+    pub used: BTreeMap<Rank, Vec<BatchId>>,
+    /// Batches that the agent handed over and a trainer used.
+    pub from_agent: u64,
+    /// Batches that a trainer read by itself.
+    pub alone: u64,
+    /// The first rule that was broken, if any.
+    pub violation: Option<Violation>,
+}
+
+/// Runs all epochs of a job on one node, with everything that the scenario draws.
+#[must_use]
+pub fn endure(settings: &Settings, machine: &Machine, scenario: &Scenario) -> Ordeal {
+    let mut play = Play::new(settings, machine, scenario);
+    play.ordeal.violation = play.run().err();
+    play.ordeal.used = play.seats.into_iter().map(|seat| (seat.rank, seat.used)).collect();
+    play.ordeal
+}
+
+/// What will happen, and in whose life: what belongs to an earlier one does not happen any more.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Completed { life: u32, op: OpId },
+    Used { seat: usize, life: u32 },
+    Incident,
+    TierBack(TierId),
+    TierGrown(TierId),
+    TrainerBack { seat: usize },
+    GivenBack { seat: usize, holder: HolderId, lease: LeaseId },
+    AgentBack,
+}
+
+#[derive(Debug)]
+struct Running {
+    command: Command,
+    fate: Fate,
+}
+
+struct Play<'a> {
+    settings: &'a Settings,
+    machine: &'a Machine,
+    scenario: &'a Scenario,
+    draws: Draws,
+    clock: Clock<Due>,
+    links: Links,
+    /// `None` while there is no agent.
+    session: Option<Session>,
+    /// Of the agent.
+    life: u32,
+    body: Body,
+    running: BTreeMap<OpId, Running>,
+    seats: Vec<Seat>,
+    /// Ranks whose last connection to this agent was let in: only their staging memory must be closed at
+    /// the end, as an agent stages ahead for those that have not come yet.
+    admitted: BTreeSet<Rank>,
+    incidents_left: u32,
+    ordeal: Ordeal,
+}
+
+impl<'a> Play<'a> {
+    fn new(settings: &'a Settings, machine: &'a Machine, scenario: &'a Scenario) -> Self {
+        let ranks = settings.order.world.ranks_of(settings.node);
+        Self {
+            settings,
+            machine,
+            scenario,
+            draws: Draws::of(scenario.seed, 0),
+            clock: Clock::default(),
+            links: Links::new(machine),
+            session: None,
+            life: 0,
+            body: Body::default(),
+            running: BTreeMap::new(),
+            seats: ranks.map(|rank| Seat::new(rank, &settings.order)).collect(),
+            admitted: BTreeSet::new(),
+            incidents_left: scenario.incidents,
+            ordeal: Ordeal::default(),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        let batches = self.settings.order.batches_per_rank() * self.seats.len() as u64;
+        let mut events_left = batches.saturating_mul(EVENTS_MAX);
+        self.clock.at(Nanoseconds(0), Due::AgentBack);
+        self.schedule_incident();
+        while let Some(due) = self.clock.next() {
+            events_left = events_left.checked_sub(1).ok_or(Violation::Endless)?;
+            self.happen(due)?;
+            if self.seats.iter().all(Seat::is_done) {
+                return self.conclude();
+            }
+        }
+        let waiting = self.seats.iter().find(|seat| !seat.is_done());
+        let waiting = waiting.expect("a run with everybody done has returned");
+        Err(Violation::Stuck(waiting.rank, waiting.position))
+    }
+
+    /// Everybody leaves; then the agent must come to rest.
+    fn conclude(&mut self) -> Result<(), Violation> {
+        self.incidents_left = 0;
+        for seat in 0..self.seats.len() {
+            self.leave(seat)?;
+        }
+        while let Some(due) = self.clock.next() {
+            if matches!(due, Due::Completed { .. }) {
+                self.happen(due)?;
+            }
+        }
+        let planned = self.session.as_ref().map_or(0, Session::in_flight);
+        let (running, arenas) = (self.running.len(), self.body.arenas_of(&self.admitted));
+        if planned + running + arenas > 0 {
+            return Err(Violation::Left { planned, running, arenas });
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, due: Due) -> Result<(), Violation> {
+        match due {
+            Due::Completed { life, op } if life == self.life => self.complete(op),
+            Due::Used { seat, life } if life == self.seats[seat].life => self.finish(seat),
+            Due::Completed { .. } | Due::Used { .. } => Ok(()),
+            Due::Incident => self.befall(),
+            Due::TierBack(tier) => {
+                self.body.lost.remove(&tier);
+                Ok(())
+            }
+            Due::TierGrown(tier) => {
+                let chunks_max = self.settings.tiers[usize::from(tier.0)].chunks_max;
+                self.tell(Event::Resized { tier, chunks_max })
+            }
+            Due::TrainerBack { seat } => {
+                self.seats[seat].is_alive = true;
+                self.attach(seat)?;
+                self.go_on(seat)
+            }
+            Due::GivenBack { seat, holder, lease } => self.give_back(seat, holder, lease),
+            Due::AgentBack => self.start_agent(),
+        }
+    }
+
+    /// Tells the session, and does what it asks for.
+    fn tell(&mut self, event: Event) -> Result<(), Violation> {
+        let now = self.clock.now;
+        if let Some(session) = &mut self.session {
+            session.handle(event, now);
+        }
+        self.obey()
+    }
+
+    fn obey(&mut self) -> Result<(), Violation> {
+        while let Some(command) = self.session.as_mut().and_then(Session::poll_command) {
+            if let Some((op, done_at)) = self.links.carry_out(&command, self.clock.now) {
+                self.start(op, done_at, command);
+            } else {
+                self.answer(command)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, op: OpId, done_at: Nanoseconds, command: Command) {
+        let is_faulty = self.draws.word() % 1_000_000 < u64::from(self.scenario.operations.0);
+        let fate = if is_faulty { Fate::draw(&command, &mut self.draws) } else { Fate::Fine };
+        self.ordeal.operations += u64::from(fate != Fate::Fine);
+        let late = if fate == Fate::Stalls { STALL.0 } else { 0 };
+        let due = Due::Completed { life: self.life, op };
+        self.clock.at(Nanoseconds(done_at.0.saturating_add(late)), due);
+        self.running.insert(op, Running { command, fate });
+    }
+
+    fn complete(&mut self, op: OpId) -> Result<(), Violation> {
+        let Some(Running { command, fate }) = self.running.remove(&op) else { return Ok(()) };
+        let outcome = self.body.end(&command, fate)?;
+        self.tell(Event::Completed { op, outcome })
+    }
+
+    /// Does what is no operation: memory that is given up, and answers to trainers.
+    fn answer(&mut self, command: Command) -> Result<(), Violation> {
+        match command {
+            Command::CloseArena { rank } => self.body.close_arena(rank),
+            Command::DropChunk { tier, chunk } => self.body.drop_chunk(tier, chunk),
+            Command::Admit { holder, .. } => {
+                if let Some(seat) = self.seat_of(holder) {
+                    self.seats[seat].is_admitted = true;
+                    self.admitted.insert(self.seats[seat].rank);
+                    self.ask(seat)?;
+                }
+            }
+            Command::Reject { holder, .. } => {
+                if let Some(seat) = self.seat_of(holder) {
+                    self.seats[seat].detach();
+                    self.go_on(seat)?;
+                }
+            }
+            Command::Lease { holder, lease, offset, batch } => {
+                self.body.check(&batch, offset)?;
+                if let Some(seat) = self.seat_of(holder) {
+                    let id = batch.id;
+                    let handed = Handed { holder, lease, offset, batch };
+                    self.seats[seat].receive(id, Some(handed))?;
+                    self.go_on(seat)?;
+                }
+            }
+            Command::Refuse { holder, batch, reason } => {
+                if !matches!(reason, Refusal::NoRoom | Refusal::Unreadable(..)) {
+                    return Err(Violation::Groundless(batch, reason));
+                }
+                if let Some(seat) = self.seat_of(holder) {
+                    self.seats[seat].receive(batch, None)?;
+                    self.go_on(seat)?;
+                }
+            }
+            command => return Err(Violation::Misused(command)),
+        }
+        Ok(())
+    }
+
+    fn seat_of(&self, holder: HolderId) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.holder == Some(holder))
+    }
+
+    fn attach(&mut self, seat: usize) -> Result<(), Violation> {
+        if self.session.is_none() || !self.seats[seat].is_alive || self.seats[seat].is_done() {
+            return Ok(());
+        }
+        let holder = self.seats[seat].attach(&self.settings.order);
+        let rank = self.seats[seat].rank;
+        self.admitted.remove(&rank);
+        self.tell(Event::Attached { holder, rank })
+    }
+
+    fn ask(&mut self, seat: usize) -> Result<(), Violation> {
+        let window = self.settings.staged_batches.max(1) as usize;
+        while let Some((holder, batch)) =
+            self.seats[seat].next_request(&self.settings.order, window)
+        {
+            self.tell(Event::Requested { holder, batch })?;
+        }
+        Ok(())
+    }
+
+    /// Has a trainer start its next step, if it has what it needs.
+    fn go_on(&mut self, seat: usize) -> Result<(), Violation> {
+        let own = &mut self.seats[seat];
+        let (current, life) = (own.holder, own.life);
+        // Reading alone takes its time too.
+        let (times, delivered) = match own.begin(&self.settings.order) {
+            None => return Ok(()),
+            Some(Step::Alone) => (2, None),
+            Some(Step::Handed(Handed { holder, lease, .. })) => {
+                (1, (current == Some(*holder)).then_some((*holder, *lease)))
+            }
+        };
+        let time = self.machine.step_time.draw(&mut self.draws).0.max(1).saturating_mul(times);
+        self.clock.at(Nanoseconds(self.clock.now.0.saturating_add(time)), Due::Used { seat, life });
+        match delivered {
+            Some((holder, lease)) => {
+                self.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A trainer is done with a batch.
+    fn finish(&mut self, seat: usize) -> Result<(), Violation> {
+        let own = &mut self.seats[seat];
+        let Some(step) = own.end(&self.settings.order) else { return Ok(()) };
+        match step {
+            Step::Handed(Handed { holder, lease, offset, batch }) => {
+                self.ordeal.from_agent += 1;
+                // What an agent that is gone handed over goes back to nobody.
+                if own.holder == Some(holder) {
+                    own.held += 1;
+                    let later = own.hoards_until.max(self.clock.now);
+                    self.clock.at(later, Due::GivenBack { seat, holder, lease });
+                    let checked = self.body.check(&batch, offset);
+                    checked.map_err(|_| Violation::Overwritten(batch.id))?;
+                }
+            }
+            Step::Alone => self.ordeal.alone += 1,
+        }
+        if self.seats[seat].holder.is_none() {
+            self.attach(seat)?;
+        }
+        self.ask(seat)?;
+        self.go_on(seat)
+    }
+
+    fn give_back(
+        &mut self,
+        seat: usize,
+        holder: HolderId,
+        lease: LeaseId,
+    ) -> Result<(), Violation> {
+        if self.seats[seat].holder != Some(holder) {
+            return Ok(());
+        }
+        self.seats[seat].held -= 1;
+        self.tell(Event::Released { holder, lease })?;
+        self.ask(seat)
+    }
+
+    fn leave(&mut self, seat: usize) -> Result<(), Violation> {
+        match self.seats[seat].detach() {
+            Some(holder) => self.tell(Event::Gone { holder }),
+            None => Ok(()),
+        }
+    }
+
+    fn schedule_incident(&mut self) {
+        if self.incidents_left > 0 {
+            self.incidents_left -= 1;
+            let after = self.draws.word() % (2 * self.scenario.every.0.max(1));
+            self.clock.at(Nanoseconds(self.clock.now.0.saturating_add(after)), Due::Incident);
+        }
+    }
+
+    fn befall(&mut self) -> Result<(), Violation> {
+        let word = self.draws.word();
+        let incident = Incident::ALL[pick(word, Incident::ALL.len())];
+        *self.ordeal.incidents.entry(incident).or_default() += 1;
+        let over = Nanoseconds(self.clock.now.0 + INCIDENT.0);
+        let seat = pick(word >> 16, self.seats.len());
+        let tiers = self.settings.tiers.len();
+        let tier = TierId(u8::try_from(pick(word >> 32, tiers.max(1))).unwrap_or(0));
+        match incident {
+            Incident::TierLost if tiers > 0 => {
+                self.body.lose(tier);
+                self.clock.at(over, Due::TierBack(tier));
+            }
+            Incident::TierShrunk if tiers > 0 => {
+                self.clock.at(over, Due::TierGrown(tier));
+                self.tell(Event::Resized { tier, chunks_max: 0 })?;
+            }
+            Incident::TrainerKilled if self.seats[seat].is_alive => {
+                self.seats[seat].die();
+                self.leave(seat)?;
+                self.clock.at(over, Due::TrainerBack { seat });
+            }
+            Incident::TrainerHoards => self.seats[seat].hoards_until = over,
+            Incident::AgentKilled if self.session.is_some() => self.kill_agent(over)?,
+            _ => {}
+        }
+        self.schedule_incident();
+        Ok(())
+    }
+
+    fn kill_agent(&mut self, back_at: Nanoseconds) -> Result<(), Violation> {
+        self.session = None;
+        self.life += 1;
+        self.running.clear();
+        self.admitted.clear();
+        self.body = Body::default();
+        self.clock.at(back_at, Due::AgentBack);
+        for seat in 0..self.seats.len() {
+            self.seats[seat].detach();
+            self.go_on(seat)?;
+        }
+        Ok(())
+    }
+
+    /// An agent on an empty node. Trainers look for it between two steps.
+    fn start_agent(&mut self) -> Result<(), Violation> {
+        self.session = Some(Session::new(self.settings.clone()));
+        for seat in 0..self.seats.len() {
+            if self.seats[seat].is_new() {
+                self.attach(seat)?;
+            }
+        }
+        self.obey()
+    }
+}
+
+fn pick(word: u64, count: usize) -> usize {
+    usize::try_from(word % count as u64).expect("below a count")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What lies where: memory as the faults leave it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::Violation;
+use crate::{
+    batch::Batch,
+    id::{ChunkId, Rank, SampleId, TierId},
+    session::{Command, Fault, Origin, Place, Slot},
+    space::Piece,
+    spread::Draws,
+    units::Bytes,
+};
+
+/// How an operation goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Fine,
+    /// It ends late.
+    Stalls,
+    /// It fails, and leaves half of its bytes.
+    Fails(Fault),
+    /// It ends well, and leaves wrong bytes.
+    Rots,
+}
+
+impl Fate {
+    /// Something that can happen to a command.
+    pub(super) fn draw(command: &Command, draws: &mut Draws) -> Self {
+        let fates: &[Self] = match command {
+            Command::Fetch { .. } => &[
+                Self::Stalls,
+                Self::Fails(Fault::Vanished),
+                Self::Fails(Fault::Changed),
+                Self::Fails(Fault::Truncated),
+                Self::Fails(Fault::Io),
+            ],
+            Command::Promote { .. } => &[Self::Stalls, Self::Fails(Fault::Io)],
+            Command::Demote { .. } => &[Self::Stalls, Self::Fails(Fault::Io), Self::Rots],
+            Command::OpenArena { .. } | Command::AddChunk { .. } => {
+                &[Self::Stalls, Self::Fails(Fault::NoSpace)]
+            }
+            _ => return Self::Fine,
+        };
+        fates[super::pick(draws.word(), fates.len())]
+    }
+}
+
+/// What bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Sample(SampleId),
+    Garbage,
+}
+
+/// Staging memory and tiers of a node.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    arenas: BTreeSet<Rank>,
+    /// By where a slot starts.
+    staged: BTreeMap<(Rank, u64), Content>,
+    chunks: BTreeSet<(TierId, ChunkId)>,
+    /// By where a piece starts.
+    cached: BTreeMap<(TierId, ChunkId, u64), Content>,
+    /// Tiers that cannot be read or written.
+    pub(super) lost: BTreeSet<TierId>,
+}
+
+impl Body {
+    /// How many of `ranks` have staging memory.
+    pub(super) fn arenas_of(&self, ranks: &BTreeSet<Rank>) -> usize {
+        self.arenas.intersection(ranks).count()
+    }
+
+    pub(super) fn close_arena(&mut self, rank: Rank) {
+        self.arenas.remove(&rank);
+        self.staged.retain(|(of, _), _| *of != rank);
+    }
+
+    pub(super) fn drop_chunk(&mut self, tier: TierId, chunk: ChunkId) {
+        self.chunks.remove(&(tier, chunk));
+        self.cached.retain(|(of, at, _), _| (*of, *at) != (tier, chunk));
+    }
+
+    /// What lay in the tier is gone, and for a while nothing can be put there.
+    pub(super) fn lose(&mut self, tier: TierId) {
+        self.lost.insert(tier);
+        let of_tier = self.cached.iter_mut().filter(|((of, ..), _)| *of == tier);
+        of_tier.for_each(|(_, content)| *content = Content::Garbage);
+    }
+
+    /// Ends an operation: moves what it moves, and says what the session is told.
+    pub(super) fn end(
+        &mut self,
+        command: &Command,
+        fate: Fate,
+    ) -> Result<Result<(), Fault>, Violation> {
+        let outcome = match fate {
+            Fate::Fails(fault) => Err(fault),
+            Fate::Fine | Fate::Stalls | Fate::Rots => Ok(()),
+        };
+        match command {
+            Command::OpenArena { rank, .. } => {
+                if outcome.is_ok() && !self.arenas.insert(*rank) {
+                    return Err(Violation::Misused(command.clone()));
+                }
+                Ok(outcome)
+            }
+            Command::AddChunk { tier, chunk, .. } => {
+                let outcome = self.reach(*tier).map_err(|_| Fault::NoSpace).and(outcome);
+                if outcome.is_ok() && !self.chunks.insert((*tier, *chunk)) {
+                    return Err(Violation::Misused(command.clone()));
+                }
+                Ok(outcome)
+            }
+            Command::Fetch { sample, to, .. } => {
+                self.stage(
+                    *to,
+                    if outcome.is_ok() { Content::Sample(*sample) } else { Content::Garbage },
+                );
+                Ok(outcome)
+            }
+            Command::Promote { sample, from, to, .. } => {
+                let read = self.read(from, *sample, command)?;
+                let outcome = outcome.and(read);
+                self.stage(
+                    *to,
+                    if outcome.is_ok() { Content::Sample(*sample) } else { Content::Garbage },
+                );
+                Ok(outcome)
+            }
+            Command::Demote { sample, from, to, .. } => {
+                let read = match from {
+                    Origin::Staging(slot) => self.read_staged(*slot, *sample, command)?,
+                    Origin::Tier(place) => self.read(place, *sample, command)?,
+                };
+                let outcome = outcome.and(read).and(self.reach(to.tier));
+                let content = match outcome {
+                    Ok(()) if fate != Fate::Rots => Content::Sample(*sample),
+                    _ => Content::Garbage,
+                };
+                self.write(to, content, command)?;
+                Ok(outcome)
+            }
+            other => Err(Violation::Misused(other.clone())),
+        }
+    }
+
+    /// Whether a batch in staging is what its layout says.
+    pub(super) fn check(&self, batch: &Batch, offset: Bytes) -> Result<(), Violation> {
+        for entry in &batch.entries {
+            let there = self.staged.get(&(batch.id.rank, offset.0 + entry.offset.0));
+            let is_right = match entry.len {
+                None | Some(Bytes(0)) => true,
+                Some(_) => there == Some(&Content::Sample(entry.sample)),
+            };
+            if !is_right {
+                return Err(Violation::WrongBytes(batch.id, entry.sample));
+            }
+        }
+        Ok(())
+    }
+
+    fn stage(&mut self, slot: Slot, content: Content) {
+        if slot.len.0 > 0 {
+            self.staged.insert((slot.rank, slot.offset.0), content);
+        }
+    }
+
+    /// A sample in staging that is copied; the session has seen that it arrived.
+    fn read_staged(
+        &self,
+        slot: Slot,
+        sample: SampleId,
+        command: &Command,
+    ) -> Result<Result<(), Fault>, Violation> {
+        match self.staged.get(&(slot.rank, slot.offset.0)) {
+            _ if slot.len.0 == 0 => Ok(Ok(())),
+            Some(Content::Sample(there)) if *there == sample => Ok(Ok(())),
+            _ => Err(Violation::Misused(command.clone())),
+        }
+    }
+
+    /// A sample in a tier: its checksum tells wrong bytes. Another sample in its place is a mistake of the
+    /// session.
+    fn read(
+        &self,
+        place: &Place,
+        sample: SampleId,
+        command: &Command,
+    ) -> Result<Result<(), Fault>, Violation> {
+        let mut outcome = self.reach(place.tier);
+        for piece in &place.pieces {
+            match self.cached.get(&key(place.tier, *piece)) {
+                Some(Content::Sample(there)) if *there == sample => {}
+                Some(Content::Garbage) => outcome = outcome.and(Err(Fault::Corrupt)),
+                _ => return Err(Violation::Misused(command.clone())),
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn write(
+        &mut self,
+        place: &Place,
+        content: Content,
+        command: &Command,
+    ) -> Result<(), Violation> {
+        for piece in &place.pieces {
+            if !self.chunks.contains(&(place.tier, piece.chunk)) {
+                return Err(Violation::Misused(command.clone()));
+            }
+            self.cached.insert(key(place.tier, *piece), content);
+        }
+        Ok(())
+    }
+
+    fn reach(&self, tier: TierId) -> Result<(), Fault> {
+        if self.lost.contains(&tier) { Err(Fault::Io) } else { Ok(()) }
+    }
+}
+
+fn key(tier: TierId, piece: Piece) -> (TierId, ChunkId, u64) {
+    (tier, piece.chunk, piece.offset.0)
+}

@@ -1,0 +1,177 @@
+//! A trainer of one rank that goes on whatever happens: from what it was handed, then alone.
+
+use alloc::{collections::VecDeque, vec::Vec};
+
+use super::Violation;
+use crate::{
+    batch::Batch,
+    id::{BatchId, HolderId, LeaseId, Rank},
+    order::Spec,
+    units::{Bytes, Nanoseconds},
+};
+
+/// A batch as the agent handed it over.
+#[derive(Debug)]
+pub(super) struct Handed {
+    /// The connection over which it came, and goes back.
+    pub(super) holder: HolderId,
+    pub(super) lease: LeaseId,
+    pub(super) offset: Bytes,
+    pub(super) batch: Batch,
+}
+
+/// What a step is computed with.
+#[derive(Debug)]
+pub(super) enum Step {
+    Handed(Handed),
+    /// What the trainer read itself.
+    Alone,
+}
+
+/// Names of connections: a rank's own, and another one each time.
+const CONNECTIONS: u64 = 1 << 32;
+
+/// A trainer of one rank.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) rank: Rank,
+    /// Its connection, if it has one.
+    pub(super) holder: Option<HolderId>,
+    pub(super) is_admitted: bool,
+    pub(super) is_alive: bool,
+    /// Which process it is.
+    pub(super) life: u32,
+    /// The batch that it uses next, or uses now.
+    pub(super) position: Option<BatchId>,
+    pub(super) used: Vec<BatchId>,
+    /// Batches that it has used and not given back.
+    pub(super) held: usize,
+    pub(super) hoards_until: Nanoseconds,
+    next: Option<BatchId>,
+    asked: VecDeque<BatchId>,
+    ready: VecDeque<(BatchId, Option<Handed>)>,
+    /// What it computes with: `None` if it computes nothing.
+    step: Option<Step>,
+    connections: u64,
+}
+
+impl Seat {
+    pub(super) fn new(rank: Rank, order: &Spec) -> Self {
+        Self {
+            rank,
+            holder: None,
+            is_admitted: false,
+            is_alive: true,
+            life: 0,
+            position: Some(order.first(rank)),
+            used: Vec::new(),
+            held: 0,
+            hoards_until: Nanoseconds(0),
+            next: None,
+            asked: VecDeque::new(),
+            ready: VecDeque::new(),
+            step: None,
+            connections: 0,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.position.is_none()
+    }
+
+    /// Whether it waits for its first agent.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_alive && self.step.is_none() && self.holder.is_none()
+    }
+
+    /// A new connection, which asks for what was not handed over yet.
+    pub(super) fn attach(&mut self, order: &Spec) -> HolderId {
+        self.connections += 1;
+        let holder = HolderId(u64::from(self.rank.0) * CONNECTIONS + self.connections);
+        self.holder = Some(holder);
+        self.is_admitted = false;
+        self.held = 0;
+        let last = self.ready.back().map(|(batch, _)| *batch);
+        let current = self.position.filter(|_| self.step.is_some());
+        self.next = match last.or(current) {
+            Some(batch) => order.after(batch),
+            None => self.position,
+        };
+        holder
+    }
+
+    /// Leaves its connection, and returns what it was. What was handed over stays readable.
+    pub(super) fn detach(&mut self) -> Option<HolderId> {
+        self.is_admitted = false;
+        self.asked.clear();
+        self.next = None;
+        self.held = 0;
+        self.holder.take()
+    }
+
+    /// The process is gone, and with it everything that it had; the batch in use was not used.
+    pub(super) fn die(&mut self) {
+        self.life += 1;
+        self.is_alive = false;
+        self.ready.clear();
+        self.step = None;
+    }
+
+    /// The next batch to ask for, as far as the window goes.
+    pub(super) fn next_request(
+        &mut self,
+        order: &Spec,
+        window: usize,
+    ) -> Option<(HolderId, BatchId)> {
+        let unsettled = self.asked.len() + self.ready.len() + self.held;
+        let holder = self.holder.filter(|_| self.is_admitted && unsettled < window)?;
+        let batch = self.next?;
+        self.next = order.after(batch);
+        self.asked.push_back(batch);
+        Some((holder, batch))
+    }
+
+    /// An answer: a batch, or none.
+    pub(super) fn receive(
+        &mut self,
+        batch: BatchId,
+        handed: Option<Handed>,
+    ) -> Result<(), Violation> {
+        if self.asked.pop_front() != Some(batch) {
+            let holder = self.holder.unwrap_or(HolderId(0));
+            return Err(Violation::Unasked(holder, batch));
+        }
+        self.ready.push_back((batch, handed));
+        Ok(())
+    }
+
+    /// Starts a step, if it can: with a leased batch, or with what it reads itself.
+    pub(super) fn begin(&mut self, order: &Spec) -> Option<&Step> {
+        let position = self.position.filter(|_| self.is_alive && self.step.is_none())?;
+        let handed = match self.ready.front() {
+            Some((batch, _)) if *batch == position => self.ready.pop_front().and_then(|it| it.1),
+            // It waits for what it asked for, or will ask for once it is let in.
+            _ if self.holder.is_some() && !self.cannot_ask() => return None,
+            _ => None,
+        };
+        if self.next == Some(position) {
+            self.next = order.after(position);
+        }
+        self.step = Some(handed.map_or(Step::Alone, Step::Handed));
+        self.step.as_ref()
+    }
+
+    /// Whether it keeps so much that it cannot even ask for its next batch.
+    fn cannot_ask(&self) -> bool {
+        self.is_admitted && self.asked.is_empty() && self.next == self.position && self.held > 0
+    }
+
+    /// Ends a step, and returns what it was computed with.
+    pub(super) fn end(&mut self, order: &Spec) -> Option<Step> {
+        let step = self.step.take()?;
+        let position = self.position?;
+        self.used.push(position);
+        self.position = order.after(position);
+        Some(step)
+    }
+}

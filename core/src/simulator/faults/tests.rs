@@ -1,0 +1,136 @@
+use alloc::{sync::Arc, vec};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    id::NodeId,
+    order::{Position, Shuffle, Spec, World},
+    policy,
+    session::{OnError, Windows},
+    simulator::Model,
+    tier::{Buffer, Kind, Speed},
+    units::{Bytes, BytesPerSecond},
+};
+
+const CHUNK: Bytes = Bytes(256 << 10);
+
+fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
+    let size = |i: u64| Bytes(2_000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 60_000);
+    let sizes: Arc<[Bytes]> = (0..80).map(size).collect();
+    Settings {
+        order: Spec {
+            samples: 80,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: 42,
+            epochs: 3,
+            drop_last: false,
+            batch_size: 4,
+            world: World { nodes: 1, ranks_per_node: 2 },
+            start: Position::START,
+        },
+        node: NodeId(0),
+        sizes,
+        tiers: vec![
+            Buffer { kind: Kind::CxlMemory, chunks_max: 3 },
+            Buffer { kind: Kind::Scratch, chunks_max: 2 },
+        ],
+        chunk: CHUNK,
+        policy,
+        staged_batches: 4,
+        arena: Bytes(700 << 10),
+        on_error,
+        windows: Windows::default(),
+        aim: policy::Aim::default(),
+    }
+}
+
+fn machine() -> Machine {
+    let speed =
+        |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
+    Machine::from(&Model {
+        cold: speed(1_000_000, 100_000_000),
+        tiers: vec![speed(350, 20_000_000_000); 2],
+        step_time: Nanoseconds(2_000_000),
+    })
+}
+
+fn scenario(seed: u64, operations: u32, incidents: u32) -> Scenario {
+    let every = Nanoseconds(8_000_000);
+    Scenario { seed, operations: PerMillion(operations), incidents, every }
+}
+
+/// Everything that must hold of any scenario.
+fn assert_endured(settings: &Settings, ordeal: &Ordeal, scenario: &Scenario) {
+    assert_eq!(ordeal.violation, None, "{scenario:?}");
+    for (rank, used) in &ordeal.used {
+        let first = Some(settings.order.first(*rank));
+        let order = core::iter::successors(first, |batch| settings.order.after(*batch));
+        assert_eq!(*used, order.collect::<Vec<_>>(), "{scenario:?}");
+    }
+    assert_eq!(ordeal.used.len(), 2);
+}
+
+fn endured(settings: &Settings, scenario: &Scenario) -> Ordeal {
+    let ordeal = endure(settings, &machine(), scenario);
+    assert_endured(settings, &ordeal, scenario);
+    ordeal
+}
+
+#[test]
+fn without_faults_everything_comes_from_the_agent() {
+    let ordeal = endured(&settings(policy::Kind::Gap, OnError::Fail), &scenario(1, 0, 0));
+    assert_eq!((ordeal.from_agent, ordeal.alone, ordeal.operations), (60, 0, 0));
+}
+
+#[test]
+fn five_hundred_seeds_break_no_rule_and_bring_every_incident() {
+    let mut all = Ordeal::default();
+    for seed in 0..500 {
+        let policy = policy::Kind::ALL[pick(seed, policy::Kind::ALL.len())];
+        let on_error = if seed % 3 == 0 { OnError::Skip } else { OnError::Fail };
+        let settings = settings(policy, on_error);
+        let ordeal = endured(&settings, &scenario(seed, 30_000, 12));
+        all.operations += ordeal.operations;
+        all.from_agent += ordeal.from_agent;
+        all.alone += ordeal.alone;
+        for (incident, count) in ordeal.incidents {
+            *all.incidents.entry(incident).or_default() += count;
+        }
+    }
+    assert!(all.operations > 1_000 && all.from_agent > 10_000 && all.alone > 1_000, "{all:?}");
+    assert!(Incident::ALL.iter().all(|it| all.incidents[it] > 100), "{:?}", all.incidents);
+}
+
+#[test]
+fn a_seed_fails_or_holds_again_as_it_did() {
+    let settings = settings(policy::Kind::Gap, OnError::Fail);
+    for seed in 0..20 {
+        let scenario = scenario(seed, 100_000, 20);
+        assert_eq!(
+            endure(&settings, &machine(), &scenario),
+            endure(&settings, &machine(), &scenario)
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_goes_wrong_costs_a_batch(
+        seed: u64,
+        operations in 0_u32..400_000,
+        incidents in 0_u32..40,
+        policy in prop::sample::select(&policy::Kind::ALL[..]),
+        arena in 100_u64..900,
+        skip: bool,
+    ) {
+        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let settings = Settings { arena: Bytes(arena << 10), ..settings(policy, on_error) };
+        let scenario = scenario(seed, operations, incidents);
+        let ordeal = endure(&settings, &machine(), &scenario);
+        // An arena that holds no batch at all is no fault.
+        if !matches!(ordeal.violation, Some(Violation::Groundless(_, Refusal::TooLarge { .. }))) {
+            assert_endured(&settings, &ordeal, &scenario);
+        }
+    }
+}

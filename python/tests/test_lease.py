@@ -1,0 +1,145 @@
+"""Batches that never go back, and processes that keep what a dead trainer had open."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+import node
+import tierfeed
+from conftest import World
+from node import Node
+from tierfeed.holder import UNSEEN, holder_of
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture
+def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+def assert_whole(world: World, batches: list[tierfeed.Batch], epoch: int) -> None:
+    assert [batch.samples for batch in batches] == world.torch_order(epoch, 0)
+    for batch in batches:
+        assert [bytes(it) for it in batch] == [world.content(id) for id in batch.samples]
+
+
+def test_a_training_that_keeps_every_batch_gets_copies_and_a_warning_with_the_type(
+    world: World, running: Node
+) -> None:
+    with tierfeed.connect() as feed:
+        kept = []
+        with pytest.warns(RuntimeWarning, match=r"kept by tierfeed\.Batch in list") as caught:
+            for batch in feed.epoch(0):
+                kept.append(batch)
+        assert len(caught) == 1, "it is said once"
+        assert_whole(world, kept, 0)
+        link = feed.stream().link
+        assert link.leases < link.batches_ahead, "one place stays in circulation"
+        assert feed.lease_copyouts == len(kept) - link.leases
+        assert {batch.origin for batch in kept} == {"agent"}, "nothing was read twice"
+        assert feed.mode == "agent"
+
+
+def test_a_training_that_lets_go_again_gets_no_more_copies(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        with pytest.warns(RuntimeWarning, match="keeps"):
+            kept = [batch for batch in feed.epoch(0)]
+        copies = feed.lease_copyouts
+        assert copies > 0
+        kept.clear()
+        del kept
+        for batch in feed.epoch(1):
+            assert batch.origin == "agent"
+        assert feed.lease_copyouts == copies
+
+
+def test_a_training_that_keeps_nothing_is_not_warned(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for epoch in range(world.epochs):
+            for batch in feed.epoch(epoch):
+                assert batch.origin == "agent"
+        assert feed.lease_copyouts == 0
+
+
+def test_tensors_that_are_collected_are_named(world: World, running: Node) -> None:
+    torch = pytest.importorskip("torch")
+    from tierfeed.torch import TierLoader
+
+    with TierLoader() as loader:
+        kept = []
+        with pytest.warns(RuntimeWarning, match=r"kept by torch\.Tensor in list"):
+            for tensors, _ in loader:
+                kept.append(tensors)
+        given = [[bytes(it.numpy()) for it in tensors] for tensors in kept]
+        assert given == [[world.content(id) for id in ids] for ids in world.torch_order(0, 0)]
+        assert loader.feed.lease_copyouts > 0
+        assert isinstance(kept[0][0], torch.Tensor)
+
+
+def test_a_batch_moves_and_its_views_stay(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        batch = next(feed.epoch(0))
+        link, view = feed.stream().link, batch[0]
+        before = batch.memory
+        assert link.oldest_lease == before
+        assert batch.detach() is True
+        assert batch.memory != before
+        assert link.leases == 1, "the view keeps the lease"
+        assert bytes(view) == bytes(batch[0]) == world.content(batch.samples[0])
+        assert batch.detach() is False
+        del view
+        assert link.leases == 0
+        assert link.oldest_lease is None
+
+
+def test_what_nobody_can_see_is_said_to_be_unseen() -> None:
+    assert holder_of(1, 1) == UNSEEN
+
+
+ORPHANING = """
+import os, signal, sys, time, tierfeed
+
+feed = tierfeed.connect()
+batches = feed.epoch(0)
+held = [next(batches), next(batches)]
+# A worker that was forked by somebody who closes nothing.
+names = {int(name): f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+sockets = [fd for fd, path in names.items() if os.path.exists(path) and "socket:" in os.readlink(path)]
+copies = [os.dup(fd) for fd in sockets]
+if os.fork() == 0:
+    signal.pause()
+print(len(copies), flush=True)
+signal.pause()
+"""
+
+
+def test_a_forked_worker_that_keeps_the_socket_keeps_no_batch_of_its_dead_trainer(
+    world: World, running: Node
+) -> None:
+    line = node.command("exec", "--run-dir", running.root / "agent", "--", sys.executable, "-c")
+    trainer = subprocess.Popen(
+        [*line, ORPHANING], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert trainer.stdout is not None
+        assert int(trainer.stdout.readline()) > 0, "the worker has a copy of the socket"
+        trainer.kill()
+        trainer.wait()
+        os.killpg(trainer.pid, 0)  # The worker lives.
+        with tierfeed.connect() as feed:
+            batches = list(feed.batch(0, step) for step in range(2))
+            assert {batch.origin for batch in batches} == {"agent"}, "nothing is taken any more"
+    finally:
+        os.killpg(trainer.pid, signal.SIGKILL)

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs the ring of the hand-off where threads, memory and schedules are not as kind as on one machine:
+# loom, shuttle, ThreadSanitizer, Miri where it is installed, and two real processes. A few minutes.
+#
+# TIERFEED_MODEL_PREEMPTIONS   preemptions of a thread that loom tries (3)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${CARGO_TARGET_DIR:?is not set: start this through \`make model\`}"
+
+readonly target=$CARGO_TARGET_DIR/models
+host=$(rustc -vV | sed -n 's/^host: //p')
+readonly host
+
+say() { printf 'model: %s\n' "$*" >&2; }
+
+# in_world NAME FEATURES...: the models with the atomics and threads of that world.
+in_world() {
+  local name=$1
+  shift
+  say "$name"
+  cargo run --quiet --release --manifest-path models/Cargo.toml --target-dir "$target/$name" "$@"
+}
+
+LOOM_MAX_PREEMPTIONS=${TIERFEED_MODEL_PREEMPTIONS:-3} in_world loom --features loom
+in_world shuttle --features shuttle
+in_world threads
+# The compiler is the stable one, whose runtime of the sanitizer comes with it; its standard library is
+# not instrumented, which hides races inside of that, not ours.
+if compgen -G "$(rustc --print target-libdir)/librustc-*_rt.tsan.a" >/dev/null; then
+  RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer' \
+    in_world thread-sanitizer --target "$host"
+else
+  say 'ThreadSanitizer: skipped, this compiler has no runtime for it'
+fi
+if cargo +nightly miri --version >/dev/null 2>&1; then
+  say miri
+  TIERFEED_MODEL_BATCHES=200 cargo +nightly miri run --quiet --manifest-path models/Cargo.toml \
+    --target-dir "$target/miri"
+else
+  say 'Miri: skipped, it is a component of the nightly toolchain'
+fi
+say 'two processes'
+cargo test --quiet -p tierfeed-prefetcher --lib two_million -- --ignored
