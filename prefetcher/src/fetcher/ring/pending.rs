@@ -167,6 +167,8 @@ mod tests {
     #[test]
     fn the_same_bytes_asked_for_twice_are_read_twice() {
         assert_eq!(runs(&[span(0, 10), span(0, 10), span(5, 10)]).len(), 3);
+        let bounce = |offset, len| Span { way: Way::Bounce, ..span(offset, len) };
+        assert_eq!(runs(&[bounce(100, 10), bounce(95, 8), bounce(102, 9)]).len(), 3);
     }
 
     proptest! {
