@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copy;
 pub mod deli;
 pub mod dlcache;
 pub mod end_to_end;
 pub mod handoff;
 pub mod index;
+pub mod io;
 pub mod limits;
 pub mod lobster;
 pub mod objects;

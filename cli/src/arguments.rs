@@ -16,6 +16,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::{
+    agent::ObserveSettings,
     client::Address,
     prediction::site::{Change, parse_kind},
 };
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Says where a running job stands.
     Status(Status),
+    /// Writes what a running agent did last as a trace for Perfetto, or merges traces.
+    Trace(Trace),
     /// Asks all agents of a job to end and to write their reports.
     Drain(Reach),
     /// Answers numbers of samples from standard input with their bytes, for a trainer that reads a bucket
@@ -315,9 +318,15 @@ pub(crate) struct Run {
     /// Where sockets and the report go [default: .tierfeed/runs/JOB-TIME].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) observe: Observe,
     /// Prints the report as JSON; what the command prints goes to standard error then.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Lets what does not fit in main memory go to memory behind CXL instead of to swap [default
+    /// policy: auto, main memory first].
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
+    pub(crate) expand_memory: Option<ExpandMemory>,
     /// The training and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -376,6 +385,55 @@ pub(crate) struct Agent {
     /// .tierfeed/agent].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) observe: Observe,
+}
+
+/// How an agent is watched.
+#[derive(Debug, Args)]
+pub(crate) struct Observe {
+    /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
+    /// takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
+    /// Writes a trace of the run for Perfetto into this file when it ends.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Trace {
+    #[command(subcommand)]
+    pub(crate) command: Option<TraceCommand>,
+    /// The run directory of the agent [default: the newest below .tierfeed].
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    /// Where the trace goes [default: standard output].
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Puts traces into one, such as one of torch.profiler and one of an agent, on the clock of the first.
+    Merge(Merge),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    /// The traces, as JSON.
+    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Where the merged trace goes [default: standard output].
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+impl Observe {
+    pub(crate) fn settings(&self) -> ObserveSettings {
+        ObserveSettings { metrics: self.metrics.clone(), trace: self.trace.clone() }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -386,9 +444,25 @@ pub(crate) struct Exec {
     /// How long to wait until the agent is ready.
     #[arg(long, value_name = "TIME", default_value = "60 s")]
     pub(crate) wait: Nanoseconds,
+    /// Lets what does not fit in main memory go to memory behind CXL instead of to swap [default
+    /// policy: auto, main memory first].
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
+    pub(crate) expand_memory: Option<ExpandMemory>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// How memory is spread over main memory and memory behind CXL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExpandMemory {
+    /// As preferred-many.
+    Auto,
+    /// Main memory as long as there is room, then memory behind CXL.
+    PreferredMany,
+    /// Both in turn, by the weights of the kernel: for programs that need more bandwidth than main
+    /// memory has.
+    Weighted,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod exec;
+mod expansion;
 pub(crate) mod hog;
 pub(crate) mod index;
 pub(crate) mod manager;
@@ -14,6 +15,7 @@ pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tiers;
+pub(crate) mod trace;
 
 use std::{
     io,

@@ -19,6 +19,8 @@ pub(crate) const SOCKET: &str = "TIERFEED_SOCK";
 pub(crate) const JOB: &str = "TIERFEED_JOB";
 /// Names the index of the dataset to trainers.
 pub(crate) const INDEX: &str = "TIERFEED_INDEX";
+/// Names a directory for their own files to trainers.
+pub(crate) const SCRATCH: &str = "TIERFEED_SCRATCH";
 /// Names this program to trainers, which start it when they must read a bucket without an agent.
 pub(crate) const EXE: &str = "TIERFEED_EXE";
 /// Names the rank to trainers, whatever launched them.

@@ -43,6 +43,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Agent(it) => command::agent::run(it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
+        Command::Trace(it) => command::trace::run(&it),
         Command::Drain(it) => command::drain::run(&it),
         Command::Read(it) => command::read::run(it),
         Command::Hog(it) => command::hog::run(&it),

@@ -22,8 +22,9 @@ use crate::{
     policy::{Policy, Read},
     session::Place,
     space::{PIECES_MAX, Space},
-    tier::Buffer,
+    tier::{Buffer, Kind},
     units::Bytes,
+    wear::Wear,
 };
 
 /// Something that happened to the places and that bytes must follow.
@@ -65,6 +66,8 @@ pub enum Change {
     Evicted {
         /// Which sample.
         sample: SampleId,
+        /// Where it lay; `None` if it found no place at all.
+        from: Option<TierId>,
     },
 }
 
@@ -87,6 +90,7 @@ pub struct Cache {
     places: BTreeMap<SampleId, Place>,
     chunk: Bytes,
     changes: Vec<Change>,
+    wear: Wear,
 }
 
 impl Cache {
@@ -100,7 +104,7 @@ impl Cache {
     ) -> Self {
         let capacities = buffers.iter().map(|buffer| buffer.capacity(chunk));
         let tiers = buffers.iter().map(|buffer| Tier {
-            space: Space::new(),
+            space: space_of(buffer.kind),
             chunks_max: buffer.chunks_max,
             chunks_named: 0,
         });
@@ -112,7 +116,14 @@ impl Cache {
             places: BTreeMap::new(),
             chunk,
             changes: Vec::new(),
+            wear: Wear::default(),
         }
+    }
+
+    /// Writes no more to a tier than its wear allows.
+    #[must_use]
+    pub fn with_wear(self, wear: Wear) -> Self {
+        Self { wear, ..self }
     }
 
     /// Where a sample lies.
@@ -145,6 +156,12 @@ impl Cache {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.space.chunk_count())
     }
 
+    /// Chunks that a tier may have, by [`Self::resize`] and [`Self::lose_chunk`].
+    #[must_use]
+    pub fn chunks_max(&self, tier: TierId) -> u32 {
+        self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.chunks_max)
+    }
+
     /// Takes the changes since the last call, in the order in which they were made.
     pub fn take_changes(&mut self) -> Vec<Change> {
         core::mem::take(&mut self.changes)
@@ -152,6 +169,7 @@ impl Cache {
 
     /// Lets the policy decide what stays of a read, and gives it places.
     pub fn read(&mut self, read: Read, horizon: &Horizon) {
+        self.wear.enter(read.at.epoch);
         self.policy.read(read, horizon, &mut self.books);
         let moves: Vec<Move> = self.books.drain_moves().collect();
         for Move { sample, to, .. } in moves {
@@ -190,13 +208,36 @@ impl Cache {
     ///
     /// The tier does not ask for more than it has until [`Self::resize`] says that it may.
     pub fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId) {
-        let has_chunk = |books: &Tier| books.space.chunks().any(|other| other == chunk);
-        if !self.tiers.get(usize::from(tier.0)).is_some_and(has_chunk) {
+        if !self.has_chunk(tier, chunk) {
             return;
         }
         for sample in self.residents_of(tier, chunk) {
             self.forget(sample);
         }
+        self.shrink_by(tier, chunk);
+    }
+
+    /// Gives up a chunk whose memory broke, with every sample in it; the tier is smaller by it, until
+    /// [`Self::resize`] says otherwise.
+    pub fn give_up_chunk(&mut self, tier: TierId, chunk: ChunkId) {
+        if !self.has_chunk(tier, chunk) {
+            return;
+        }
+        for sample in self.residents_of(tier, chunk) {
+            self.evict(sample);
+            self.strike(sample);
+        }
+        self.shrink_by(tier, chunk);
+        self.changes.push(Change::ChunkDropped { tier, chunk });
+    }
+
+    fn has_chunk(&self, tier: TierId, chunk: ChunkId) -> bool {
+        let tier = self.tiers.get(usize::from(tier.0));
+        tier.is_some_and(|books| books.space.chunks().any(|other| other == chunk))
+    }
+
+    /// Takes a chunk in which nothing lies, and its capacity, away.
+    fn shrink_by(&mut self, tier: TierId, chunk: ChunkId) {
         let books = &mut self.tiers[usize::from(tier.0)];
         books.space.remove_chunk(chunk);
         books.chunks_max = books.space.chunk_count();
@@ -204,11 +245,13 @@ impl Cache {
     }
 
     /// Gives a sample that the books put into `tier` its place there; `staged` is the one whose bytes
-    /// lie in staging. Where the free bytes lie in too many pieces it is evicted after all.
+    /// lie in staging. Where the free bytes lie in too many pieces, or the tier was written enough in
+    /// this epoch, it is evicted after all.
     fn settle(&mut self, sample: SampleId, tier: TierId, staged: Option<SampleId>) {
         let len = self.sizes[sample.0 as usize];
         let from = self.places.get(&sample).cloned();
-        let Some(place) = self.occupy(len, tier) else {
+        let may_go = self.wear.admits(tier, Space::rounded(len));
+        let Some(place) = may_go.then(|| self.occupy(len, tier)).flatten() else {
             self.evict(sample);
             self.strike(sample);
             return;
@@ -261,8 +304,9 @@ impl Cache {
     }
 
     fn evict(&mut self, sample: SampleId) {
+        let from = self.places.get(&sample).map(|place| place.tier);
         self.vacate(sample);
-        self.changes.push(Change::Evicted { sample });
+        self.changes.push(Change::Evicted { sample, from });
     }
 
     /// Takes a sample out of the books by no decision of the policy.
@@ -287,6 +331,14 @@ impl Cache {
         };
         let samples = self.places.iter().filter(|(_, place)| lies_there(place));
         samples.map(|(sample, _)| *sample).collect()
+    }
+}
+
+/// On a disk what is written after one another shall lie beside one another: it is written at once then.
+fn space_of(kind: Kind) -> Space {
+    match kind {
+        Kind::Storage => Space::in_log_order(),
+        Kind::MainMemory | Kind::CxlMemory | Kind::Scratch => Space::new(),
     }
 }
 

@@ -18,6 +18,7 @@ pub mod order;
 pub mod spread;
 pub mod throughput;
 pub mod units;
+pub mod wear;
 
 pub mod assignment;
 pub mod batch;

@@ -86,6 +86,8 @@ pub struct Setting {
 pub struct Aim {
     /// Whether writing to each tier wears it out; free of wear where it is not said.
     pub wears: Vec<bool>,
+    /// The most that may be written to each tier in an epoch; no limit where it is not said.
+    pub writes_per_epoch: Vec<Option<Bytes>>,
     /// What of each tier is worth filling, because more could not be read in time; all where it is not
     /// said ([`useful()`]).
     pub useful: Vec<Bytes>,

@@ -12,6 +12,7 @@ use crate::{
     order::Spec,
     policy::{self, Policy, Read, Setting},
     units::Bytes,
+    wear::Wear,
 };
 
 /// Reads by where they were served from.
@@ -75,6 +76,7 @@ pub struct Replay {
     horizon: Horizon,
     policy: Box<dyn Policy>,
     books: Books,
+    wear: Wear,
     next: Epoch,
 }
 
@@ -90,6 +92,7 @@ impl Replay {
             horizon: Horizon::new(setting.order, setting.node, policy.lookahead()),
             books: Books::new(Arc::clone(&setting.sizes), setting.capacities.iter().copied()),
             policy,
+            wear: Wear::within(setting.aim.writes_per_epoch.clone()),
             next: setting.order.start.epoch,
         }
     }
@@ -116,6 +119,7 @@ impl Replay {
         }
         self.horizon.prepare(epoch);
         self.horizon.epoch(epoch)?;
+        self.wear.enter(epoch);
         let mut served = Served::none(self.books.levels().len());
         for step in (0..self.spec.steps_in(epoch)).map(Step) {
             for rank in self.spec.world.ranks_of(self.node) {
@@ -128,15 +132,43 @@ impl Replay {
                     see(batch, sample, tier);
                     let read = Read { sample, at: Use { epoch, place } };
                     self.policy.read(read, &self.horizon, &mut self.books);
-                }
-                for Move { sample, to, .. } in self.books.drain_moves() {
-                    if let Some(tier) = to {
-                        served.written[usize::from(tier.0)].0 += self.sizes[sample.0 as usize].0;
+                    if self.wear.is_limited() {
+                        // One by one, as the cache does.
+                        let Self { sizes, books, policy, wear, .. } = self;
+                        count(sizes, &mut served, limited(books, policy.as_mut(), wear));
                     }
                 }
+                count(&self.sizes, &mut served, self.books.drain_moves());
             }
         }
         self.next = Epoch(epoch.0 + 1);
         Some(served)
     }
+}
+
+fn count(sizes: &[Bytes], served: &mut Served, moves: impl IntoIterator<Item = Move>) {
+    for Move { sample, to, .. } in moves {
+        if let Some(tier) = to {
+            served.written[usize::from(tier.0)].0 += sizes[sample.0 as usize].0;
+        }
+    }
+}
+
+/// The moves since the last call, without those that a tier has had enough writes for.
+fn limited(books: &mut Books, policy: &mut dyn Policy, wear: &mut Wear) -> Vec<Move> {
+    let mut moves: Vec<Move> = books.drain_moves().collect();
+    moves.retain(|it| {
+        let Some(tier) = it.to else { return true };
+        if books.tier_of(it.sample).is_none() {
+            return false;
+        }
+        let may_go = wear.admits(tier, books.len_of(it.sample));
+        if !may_go {
+            books.take_out(it.sample);
+            policy.displaced(it.sample, tier, None);
+        }
+        may_go
+    });
+    books.drain_moves();
+    moves
 }

@@ -19,12 +19,15 @@
 //! 4. Equal events at equal times give equal commands.
 //! 5. A failure of a tier costs a cold read, never a batch.
 //! 6. At most [`Settings::operations_max`] operations run at a time, and on each link at most
-//!    [`Settings::windows`].
+//!    [`Settings::windows`], or what the window has become ([`Adaptation`]).
 //! 7. No operation that a batch needs waits for one that stands in line for a later batch.
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 
 mod answers;
+mod busy;
+mod causes;
 mod command;
+mod depth;
 mod line;
 mod op_table;
 mod ops;
@@ -36,20 +39,25 @@ mod work;
 
 use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
 
+pub use busy::Busy;
+pub use causes::{Cause, Causes};
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
-pub use line::Windows;
-pub use progress::{EpochProgress, FAULTS_KEPT, Progress, READY_WITHIN, Run, Waits};
+pub use line::{Adaptation, Windows};
+pub use progress::{
+    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
+};
 
 use self::{
     line::Line,
     op_table::OpTable,
     ops::Ops,
     pace::{Need, Paces},
-    staging::{Staged, Staging},
-    work::Work,
+    staging::{Passage, Staged, Staging},
+    work::{Kind, Work},
 };
 use crate::{
     assignment::{Assignment, Division, Queue},
+    books::Level,
     cache::Cache,
     horizon::Horizon,
     id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
@@ -57,7 +65,12 @@ use crate::{
     policy,
     tier::Buffer,
     units::{Bytes, Nanoseconds},
+    wear::Wear,
 };
+
+/// Batches that each rank may have staged however short memory is: one that its trainer works with, and
+/// the next.
+pub const STAGED_MIN: u32 = 2;
 
 /// What happens when a sample cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,10 +175,9 @@ impl Session {
         assert_eq!(order.validate(), Ok(()), "the order exists");
         assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
         assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
-        let ranks = order
-            .world
-            .ranks_of(settings.node)
-            .map(|rank| (rank, Staging::new(settings.arena, order.first(rank))));
+        let ranks = order.world.ranks_of(settings.node).map(|rank| {
+            (rank, Staging::new(settings.arena, settings.staged_batches, order.first(rank)))
+        });
         let first = order.world.ranks_of(settings.node).next().expect("a node has ranks");
         let ranks_per_node = order.world.ranks_per_node;
         let policy = policy::build(settings.policy, &settings.policy_setting());
@@ -173,7 +185,8 @@ impl Session {
         let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
             horizon,
-            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy),
+            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
+                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
             ranks: ranks.collect(),
             ops: Ops::default(),
             works: OpTable::default(),
@@ -216,9 +229,12 @@ impl Session {
                 self.handle_published(rank, epoch, samples);
             }
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
+            Event::StagingLimited { batches } => self.handle_staging_limited(batches),
         }
         self.call_off();
+        self.fit_arenas();
         self.stage();
+        self.fit_arenas();
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
             self.line.divide_in_proportion();
         }
@@ -241,6 +257,7 @@ impl Session {
             None => self.next_in_line()?,
         };
         self.running += 1;
+        self.begin(&command);
         Some(command)
     }
 
@@ -254,6 +271,18 @@ impl Session {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
+    }
+
+    /// Chunks that a tier may have: what it was told, less what it was refused since.
+    #[must_use]
+    pub fn chunks_max(&self, tier: TierId) -> u32 {
+        self.cache.chunks_max(tier)
+    }
+
+    /// How many reads of the cold store run at a time now, at most ([`Windows::adaptation`]).
+    #[must_use]
+    pub fn cold_window(&self) -> usize {
+        self.line.cold_window()
     }
 
     /// What is in line for each rank, and what its next batch needs: all that dividing loader threads
@@ -273,6 +302,22 @@ impl Session {
         ranks.map(queue).collect()
     }
 
+    /// Batches that the trainers of each rank have or were handed.
+    pub fn leases(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
+        self.ranks.iter().map(|(rank, staging)| (*rank, staging.leases()))
+    }
+
+    /// Bytes read for batches that nobody took.
+    #[must_use]
+    pub fn wasted(&self) -> Bytes {
+        Bytes(self.ranks.values().map(|staging| staging.wasted.0).sum())
+    }
+
+    /// What each tier may hold and holds, by [`TierId`].
+    pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
+        self.cache.levels().iter().copied()
+    }
+
     /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.
     /// At first one pool serves all. With [`Assignment::Proportional`] in [`Settings::windows`] the
     /// session itself divides anew whenever a batch was taken.
@@ -290,6 +335,30 @@ impl Session {
     fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
         self.cache.resize(tier, chunks_max);
         self.follow_changes(None);
+    }
+
+    fn handle_staging_limited(&mut self, batches: u32) {
+        let is_limit = batches < self.settings.staged_batches;
+        let limit = is_limit.then_some(batches.max(STAGED_MIN));
+        self.ranks.values_mut().for_each(|staging| staging.limit(limit));
+    }
+
+    /// Gives the memory of arenas back that is not to be used, and takes it again.
+    fn fit_arenas(&mut self) {
+        let passages = |(rank, staging): (&Rank, &mut Staging)| {
+            let rank = *rank;
+            staging.passages().into_iter().map(move |passage| (rank, passage)).collect::<Vec<_>>()
+        };
+        let passages: Vec<_> = self.ranks.iter_mut().flat_map(passages).collect();
+        for (rank, passage) in passages {
+            let op = self.ops.name();
+            let (offset, len) = passage.range();
+            let command = match passage {
+                Passage::Out(_) => Command::TrimArena { op, rank, offset, len },
+                Passage::In(_) => Command::RestoreArena { op, rank, offset, len },
+            };
+            self.plan(op, Kind::Pass { rank, passage }, command, &[], None);
+        }
     }
 }
 

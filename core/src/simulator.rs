@@ -22,7 +22,7 @@ pub use trace::{Observer, RankStep, Read, StepOutcome};
 use self::{links::Links, trace::Trace, trainer::Trainer};
 use crate::{
     id::{Epoch, OpId},
-    session::{EpochProgress, Event, Session, Settings},
+    session::{Busy, Causes, EpochProgress, Event, Session, Settings},
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
@@ -49,6 +49,8 @@ pub struct EpochOutcome {
     pub read: EpochProgress,
     /// Time for which training stood still, ranks in lock-step.
     pub stall: Nanoseconds,
+    /// The same by what the ranks waited for that waited for more than each other.
+    pub causes: Causes,
     /// From the first request to the end of the last step.
     pub duration: Nanoseconds,
     /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.
@@ -63,6 +65,10 @@ pub struct EpochOutcome {
 pub struct Outcome {
     /// By epoch number.
     pub epochs: Vec<EpochOutcome>,
+    /// How busy the link to the cold store was.
+    pub cold_busy: Busy,
+    /// How busy each tier was.
+    pub tiers_busy: Vec<Busy>,
     /// A hash of every command in order: equal plans have equal digests.
     pub digest: u64,
 }
@@ -117,9 +123,13 @@ pub fn simulate_observed<O: Observer>(
             None => break,
         }
     }
-    let read = &session.progress().epochs;
-    let epochs = trainer.outcomes(settings, machine, read);
-    ControlFlow::Continue(Outcome { epochs, digest: digest.finish() })
+    let progress = session.progress();
+    ControlFlow::Continue(Outcome {
+        epochs: trainer.outcomes(settings, machine, &progress.epochs),
+        cold_busy: progress.cold_busy,
+        tiers_busy: progress.tiers_busy.clone(),
+        digest: digest.finish(),
+    })
 }
 
 fn react<O: Observer>(

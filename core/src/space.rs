@@ -3,6 +3,7 @@
 //! A cached sample is only ever read by copying it, so it need not lie in one piece: a request takes
 //! the smallest hole that holds it, and where none does, the largest holes until it is met. Holes that
 //! are too small for any sample are therefore used again, and a tier fills to its last grain.
+//! On a disk a request takes the next hole instead, as a log would, while there is one that holds it.
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -45,6 +46,19 @@ impl Piece {
     }
 }
 
+/// Holes that are looked at in log order; behind these the best fit is taken.
+const LOOK_AHEAD: usize = 64;
+
+/// Which hole a request takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Fit {
+    /// The smallest that holds it.
+    #[default]
+    Best,
+    /// The next one that holds it, from where the last one ended.
+    Next(ChunkId, u64),
+}
+
 /// The holes of the chunks of one tier.
 #[derive(Debug, Default)]
 pub struct Space {
@@ -54,6 +68,7 @@ pub struct Space {
     by_len: BTreeSet<(u64, ChunkId, u64)>,
     chunks: BTreeMap<ChunkId, u64>,
     free: u64,
+    fit: Fit,
 }
 
 impl Space {
@@ -61,6 +76,13 @@ impl Space {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A tier without chunks in which requests that follow one another lie beside one another, as far
+    /// as the holes allow: on a disk they are written together then.
+    #[must_use]
+    pub fn in_log_order() -> Self {
+        Self { fit: Fit::Next(ChunkId(0), 0), ..Self::default() }
     }
 
     /// Bytes in holes.
@@ -127,7 +149,7 @@ impl Space {
         if needed > self.free {
             return None;
         }
-        match self.take_contiguous(len) {
+        match self.take_next(needed).or_else(|| self.take_contiguous(len)) {
             Some(piece) => Some(alloc::vec![piece]),
             None => self.take_scattered(needed),
         }
@@ -150,6 +172,39 @@ impl Space {
         let &(hole_len, chunk, offset) = self.by_len.range((needed, ChunkId(0), 0)..).next()?;
         self.cut(chunk, offset, hole_len, needed);
         Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
+    }
+
+    /// The next hole in the order of the log, if there is such an order and one near enough.
+    fn take_next(&mut self, needed: u64) -> Option<Piece> {
+        let Fit::Next(chunk, offset) = self.fit else { return None };
+        let (chunk, offset, hole_len) = {
+            let (ahead, behind) = (self.holes.range((chunk, offset)..), ..(chunk, offset));
+            let mut ahead = ahead.chain(self.holes.range(behind)).take(LOOK_AHEAD);
+            let (&(chunk, offset), &len) = ahead.find(|(_, hole_len)| **hole_len >= needed)?;
+            (chunk, offset, len)
+        };
+        self.cut(chunk, offset, hole_len, needed);
+        self.fit = Fit::Next(chunk, offset + needed);
+        Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
+    }
+
+    /// Takes every free byte of a chunk at or behind an offset, a multiple of [`GRAIN`].
+    pub fn take_behind(&mut self, chunk: ChunkId, offset: Bytes) -> Vec<Piece> {
+        let holes = self.holes.range((chunk, 0)..=(chunk, u64::MAX));
+        let reaches_behind = |(key, len): (&(ChunkId, u64), &u64)| {
+            let (start, end) = (key.1, key.1 + len);
+            (end > offset.0).then_some((start, *len))
+        };
+        let behind: Vec<(u64, u64)> = holes.filter_map(reaches_behind).collect();
+        let take = |(start, len): (u64, u64)| {
+            let from = start.max(offset.0);
+            self.remove_hole(chunk, start, len);
+            if from > start {
+                self.insert_hole(chunk, start, from - start);
+            }
+            Piece { chunk, offset: Bytes(from), len: Bytes(start + len - from) }
+        };
+        behind.into_iter().map(take).collect()
     }
 
     fn take_scattered(&mut self, needed: u64) -> Option<Vec<Piece>> {
@@ -256,12 +311,60 @@ mod tests {
         assert_eq!(space.free(), Bytes(0));
     }
 
+    #[test]
+    fn in_log_order_requests_lie_beside_one_another() {
+        let mut space = Space::in_log_order();
+        (0..2).for_each(|chunk| space.add_chunk(ChunkId(chunk), Bytes(CHUNK)));
+        let places: Vec<_> = (0..40).map(|_| space.take(Bytes(3 * GRAIN)).unwrap()).collect();
+        let pieces: Vec<Piece> = places.iter().flatten().copied().collect();
+        assert_eq!(pieces.len(), 40, "one piece each");
+        let is_next = |a: &Piece, b: &Piece| {
+            b.offset.0 == a.offset.0 + a.len.0 || (b.chunk > a.chunk && b.offset.0 == 0)
+        };
+        assert!(pieces.is_sorted_by(is_next), "{pieces:?}");
+        // What is given back behind the log waits until the log comes by.
+        space.give_back(&places[0]);
+        space.give_back(&places[1]);
+        let next = space.take(Bytes(GRAIN)).unwrap();
+        assert_eq!((next[0].chunk, next[0].offset.0), (ChunkId(1), 19 * 3 * GRAIN));
+    }
+
     proptest! {
+        #[test]
+        fn what_is_taken_behind_an_offset_is_all_that_is_free_there(
+            lens in prop::collection::vec(1_u64..12 * GRAIN, 1..20),
+            kept in prop::collection::vec(any::<bool>(), 20),
+            offset in 0_u64..64,
+        ) {
+            let mut space = space_of(2);
+            let places: Vec<_> = lens.iter().filter_map(|len| space.take(Bytes(*len))).collect();
+            let (kept, freed): (Vec<_>, Vec<_>) =
+                places.into_iter().zip(kept).partition(|(_, kept)| *kept);
+            freed.iter().for_each(|(place, _)| space.give_back(place));
+            let (chunk, offset) = (ChunkId(0), Bytes(offset * GRAIN));
+            let behind = |piece: &&Piece| piece.chunk == chunk;
+            let taken: u64 = kept.iter().flat_map(|(place, _)| place).filter(behind)
+                .map(|it| (it.offset.0 + it.len.0).saturating_sub(it.offset.0.max(offset.0))).sum();
+            let free = space.free();
+            let pieces = space.take_behind(chunk, offset);
+            prop_assert!(pieces.iter().all(|it| it.chunk == chunk && it.offset >= offset));
+            let found: u64 = pieces.iter().map(|it| it.len.0).sum();
+            prop_assert_eq!(found, CHUNK - offset.0 - taken);
+            prop_assert_eq!(space.free().0, free.0 - found, "invariant 2");
+            prop_assert_eq!(space.take_behind(chunk, offset), []);
+            space.give_back(&pieces);
+            prop_assert_eq!(space.free(), free, "invariant 2");
+        }
+
         #[test]
         fn no_byte_has_two_owners_and_none_is_lost(
             requests in prop::collection::vec((1_u64..30 * GRAIN, any::<bool>(), 0_usize..8), 1..200),
+            is_log: bool,
         ) {
             let mut space = space_of(3);
+            if is_log {
+                space.fit = Fit::Next(ChunkId(0), 0);
+            }
             let mut owned: Vec<Vec<Piece>> = Vec::new();
             for (len, give_back, which) in requests {
                 if give_back && !owned.is_empty() {

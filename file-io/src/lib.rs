@@ -8,6 +8,8 @@
 //! look at memory that the kernel still writes, and no buffer is freed under it. [`direct`] says how a
 //! file has to be opened and aligned so that the page cache stays out of the way.
 //!
+//! A prefetcher reads into memory that others map: for that there is [`reads::ReadRing`].
+//!
 //! # Example
 //!
 //! ```
@@ -33,6 +35,7 @@ pub mod direct;
 mod engine;
 mod operation;
 mod queue;
+pub mod reads;
 mod ring;
 mod threads;
 

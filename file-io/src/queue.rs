@@ -9,7 +9,7 @@ use std::{io, num::NonZeroU32};
 use crate::{
     engine::Engine,
     operation::{Completion, Operation, Refusal, Refused},
-    ring::Ring,
+    ring::{Issuer, Ring, completion},
     threads::Threads,
 };
 
@@ -59,7 +59,7 @@ pub struct Queue {
 
 #[derive(Debug)]
 enum Running {
-    Ring(Box<Ring>),
+    Ring(Box<Ring<Operation>>),
     Threads(Threads),
 }
 
@@ -76,7 +76,7 @@ impl Queue {
         }
         let running = match engine {
             Engine::IoUring => Running::Ring(
-                Ring::new(depth)
+                Ring::new(depth, Issuer::Any)
                     .map(Box::new)
                     .map_err(|source| QueueError::Ring { depth, source })?,
             ),
@@ -152,7 +152,7 @@ impl Queue {
             return Ok(None);
         }
         let completion = match &mut self.running {
-            Running::Ring(ring) => ring.wait()?,
+            Running::Ring(ring) => completion(ring.wait()?),
             Running::Threads(threads) => threads.wait(),
         };
         self.in_flight -= 1;

@@ -49,6 +49,17 @@ pub enum AllocateError {
         /// Whether the kernel took the memory policy.
         policy: Policy,
     },
+    /// A range that was to be given back or restored leaves its region.
+    #[error("a range of {} bytes at offset {} leaves a region of {} bytes",
+        .len.0, .offset.0, .mapped.0)]
+    Outside {
+        /// Where the range starts.
+        offset: Bytes,
+        /// How long it is.
+        len: Bytes,
+        /// How long the region is.
+        mapped: Bytes,
+    },
     /// The free memory of the host could not be read.
     #[error("cannot read how much memory is free")]
     FreeMemoryUnreadable(#[source] io::Error),
@@ -80,7 +91,7 @@ pub enum Step {
     Populate,
     /// `F_ADD_SEALS`.
     Seal,
-    /// `MADV_DONTNEED`.
+    /// `MADV_DONTNEED`, or `fallocate` with `FALLOC_FL_PUNCH_HOLE`.
     GiveBack,
 }
 

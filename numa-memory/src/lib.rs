@@ -16,12 +16,16 @@ pub mod affinity;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
 pub mod attempts;
 pub mod ballast;
+#[expect(unsafe_code, reason = "a signal handler, and pages laid over broken ones")]
+pub mod bus_errors;
 pub mod capacity;
 pub mod kernels;
 pub mod lanes;
+pub mod spread;
 pub mod team;
 
 mod anonymous;
+mod checksum;
 mod error;
 #[expect(unsafe_code, reason = "a file that others could write is mapped as a slice")]
 mod file_bytes;
@@ -35,10 +39,11 @@ mod view;
 
 pub use anonymous::Anonymous;
 pub use ballast::Ballast;
+pub use checksum::{Checksum, Stores};
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
-pub use mapping::{Mapping, PageCache, RangeError};
+pub use mapping::{Mapping, PageCache, RangeError, cached};
 pub use placement::{Placement, Policy};
-pub use region::{Pages, Region, Request};
+pub use region::{HugePages, Pages, Region, Request};
 pub use view::{MapError, View};

@@ -23,14 +23,20 @@ use std::{
 use memmap2::MmapRaw;
 use tierfeed_core::units::Bytes;
 
-pub use self::file::PageCache;
-use crate::kernels;
+pub use self::file::{PageCache, cached};
+use crate::{
+    bus_errors::Watch,
+    checksum::{self, Checksum, Stores},
+    kernels,
+};
 
 /// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// Memory that this process has mapped, shared with whoever holds the file behind it.
 pub struct Mapping {
+    /// Before the memory, so that it goes first.
+    watch: Option<Watch>,
     raw: MmapRaw,
 }
 
@@ -67,7 +73,23 @@ impl From<RangeError> for io::Error {
 
 impl Mapping {
     pub(crate) fn new(raw: MmapRaw) -> Self {
-        Self { raw }
+        Self { watch: None, raw }
+    }
+
+    /// A mapping of pages of `page_bytes` that broke memory shall not end the process by.
+    pub(crate) fn watched(raw: MmapRaw, page_bytes: usize) -> Self {
+        let start = raw.as_ptr().addr();
+        let end = start + raw.len().next_multiple_of(page_bytes);
+        Self { watch: Some(Watch::over(start, end, page_bytes)), raw }
+    }
+
+    /// Pages of it that broke so far. Each reads as zeros since, and what is written to it is seen
+    /// nowhere else.
+    ///
+    /// Counted in a [`crate::Region`], after [`crate::bus_errors::catch`].
+    #[must_use]
+    pub fn bus_errors(&self) -> u32 {
+        self.watch.as_ref().map_or(0, Watch::errors)
     }
 
     /// How long it is.
@@ -130,6 +152,55 @@ impl Mapping {
         //   the mappings live as long as `source` and `self`.
         // - Their addresses do not overlap, as was just checked.
         unsafe { kernels::copy_bytes_non_temporal(to, from, count) };
+        Ok(())
+    }
+
+    /// As [`Self::copy_from`], with the stores that are asked for, and takes into `sum` the very bytes
+    /// that were stored.
+    ///
+    /// # Errors
+    ///
+    /// If either range leaves its mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies between mappings")]
+    pub fn copy_from_summed(
+        &self,
+        offset: Bytes,
+        source: &Self,
+        source_offset: Bytes,
+        len: Bytes,
+        stores: Stores,
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, len)?;
+        let (from, _) = source.range(source_offset, len)?;
+        if to.addr().abs_diff(from.addr()) < count {
+            self.copy_from(offset, source, source_offset, len)?;
+            return self.sum_into(offset, len, sum);
+        }
+        // SAFETY:
+        // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
+        //   the mappings live as long as `source` and `self`.
+        // - Their addresses do not overlap, as was just checked.
+        unsafe { checksum::feed(sum, from, Some(to), count, stores) };
+        Ok(())
+    }
+
+    /// Takes a range into `sum`, each byte as it is at some moment.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is summed then.
+    #[expect(unsafe_code, reason = "reads the mapping")]
+    pub fn sum_into(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        let (from, count) = self.range(offset, len)?;
+        // SAFETY:
+        // - `from` is valid for reads of `count` bytes: `range` checked it, and `self` keeps it mapped.
+        unsafe { checksum::feed(sum, from, None, count, Stores::Cached) };
         Ok(())
     }
 

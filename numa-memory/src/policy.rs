@@ -1,4 +1,5 @@
-//! Declares the NUMA system calls that are needed: `mbind` and the query form of `move_pages`.
+//! Declares the NUMA system calls that are needed: `mbind`, `set_mempolicy`, `get_mempolicy` and the
+//! query form of `move_pages`.
 //!
 //! `libnuma-sys` wraps neither and does not build with current toolchains, so they are called through
 //! `libc::syscall`; constants that `libc` lacks stand here with the header they come from.
@@ -10,6 +11,9 @@ use tierfeed_core::id::NumaNode;
 
 /// `MPOL_PREFERRED_MANY` of `linux/mempolicy.h`, Linux 5.15.
 pub(crate) const MPOL_PREFERRED_MANY: libc::c_int = 5;
+
+/// `MPOL_WEIGHTED_INTERLEAVE` of `linux/mempolicy.h`, Linux 6.9.
+pub(crate) const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 
 /// Node numbers that fit in the mask: `CONFIG_NODES_SHIFT` is at most 10.
 pub(crate) const NODES_MAX: u32 = 1024;
@@ -50,10 +54,73 @@ pub(crate) fn is_denied(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
+/// A set of nodes as the kernel reads it.
+type Mask = [u64; (NODES_MAX / WORD_BITS) as usize];
+
+fn mask_of(nodes: &[NumaNode]) -> io::Result<Mask> {
+    let mut mask = Mask::default();
+    for node in nodes {
+        let word = mask.get_mut((node.0 / WORD_BITS) as usize);
+        *word.ok_or(io::ErrorKind::InvalidInput)? |= 1 << (node.0 % WORD_BITS);
+    }
+    Ok(mask)
+}
+
+/// Sets the policy of the calling thread, for memory that has none of its own; processes that it
+/// starts inherit it.
+///
+/// # Errors
+///
+/// As `set_mempolicy(2)`: `EINVAL` for a mode that the kernel lacks or nodes without memory, `EPERM`
+/// under the seccomp profile of most container engines.
+pub(crate) fn set_of_thread(mode: libc::c_int, nodes: &[NumaNode]) -> io::Result<()> {
+    let mask = mask_of(nodes)?;
+    // The default policy takes no nodes.
+    let (start, count) = if nodes.is_empty() {
+        (ptr::null(), 0)
+    } else {
+        (mask.as_ptr(), libc::c_ulong::from(NODES_MAX + 1))
+    };
+    // SAFETY:
+    // - `start` is null with a count of 0, or `mask`, which is initialised and outlives the call; the
+    //   kernel reads `count - 1` bits, all of them in `mask`.
+    // - The call changes where later pages of this thread lie, never what memory holds.
+    let status = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, start, count) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The policy of the calling thread: its mode without flags, and its nodes.
+///
+/// # Errors
+///
+/// As `get_mempolicy(2)`: `EPERM` under the seccomp profile of most container engines.
+pub(crate) fn of_thread() -> io::Result<(libc::c_int, Vec<NumaNode>)> {
+    let mut mode: libc::c_int = 0;
+    let mut mask = Mask::default();
+    let (no_address, no_flags): (*const c_void, libc::c_ulong) = (ptr::null(), 0);
+    // SAFETY:
+    // - `mode` and `mask` are valid for writes and outlive the call; the kernel writes one number and at
+    //   most `NODES_MAX` bits.
+    // - Without flags the address must be null, and the policy of the thread is told.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut mode,
+            mask.as_mut_ptr(),
+            libc::c_ulong::from(NODES_MAX + 1),
+            no_address,
+            no_flags,
+        )
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_in = |node: &u32| mask[(node / WORD_BITS) as usize] >> (node % WORD_BITS) & 1 == 1;
+    Ok((mode & 0xff, (0..NODES_MAX).filter(is_in).map(NumaNode).collect()))
+}
+
 pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {
-    let mut mask = [0_u64; (NODES_MAX / WORD_BITS) as usize];
-    let word = mask.get_mut((node.0 / WORD_BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
-    *word |= 1 << (node.0 % WORD_BITS);
+    let mask = mask_of(&[node])?;
     let flags: libc::c_uint = 0;
     // SAFETY:
     // - The range is one live mapping: `mapping` owns it and is borrowed through the call.

@@ -6,6 +6,8 @@
 //! for page faults later. The place is read back, because a preference is no promise. The seals come
 //! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
 
+mod huge;
+
 use std::{
     io,
     ops::Deref,
@@ -41,6 +43,7 @@ pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
     placement: Placement,
+    is_reserved: bool,
 }
 
 /// What memory is asked for.
@@ -61,9 +64,22 @@ pub struct Request<'a> {
 pub enum Pages {
     /// The machine's smallest.
     Small,
-    /// Transparent huge pages where the kernel grants them (for shared memory: where
-    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more), else small ones.
+    /// Reserved huge pages where the host has enough that are free (`vm.nr_hugepages`); else transparent
+    /// ones where the kernel grants them (for shared memory: where
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more); else small ones.
+    /// [`Region::huge_pages`] tells which it was.
     Huge,
+}
+
+/// The huge pages that memory lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePages {
+    /// All of it, in pages from the host's pool (`hugetlbfs`).
+    Reserved,
+    /// So much of it, in transparent ones; 0 is none.
+    Transparent(Bytes),
+    /// The kernel does not say.
+    Unknown,
 }
 
 impl Region {
@@ -75,9 +91,14 @@ impl Region {
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages came to lie on the node asked for.
     /// Nothing stays allocated after an error.
     pub fn allocate(request: &Request<'_>) -> Result<Self, AllocateError> {
+        if request.pages == Pages::Huge
+            && let Some(region) = Self::allocate_reserved(request)
+        {
+            return Ok(region);
+        }
         let &Request { len, locality, name, pages } = request;
         let _claim = capacity::claim(Path::new("/"), locality, len)?;
-        let fd = create(name, len).map_err(failed(Step::Create, len))?;
+        let fd = create(name, len, MFdFlags::empty()).map_err(failed(Step::Create, len))?;
         let raw = MmapOptions::new()
             .len(usize::try_from(len.0).map_err(|_| AllocateError::TooLarge { len })?)
             .map_raw(&fd)
@@ -85,11 +106,37 @@ impl Region {
         advise_pages(&raw, pages);
         let policy = set_policy(&raw, locality, len, Mode::Prefer)?;
         reserve(&fd, len).map_err(failed(Step::Reserve, len))?;
-        let mapping = Mapping::new(raw);
+        let mapping = Mapping::watched(raw, placement::page_bytes());
         populate(&mapping).map_err(failed(Step::Populate, len))?;
         let placement = verify(mapping.raw(), locality, policy)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        Ok(Self { mapping, fd, placement })
+        Ok(Self { mapping, fd, placement, is_reserved: false })
+    }
+
+    /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
+    /// where they should be. Nothing stays taken then.
+    fn allocate_reserved(request: &Request<'_>) -> Option<Self> {
+        let &Request { len, locality, name, .. } = request;
+        let len = huge::room_for(Path::new("/"), len, locality)?;
+        let fd = create(name, len, huge::FLAGS).ok()?;
+        // Mapping reserves the pages: from here on nobody else gets them.
+        let raw = MmapOptions::new().len(usize::try_from(len.0).ok()?).map_raw(&fd).ok()?;
+        let policy = set_policy(&raw, locality, len, Mode::Prefer).ok()?;
+        let page_bytes = usize::try_from(huge::HUGE_PAGE.0).ok()?;
+        let mapping = Mapping::watched(raw, page_bytes);
+        populate(&mapping).ok()?;
+        let placement = verify(mapping.raw(), locality, policy).ok()?;
+        seal(&fd).ok()?;
+        Some(Self { mapping, fd, placement, is_reserved: true })
+    }
+
+    /// Which huge pages it lies in now.
+    #[must_use]
+    pub fn huge_pages(&self) -> HugePages {
+        if self.is_reserved {
+            return HugePages::Reserved;
+        }
+        self.mapping.huge_page_bytes().map_or(HugePages::Unknown, HugePages::Transparent)
     }
 
     /// Where it lay when it was allocated.
@@ -116,6 +163,57 @@ impl Region {
         }
     }
 
+    /// Gives the whole pages of a range back to the system. The range stays mapped, here and elsewhere:
+    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that. Reserved
+    /// huge pages stay: nobody could use them for anything else.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Outside`] for a range that leaves the region, and [`AllocateError::System`] if
+    /// the system refuses; the memory stays then.
+    pub fn give_back(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let end = self.end_of(offset, len)?;
+        if self.is_reserved {
+            return Ok(());
+        }
+        let page = placement::page_bytes() as u64;
+        let (start, end) = (offset.0.next_multiple_of(page), end - end % page);
+        if start >= end {
+            return Ok(());
+        }
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let outcome = allocate_range(&self.fd, flags, Bytes(start), Bytes(end - start));
+        outcome.map_err(failed(Step::GiveBack, len))
+    }
+
+    /// Takes memory again for a range that was given back, where the region lies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::give_back`], and [`AllocateError::NoRoom`] before anything is taken if it would not
+    /// fit.
+    pub fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        self.end_of(offset, len)?;
+        if self.is_reserved {
+            return Ok(());
+        }
+        let locality = match self.placement {
+            Placement::Anywhere => Locality::Anywhere,
+            Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
+                Locality::Numa(node)
+            }
+        };
+        let _claim = capacity::claim(Path::new("/"), locality, len)?;
+        let restored = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
+        restored.map_err(failed(Step::Reserve, len))
+    }
+
+    fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {
+        let mapped = self.mapping.len();
+        let end = offset.0.checked_add(len.0).filter(|end| *end <= mapped.0);
+        end.ok_or(AllocateError::Outside { offset, len, mapped })
+    }
+
     /// The memfd, to send to a process that shall map it.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -135,8 +233,8 @@ fn failed(step: Step, len: Bytes) -> impl Fn(io::Error) -> AllocateError {
     move |source| AllocateError::System { step, len, source }
 }
 
-fn create(name: &str, len: Bytes) -> io::Result<OwnedFd> {
-    let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+fn create(name: &str, len: Bytes, more: MFdFlags) -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC | more;
     let fd = match memfd_create(name, flags | MFD_NOEXEC_SEAL) {
         // Linux before 6.3.
         Err(Errno::EINVAL) => memfd_create(name, flags)?,
@@ -176,9 +274,20 @@ pub(crate) fn set_policy(
 }
 
 fn reserve(fd: &OwnedFd, len: Bytes) -> io::Result<()> {
-    let len = libc::off_t::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?;
+    allocate_range(fd, FallocateFlags::empty(), Bytes(0), len)
+}
+
+fn allocate_range(
+    fd: &OwnedFd,
+    flags: FallocateFlags,
+    offset: Bytes,
+    len: Bytes,
+) -> io::Result<()> {
+    let as_offset = |bytes: Bytes| libc::off_t::try_from(bytes.0);
+    let offset = as_offset(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let len = as_offset(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     loop {
-        match fallocate(fd, FallocateFlags::empty(), 0, len) {
+        match fallocate(fd, flags, offset, len) {
             Err(Errno::EINTR) => (),
             outcome => return Ok(outcome?),
         }

@@ -9,8 +9,11 @@ use std::{fs, os::fd::OwnedFd};
 
 use nix::{
     errno::Errno,
-    sys::memfd::{MFdFlags, memfd_create},
-    unistd::ftruncate,
+    sys::{
+        memfd::{MFdFlags, memfd_create},
+        stat::fstat,
+    },
+    unistd::{SysconfVar, ftruncate, sysconf},
 };
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{
@@ -193,4 +196,58 @@ fn allocations_at_the_same_time_all_succeed_while_there_is_room() {
             scope.spawn(|| Region::allocate(&request(Locality::Anywhere, "many")).unwrap());
         }
     });
+}
+
+/// What the file behind a descriptor takes of memory.
+fn allocated(fd: &OwnedFd) -> u64 {
+    u64::try_from(fstat(fd).unwrap().st_blocks).unwrap() * 512
+}
+
+#[test]
+fn a_range_is_given_back_and_restored_under_the_eyes_of_a_view() {
+    let region = Region::allocate(&request(Locality::Anywhere, "trimmed")).unwrap();
+    let view = View::map(duplicate(&region), LEN).unwrap();
+    let (fd, half) = (duplicate(&region), Bytes(LEN.0 / 2));
+    region.write(Bytes(half.0 - 4), b"kept").unwrap();
+    region.write(half, b"gone").unwrap();
+    region.give_back(half, half).unwrap();
+    assert_eq!(allocated(&fd), half.0);
+    let read = |offset: u64| {
+        let mut bytes = [0xff; 4];
+        view.read(Bytes(offset), &mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!((read(half.0 - 4), read(half.0)), (*b"kept", [0; 4]), "no signal, but zeros");
+    region.restore(half, half).unwrap();
+    assert_eq!(allocated(&fd), LEN.0);
+    region.write(half, b"back").unwrap();
+    assert_eq!(read(half.0), *b"back");
+}
+
+#[test]
+fn only_whole_pages_inside_a_range_are_given_back() {
+    let region = Region::allocate(&request(Locality::Anywhere, "ragged")).unwrap();
+    let fd = duplicate(&region);
+    region.write(Bytes(0), b"head").unwrap();
+    region.give_back(Bytes(4), Bytes(100)).unwrap();
+    assert_eq!(allocated(&fd), LEN.0, "no page lies in the range");
+    let page = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap()).unwrap();
+    region.give_back(Bytes(4), Bytes(3 * page)).unwrap();
+    assert_eq!(allocated(&fd), LEN.0 - 2 * page);
+    let mut head = [0; 4];
+    region.read(Bytes(0), &mut head).unwrap();
+    assert_eq!(head, *b"head");
+}
+
+#[test]
+fn a_range_outside_the_region_is_refused() {
+    let region = Region::allocate(&request(Locality::Anywhere, "outside")).unwrap();
+    for (offset, len) in [(LEN.0, 1), (1, LEN.0), (u64::MAX, 2)] {
+        for outcome in
+            [region.give_back(Bytes(offset), Bytes(len)), region.restore(Bytes(offset), Bytes(len))]
+        {
+            assert!(matches!(outcome, Err(AllocateError::Outside { .. })), "{outcome:?}");
+        }
+    }
+    assert_eq!(allocated(&duplicate(&region)), LEN.0);
 }

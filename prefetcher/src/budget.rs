@@ -9,9 +9,16 @@
 //! 1. The budgets of a pool, and what is to stay free in it, sum to at most what was free.
 //! 2. A size is granted whole or refused; only a share adapts.
 
+mod holdings;
+
 use std::collections::BTreeMap;
 
 use tierfeed_core::{tier::Kind, units::Bytes};
+
+pub use holdings::{
+    CALM_FOR, Change, GROW_EVERY, Holdings, Reading, Reason, StagingLimit, Step, TierLimit,
+    TierReading,
+};
 
 /// What several tiers may draw on: a NUMA node's memory, a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +36,12 @@ impl Percent {
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
         if value <= 100 { Some(Self(value)) } else { None }
+    }
+
+    /// The number of hundredths.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
     }
 
     /// This share of `whole`, rounded down.

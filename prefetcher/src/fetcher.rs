@@ -11,8 +11,10 @@
 //! 3. After a fetch was answered nothing writes to its place any more.
 //! 4. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
+mod choice;
 #[cfg(feature = "object-store")]
 pub(crate) mod objects;
+mod ring;
 mod threads;
 
 use std::{fmt, sync::Arc};
@@ -22,17 +24,24 @@ use tierfeed_numa_memory::Region;
 
 use crate::source::ReadError;
 
+pub use choice::{Choice, FILE_THREADS, Reason, Trial, choose};
 #[cfg(feature = "object-store")]
 pub use objects::{
     HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,
     REQUESTS_MAX, Share, Split,
 };
+pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::{READ_THREADS, ThreadFetcher};
 
 /// What reads a cold store for the data plane.
 pub trait Fetcher: Send + Sync + fmt::Debug {
     /// Starts a read. What cannot be started is dropped.
     fn start(&self, fetch: Fetch);
+
+    /// What it reads with, in a word, for metrics.
+    fn backend(&self) -> &'static str {
+        "other"
+    }
 
     /// Called when the data plane stops: reads that wait for something shall end soon, and those that
     /// have not begun are dropped.
@@ -82,3 +91,6 @@ impl fmt::Debug for Fetch {
         f.debug_struct("Fetch").field("sample", sample).field("to", to).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ pub mod fetcher;
 pub mod handoff;
 pub mod plane;
 pub mod reader;
+pub mod recorder;
 pub mod source;
 pub mod throttle;
 pub mod tier;

@@ -26,16 +26,16 @@ use tierfeed_core::{
     session::{Command, Fault},
 };
 use tierfeed_numa_memory::{
-    Region,
+    Region, bus_errors,
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::fetcher::Fetcher;
+use crate::{fetcher::Fetcher, recorder::Recorder};
 
-use answer::Answer;
+use answer::{Answer, Work};
 use operations::Operations;
 
-pub use counters::{Counters, TierTraffic, TierUsage, Traffic, Usage};
+pub use counters::{Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage};
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
 pub use settings::{Settings, StartError, Verify};
 
@@ -67,6 +67,8 @@ impl DataPlane {
         completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
+        // Without it a broken page ends the agent, as it did; there is nothing else to do about it.
+        let _ = bus_errors::catch();
         let places = settings.operations_max;
         let lanes = |name: &str, threads, cpus: Option<Vec<usize>>| {
             Lanes::start(name, threads, cpus, places)
@@ -88,28 +90,43 @@ impl DataPlane {
     /// Starts an operation, or gives back a command that is for the hand-off.
     #[must_use = "a command that comes back is for the hand-off"]
     pub fn start_command(&self, command: Command) -> Option<Command> {
+        let work = Work::of(&command);
         match command {
             Command::OpenArena { op, rank, len } => {
-                self.run(&self.space, op, move |it, answer| it.open_arena(answer, rank, len));
+                self.run(&self.space, op, work, move |it, answer| it.open_arena(answer, rank, len));
+            }
+            Command::TrimArena { op, rank, offset, len } => {
+                self.run(&self.space, op, work, move |it, answer| {
+                    it.trim_arena(answer, rank, offset, len);
+                });
+            }
+            Command::RestoreArena { op, rank, offset, len } => {
+                self.run(&self.space, op, work, move |it, answer| {
+                    it.restore_arena(answer, rank, offset, len);
+                });
             }
             Command::AddChunk { op, tier, chunk } => {
-                self.run(&self.space, op, move |it, answer| it.add_chunk(answer, tier, chunk));
+                self.run(&self.space, op, work, move |it, answer| {
+                    it.add_chunk(answer, tier, chunk);
+                });
             }
             Command::CloseArena { rank } => self.drop_elsewhere(self.operations.take_arena(rank)),
             Command::DropChunk { tier, chunk } => {
                 self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
             }
             Command::Fetch { op, sample, to, retention } => {
-                let answer = Answer::new(op, Arc::clone(&self.operations));
+                let answer = Answer::new(op, work, Arc::clone(&self.operations));
                 self.operations.fetch(answer, sample, to, retention, &*self.fetcher);
             }
             Command::Promote { op, sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);
-                self.run(lanes, op, move |it, answer| it.promote(answer, sample, &from, to));
+                self.run(lanes, op, work, move |it, answer| it.promote(answer, sample, &from, to));
             }
             Command::Demote { op, sample, from, len, to } => {
                 let lanes = self.lanes_of(to.tier);
-                self.run(lanes, op, move |it, answer| it.demote(answer, sample, &from, len, &to));
+                self.run(lanes, op, work, move |it, answer| {
+                    it.demote(answer, sample, &from, len, &to);
+                });
             }
             for_hand_off @ (Command::Admit { .. }
             | Command::Reject { .. }
@@ -137,6 +154,17 @@ impl DataPlane {
         self.operations.counters()
     }
 
+    /// What reads the cold store, in a word.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.fetcher.backend()
+    }
+
+    /// Lets a recorder note every operation from now on; the first recorder stays.
+    pub fn record_with(&self, recorder: Arc<Recorder>) {
+        self.operations.record_with(recorder);
+    }
+
     /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].
     #[must_use]
     pub fn faults(&self) -> Vec<Arc<Failure>> {
@@ -159,11 +187,13 @@ impl DataPlane {
         &self,
         lanes: &Lanes,
         op: OpId,
+        work: Option<Work>,
         operation: impl FnOnce(&Operations, Answer) + Send + 'static,
     ) {
-        let answer = Answer::new(op, Arc::clone(&self.operations));
+        let mut answer = Answer::new(op, work, Arc::clone(&self.operations));
         let job: Job = Box::new(move || {
             let operations = answer.operations();
+            answer.begin();
             if !operations.is_stopping() {
                 operation(&operations, answer);
             }

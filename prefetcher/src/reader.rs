@@ -85,7 +85,7 @@ pub const fn code_of(fault: Fault) -> u8 {
         Fault::Vanished => 1,
         Fault::Changed => 2,
         Fault::Truncated => 3,
-        Fault::Io => 4,
+        Fault::Io | Fault::Poisoned(..) => 4,
         Fault::Corrupt => 5,
         Fault::NoSpace => 6,
     }

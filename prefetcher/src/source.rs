@@ -3,10 +3,10 @@
 //! A source reads one sample straight to its place. It keeps no buffer, decides nothing about order
 //! or retention, and reports a failure with the object, what was expected and what was found.
 
-mod file;
+pub(crate) mod file;
 #[cfg(feature = "object-store")]
 mod object;
-mod open_files;
+pub(crate) mod open_files;
 mod throttled;
 
 use std::{fmt, io, path::PathBuf, sync::Arc};

@@ -1,17 +1,21 @@
 //! One tier of a node at work: its chunks, where they come from, and the link that emulates its speed.
 
+mod bounce;
 mod directory;
+mod disk;
+mod probe;
 mod store;
 mod sums;
 mod transfer;
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     io,
     num::NonZeroUsize,
     path::PathBuf,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -23,15 +27,17 @@ use tierfeed_core::{
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
-use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
+use tierfeed_numa_memory::{AllocateError, HugePages, Pages, Region, Request, Stores};
 
-use crate::pace::Link;
+use crate::pace::{Link, Pace};
 
 pub use directory::{DirectoryError, Medium};
 
 pub(crate) use directory::Directory;
+use disk::{DiskChunk, Windows};
+pub(crate) use probe::faster_stores;
 pub(crate) use store::{Body, Segment, Store};
-pub(crate) use transfer::{Check, TransferError, forget, record_arrival, transfer};
+pub(crate) use transfer::{Check, TransferError, Which, forget, record_arrival, transfer};
 
 /// Where the chunks of a tier lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +46,23 @@ pub enum Backing {
     Memory(Locality),
     /// In files without a name in this directory: a RAM disk or a disk.
     Directory(PathBuf),
+}
+
+/// How the bytes of a tier are stored, as it was found to work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To memory.
+    Memory {
+        /// Through the caches or past them, whichever was faster on the first chunk.
+        stores: Stores,
+        /// The pages of the first chunk.
+        pages: HugePages,
+    },
+    /// To files, through the page cache: on a RAM disk, which is nothing else, or where a file system
+    /// refuses `O_DIRECT`.
+    PageCache,
+    /// To files past the page cache, in pieces of 4 MiB.
+    Direct,
 }
 
 /// One tier of a job on this node.
@@ -108,12 +131,16 @@ pub(crate) struct Tier {
     link: Option<Link>,
     chunks: RwLock<BTreeMap<ChunkId, Arc<Store>>>,
     held: Arc<AtomicU64>,
+    /// How to store to its memory, as the first chunk was found to like it.
+    stores: OnceLock<Stores>,
 }
 
 #[derive(Debug)]
 enum Place {
     Memory(Locality),
     Directory(Directory),
+    /// A directory on a disk.
+    Disk(Directory, Arc<Windows>),
 }
 
 impl Tier {
@@ -125,11 +152,14 @@ impl Tier {
     pub(crate) fn open(settings: &TierSettings, chunk: Bytes) -> Result<Self, DirectoryError> {
         let place = match &settings.backing {
             Backing::Memory(locality) => Place::Memory(*locality),
-            Backing::Directory(path) => Place::Directory(Directory::open(path)?),
+            Backing::Directory(path) => match Directory::open(path)? {
+                disk if disk.medium() == Medium::Disk => Place::Disk(disk, Arc::default()),
+                other => Place::Directory(other),
+            },
         };
         let link = settings.emulated.map(Link::new);
-        let (chunks, held) = (RwLock::default(), Arc::default());
-        Ok(Self { kind: settings.kind, place, chunk, link, chunks, held })
+        let (chunks, held, stores) = (RwLock::default(), Arc::default(), OnceLock::new());
+        Ok(Self { kind: settings.kind, place, chunk, link, chunks, held, stores })
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -144,7 +174,7 @@ impl Tier {
     pub(crate) fn medium(&self) -> Medium {
         match &self.place {
             Place::Memory(_) => Medium::Memory,
-            Place::Directory(directory) => directory.medium(),
+            Place::Directory(directory) | Place::Disk(directory, _) => directory.medium(),
         }
     }
 
@@ -158,7 +188,7 @@ impl Tier {
     /// # Errors
     ///
     /// A [`SpaceError`]; nothing stays allocated then.
-    pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId) -> Result<(), SpaceError> {
+    pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId, pace: &Pace) -> Result<(), SpaceError> {
         if self.chunk(chunk).is_some() {
             return Err(SpaceError::Taken);
         }
@@ -168,15 +198,47 @@ impl Tier {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
                 Body::Memory(allocate(&name, *locality, len)?)
             }
-            Place::Directory(directory) => {
-                let file = directory.create_chunk(len);
-                let failed = |source| SpaceError::File { kind: self.kind, len, source };
-                Body::File(file.map_err(failed)?)
+            Place::Directory(directory) => Body::File(self.create_file(directory)?),
+            Place::Disk(directory, windows) => {
+                let file = self.create_file(directory)?;
+                Body::Disk(Arc::new(DiskChunk::new(file, len, windows)))
             }
         };
-        let store = Arc::new(Store::new(body, len, &self.held));
-        self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, store);
+        let stores = match &body {
+            Body::Memory(region) => *self.stores.get_or_init(|| faster_stores(region, pace)),
+            Body::File(_) | Body::Disk(_) => Stores::Cached,
+        };
+        let store = Store::new(Some(chunk), body, len, &self.held, stores);
+        self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::new(store));
         Ok(())
+    }
+
+    fn create_file(&self, directory: &Directory) -> Result<File, SpaceError> {
+        let file = directory.create_chunk(self.chunk);
+        file.map_err(|source| SpaceError::File { kind: self.kind, len: self.chunk, source })
+    }
+
+    /// How its bytes are stored; `None` before the first chunk.
+    pub(crate) fn way(&self) -> Option<Way> {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        let way = match chunks.first_key_value()?.1.body() {
+            Body::Memory(region) => Way::Memory {
+                stores: self.stores.get().copied().unwrap_or(Stores::Cached),
+                pages: region.huge_pages(),
+            },
+            Body::File(_) => Way::PageCache,
+            Body::Disk(chunk) if chunk.is_direct() => Way::Direct,
+            Body::Disk(_) => Way::PageCache,
+        };
+        Some(way)
+    }
+
+    /// Writes to its disk that failed.
+    pub(crate) fn writes_failed(&self) -> u64 {
+        match &self.place {
+            Place::Disk(_, windows) => windows.failed(),
+            Place::Memory(_) | Place::Directory(_) => 0,
+        }
     }
 
     /// Forgets a chunk and returns it, to be dropped where that may take long.

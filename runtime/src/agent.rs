@@ -12,11 +12,13 @@ mod limits;
 mod link;
 mod loans;
 mod memory;
+mod observe;
 mod outcome;
 mod start;
 mod trainers;
 
 pub use join::JoinError;
+pub use observe::Settings as ObserveSettings;
 pub use start::AgentError;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -36,19 +38,22 @@ use tokio::{sync::mpsc, task::JoinSet, time::Interval};
 
 use self::{
     completions::{Completion, Completions},
-    limits::{Limits, Resize},
+    limits::Limits,
     link::{FromManager, Link, ToManager},
     loans::Loans,
     memory::Lent,
+    observe::Observer,
 };
 use crate::{
     client::Address,
     clock::Clock,
     footprint::Footprint,
+    metrics::Ask,
     places::{Layout, Node},
     published::PublishedOrders,
     report::Report,
     run_dir::{Occupied, RunDir},
+    scratch::Scratch,
     shutdown::Shutdown,
     token::Token,
 };
@@ -70,6 +75,8 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
+    /// How it is to be watched.
+    pub observe: ObserveSettings,
 }
 
 /// What the loop wakes up for.
@@ -78,6 +85,7 @@ enum Event {
     Client(ClientEvent),
     Manager(FromManager),
     Lent(Lent),
+    Asked(Ask),
     Tick,
     ShutdownAsked,
     FarewellOver,
@@ -106,6 +114,7 @@ pub struct Agent {
     briefing: Briefing,
     session: Session,
     plane: DataPlane,
+    cold_engine: String,
     server: Server,
     clients: mpsc::Receiver<ClientEvent>,
     completions: Completions,
@@ -116,6 +125,8 @@ pub struct Agent {
     watch: Watch,
     published: PublishedOrders,
     footprint: Footprint,
+    observer: Observer,
+    scratch: Option<Scratch>,
     holders: BTreeMap<HolderId, Option<trainers::Reading>>,
     training: Option<trainers::Span>,
     clock: Clock,
@@ -137,7 +148,7 @@ impl Agent {
             () = shutdown.recv() => return Err(AgentError::Ended),
             joined = join::join(&settings) => joined?,
         };
-        start::agent(joined, settings.run_dir, shutdown)
+        start::agent(joined, settings.run_dir, settings.observe, shutdown).await
     }
 
     /// Serves trainers until the shutdown or until the manager asks for an end. Writes the report
@@ -169,6 +180,7 @@ impl Agent {
             Some(event) = self.clients.recv() => Event::Client(event),
             message = self.link.next() => Event::Manager(message),
             Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
+            ask = self.observer.next() => Event::Asked(ask),
             () = reach(farewell) => Event::FarewellOver,
             _ = self.ticks.tick() => Event::Tick,
         }
@@ -186,6 +198,7 @@ impl Agent {
             Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Lent(lent) => self.apply_lent(lent),
+            Event::Asked(ask) => self.answer_metrics(ask),
             Event::Tick => self.apply_tick(),
             Event::ShutdownAsked => self.end(),
             Event::FarewellOver => self.phase = Phase::Over,
@@ -229,6 +242,9 @@ impl Agent {
 
     fn apply_tick(&mut self) {
         self.footprint.note(&self.plane.usage(), self.loans.granted());
+        if let Some(scratch) = &mut self.scratch {
+            scratch.look();
+        }
         let available = self.look_around();
         if let Some(available) = &available {
             self.adapt(available);
@@ -236,12 +252,6 @@ impl Agent {
         let progress = outcome::summary(self.session.progress(), &self.layout);
         // A line that is busy gets the next report instead.
         let _ = self.link.try_send(ToManager::Report(progress, available.map(Box::new)));
-    }
-
-    fn resize(&mut self, resize: Option<Resize>) {
-        if let Some(Resize { tier, chunks_max }) = resize {
-            self.tell(SessionEvent::Resized { tier, chunks_max });
-        }
     }
 }
 

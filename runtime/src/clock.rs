@@ -18,6 +18,12 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
+    /// When it showed 0, for those who must count on the same clock.
+    #[must_use]
+    pub fn origin(&self) -> Instant {
+        self.origin
+    }
+
     /// Time since the start.
     #[must_use]
     pub fn now(&self) -> Nanoseconds {

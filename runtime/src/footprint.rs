@@ -3,14 +3,18 @@
 //! What a process holds is its own memory (anonymous and of files), its memfds and its files on RAM
 //! disks; memfds that are mapped would count twice in `VmRSS`, so `RssShmem` stays out.
 
+mod timeline;
+
 use std::fs;
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_prefetcher::{plane::Usage, tier::Medium};
 
-/// The largest values that were seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub use timeline::{Moment, State, Timeline};
+
+/// The largest values that were seen, and how it came to them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Footprint {
     /// What the job may hold in memory, RAM disks included.
     pub budget_bytes: u64,
@@ -24,6 +28,8 @@ pub struct Footprint {
     pub peak_tmpfs_bytes: u64,
     /// Files on disks, at their peak.
     pub peak_disk_bytes: u64,
+    /// What was held and what was left, from time to time, and every change with its reason.
+    pub timeline: Timeline,
 }
 
 impl Footprint {

@@ -3,17 +3,21 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod chrome_trace;
 pub mod client;
 pub mod clock;
 pub mod dataset;
+pub mod expansion;
 pub mod footprint;
 pub mod manager;
+pub mod metrics;
 pub mod places;
 pub mod prediction;
 pub mod published;
 pub mod reader;
 pub mod report;
 pub mod run_dir;
+pub mod scratch;
 pub mod shutdown;
 pub mod token;
 pub mod trainer_file;

@@ -34,9 +34,10 @@ use tierfeed_prefetcher::{
 use tierfeed_workload_analyzer::{
     Job,
     demand::Demand,
-    job::{Budget, OnError, TierRequest},
+    job::{Budget, JobScratch, OnError, TierRequest},
 };
 
+pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
 
 /// Threads that copy from and to each tier.
@@ -94,6 +95,17 @@ pub enum PlacesError {
         /// Those that are there.
         present: String,
     },
+    /// The scratch tier is smaller than what the job wants of it.
+    #[error(
+        "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
+         give the tier at least {size}, or ask for less"
+    )]
+    NoJobScratch {
+        /// What the tier gets.
+        budget: Bytes,
+        /// What the job wants.
+        size: Bytes,
+    },
     /// Main memory holds no batch.
     #[error(
         "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
@@ -107,6 +119,14 @@ pub enum PlacesError {
         /// Ranks of the node.
         ranks: u32,
     },
+}
+
+impl Place {
+    /// What the manager is told of it.
+    #[must_use]
+    pub fn offer(&self) -> fleet::Tier {
+        fleet::Tier { kind: self.settings.kind, budget: self.budget, origin: self.origin }
+    }
 }
 
 impl Layout {
@@ -136,6 +156,12 @@ impl Layout {
                 }
                 MainMemory { arena, cache } = split;
             }
+            if wanted.claim.kind == Kind::Scratch
+                && let Some(JobScratch { size, .. }) = job.job_scratch
+            {
+                let left = budget.0.checked_sub(size.0);
+                cache = Bytes(left.ok_or(PlacesError::NoJobScratch { budget, size })?);
+            }
             places.push(wanted.place(budget, Bytes(cache.0 - cache.0 % job.chunk.0)));
         }
         Ok(Self { arena, places, chunk: job.chunk })
@@ -157,12 +183,7 @@ impl Layout {
     /// What the manager is told.
     #[must_use]
     pub fn offer(&self) -> Vec<fleet::Tier> {
-        let tier = |it: &Place| fleet::Tier {
-            kind: it.settings.kind,
-            budget: it.budget,
-            origin: it.origin,
-        };
-        self.places.iter().map(tier).collect()
+        self.places.iter().map(Place::offer).collect()
     }
 
     /// What the job may hold in memory, RAM disks included.
@@ -190,6 +211,7 @@ pub(crate) fn session(
 ) -> session::Settings {
     let aim = Aim {
         wears: tiers.iter().map(|tier| tier.kind == Kind::Storage).collect(),
+        writes_per_epoch: tiers.iter().map(|tier| writes_per_epoch(job, tier.kind)).collect(),
         useful: reach::useful(job, &sizes, &order, &tiers).unwrap_or_default(),
         saves: job.dataset.limited_by,
     };
@@ -210,6 +232,10 @@ pub(crate) fn session(
         windows: Windows { assignment: job.assignment, ..windows },
         aim,
     }
+}
+
+fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
+    job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }
 
 /// A tier before it has a budget.

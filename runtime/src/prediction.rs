@@ -136,7 +136,7 @@ impl Prediction {
             let spreads = vec![Spreads::default(); settings.order.epochs as usize];
             let batch_size = settings.order.batch_size;
             let mut watch = Watch { observer: &mut *observer, spreads, batch_size };
-            let Outcome { epochs: outcomes, digest } =
+            let Outcome { epochs: outcomes, digest, .. } =
                 simulate_observed(&settings, &model.into(), &mut watch)?;
             digests.push(digest);
             let limits = bound::limits(&settings, &outcomes);

@@ -1,8 +1,14 @@
 //! What a run did: the `report.json` of design and documentation.
 
+mod advice;
 mod digest;
+mod facts;
+mod verdict;
 
+pub use advice::Advice;
 pub use digest::{Published, order_digest};
+pub use facts::Facts;
+pub use verdict::{by_name, name};
 
 use std::{
     collections::BTreeMap,
@@ -11,18 +17,17 @@ use std::{
 };
 
 use serde::Serialize;
-use tierfeed_core::{
-    order::Spec,
-    session::{Fault, Progress},
-    tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
-};
+use tierfeed_core::{session::Fault, units::Nanoseconds};
 
-use crate::footprint::Footprint;
+use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
 
 /// The report as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
+    /// How long the trainers waited and for what, in a sentence.
+    pub verdict: String,
+    /// What would help, the most important first.
+    pub advice: Vec<Advice>,
     /// The name of the job.
     pub job: String,
     /// Which node of the world this agent was.
@@ -41,12 +46,21 @@ pub struct Report {
     pub wall_s: f64,
     /// The mean over the local ranks of the time for which each waited for batches.
     pub stall_s: f64,
+    /// The same by what they waited for: `start`, `staging-room`, `cold-store`, the tiers, `chunk`,
+    /// `keep`, `turn` and `hand-off`.
+    pub stall_for_s: BTreeMap<&'static str, f64>,
+    /// The part of it that was for the first batch of each rank.
+    pub first_stall_s: f64,
     /// Samples by the tier that they were read from.
     pub tier_hits: BTreeMap<&'static str, u64>,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
+    /// Bytes read for batches that no trainer took.
+    pub wasted_bytes: u64,
+    /// For how long anything was read from the cold store, and copied from or to each tier.
+    pub busy_s: BTreeMap<&'static str, f64>,
     /// What no policy can undercut: the longer of computing, and reading what must be read cold.
     pub lower_bound_s: f64,
     /// How long trainers waited for a batch.
@@ -63,10 +77,20 @@ pub struct Report {
     pub tiers: Vec<TierEntry>,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
+    /// How it was read, and why so.
+    pub cold_engine: String,
+    /// Reads of it that ran at a time at the end, at most.
+    pub cold_reads_at_a_time: u64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochEntry>,
     /// What the agent held at most.
     pub memory: Footprint,
+    /// The scratch of the job, if it asked for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_scratch: Option<ScratchEntry>,
+    /// How the trainers' memory was spread, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expanded_memory: Option<Expansion>,
 }
 
 /// Percentiles of the waits, at most 1/16 too high.
@@ -123,39 +147,10 @@ pub struct EpochEntry {
     pub ready_ratio: f64,
     /// The mean over the local ranks.
     pub stall_s: f64,
+    /// The same by what they waited for.
+    pub stall_for_s: BTreeMap<&'static str, f64>,
     /// Bytes that no policy can avoid to read from the cold store.
     pub minimal_cold_bytes: u64,
-}
-
-/// What a report is made from.
-#[derive(Debug)]
-pub struct Facts<'a> {
-    /// The name of the job.
-    pub job: &'a str,
-    /// Which node.
-    pub node: u32,
-    /// Its generation.
-    pub generation: u32,
-    /// The rule of retention.
-    pub policy: &'static str,
-    /// The order of the job.
-    pub order: Spec,
-    /// What the session did.
-    pub progress: &'a Progress,
-    /// The kinds of the session's tiers.
-    pub session_tiers: &'a [Kind],
-    /// The tiers as they were used.
-    pub tiers: Vec<TierEntry>,
-    /// The declared rate of the cold store; zero if it is not declared.
-    pub cold: BytesPerSecond,
-    /// Whether the cold store was slowed down.
-    pub cold_store_emulated: bool,
-    /// The declared time of a training step.
-    pub step_time: Option<Nanoseconds>,
-    /// How long the training took.
-    pub wall: Nanoseconds,
-    /// What the agent held.
-    pub memory: Footprint,
 }
 
 impl Report {
@@ -174,7 +169,10 @@ impl Report {
             object: object_name(*sample),
             fault: fault.name(),
         };
+        let waiting = facts.waiting();
         Self {
+            verdict: waiting.sentence(facts.session_tiers),
+            advice: advice::advise(&facts.grounds(&waiting, &epochs)),
             job: facts.job.to_owned(),
             node: facts.node,
             generation: facts.generation,
@@ -184,9 +182,13 @@ impl Report {
             bytes: sum(|epoch| epoch.demand_bytes),
             wall_s: seconds(facts.wall),
             stall_s: epochs.iter().map(|epoch| epoch.stall_s).sum(),
+            stall_for_s: facts.stall_for(&facts.causes()),
+            first_stall_s: waiting.first_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
             cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
+            wasted_bytes: facts.wasted.0,
+            busy_s: facts.busy(),
             lower_bound_s: facts.lower_bound(&epochs),
             batch_wait_s: BatchWait {
                 p50: seconds(progress.waits.percentile(50)),
@@ -201,9 +203,13 @@ impl Report {
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
             cold_store_emulated: facts.cold_store_emulated,
+            cold_engine: facts.cold_engine.to_owned(),
+            cold_reads_at_a_time: facts.cold_reads_at_a_time,
             tiers: facts.tiers,
             epochs,
             memory: facts.memory,
+            job_scratch: facts.scratch,
+            expanded_memory: None,
         }
     }
 
@@ -231,80 +237,9 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-impl Facts<'_> {
-    fn epochs(&self) -> impl Iterator<Item = EpochEntry> {
-        let ranks = f64::from(self.order.world.ranks_per_node);
-        let cached: u64 = self.tiers.iter().map(|tier| tier.cache_bytes).sum();
-        (0..).zip(&self.progress.epochs).map(move |(number, epoch)| {
-            let reads = (0..).zip(&epoch.from_tier);
-            let mut tier_read_bytes = self.no_tier_read();
-            for (tier, bytes) in reads {
-                *tier_read_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
-            }
-            let avoidable = if number == 0 { 0 } else { cached };
-            EpochEntry {
-                epoch: number,
-                batches: epoch.batches,
-                demand_bytes: epoch.demand.0,
-                cold_read_bytes: epoch.cold.0,
-                tier_read_bytes,
-                hit_ratio: hit_ratio(epoch.cold, epoch.demand),
-                ready_ratio: share(epoch.ready, epoch.demand),
-                stall_s: seconds(epoch.stall) / ranks,
-                minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable).min(epoch.cold.0),
-            }
-        })
-    }
-
-    fn by_tier(
-        &self,
-        of: impl Fn(&tierfeed_core::session::EpochProgress, usize) -> u64,
-    ) -> BTreeMap<&'static str, u64> {
-        let mut sums = self.no_tier_read();
-        for epoch in &self.progress.epochs {
-            for tier in 0..epoch.from_tier.len() {
-                *sums.entry(self.tier_name(tier)).or_default() += of(epoch, tier);
-            }
-        }
-        sums
-    }
-
-    fn no_tier_read(&self) -> BTreeMap<&'static str, u64> {
-        self.tiers.iter().map(|tier| (tier.name, 0)).collect()
-    }
-
-    fn tier_name(&self, tier: usize) -> &'static str {
-        self.session_tiers.get(tier).map_or("unknown", |kind| kind.name())
-    }
-
-    /// Where the job does not say how long a step takes, what was not stall counts as computing.
-    fn lower_bound(&self, epochs: &[EpochEntry]) -> f64 {
-        let stall: f64 = epochs.iter().map(|epoch| epoch.stall_s).sum();
-        let observed = (seconds(self.wall) - stall).max(0.0);
-        let ranks = u64::from(self.order.world.ranks_per_node.max(1));
-        let declared = |step: Nanoseconds| {
-            let batches: u64 = epochs.iter().map(|epoch| epoch.batches).sum();
-            seconds(Nanoseconds(step.0.saturating_mul(batches / ranks)))
-        };
-        let compute = self.step_time.map_or(observed, declared);
-        let minimal = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
-        compute.max(seconds(self.cold.time_for(Bytes(minimal))))
-    }
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
 fn seconds(time: Nanoseconds) -> f64 {
     time.0 as f64 / 1e9
-}
-
-/// The share of the demand that needed no cold read; 0 where nothing was demanded.
-fn hit_ratio(cold: Bytes, demand: Bytes) -> f64 {
-    if demand.0 == 0 { 0.0 } else { 1.0 - share(cold, demand).min(1.0) }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
-fn share(part: Bytes, whole: Bytes) -> f64 {
-    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
 }
 
 #[cfg(test)]

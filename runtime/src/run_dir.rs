@@ -186,6 +186,18 @@ impl RunDir {
         self.path.join("trainer.json")
     }
 
+    /// Where metrics and traces are asked for.
+    #[must_use]
+    pub fn observe_socket(&self) -> PathBuf {
+        self.sockets.join("observe.sock")
+    }
+
+    /// Where Prometheus learns where metrics are.
+    #[must_use]
+    pub fn prometheus_targets(&self) -> PathBuf {
+        self.path.join("prometheus.json")
+    }
+
     /// Where the report will be.
     #[must_use]
     pub fn report(&self) -> PathBuf {

@@ -18,6 +18,9 @@ pub struct TrainerFile {
     pub job: PathBuf,
     /// The index of the dataset.
     pub index: PathBuf,
+    /// A directory for the trainer's own files, if the job has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<PathBuf>,
 }
 
 /// Why there is no such file.

@@ -71,11 +71,15 @@ pub struct Job {
     pub assignment: Assignment,
     /// `fail` unless given.
     pub on_error: OnError,
+    /// `shared` unless given.
+    pub verify: Verify,
     /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are
     /// staged there, and what staging leaves is cache.
     ///
     /// A file without `tiers` asks for 20 % of the free main memory and for nothing else.
     pub tiers: Vec<TierRequest>,
+    /// The part of the scratch tier that is for the trainer's own files; none unless given.
+    pub job_scratch: Option<JobScratch>,
     /// What the trainer does besides reading; of no effect on a run.
     pub trainer: Trainer,
 }
@@ -154,6 +158,26 @@ impl OnError {
     }
 }
 
+/// Which copies between tiers are compared with the checksum of what the cold store delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Those from places that others can write: staging and directories.
+    Shared,
+    /// All of them.
+    Always,
+}
+
+impl Verify {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Always => "always",
+        }
+    }
+}
+
 /// A tier that a job wants to use on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierRequest {
@@ -165,8 +189,28 @@ pub struct TierRequest {
     pub numa_nodes: Vec<NumaNode>,
     /// For [`tier::Kind::Scratch`] and [`tier::Kind::Storage`], the directory.
     pub path: Option<PathBuf>,
+    /// For [`tier::Kind::Storage`], the most that may be written there in an epoch, on each node.
+    pub writes_per_epoch: Option<Bytes>,
     /// The speed that the tier shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
+}
+
+/// A directory for intermediate data and checkpoints of a job, on its scratch tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobScratch {
+    /// What may be written there; the cache of the tier has so much less.
+    pub size: Bytes,
+    /// What becomes of it; removed unless given.
+    pub after_run: AfterRun,
+}
+
+/// What becomes of the job's files when the run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterRun {
+    /// They are deleted.
+    Remove,
+    /// They stay, and a later run of a job of the same name finds them.
+    Keep,
 }
 
 /// How much of a tier may be used.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 pub(crate) use dataset::{DatasetFile, DescribedFile};
 pub(crate) use order::OrderFile;
-pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, TierKeys, TiersFile};
+pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, StorageFile, TierKeys, TiersFile};
 pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, ValidationFile,
 };
@@ -33,7 +33,9 @@ pub(crate) struct JobFile {
     pub(crate) chunk: Option<Text>,
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) on_error: Option<Text>,
+    pub(crate) verify: Option<Text>,
     pub(crate) tiers: Option<TiersFile>,
+    pub(crate) job_scratch: Option<JobScratchFile>,
     pub(crate) loader: Option<LoaderFile>,
     pub(crate) decoded: Option<DecodedFile>,
     pub(crate) validation: Option<ValidationFile>,
@@ -57,6 +59,14 @@ pub(crate) struct WorldFile {
 pub(crate) struct PrefetchFile {
     pub(crate) batches: Option<Whole>,
     pub(crate) assignment: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ size: 4 GiB, keep: true }`")]
+pub(crate) struct JobScratchFile {
+    pub(crate) size: Text,
+    pub(crate) keep: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]

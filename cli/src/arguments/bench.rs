@@ -14,6 +14,8 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 pub(crate) enum Bench {
     /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
     Handoff(BenchHandoff),
+    /// Samples from tier to tier through the data plane, and plain copies by as many threads.
+    Copy(BenchCopy),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
     /// Many small files, listed by find and indexed by tierfeed.
@@ -31,6 +33,8 @@ pub(crate) enum Bench {
     Deli(BenchDeli),
     /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
+    /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
+    Io(BenchIo),
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
     /// can undercut. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
@@ -93,6 +97,58 @@ pub(crate) struct BenchHandoff {
     pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCopy {
+    /// What each turn copies: the chunk of every tier. Six times as much memory is taken.
+    #[arg(long, value_name = "SIZE", default_value = "512 MiB")]
+    pub(crate) chunk: Bytes,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
+    pub(crate) rounds: usize,
+    /// Threads of each side.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,2")]
+    pub(crate) threads: Vec<std::num::NonZeroUsize>,
+    /// A RAM disk for the scratch tier.
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchIo {
+    /// A folder whose files are read, each a multiple of 1 MiB long [default: one that is generated].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// How long the generated file is.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
+    pub(crate) file: Bytes,
+    /// What each side reads in a turn.
+    #[arg(long, value_name = "SIZE", default_value = "256 MiB")]
+    pub(crate) turn: Bytes,
+    /// Turns of each side in each case, at least 6 for a verdict.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
+    /// Only this way to read.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) engine: Option<IoEngine>,
+    /// The flexible I/O tester.
+    #[arg(long, value_name = "FILE", default_value = "fio")]
+    pub(crate) fio: PathBuf,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoEngine {
+    /// Threads that block, through the page cache.
+    Threads,
+    /// Rings of the kernel, past the page cache.
+    Ring,
 }
 
 #[derive(Debug, Args)]

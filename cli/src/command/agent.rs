@@ -13,8 +13,9 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let run_dir = environment::agent_run_dir(arguments.run_dir)?;
     let token = environment::token(arguments.token_file.as_deref(), Some(&run_dir))?;
     let report_path = run_dir.report();
-    let settings =
-        Settings { manager: arguments.manager, token, node: arguments.node.map(NodeId), run_dir };
+    let observe = arguments.observe.settings();
+    let node = arguments.node.map(NodeId);
+    let settings = Settings { manager: arguments.manager, token, node, run_dir, observe };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));

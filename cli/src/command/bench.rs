@@ -9,15 +9,15 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    deli, dlcache, end_to_end, handoff, index, limits, lobster, objects, policies, reader,
-    tiers_accuracy, tiers_contended,
+    copy, deli, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
+    reader, tiers_accuracy, tiers_contended,
 };
 
 use crate::{
     arguments::{
-        Bench, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex, BenchLimits,
-        BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy,
-        BenchTiersContended, DlcachePatterns, TiersSubject,
+        Bench, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff, BenchIndex,
+        BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
+        BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -27,6 +27,7 @@ use crate::{
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
+        Bench::Copy(it) => copy(it),
         Bench::Policies(it) => policies(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
@@ -37,6 +38,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Lobster(it) => lobster(&it),
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
+        Bench::Io(it) => cold_files(it),
         Bench::Reader(it) => read(&it),
     }
 }
@@ -52,6 +54,34 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, handoff::table)
+}
+
+fn copy(arguments: BenchCopy) -> Result<(), Failure> {
+    let BenchCopy { chunk, rounds, threads, scratch, place } = arguments;
+    let settings = copy::Settings { folder: place.folder(), scratch, chunk, rounds, threads };
+    let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, copy::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} copies miss what is promised"))),
+    }
+}
+
+fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
+    let BenchIo { data, file, turn, rounds, engine, fio, place } = arguments;
+    let engine = engine.map(|engine| match engine {
+        IoEngine::Threads => io::Engine::Threads,
+        IoEngine::Ring => io::Engine::Ring,
+    });
+    let settings = io::Settings { fio, folder: place.folder(), data, file, turn, rounds, engine };
+    let outcome = io::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, io::table)?;
+    match outcome.missed().count() {
+        0 => Ok(()),
+        count => Err(Failure::Work(anyhow!("{count} cases miss their promise"))),
+    }
 }
 
 fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::{os::unix::process::CommandExt, process::Command, thread, time::Duratio
 
 use anyhow::anyhow;
 
-use super::run::trainer_variables;
+use super::{expansion, run::trainer_variables};
 use crate::{arguments::Exec, environment, failure::Failure};
 
 /// How often to look for the agent.
@@ -18,6 +18,9 @@ pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
         .command
         .split_first()
         .ok_or_else(|| Failure::Input(anyhow!("no command; write it after --")))?;
+    if let Some(wish) = arguments.expand_memory {
+        expansion::plan(wish)?.apply().map_err(Failure::input)?.keep();
+    }
     let error = Command::new(program).args(rest).envs(variables).exec();
     Err(Failure::Input(anyhow::Error::new(error).context(format!("cannot start {program}"))))
 }

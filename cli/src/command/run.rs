@@ -7,6 +7,7 @@ use tierfeed_core::units::Bytes;
 use tierfeed_runtime::{
     agent::{self, Agent, AgentError},
     client::Address,
+    expansion::Expansion,
     manager::{Door, Manager},
     report::Report,
     run_dir::RunDir,
@@ -15,6 +16,7 @@ use tierfeed_runtime::{
 };
 use tokio::task::JoinHandle;
 
+use super::expansion;
 use crate::{
     arguments::{Launch, Run},
     environment,
@@ -35,7 +37,13 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     }
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
-    let (ending, report) = super::finish(all(arguments, &indexed, &run_dir))?;
+    let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
+    let (ending, mut report) =
+        super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref()))?;
+    if let (Some(report), Some(expansion)) = (&mut report, expansion) {
+        report.expanded_memory = Some(expansion);
+        report.write(&run_dir.report()).map_err(Failure::work)?;
+    }
     if let Some(report) = &report {
         if arguments.json {
             output::json(report)?;
@@ -53,6 +61,7 @@ async fn all(
     arguments: &Run,
     indexed: &Indexed,
     run_dir: &RunDir,
+    expansion: Option<&Expansion>,
 ) -> Result<(Ending, Option<Report>), Failure> {
     let (stop_manager, manager_shutdown) = shutdown::channel();
     let (stop_agent, agent_shutdown) = shutdown::channel();
@@ -64,10 +73,11 @@ async fn all(
         token: None,
         node: None,
         run_dir: run_dir.clone(),
+        observe: arguments.observe.settings(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());
-    let ending = train(arguments, indexed, run_dir).await;
+    let ending = train(arguments, indexed, run_dir, expansion).await;
     stop_agent.pull();
     let report = finished(agent).await;
     stop_manager.pull();
@@ -77,7 +87,12 @@ async fn all(
     Ok((ending.map_err(Failure::Work)?, report.map_err(of_agent)?))
 }
 
-async fn train(arguments: &Run, indexed: &Indexed, run_dir: &RunDir) -> anyhow::Result<Ending> {
+async fn train(
+    arguments: &Run,
+    indexed: &Indexed,
+    run_dir: &RunDir,
+    expansion: Option<&Expansion>,
+) -> anyhow::Result<Ending> {
     let ranks = indexed.job.world.ranks_per_node;
     let default = if ranks == 1 { Launch::Once } else { Launch::PerRank };
     let shared = trainer_variables(run_dir)?;
@@ -90,7 +105,12 @@ async fn train(arguments: &Run, indexed: &Indexed, run_dir: &RunDir) -> anyhow::
         .into_iter()
         .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
         .collect();
-    processes::start(&arguments.command, &trainers, arguments.json)?.wait().await
+    let started = {
+        // Trainers inherit the policy of the thread that starts them; it ends before the first await.
+        let _policy = expansion.map(Expansion::apply).transpose()?;
+        processes::start(&arguments.command, &trainers, arguments.json)?
+    };
+    started.wait().await
 }
 
 /// What a trainer must know to find its agent, and to go on without it.
@@ -100,13 +120,17 @@ pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'stati
         Ok(text.to_owned())
     };
     let file = TrainerFile::read(&run_dir.trainer_file())?;
-    Ok(vec![
+    let mut variables = vec![
         (environment::SOCKET, text(&file.socket)?),
         (environment::JOB, text(&file.job)?),
         (environment::INDEX, text(&file.index)?),
         (environment::EXE, text(&environment::exe()?)?),
         (environment::RUN_DIR, text(run_dir.path())?),
-    ])
+    ];
+    if let Some(scratch) = &file.scratch {
+        variables.push((environment::SCRATCH, text(scratch)?));
+    }
+    Ok(variables)
 }
 
 pub(crate) fn of_agent(error: AgentError) -> Failure {
@@ -133,6 +157,10 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
             format!("{} {samples}{mark}", tier.name)
         })
         .collect();
+    eprintln!("{}: {}", report.job, report.verdict);
+    for advice in &report.advice {
+        eprintln!("  would help: {}", advice.text);
+    }
     eprintln!(
         "{}: {} batches, {} in {:.2} s, stall {:.3} s, cold {}, hits: {}",
         report.job,

@@ -36,9 +36,13 @@ impl Cluster {
     }
 
     pub(crate) fn agent(&self) -> Running {
+        self.agent_with(&[])
+    }
+
+    pub(crate) fn agent_with(&self, more: &[&str]) -> Running {
         let arguments = ["agent", "--manager", &self.address, "--token-file", "manager/token"];
         let mut agent = self.fixture.tierfeed(&arguments);
-        Running::start(agent.args(["--run-dir", "run"]).envs(self.variables.clone()))
+        Running::start(agent.args(["--run-dir", "run"]).args(more).envs(self.variables.clone()))
     }
 
     pub(crate) fn trainers(&self, step_us: u64) -> Vec<Running> {

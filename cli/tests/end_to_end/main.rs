@@ -7,4 +7,6 @@ mod bucket;
 mod failures;
 mod fixture;
 mod memory;
+mod metrics;
+mod pressure;
 mod run;

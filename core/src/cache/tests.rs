@@ -93,6 +93,7 @@ enum Op {
     Forget(u32),
     Resize(u8, u32),
     Lose(u8, u32),
+    GiveUp(u8, u32),
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -101,6 +102,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (0..SAMPLES).prop_map(Op::Forget),
         1 => (0_u8..3, 0_u32..5).prop_map(|(tier, chunks)| Op::Resize(tier, chunks)),
         1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::Lose(tier, chunk)),
+        1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::GiveUp(tier, chunk)),
     ]
 }
 
@@ -128,6 +130,7 @@ proptest! {
                     cache.resize(TierId(tier), chunks);
                 }
                 Op::Lose(tier, chunk) => cache.lose_chunk(TierId(tier), ChunkId(chunk)),
+                Op::GiveUp(tier, chunk) => cache.give_up_chunk(TierId(tier), ChunkId(chunk)),
             }
             let mut last = BTreeMap::new();
             for change in cache.take_changes() {
@@ -135,7 +138,7 @@ proptest! {
                     Change::Kept { sample, to } | Change::Demoted { sample, to, .. } => {
                         last.insert(sample, Some(to));
                     }
-                    Change::Evicted { sample } => {
+                    Change::Evicted { sample, .. } => {
                         last.insert(sample, None);
                     }
                     Change::ChunkAdded { .. } | Change::ChunkDropped { .. } => {}

@@ -4,7 +4,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Command, Refusal, Session,
+    Command, Fault, Refusal, Session, Taken,
     staging::{Arena, Staged, Taker},
     work::Kind,
 };
@@ -85,10 +85,18 @@ impl Session {
                 continue;
             }
             staged.taker = Taker::Held(holder, lease);
-            let (batch, len) = (staged.batch.id, staged.batch.payload());
             self.paces.took(staged.need, self.now, waited);
-            let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some());
-            self.progress.delivered(batch, samples.count() as u64, len, waited);
+            let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some()).count();
+            let len = staged.batch.payload();
+            let taken = Taken {
+                batch: staged.batch.id,
+                placed: staged.marks.placed,
+                ready: staged.marks.ready(),
+                at: self.now,
+                waited,
+                causes: staged.marks.delivered(self.now, waited),
+            };
+            self.progress.delivered(taken, samples as u64, len);
             staging.is_blocked = false;
         }
     }
@@ -96,7 +104,8 @@ impl Session {
     pub(super) fn handle_released(&mut self, holder: HolderId, lease: LeaseId) {
         for staging in self.ranks.values_mut() {
             if let Some(staged) = staging.leased(holder, lease) {
-                let batch = staged.batch.id;
+                let (batch, held) = (staged.batch.id, staged.marks.held(self.now));
+                held.into_iter().for_each(|held| self.progress.released(held));
                 staging.vacate(batch);
             }
         }
@@ -147,6 +156,9 @@ impl Session {
                     None => return,
                 },
             };
+            if let Command::Refuse { reason, .. } = message {
+                self.progress.refused(reason);
+            }
             self.messages.push_back(message);
             self.waiting.get_mut(&holder).and_then(VecDeque::pop_front);
         }
@@ -159,12 +171,17 @@ impl Session {
         let staged = staging.staged.get_mut(&batch).filter(|it| it.pending == 0)?;
         if let Some((sample, fault)) = staged.unreadable {
             staging.vacate(batch);
-            let reason = Refusal::Unreadable(sample, fault);
+            let reason = match fault {
+                // The trainer can read it: what is missing is memory here.
+                Fault::NoSpace => Refusal::NoRoom,
+                fault => Refusal::Unreadable(sample, fault),
+            };
             return Some(Command::Refuse { holder, batch, reason });
         }
         self.leases += 1;
         let lease = LeaseId(self.leases);
         staged.taker = Taker::Leased(holder, lease);
+        staged.marks.leased(self.now);
         let (offset, batch) = (staged.piece.offset, staged.batch.clone());
         Some(Command::Lease { holder, lease, offset, batch })
     }
@@ -192,7 +209,7 @@ impl Session {
     pub(super) fn close_arenas(&mut self) {
         let mut reopen = Vec::new();
         for (rank, staging) in &mut self.ranks {
-            if staging.arena == Arena::Closing && staging.staged.is_empty() {
+            if staging.arena == Arena::Closing && staging.is_empty() {
                 staging.closed();
                 self.errands.push_back(Command::CloseArena { rank: *rank });
                 if !staging.knocking.is_empty() {

@@ -67,6 +67,29 @@ pub enum Command {
         /// Whose arena.
         rank: Rank,
     },
+    /// Give the memory of a range of an arena back, and leave the range where it is. No batch lies there,
+    /// and none gets its place there before the range is restored.
+    TrimArena {
+        /// Answered when the memory is free.
+        op: OpId,
+        /// Whose arena.
+        rank: Rank,
+        /// From the start of the arena, a multiple of [`crate::batch::BATCH_ALIGN`].
+        offset: Bytes,
+        /// Length, a multiple of [`crate::batch::BATCH_ALIGN`].
+        len: Bytes,
+    },
+    /// Get memory again for a range that was trimmed.
+    RestoreArena {
+        /// Answered when the memory is there.
+        op: OpId,
+        /// Whose arena.
+        rank: Rank,
+        /// As it was trimmed, or a part of that.
+        offset: Bytes,
+        /// Length.
+        len: Bytes,
+    },
     /// Get one chunk of memory or of disk for a tier.
     AddChunk {
         /// Answered when the chunk is there.
@@ -160,6 +183,8 @@ impl Command {
     pub fn op(&self) -> Option<OpId> {
         match self {
             Self::OpenArena { op, .. }
+            | Self::TrimArena { op, .. }
+            | Self::RestoreArena { op, .. }
             | Self::AddChunk { op, .. }
             | Self::Fetch { op, .. }
             | Self::Promote { op, .. }
@@ -211,6 +236,8 @@ pub enum Fault {
     Corrupt,
     /// There is no memory or disk left for a chunk or an arena.
     NoSpace,
+    /// Memory of a chunk broke: nothing in it can be relied on.
+    Poisoned(TierId, ChunkId),
 }
 
 impl Fault {
@@ -224,6 +251,7 @@ impl Fault {
             Self::Io => "io",
             Self::Corrupt => "corrupt",
             Self::NoSpace => "no-space",
+            Self::Poisoned(..) => "poisoned",
         }
     }
 }
@@ -288,5 +316,11 @@ pub enum Event {
         tier: TierId,
         /// The new limit.
         chunks_max: u32,
+    },
+    /// Batches may be staged less far ahead from now on, or farther again.
+    StagingLimited {
+        /// For each rank, what trainers work with included; at least [`crate::session::STAGED_MIN`]
+        /// are always allowed.
+        batches: u32,
     },
 }

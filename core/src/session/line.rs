@@ -17,11 +17,11 @@ use alloc::{
 };
 use core::num::NonZeroU32;
 
-use super::pace::Need;
+use super::{depth::Depth, pace::Need};
 use crate::{
     assignment::{self, Assignment, Division},
     id::{OpId, Rank, TierId},
-    units::Nanoseconds,
+    units::{Bytes, Nanoseconds},
 };
 
 /// Operations that are given out at a time, by link. Fewer let a late rank overtake sooner; too few
@@ -35,26 +35,54 @@ pub struct Windows {
     /// How reads from the cold store are divided over ranks. [`Assignment::Lobster`] needs rates that the
     /// session does not know: then whoever knows them divides ([`super::Session::divide`]).
     pub assignment: Assignment,
+    /// Whether the window of the cold store follows what is measured.
+    pub adaptation: Adaptation,
+}
+
+/// What becomes of the window of the cold store while it is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adaptation {
+    /// It stays as it is.
+    Fixed,
+    /// It is made as large as throughput gains by it, up to `max`.
+    Measured {
+        /// What is never exceeded.
+        max: NonZeroU32,
+    },
 }
 
 /// Operations for each thread that carries them out.
 const AT_HAND: NonZeroU32 = NonZeroU32::new(16).expect("16 is not 0");
 
+/// The same at the start on the cold store, where the window grows if that pays.
+const COLD_AT_HAND: NonZeroU32 = NonZeroU32::new(2).expect("2 is not 0");
+
+/// Reads of the cold store that are given out at a time, however much that gains: small samples from a
+/// far store need as many, and the rings of the prefetcher hold no more.
+const COLD_MAX: NonZeroU32 = NonZeroU32::new(256).expect("256 is not 0");
+
 impl Windows {
-    /// For links on which so many threads carry operations out, one pool for all ranks. Each has a few at hand: copying a small
-    /// sample takes less time than telling the session and being told the next.
+    /// For links on which so many threads carry operations out, one pool for all ranks. Each thread has
+    /// a few at hand: copying a small sample takes less time than telling the session and being told the
+    /// next. The window of the cold store starts with this and follows what is measured.
     #[must_use]
     pub fn for_threads(cold: NonZeroU32, tier: NonZeroU32) -> Self {
-        let (cold, tier) = (cold.saturating_mul(AT_HAND), tier.saturating_mul(AT_HAND));
-        Self { cold, tier, assignment: Assignment::Shared }
+        let (cold, tier) = (cold.saturating_mul(COLD_AT_HAND), tier.saturating_mul(AT_HAND));
+        let adaptation = Adaptation::Measured { max: COLD_MAX.max(cold) };
+        Self { cold, tier, assignment: Assignment::Shared, adaptation }
     }
 }
 
 impl Default for Windows {
-    /// What keeps a link of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any memory.
+    /// What keeps a link of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any memory. It stays.
     fn default() -> Self {
         let window = |count| NonZeroU32::new(count).expect("a window is not empty");
-        Self { cold: window(256), tier: window(64), assignment: Assignment::Shared }
+        Self {
+            cold: window(256),
+            tier: window(64),
+            assignment: Assignment::Shared,
+            adaptation: Adaptation::Fixed,
+        }
     }
 }
 
@@ -90,6 +118,19 @@ struct OfRank {
 pub(super) struct Line {
     first: Rank,
     queues: Vec<Queue>,
+    /// What the window of the cold store follows, if it does.
+    depth: Option<Depth>,
+    /// The threads of each rank, if they are divided.
+    division: Option<Vec<u32>>,
+}
+
+/// How an operation ended, as far as the depth of its link is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carried {
+    /// So many bytes were read.
+    Read(Bytes),
+    /// It failed, or it is not told.
+    Nothing,
 }
 
 /// On whose behalf an operation was given out: the index of a rank, or nobody's.
@@ -119,8 +160,13 @@ impl Line {
             by_rank: (0..ranks).map(|_| OfRank::default()).collect(),
             of_node: VecDeque::new(),
         };
+        let depth = match windows.adaptation {
+            Adaptation::Fixed => None,
+            Adaptation::Measured { max } => Some(Depth::new(windows.cold, max)),
+        };
         let tiers = (0..tiers).map(|_| queue(windows.tier));
-        Self { first, queues: core::iter::once(queue(windows.cold)).chain(tiers).collect() }
+        let queues = core::iter::once(queue(windows.cold)).chain(tiers).collect();
+        Self { first, queues, depth, division: None }
     }
 
     /// Adds an operation that may run as far as its bytes are concerned.
@@ -178,13 +224,37 @@ impl Line {
     }
 
     /// Takes note that an operation that was given out ended.
-    pub(super) fn ended(&mut self, link: Link, given: Given) {
+    pub(super) fn ended(&mut self, link: Link, given: Given, carried: Carried, now: Nanoseconds) {
+        if link == Link::Cold {
+            self.measure(carried, now);
+        }
         let queue = &mut self.queues[index(link)];
         queue.running = queue.running.saturating_sub(1);
         if let Given(Some(rank)) = given {
             let running = &mut queue.by_rank[rank].running;
             *running = running.saturating_sub(1);
         }
+    }
+
+    /// Lets the window of the cold store follow what is measured.
+    fn measure(&mut self, carried: Carried, now: Nanoseconds) {
+        let (Some(depth), Some(queue)) = (&mut self.depth, self.queues.first_mut()) else { return };
+        match carried {
+            Carried::Read(len) if queue.waiting > 0 && queue.running >= queue.window => {
+                depth.ended(len, u32::try_from(queue.running).unwrap_or(u32::MAX), now);
+            }
+            Carried::Read(_) | Carried::Nothing => depth.was_idle(),
+        }
+        let window = depth.window() as usize;
+        if window != queue.window {
+            queue.window = window;
+            self.apply_division();
+        }
+    }
+
+    /// How many reads of the cold store may run now.
+    pub(super) fn cold_window(&self) -> usize {
+        self.queues[index(Link::Cold)].window
     }
 
     /// Operations of each rank on the cold store, given out or waiting.
@@ -207,8 +277,16 @@ impl Line {
     /// Divides the window of the cold store as threads are divided. A rank without a thread may still
     /// have one operation: it would wait for ever for threads that are divided when it goes on.
     pub(super) fn divide(&mut self, division: &Division) {
+        self.division = match division {
+            Division::Queues(counts) => Some(counts.clone()),
+            Division::Pool(_) => None,
+        };
+        self.apply_division();
+    }
+
+    fn apply_division(&mut self) {
         let queue = &mut self.queues[index(Link::Cold)];
-        let Division::Queues(counts) = division else {
+        let Some(counts) = &self.division else {
             queue.by_rank.iter_mut().for_each(|rank| rank.running_max = usize::MAX);
             return;
         };
@@ -262,7 +340,7 @@ mod tests {
 
     fn window(count: u32) -> Windows {
         let count = NonZeroU32::new(count).unwrap();
-        Windows { cold: count, tier: count, assignment: Assignment::Shared }
+        Windows { cold: count, tier: count, ..Windows::default() }
     }
 
     /// Whether some order of the jobs meets all deadlines, tried one by one.
@@ -294,7 +372,8 @@ mod tests {
             }
             if let Some((OpId(at), _)) = line.next(expected) {
                 assert!(line.next(expected).is_none(), "invariant 2");
-                line.ended(Link::Cold, Given(Some(usize::try_from(at % 2).unwrap())));
+                let given = Given(Some(usize::try_from(at % 2).unwrap()));
+                line.ended(Link::Cold, given, Carried::Nothing, Nanoseconds(time));
                 left -= 1;
                 if jobs[usize::try_from(at).unwrap()].1 <= time {
                     return false;
@@ -353,6 +432,47 @@ mod tests {
         assert_eq!(given, [2, 1]);
     }
 
+    /// Gives out and ends reads of `len` bytes, one a millisecond, while others wait.
+    fn read_in_haste(line: &mut Line, reads: u64, now: &mut u64) {
+        for op in 0..reads {
+            let need = Need { rank: Rank(u32::try_from(op % 2).unwrap()), number: op };
+            line.push(Link::Cold, Some(need), Nanoseconds(*now), OpId(op));
+        }
+        let mut running: VecDeque<Given> = VecDeque::new();
+        loop {
+            let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
+            let before = running.len();
+            running.extend(given.map(|(_, given)| given));
+            assert!(running.len() <= before.max(line.cold_window()), "invariant 2");
+            let Some(given) = running.pop_front() else { break };
+            *now += 1_000_000;
+            line.ended(Link::Cold, given, Carried::Read(Bytes(1000)), Nanoseconds(*now));
+        }
+    }
+
+    #[test]
+    fn a_window_that_gains_nothing_shrinks_and_with_it_the_part_of_each_rank() {
+        let max = NonZeroU32::new(64).unwrap();
+        let windows = Windows { adaptation: Adaptation::Measured { max }, ..window(16) };
+        let mut line = Line::new(windows, 0, Rank(0), 2);
+        line.divide(&Division::Queues(alloc::vec![1, 1]));
+        let mut now = 0;
+        read_in_haste(&mut line, 20_000, &mut now);
+        assert_eq!(line.cold_window(), 1);
+        let parts: Vec<_> = line.queues[0].by_rank.iter().map(|it| it.running_max).collect();
+        assert_eq!(parts, [1, 1]);
+        // Where nothing waits, nothing is learnt.
+        (0..2000).for_each(|_| read_in_haste(&mut line, 1, &mut now));
+        assert_eq!(line.depth.as_ref().map(Depth::is_void), Some(true));
+    }
+
+    #[test]
+    fn a_fixed_window_stays() {
+        let mut line = Line::new(window(16), 0, Rank(0), 2);
+        read_in_haste(&mut line, 20_000, &mut 0);
+        assert_eq!(line.cold_window(), 16);
+    }
+
     #[test]
     fn a_rank_has_its_part_of_the_window_and_never_none() {
         let mut line = Line::new(window(8), 0, Rank(0), 3);
@@ -364,7 +484,9 @@ mod tests {
         let given = |line: &mut Line| {
             let given = core::iter::from_fn(|| line.next(|need| Nanoseconds(need.number)));
             let given: Vec<Given> = given.map(|(_, given)| given).collect();
-            given.iter().for_each(|given| line.ended(Link::Cold, *given));
+            given
+                .iter()
+                .for_each(|given| line.ended(Link::Cold, *given, Carried::Nothing, Nanoseconds(0)));
             [0, 1, 2].map(|rank| given.iter().filter(|it| **it == Given(Some(rank))).count())
         };
         line.divide(&Division::Queues(alloc::vec![3, 1, 0]));
@@ -388,7 +510,9 @@ mod tests {
             let due = |need: Need| Nanoseconds(u64::from(need.rank == Rank(0)));
             let given: Vec<Given> =
                 core::iter::from_fn(|| line.next(due)).map(|(_, given)| given).collect();
-            given.iter().for_each(|given| line.ended(Link::Cold, *given));
+            given
+                .iter()
+                .for_each(|given| line.ended(Link::Cold, *given, Carried::Nothing, Nanoseconds(0)));
             [0, 1].map(|rank| given.iter().filter(|it| **it == Given(Some(rank))).count())
         };
         assert_eq!(given(&mut line), [0, 8], "nothing in line divides nothing");

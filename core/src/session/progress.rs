@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::Fault,
+    session::{Busy, Causes, Fault, Refusal, line::Link},
     units::{Bytes, Nanoseconds},
 };
 
@@ -29,10 +29,82 @@ pub struct EpochProgress {
     pub from_tier: Vec<Bytes>,
     /// Samples read from each tier.
     pub hits: Vec<u64>,
+    /// Samples read from the cold store.
+    pub misses: u64,
     /// Bytes of the batches that were [ready](READY_WITHIN) when the trainer asked.
     pub ready: Bytes,
+    /// Batches that were not [ready](READY_WITHIN).
+    pub late: u64,
     /// Time for which trainers waited, summed over ranks.
     pub stall: Nanoseconds,
+    /// The same by what they waited for.
+    pub causes: Causes,
+}
+
+/// A batch that a trainer took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Which one.
+    pub batch: BatchId,
+    /// When it got its place in staging.
+    pub placed: Nanoseconds,
+    /// When all of it was there.
+    pub ready: Nanoseconds,
+    /// When it was taken.
+    pub at: Nanoseconds,
+    /// How long the trainer waited for it.
+    pub waited: Nanoseconds,
+    /// And for what.
+    pub causes: Causes,
+}
+
+impl Taken {
+    /// For how long the batch had been ready when the trainer began to wait for it.
+    #[must_use]
+    pub const fn lead(&self) -> Nanoseconds {
+        let needed = self.at.0.saturating_sub(self.waited.0);
+        Nanoseconds(needed.saturating_sub(self.ready.0))
+    }
+}
+
+/// Samples that left a tier for good.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// Because the policy wanted others more.
+    pub policy: u64,
+    /// Because the tier became smaller.
+    pub resized: u64,
+}
+
+/// Requests that got no batch, by [`Refusal`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// [`Refusal::NotInOrder`].
+    pub not_in_order: u64,
+    /// [`Refusal::NotPublished`].
+    pub not_published: u64,
+    /// [`Refusal::Unreadable`].
+    pub unreadable: u64,
+    /// [`Refusal::TooLarge`].
+    pub too_large: u64,
+    /// [`Refusal::AlreadyTaken`].
+    pub already_taken: u64,
+    /// [`Refusal::NoRoom`].
+    pub no_room: u64,
+}
+
+impl Refusals {
+    fn note(&mut self, refusal: Refusal) {
+        let count = match refusal {
+            Refusal::NotInOrder => &mut self.not_in_order,
+            Refusal::NotPublished => &mut self.not_published,
+            Refusal::Unreadable(..) => &mut self.unreadable,
+            Refusal::TooLarge { .. } => &mut self.too_large,
+            Refusal::AlreadyTaken => &mut self.already_taken,
+            Refusal::NoRoom => &mut self.no_room,
+        };
+        *count += 1;
+    }
 }
 
 /// Consecutive batches that a rank was given in order.
@@ -87,6 +159,24 @@ pub struct Progress {
     pub tier_faults: u64,
     /// How long trainers waited for each batch.
     pub waits: Waits,
+    /// The same by rank.
+    pub waits_by_rank: BTreeMap<Rank, Waits>,
+    /// The part of the stall that was for the first batch of each rank, before which no agent can be.
+    pub first_stall: Nanoseconds,
+    /// For how long batches had been ready when trainers began to wait for them.
+    pub leads: Waits,
+    /// For how long trainers held batches.
+    pub holds: Waits,
+    /// The batch that was taken last.
+    pub taken: Option<Taken>,
+    /// Samples that left each tier, by [`TierId`].
+    pub evictions: Vec<Evictions>,
+    /// Requests that got no batch.
+    pub refusals: Refusals,
+    /// What ran on the link to the cold store.
+    pub cold_busy: Busy,
+    /// What ran on each tier, copies into it included.
+    pub tiers_busy: Vec<Busy>,
     tiers: usize,
 }
 
@@ -95,6 +185,7 @@ impl Progress {
         let epoch = EpochProgress {
             from_tier: vec![Bytes(0); tiers],
             hits: vec![0; tiers],
+            causes: Causes::none(tiers),
             ..EpochProgress::default()
         };
         Self {
@@ -104,28 +195,62 @@ impl Progress {
             fault_count: 0,
             tier_faults: 0,
             waits: Waits::default(),
+            waits_by_rank: BTreeMap::new(),
+            first_stall: Nanoseconds(0),
+            leads: Waits::default(),
+            holds: Waits::default(),
+            taken: None,
+            evictions: vec![Evictions::default(); tiers],
+            refusals: Refusals::default(),
+            cold_busy: Busy::default(),
+            tiers_busy: vec![Busy::default(); tiers],
             tiers,
         }
     }
 
-    pub(super) fn delivered(
-        &mut self,
-        batch: BatchId,
-        samples: u64,
-        len: Bytes,
-        wait: Nanoseconds,
-    ) {
+    pub(super) fn delivered(&mut self, taken: Taken, samples: u64, len: Bytes) {
+        let (batch, wait) = (taken.batch, taken.waited);
         let epoch = &mut self.epochs[batch.epoch.0 as usize];
         epoch.batches += 1;
         epoch.samples += samples;
         epoch.demand.0 += len.0;
         epoch.stall.0 = epoch.stall.0.saturating_add(wait.0);
+        epoch.causes.add(&taken.causes);
         if wait <= READY_WITHIN {
             epoch.ready.0 += len.0;
+        } else {
+            epoch.late += 1;
         }
         self.waits.record(wait);
+        self.waits_by_rank.entry(batch.rank).or_default().record(wait);
+        self.leads.record(taken.lead());
         let runs = self.handed.entry(batch.rank).or_default();
+        if runs.is_empty() {
+            self.first_stall.0 = self.first_stall.0.saturating_add(wait.0);
+        }
         record(runs, batch.epoch, batch.step);
+        self.taken = Some(taken);
+    }
+
+    pub(super) fn released(&mut self, held: Nanoseconds) {
+        self.holds.record(held);
+    }
+
+    pub(super) fn refused(&mut self, refusal: Refusal) {
+        self.refusals.note(refusal);
+    }
+
+    /// What left a tier.
+    pub(super) fn evictions(&mut self, tier: TierId) -> Option<&mut Evictions> {
+        self.evictions.get_mut(usize::from(tier.0))
+    }
+
+    /// What is running on a link.
+    pub(super) fn busy(&mut self, link: Link) -> Option<&mut Busy> {
+        match link {
+            Link::Cold => Some(&mut self.cold_busy),
+            Link::Tier(tier) => self.tiers_busy.get_mut(usize::from(tier.0)),
+        }
     }
 
     /// The last batch, in the order of the job, that a rank took.
@@ -138,12 +263,12 @@ impl Progress {
     pub(super) fn read(&mut self, epoch: Epoch, tier: Option<TierId>, len: Bytes) {
         let tiers = self.tiers;
         let epoch = &mut self.epochs[epoch.0 as usize];
-        match tier.map(|tier| usize::from(tier.0)).filter(|tier| *tier < tiers) {
-            Some(tier) => {
-                epoch.from_tier[tier].0 += len.0;
-                epoch.hits[tier] += 1;
-            }
-            None => epoch.cold.0 += len.0,
+        if let Some(tier) = tier.map(|tier| usize::from(tier.0)).filter(|tier| *tier < tiers) {
+            epoch.from_tier[tier].0 += len.0;
+            epoch.hits[tier] += 1;
+        } else {
+            epoch.cold.0 += len.0;
+            epoch.misses += 1;
         }
     }
 
@@ -163,6 +288,7 @@ const BUCKETS_PER_OCTAVE: u64 = 16;
 pub struct Waits {
     buckets: BTreeMap<u64, u64>,
     count: u64,
+    sum: Nanoseconds,
     max: Nanoseconds,
 }
 
@@ -170,6 +296,7 @@ impl Waits {
     fn record(&mut self, wait: Nanoseconds) {
         *self.buckets.entry(bucket(wait.0)).or_default() += 1;
         self.count += 1;
+        self.sum.0 = self.sum.0.saturating_add(wait.0);
         self.max = self.max.max(wait);
     }
 
@@ -177,6 +304,12 @@ impl Waits {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn sum(&self) -> Nanoseconds {
+        self.sum
     }
 
     /// The longest wait.
@@ -205,6 +338,7 @@ impl Waits {
             *self.buckets.entry(*bucket).or_default() += count;
         }
         self.count += other.count;
+        self.sum.0 = self.sum.0.saturating_add(other.sum.0);
         self.max = self.max.max(other.max);
     }
 
@@ -213,10 +347,14 @@ impl Waits {
         self.buckets.iter().map(|(bucket, count)| (Nanoseconds(upper_end(*bucket)), *count))
     }
 
-    /// The waits that [`Self::buckets`] and [`Self::max`] describe.
+    /// The waits that [`Self::buckets`], [`Self::sum`] and [`Self::max`] describe.
     #[must_use]
-    pub fn from_buckets(buckets: &[(Nanoseconds, u64)], max: Nanoseconds) -> Self {
-        let mut waits = Self { max, ..Self::default() };
+    pub fn from_buckets(
+        buckets: &[(Nanoseconds, u64)],
+        sum: Nanoseconds,
+        max: Nanoseconds,
+    ) -> Self {
+        let mut waits = Self { sum, max, ..Self::default() };
         for (wait, count) in buckets {
             *waits.buckets.entry(bucket(wait.0)).or_default() += count;
             waits.count += count;
@@ -257,7 +395,9 @@ mod tests {
             let reported = recorded.percentile(percent).0;
             prop_assert!(exact <= reported && reported <= exact + exact / 16, "{exact} {reported}");
             let buckets: Vec<_> = recorded.buckets().collect();
-            prop_assert_eq!(Waits::from_buckets(&buckets, recorded.max()), recorded);
+            let (sum, max) = (recorded.sum(), recorded.max());
+            prop_assert_eq!(sum.0, waits.iter().sum::<u64>());
+            prop_assert_eq!(Waits::from_buckets(&buckets, sum, max), recorded);
         }
     }
 }

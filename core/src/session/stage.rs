@@ -4,6 +4,7 @@ use alloc::vec;
 
 use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
+    causes::Marks,
     ops::{Access, Touch},
     staging::{Staged, Taker},
     work::Kind,
@@ -45,10 +46,14 @@ impl Session {
         let after = self.horizon.spec().after(id);
         let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        if let Some(staged) = staging.staged.get(&id) {
+        if let Some(staged) = staging.staged.get_mut(&id) {
             if staged.is_stale {
                 // Its place is free as soon as nothing is on its way there.
                 return false;
+            }
+            if staged.taker == Taker::Dropped {
+                // It was dropped to save room, and there is room again before its bytes arrived.
+                staged.taker = Taker::Nobody;
             }
             staging.advance(id, after);
             return true;
@@ -68,7 +73,7 @@ impl Session {
         let Some(piece) = staging.make_room(id, batch.len) else {
             let holder = staging.wanted_by(id);
             let is_stuck = holder.is_some_and(|holder| staging.is_stuck_for(holder));
-            return is_stuck && self.refuse_wanted(id, Refusal::NoRoom);
+            return is_stuck && !staging.restore() && self.refuse_wanted(id, Refusal::NoRoom);
         };
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
@@ -83,6 +88,7 @@ impl Session {
             unreadable: None,
             taker,
             is_stale: false,
+            marks: Marks::new(staging.opened_at, self.now, self.settings.tiers.len()),
         };
         staging.staged.insert(id, staged);
         for (index, entry) in entries.iter().enumerate() {
@@ -166,8 +172,14 @@ impl Session {
                     let batch = arrival.map(|arrival| arrival.batch);
                     self.demote(batch, sample, len, from, to);
                 }
-                Change::Evicted { sample } => {
+                Change::Evicted { sample, from } => {
                     self.writers.remove(&sample);
+                    let tier = from.and_then(|tier| self.progress.evictions(tier));
+                    match (tier, arrival) {
+                        (Some(tier), Some(_)) => tier.policy += 1,
+                        (Some(tier), None) => tier.resized += 1,
+                        (None, _) => {}
+                    }
                 }
             }
         }

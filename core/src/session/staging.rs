@@ -3,19 +3,25 @@
 //! Batches lie in one piece, so the arena is handed out by the same [`Space`] as the tiers, but only
 //! contiguously. A batch that nobody asked for yields to one that somebody did, and is dropped once
 //! every trainer of the rank has asked for a later one.
+//!
+//! Where memory is short ([`arena`]) fewer batches are staged and the end of the arena is given back.
+
+mod arena;
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     vec::Vec,
 };
 
-use super::pace::Need;
+pub(super) use arena::Passage;
+
+use super::{causes::Marks, pace::Need};
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
     session::Fault,
     space::{Piece, Space},
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 
 /// The arena is one chunk.
@@ -68,6 +74,7 @@ pub(super) struct Staged {
     pub(super) taker: Taker,
     /// Its order changed since it was staged, or not all of it is on its way any more: nobody gets it.
     pub(super) is_stale: bool,
+    pub(super) marks: Marks,
 }
 
 impl Staged {
@@ -108,12 +115,19 @@ pub(super) struct Staging {
     pub(super) is_blocked: bool,
     /// A batch was dropped of which operations may be called off.
     pub(super) has_leftovers: bool,
+    /// When the arena was last opened.
+    pub(super) opened_at: Nanoseconds,
+    /// Bytes read for batches that nobody took.
+    pub(super) wasted: Bytes,
+    /// Batches that may be staged, while memory is short.
+    limit: Option<u32>,
     space: Space,
-    len: Bytes,
+    memory: arena::Memory,
 }
 
 impl Staging {
-    pub(super) fn new(len: Bytes, first: BatchId) -> Self {
+    /// An arena of `len` bytes that is to hold `batches`.
+    pub(super) fn new(len: Bytes, batches: u32, first: BatchId) -> Self {
         Self {
             arena: Arena::Closed,
             staged: BTreeMap::new(),
@@ -124,24 +138,28 @@ impl Staging {
             cursor: Some(first),
             is_blocked: false,
             has_leftovers: false,
+            opened_at: Nanoseconds(0),
+            wasted: Bytes(0),
+            limit: None,
             space: Space::new(),
-            len,
+            memory: arena::Memory::new(len, batches),
         }
     }
 
     pub(super) fn len(&self) -> Bytes {
-        self.len
+        self.memory.len()
     }
 
     pub(super) fn opened(&mut self) {
         self.arena = Arena::Open;
         self.is_blocked = false;
-        self.space.add_chunk(ARENA, self.len);
+        self.space.add_chunk(ARENA, self.len());
     }
 
     pub(super) fn closed(&mut self) {
         self.arena = Arena::Closed;
         self.space = Space::new();
+        self.memory.closed();
     }
 
     /// The batch that should get a place next: what is asked for first, then what comes next.
@@ -149,8 +167,34 @@ impl Staging {
         if self.arena != Arena::Open || self.is_blocked {
             return None;
         }
-        let wanted = self.wanted.front().map(|(batch, _)| *batch);
-        wanted.or_else(|| self.cursor.filter(|_| self.staged.len() < staged_max as usize))
+        let has_room = |staged_max: u32| self.staged.len() < staged_max as usize;
+        match (self.wanted.front(), self.limit) {
+            (Some((batch, _)), None) => Some(*batch),
+            // A trainer that keeps as many as it may have must not wait for ever.
+            (Some((batch, holder)), Some(limit)) => {
+                (has_room(limit) || self.is_stuck_for(*holder)).then_some(*batch)
+            }
+            (None, limit) => {
+                self.cursor.filter(|_| has_room(staged_max.min(limit.unwrap_or(u32::MAX))))
+            }
+        }
+    }
+
+    /// Stages at most so many batches from now on, and drops what nobody asked for beyond, what is
+    /// needed last first; `None` lifts the limit. What trainers hold stays with them.
+    pub(super) fn limit(&mut self, batches: Option<u32>) {
+        self.limit = batches;
+        self.is_blocked = false;
+        self.memory.limit(batches);
+        let allowed = batches.map_or(usize::MAX, |batches| batches as usize);
+        let surplus = self.staged.len().saturating_sub(allowed);
+        let idle = self.staged.iter_mut().rev().filter(|(_, it)| it.taker == Taker::Nobody);
+        for (id, staged) in idle.take(surplus) {
+            staged.taker = Taker::Dropped;
+            self.has_leftovers = true;
+            self.cursor = Some(self.cursor.map_or(*id, |cursor| cursor.min(*id)));
+        }
+        self.sweep();
     }
 
     /// Notes how far a holder has come, which makes room: what lies behind all holders was skipped.
@@ -189,6 +233,7 @@ impl Staging {
     /// Finds room for a batch; what nobody asked for makes way if `batch` was asked for: first what
     /// lies behind it, then what is needed last.
     pub(super) fn make_room(&mut self, batch: BatchId, len: Bytes) -> Option<Piece> {
+        self.memory.saw(len);
         loop {
             if let Some(piece) = self.space.take_contiguous(len) {
                 return Some(piece);
@@ -208,7 +253,13 @@ impl Staging {
         let may_help = |staged: &Staged| {
             staged.pending > 0 || matches!(staged.taker, Taker::Leased(other, _) if other == holder)
         };
-        !self.staged.values().any(may_help)
+        !self.memory.is_moving() && !self.staged.values().any(may_help)
+    }
+
+    /// Batches that trainers have or were handed.
+    pub(super) fn leases(&self) -> usize {
+        let is_out = |staged: &&Staged| matches!(staged.taker, Taker::Leased(..) | Taker::Held(..));
+        self.staged.values().filter(is_out).count()
     }
 
     /// The lease of a batch, if `holder` has it.
@@ -264,6 +315,33 @@ impl Staging {
         refused
     }
 
+    /// What of the arena is to be given back now, and what is to be taken again.
+    pub(super) fn passages(&mut self) -> Vec<Passage> {
+        if self.arena != Arena::Open {
+            return Vec::new();
+        }
+        self.memory.passages(&mut self.space)
+    }
+
+    /// A range was given back, or is there again.
+    pub(super) fn passed(&mut self, passage: Passage, has_failed: bool) {
+        if let Some(piece) = self.memory.passed(passage, has_failed) {
+            self.space.give_back(&[piece]);
+        }
+        self.is_blocked = false;
+    }
+
+    /// Asks for all that was given back, because a batch finds no room without it. Returns whether that
+    /// may help.
+    pub(super) fn restore(&mut self) -> bool {
+        self.memory.restore()
+    }
+
+    /// Whether the arena may be closed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.staged.is_empty() && !self.memory.is_moving()
+    }
+
     /// Frees the dropped batches into which nothing is on its way.
     pub(super) fn sweep(&mut self) {
         let done = |staged: &Staged| staged.taker == Taker::Dropped && staged.pending == 0;
@@ -274,6 +352,7 @@ impl Staging {
 
     pub(super) fn vacate(&mut self, batch: BatchId) {
         if let Some(staged) = self.staged.remove(&batch) {
+            self.wasted.0 += staged.marks.wasted().0;
             self.space.give_back(&[staged.piece]);
             self.is_blocked = false;
         }

@@ -1,5 +1,7 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
+mod limited;
+
 use alloc::{collections::BTreeSet, vec};
 use core::num::NonZeroU32;
 
@@ -55,6 +57,12 @@ struct Body {
     /// Where bytes lie that were fetched to be read once.
     unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
+    /// Pages of arenas whose memory was given back.
+    trimmed: BTreeSet<(Rank, u64)>,
+}
+
+fn pages(rank: Rank, offset: Bytes, len: Bytes) -> impl Iterator<Item = (Rank, u64)> {
+    (offset.0 / 4096..(offset.0 + len.0).div_ceil(4096)).map(move |page| (rank, page))
 }
 
 fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
@@ -66,6 +74,8 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
 impl Body {
     fn arrive(&mut self, sample: SampleId, slot: Slot) {
         if slot.len.0 > 0 {
+            let mut pages = pages(slot.rank, slot.offset, slot.len);
+            assert!(pages.all(|page| !self.trimmed.contains(&page)), "no memory at {slot:?}");
             self.arenas.insert((slot.rank, slot.offset.0), sample);
             self.unvouched.remove(&(slot.rank, slot.offset.0));
         }
@@ -81,6 +91,11 @@ impl Body {
                 self.arrive(*sample, *to);
                 if *retention == Retention::Dropped {
                     self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
+            Command::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
+                for page in pages(*rank, *offset, *len) {
+                    assert!(self.trimmed.remove(&page), "{page:?} was there");
                 }
             }
             Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
@@ -212,9 +227,23 @@ impl Play {
             }
             Command::CloseArena { rank } => {
                 self.body.arenas.retain(|(other, _), _| *other != rank);
+                self.body.trimmed.retain(|(other, _)| *other != rank);
             }
             Command::Reject { .. } => panic!("no one is turned away"),
             command => {
+                if let Command::TrimArena { rank, offset, len, .. } = command {
+                    self.body.trimmed.extend(pages(rank, offset, len));
+                    let range = offset.0..offset.0 + len.0;
+                    let staged = self.session.ranks[&rank].staged.values();
+                    for piece in staged.map(|staged| staged.piece) {
+                        let is_apart = piece.offset.0 >= range.end
+                            || piece.offset.0 + piece.len.0 <= range.start;
+                        assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
+                    }
+                    self.body
+                        .arenas
+                        .retain(|(other, offset), _| *other != rank || !range.contains(offset));
+                }
                 self.body.running.push(command);
                 let on = |link| {
                     self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()
@@ -251,8 +280,9 @@ impl Play {
         let trainer = &mut self.trainers[which];
         let holder = trainer.holder;
         let Some((lease, batch)) = trainer.leases.pop_front() else { return false };
+        let waited = Nanoseconds(trainer.got.len() as u64 % 5 * 3000);
         trainer.got.push(batch);
-        self.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+        self.tell(Event::Delivered { holder, lease, waited });
         self.tell(Event::Released { holder, lease });
         true
     }
@@ -273,7 +303,14 @@ impl Play {
         let command = self.body.running.swap_remove(pick % self.body.running.len());
         let may_fail = !matches!(command, Command::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
-        let outcome = if fails { Err(Fault::Io) } else { Ok(()) };
+        let broken = match &command {
+            Command::Promote { from: place, .. } | Command::Demote { to: place, .. } => {
+                place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
+            }
+            _ => None,
+        };
+        let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let outcome = if fails { Err(fault) } else { Ok(()) };
         self.body.end(&command, outcome);
         self.tell(Event::Completed { op: command.op().unwrap(), outcome });
     }
@@ -358,6 +395,13 @@ proptest! {
         if skip {
             prop_assert_eq!(progress.fault_count, world.skipped);
         }
+        for epoch in &progress.epochs {
+            prop_assert_eq!(epoch.causes.total(), epoch.stall, "every wait has its causes");
+        }
+        let links = progress.tiers_busy.iter().chain([&progress.cold_busy]);
+        prop_assert!(links.clone().all(|link| link.running() == 0), "{links:?}");
+        let refused: u64 = world.trainers.iter().map(|it| it.refused.len() as u64).sum();
+        prop_assert_eq!(progress.refusals.unreadable, refused);
         prop_assert_eq!(world.session.in_flight(), 0);
     }
 
@@ -493,6 +537,57 @@ proptest! {
             prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
         }
     }
+}
+
+#[test]
+fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
+    let mut world = staged_ahead(policy::Kind::None, 40);
+    let opened = world.session.ranks[&Rank(0)].opened_at;
+    assert!(world.ask(0));
+    world.drain();
+    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
+    world.now.0 += 500_000;
+    let waited = Nanoseconds(world.now.0 + 1000);
+    world.tell(Event::Delivered { holder, lease, waited });
+    let taken = world.session.progress().taken.clone().unwrap();
+    assert_eq!((taken.ready, taken.at, taken.waited), (ready, waited, waited));
+    assert_eq!(taken.lead(), Nanoseconds(0));
+    // The trainer waits from the very beginning: for the arena, then for the reads, then for nothing
+    // that the agent could do.
+    assert_eq!(taken.causes.start, opened);
+    assert_eq!(taken.causes.cold, Nanoseconds(ready.0 - opened.0));
+    assert_eq!(taken.causes.total(), waited);
+    assert_eq!(world.session.progress().first_stall, waited);
+    assert_eq!(world.session.progress().epochs[0].late, 1);
+    world.now.0 += 7000;
+    world.tell(Event::Released { holder, lease });
+    assert_eq!(world.session.progress().holds.sum(), Nanoseconds(8000));
+
+    assert!(world.ask(0));
+    world.drain();
+    let (lease, _) = world.trainers[0].leases[1];
+    world.now.0 += 90_000;
+    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(2000) });
+    let taken = world.session.progress().taken.clone().unwrap();
+    assert_eq!(taken.lead().0, world.now.0 - 2000 - taken.ready.0);
+    assert_eq!(taken.causes.hand_off, Nanoseconds(2000));
+    assert_eq!(world.session.progress().first_stall, waited, "the second is not the first");
+    assert_eq!(world.session.progress().epochs[0].late, 1);
+}
+
+#[test]
+fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    world.drain();
+    let staged = &world.session.ranks[&Rank(0)].staged;
+    let read: u64 = staged.values().map(|staged| staged.batch.payload().0).sum();
+    let (holder, batch) =
+        (world.trainers[0].holder, BatchId { epoch: Epoch(1), step: Step(3), rank: Rank(0) });
+    assert_eq!(world.session.wasted(), Bytes(0));
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    assert_eq!(world.session.wasted(), Bytes(read));
 }
 
 #[test]
@@ -692,6 +787,47 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     let known = world.session.cache.chunk_count(TierId(0));
     assert_eq!(world.body.chunks.len(), known as usize);
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
+}
+
+#[test]
+fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let is_promotion = |command: &Command| matches!(command, Command::Promote { .. });
+    while !world.body.running.iter().any(is_promotion) {
+        world.take(0);
+        world.ask(0);
+        world.end_one(0, 0);
+    }
+    let at = world.body.running.iter().position(is_promotion).unwrap();
+    let promotion = world.body.running.swap_remove(at);
+    let Command::Promote { op, sample, from, .. } = promotion else { unreachable!() };
+    let chunk = from.pieces[0].chunk;
+    let fault = Fault::Poisoned(from.tier, chunk);
+    world.tell(Event::Completed { op, outcome: Err(fault) });
+    assert_eq!(world.session.cache.place(sample), None);
+    let left = world.session.cache.chunk_count(from.tier);
+    assert_eq!(left, 1, "of two");
+    world.play(&[3, 5, 7], 0);
+    assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
+    assert_eq!(world.trainers[0].got, world.expected(0));
+}
+
+#[test]
+fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
+    for on_error in [OnError::Fail, OnError::Skip] {
+        let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
+        world.end_one(0, 0);
+        assert!(world.ask(0));
+        let fetch = world.body.running.remove(0);
+        let outcome = Err(Fault::NoSpace);
+        world.tell(Event::Completed { op: fetch.op().unwrap(), outcome });
+        world.play(&[3, 5, 7], 0);
+        let refused = &world.trainers[0].refused;
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].1, Refusal::NoRoom, "{on_error:?}");
+    }
 }
 
 /// What is given out until nothing more has a turn, ended at once; commands for trainers left out.

@@ -6,17 +6,24 @@ use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
     Command, Fault, OnError, Place, Retention, Session, Slot,
-    line::{Given, Link},
+    line::{Carried, Given, Link},
     ops::Touch,
     pace::Need,
-    staging::{Arena, Staging},
+    staging::{Arena, Passage, Staging},
 };
-use crate::id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId};
+use crate::{
+    id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId},
+    units::Bytes,
+};
 
 /// Why an operation exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     OpenArena(Rank),
+    Pass {
+        rank: Rank,
+        passage: Passage,
+    },
     AddChunk {
         tier: TierId,
         chunk: ChunkId,
@@ -51,6 +58,7 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::OpenArena(_)
+            | Self::Pass { .. }
             | Self::AddChunk { .. }
             | Self::DropChunk { .. }
             | Self::Move { .. } => None,
@@ -72,7 +80,10 @@ impl Kind {
         match self {
             Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
             Self::Move { batch, .. } => *batch,
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 
@@ -81,7 +92,10 @@ impl Kind {
         match self {
             Self::Arrive { tier, .. } => Some(tier.map_or(Link::Cold, Link::Tier)),
             Self::Retain { place, .. } | Self::Move { place, .. } => Some(Link::Tier(place.tier)),
-            Self::OpenArena(_) | Self::AddChunk { .. } | Self::DropChunk { .. } => None,
+            Self::OpenArena(_)
+            | Self::Pass { .. }
+            | Self::AddChunk { .. }
+            | Self::DropChunk { .. } => None,
         }
     }
 }
@@ -148,7 +162,12 @@ impl Session {
         let Some(work) = self.works.get(op) else { return };
         let State::Running(given) = work.state else { return };
         if let Some(link) = work.kind.link() {
-            self.line.ended(link, given);
+            let carried = match (&work.kind, outcome) {
+                (Kind::Arrive { slot, .. }, Ok(())) => Carried::Read(slot.len),
+                _ => Carried::Nothing,
+            };
+            self.line.ended(link, given, carried, self.now);
+            self.progress.busy(link).into_iter().for_each(|busy| busy.ended(self.now));
         }
         self.running = self.running.saturating_sub(1);
         let runnable = self.end(op, outcome);
@@ -190,6 +209,10 @@ impl Session {
 
     /// Ends an operation. Returns those that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
+        if let Err(Fault::Poisoned(tier, chunk)) = outcome {
+            self.cache.give_up_chunk(tier, chunk);
+            self.follow_changes(None);
+        }
         let Some(work) = self.works.get(op) else { return Vec::new() };
         if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&work.kind, outcome) {
             let sample = *sample;
@@ -199,6 +222,7 @@ impl Session {
             return Vec::new();
         }
         let Work { kind, lost, .. } = self.works.remove(op).expect("it was just looked at");
+        self.mark(&kind, outcome);
         match outcome {
             Ok(()) => self.succeed(op, &kind),
             Err(fault) => self.fail(op, &kind, fault, lost.is_some()),
@@ -209,6 +233,9 @@ impl Session {
     /// Strikes an operation from the books. Returns those that may run now.
     fn leave(&mut self, op: OpId, kind: &Kind) -> Vec<OpId> {
         let runnable = self.ops.end(op);
+        if let Kind::AddChunk { .. } = kind {
+            self.mark_chunk(&runnable);
+        }
         if let Some(batch) = kind.batch() {
             if let Some(staged) = self.staged_of(kind) {
                 staged.pending -= 1;
@@ -218,14 +245,52 @@ impl Session {
         runnable
     }
 
+    /// Takes note for its batch of when an operation ended.
+    fn mark(&mut self, kind: &Kind, outcome: Result<(), Fault>) {
+        let now = self.now;
+        let Some(staged) = self.staged_of(kind) else { return };
+        match kind {
+            Kind::Arrive { tier, slot, .. } => {
+                let len = outcome.map_or(Bytes(0), |()| slot.len);
+                staged.marks.arrived(*tier, len, now);
+            }
+            _ => staged.marks.kept(now),
+        }
+    }
+
+    /// Takes note of the batches that waited for a chunk.
+    fn mark_chunk(&mut self, ops: &[OpId]) {
+        let now = self.now;
+        for op in ops {
+            let batch = self.works.get(*op).and_then(|work| work.kind.batch());
+            let staging = batch.and_then(|batch| self.ranks.get_mut(&batch.rank));
+            let staged = staging.zip(batch).and_then(|(it, batch)| it.staged.get_mut(&batch));
+            staged.into_iter().for_each(|staged| staged.marks.chunk_came(now));
+        }
+    }
+
+    /// Takes note that a command is given out.
+    pub(super) fn begin(&mut self, command: &Command) {
+        let work = command.op().and_then(|op| self.works.get(op));
+        let link = work.and_then(|work| work.kind.link());
+        let busy = link.and_then(|link| self.progress.busy(link));
+        busy.into_iter().for_each(|busy| busy.begun(self.now));
+    }
+
     fn succeed(&mut self, op: OpId, kind: &Kind) {
         match kind {
             Kind::OpenArena(rank) => {
                 let Some(staging) = self.ranks.get_mut(rank) else { return };
                 staging.opened();
+                staging.opened_at = self.now;
                 for holder in core::mem::take(&mut staging.knocking) {
                     staging.holders.insert(holder);
                     self.messages.push_back(Command::Admit { holder, rank: *rank });
+                }
+            }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, false);
                 }
             }
             Kind::Arrive { batch, tier, slot, .. } => {
@@ -247,6 +312,11 @@ impl Session {
                 staging.arena = Arena::Refused;
                 for holder in core::mem::take(&mut staging.knocking) {
                     self.messages.push_back(Command::Reject { holder, rank: *rank });
+                }
+            }
+            Kind::Pass { rank, passage } => {
+                if let Some(staging) = self.ranks.get_mut(rank) {
+                    staging.passed(*passage, true);
                 }
             }
             Kind::AddChunk { tier, chunk } => {
@@ -271,8 +341,11 @@ impl Session {
                 let on_error = self.settings.on_error;
                 if let Some(staged) = self.staged_of(kind) {
                     match on_error {
-                        OnError::Skip => staged.batch.entries[*entry].len = None,
-                        OnError::Fail => {
+                        // The sample is there, only the memory for it is not.
+                        OnError::Skip if fault != Fault::NoSpace => {
+                            staged.batch.entries[*entry].len = None;
+                        }
+                        OnError::Skip | OnError::Fail => {
                             staged.unreadable.get_or_insert((*sample, fault));
                         }
                     }

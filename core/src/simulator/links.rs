@@ -86,7 +86,10 @@ impl Links {
         now: Nanoseconds,
     ) -> Option<(OpId, Nanoseconds)> {
         match command {
-            Command::OpenArena { op, .. } | Command::AddChunk { op, .. } => Some((*op, now)),
+            Command::OpenArena { op, .. }
+            | Command::TrimArena { op, .. }
+            | Command::RestoreArena { op, .. }
+            | Command::AddChunk { op, .. } => Some((*op, now)),
             Command::Fetch { op, to, .. } => Some((*op, self.cold.carry(to.len, now))),
             Command::Promote { op, from, to, .. } => Some((*op, self.tier(from.tier, to.len, now))),
             Command::Demote { op, from, len, to, .. } => {

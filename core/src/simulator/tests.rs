@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     assignment::Assignment,
-    id::NodeId,
+    id::{NodeId, TierId},
     order::{Position, Shuffle, Spec, World},
     policy,
-    session::{OnError, Windows},
+    session::{Adaptation, Cause, OnError, Windows},
     spread::{PerMillion, Spread},
     staging_depth,
     throughput::Throughput,
@@ -89,6 +89,41 @@ fn gap_reads_the_least_that_any_policy_can() {
         assert!(cold >= minimal, "fewer cold bytes than possible: {cold} < {minimal}");
         assert!(cold * 100 <= minimal * 101, "{cold} is more than 1 % above {minimal}");
     }
+}
+
+/// What most of the stall of a run is put down to.
+fn chief_cause(outcome: &Outcome) -> Cause {
+    let mut causes = Causes::default();
+    for epoch in &outcome.epochs {
+        assert_eq!(epoch.causes.total(), epoch.stall);
+        causes.add(&epoch.causes);
+    }
+    assert!(causes.total().0 > 0);
+    causes.parts().max_by_key(|(_, part)| *part).unwrap().0
+}
+
+#[test]
+fn a_stall_is_put_down_to_what_is_too_slow() {
+    let tier = |percent: u64| {
+        let mut settings = settings(policy::Kind::Gap, 500, 2, Vec::new());
+        let chunks_max = share(&settings, percent);
+        settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max }; 2];
+        settings
+    };
+    let slow = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(20_000_000) };
+    let mut cold = model(2);
+    cold.cold = slow;
+    assert_eq!(chief_cause(&simulate(&tier(20), &cold)), Cause::Cold);
+    let mut second = model(2);
+    second.tiers[1] = slow;
+    // The slow tier gets a copy of what it keeps in the first epoch, and is read in the others.
+    let outcome = simulate(&tier(60), &second);
+    let chief = chief_cause(&outcome);
+    assert!([Cause::Tier(TierId(1)), Cause::Keep].contains(&chief), "{chief:?}");
+    assert_eq!(
+        chief_cause(&Outcome { epochs: outcome.epochs[1..].to_vec(), ..outcome }),
+        Cause::Tier(TierId(1))
+    );
 }
 
 #[test]
@@ -243,6 +278,57 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
     };
     assert!((3600..3640).contains(&duration(8)), "{} ms", duration(8));
     assert!((1800..1840).contains(&duration(16)), "{} ms", duration(16));
+}
+
+/// Rates of a disk that needs many reads to be fast, and of a server that bears no crowd.
+fn curves() -> [LinkModel; 3] {
+    let link = |points: &[(u32, u64)], latency| LinkModel {
+        throughput: table(points),
+        latency: Spread::constant(Nanoseconds(latency)),
+        threads: None,
+    };
+    [
+        link(&[(1, 50_000_000), (8, 400_000_000), (32, 900_000_000), (256, 950_000_000)], 0),
+        link(&[(1, 100_000_000), (8, 500_000_000), (24, 600_000_000), (128, 150_000_000)], 0),
+        link(&[(1, 200_000_000), (2, 200_000_000)], 20_000_000),
+    ]
+}
+
+fn table(points: &[(u32, u64)]) -> Throughput {
+    let point =
+        |(threads, rate): &(u32, u64)| (NonZeroU32::new(*threads).unwrap(), BytesPerSecond(*rate));
+    Throughput::measured(&points.iter().map(point).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn a_window_that_is_measured_is_about_as_good_as_the_best_one() {
+    let mut settings = settings(policy::Kind::None, 6000, 4, Vec::new());
+    settings.arena = Bytes::mib(64);
+    settings.staged_batches = 16;
+    for cold in curves() {
+        let machine = Machine {
+            cold,
+            step_time: Spread::constant(Nanoseconds(1_000)),
+            ..Machine::from(&model(0))
+        };
+        let took = |windows: Windows| {
+            let epochs = simulate_on(&Settings { windows, ..settings.clone() }, &machine).epochs;
+            // The first epoch is the one in which it learns.
+            epochs[1..].iter().map(|epoch| epoch.duration.0).sum::<u64>()
+        };
+        let window = |cold| NonZeroU32::new(cold).unwrap();
+        let fixed = |cold| Windows { cold: window(cold), ..Windows::default() };
+        let best = [1, 2, 4, 8, 16, 24, 32, 64, 128, 256].map(|cold| took(fixed(cold)));
+        let best = best.into_iter().min().unwrap();
+        for first in [1, 32, 256] {
+            let adaptation = Adaptation::Measured { max: window(256) };
+            let measured = took(Windows { adaptation, ..fixed(first) });
+            assert!(
+                measured <= best * 120 / 100,
+                "{first}: {measured} ns, best {best} ns: {machine:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -160,6 +160,7 @@ impl Trainer {
                 steps,
                 read: read.clone(),
                 stall: self.stalls[epoch as usize],
+                causes: read.causes.scaled(self.stalls[epoch as usize]),
                 duration: Nanoseconds(end.0 - start.0),
                 lower_bound: compute.max(reading),
                 minimal_cold,

@@ -8,14 +8,15 @@ use std::{
 use tierfeed_core::units::Bytes;
 
 use super::Mapping;
+use crate::placement::page_bytes;
 
 /// What happens to the kernel's own copy of the bytes that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
     /// It stays as long as the kernel likes.
     Keep,
-    /// It is dropped after the read, where the kernel (6.14) and the file system can do that
-    /// (`RWF_DONTCACHE`); elsewhere as [`Self::Keep`].
+    /// What the read brings in is dropped with it, where the kernel (6.14) and the file system can do
+    /// that (`RWF_DONTCACHE`); elsewhere all whole pages of the range are (`posix_fadvise`).
     Drop,
 }
 
@@ -75,6 +76,9 @@ impl Mapping {
                 },
             }
         }
+        if page_cache == PageCache::Drop && flags == 0 {
+            drop_cached(file, file_offset, done);
+        }
         Ok(Bytes(done as u64))
     }
 
@@ -112,6 +116,44 @@ impl Mapping {
         }
         Ok(())
     }
+}
+
+/// How much of a range of `file` the page cache holds, in whole pages; reads nothing in.
+///
+/// # Errors
+///
+/// As `cachestat(2)`: `ENOSYS` before Linux 6.5, `EOPNOTSUPP` on hugetlbfs.
+pub fn cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> io::Result<Bytes> {
+    let range = [offset.0, len.0];
+    let mut counts = [0_u64; 5];
+    // SAFETY:
+    // - `range` and `counts` are laid out as `struct cachestat_range` and `struct cachestat` of
+    //   `linux/mman.h`, two and five words of 64 bits, and live through the call.
+    // - `file` is open: it is borrowed.
+    let outcome = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            range.as_ptr(),
+            counts.as_mut_ptr(),
+            libc::c_uint::MIN,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Bytes(counts[0].saturating_mul(page_bytes() as u64)))
+}
+
+/// The same on every architecture of Linux; younger than the table of `libc`.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Only advice, so what it fails with does not matter.
+fn drop_cached(file: BorrowedFd<'_>, offset: Bytes, len: usize) {
+    let Ok(start) = file_position(offset, 0) else { return };
+    let Ok(len) = libc::off_t::try_from(len) else { return };
+    // SAFETY: no memory is named, and `file` is open: it is borrowed.
+    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_DONTNEED) };
 }
 
 fn file_position(file_offset: Bytes, done: usize) -> io::Result<libc::off_t> {

@@ -58,6 +58,10 @@ impl Fetcher for ThreadFetcher {
         drop(self.lanes.submit(Box::new(read)));
     }
 
+    fn backend(&self) -> &'static str {
+        "threads"
+    }
+
     fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.source.stop();

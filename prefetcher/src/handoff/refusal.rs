@@ -38,7 +38,7 @@ pub(super) struct Encoded {
 pub(super) fn encode(refusal: Refusal) -> Encoded {
     match refusal {
         Refusal::Unreadable(sample, fault) => {
-            let words = [u64::from(sample.0), u64::from(code_of(&FAULTS, fault))];
+            let words = [u64::from(sample.0), u64::from(code_of(&FAULTS, plain(fault)))];
             Encoded { code: UNREADABLE, words }
         }
         Refusal::TooLarge { needed, arena } => {
@@ -48,6 +48,11 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
             Encoded { code: code_of(&PLAIN, refusal), words: [0; 2] }
         }
     }
+}
+
+/// Which chunk broke is of no use to a client.
+fn plain(fault: Fault) -> Fault {
+    if let Fault::Poisoned(..) = fault { Fault::Io } else { fault }
 }
 
 /// The refusal, or `None` if this version knows no such code.
@@ -105,7 +110,7 @@ fn fault_sentence(fault: Fault) -> &'static str {
         Fault::Vanished => "its object is not there any more",
         Fault::Changed => "its object has another size or time than when it was indexed",
         Fault::Truncated => "its object ended too early",
-        Fault::Io => "reading failed",
+        Fault::Io | Fault::Poisoned(..) => "reading failed",
         Fault::Corrupt => "its bytes came back changed",
         Fault::NoSpace => "there was no memory left for it",
     }

@@ -126,6 +126,14 @@ pub enum CopyError {
         /// The tier that held it, or staging.
         from: Option<Kind>,
     },
+    /// A page of the memory broke.
+    #[error("memory of {} broke under the copy; {}", place(tier.map(|(_, kind)| kind)), lost(*.chunk))]
+    Poisoned {
+        /// The tier that it belongs to; `None` for staging.
+        tier: Option<(TierId, Kind)>,
+        /// The chunk, which is lost.
+        chunk: Option<ChunkId>,
+    },
     /// Reading or writing failed.
     #[error("cannot copy from {} to {}: {source}", place(*.from), place(*.to))]
     Io {
@@ -144,12 +152,24 @@ impl CopyError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Corrupt { .. } => Fault::Corrupt,
+            Self::Poisoned { tier: Some((tier, _)), chunk: Some(chunk) } => {
+                Fault::Poisoned(*tier, *chunk)
+            }
+            // The cold store is well: the trainer can read what there is no memory for here.
+            Self::Poisoned { .. } => Fault::NoSpace,
             Self::Io { source, .. } => match source.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => Fault::NoSpace,
                 _ => Fault::Io,
             },
             _ => Fault::Io,
         }
+    }
+}
+
+fn lost(chunk: Option<ChunkId>) -> String {
+    match chunk {
+        Some(chunk) => format!("chunk {} is given up", chunk.0),
+        None => "batches there are refused".to_owned(),
     }
 }
 

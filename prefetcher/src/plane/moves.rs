@@ -19,7 +19,7 @@ use crate::{
         operations::{Operations, WatchedTier},
         settings::Verify,
     },
-    tier::{Body, Check, Medium, Segment, TransferError, forget, record_arrival, transfer},
+    tier::{Body, Check, Medium, Segment, TransferError, Which, forget, record_arrival, transfer},
 };
 
 /// One end of a copy.
@@ -47,6 +47,10 @@ impl Operations {
             let error = CopyError::UnknownArena { rank: to.rank };
             return answer.give(Some(sample), Err(error.into()));
         };
+        if region.bus_errors() > 0 {
+            let error = CopyError::Poisoned { tier: None, chunk: None };
+            return answer.give(Some(sample), Err(error.into()));
+        }
         forget(std::slice::from_ref(&segment));
         let target = Target { region: Arc::clone(region), offset: to.offset, len: to.len };
         fetcher.start(Fetch::new(sample, target, move |read| {
@@ -162,6 +166,13 @@ fn explain(error: TransferError, from: &End<'_>, to: &End<'_>, len: Bytes) -> Co
     match error {
         TransferError::TooShort { place } => CopyError::TooShort { place, len },
         TransferError::NotThere | TransferError::Differs => CopyError::Corrupt { from: kind(from) },
+        TransferError::Poisoned { end, chunk } => {
+            let at = if end == Which::From { from } else { to };
+            CopyError::Poisoned {
+                tier: at.tier.map(|watched| (watched.id, watched.tier.kind())),
+                chunk,
+            }
+        }
         TransferError::Io(source) => CopyError::Io { from: kind(from), to: kind(to), source },
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -13,19 +13,20 @@ use tierfeed_core::{
     id::{ChunkId, OpId, Rank, TierId},
     session::Fault,
     tier::Locality,
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::Region;
+use tierfeed_numa_memory::{AllocateError, Region, Stores};
 
 use crate::{
     pace::Pace,
     plane::{
-        answer::Answer,
-        counters::{Counters, TierTraffic, TierUsage, TrafficCounter, Usage},
+        answer::{Answer, Work},
+        counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage},
         failure::{Cause, CopyError, Failure, Failures},
         settings::{Settings, StartError, Verify},
     },
-    tier::{Body, SpaceError, Store, Tier, TierSettings, allocate},
+    recorder::Recorder,
+    tier::{Body, SpaceError, Store, Tier, TierSettings, allocate, faster_stores},
 };
 
 /// Told of every operation that ended.
@@ -36,11 +37,14 @@ pub(crate) struct Operations {
     tiers: Vec<WatchedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
+    arena_stores: OnceLock<Stores>,
     staging: Locality,
     stopping: AtomicBool,
     faults: AtomicU64,
     abandoned: AtomicU64,
     failures: Failures,
+    meters: Meters,
+    recorder: OnceLock<Arc<Recorder>>,
     completed: Completed,
     pub(crate) verify: Verify,
     pub(crate) fetched: TrafficCounter,
@@ -50,6 +54,7 @@ pub(crate) struct Operations {
 /// A tier with its counters.
 #[derive(Debug)]
 pub(crate) struct WatchedTier {
+    pub(crate) id: TierId,
     pub(crate) tier: Tier,
     pub(crate) read: TrafficCounter,
     pub(crate) written: TrafficCounter,
@@ -68,11 +73,14 @@ impl Operations {
             tiers: tiers.collect::<Result<_, _>>()?,
             arenas: RwLock::default(),
             arenas_held: Arc::default(),
+            arena_stores: OnceLock::new(),
             staging: settings.staging,
             stopping: AtomicBool::new(false),
             faults: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             failures: Failures::default(),
+            meters: Meters::new(settings.tiers.len()),
+            recorder: OnceLock::new(),
             completed,
             verify: settings.verify,
             fetched: TrafficCounter::default(),
@@ -96,10 +104,32 @@ impl Operations {
         answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
     }
 
+    /// Gives the memory of a part of an arena back.
+    pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.trim(offset, len));
+    }
+
+    /// Takes memory again for a part of an arena.
+    pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.restore(offset, len));
+    }
+
+    fn pass(
+        &self,
+        answer: Answer,
+        rank: Rank,
+        len: Bytes,
+        act: impl FnOnce(&Store) -> Result<(), AllocateError>,
+    ) {
+        let failed = |source| Cause::Arena { rank, len, source: SpaceError::Memory(source) };
+        let arena = self.arena_store(rank).map_err(Cause::from);
+        answer.give(None, arena.and_then(|arena| act(&arena).map_err(failed)));
+    }
+
     pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
         let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
             let kind = watched.tier.kind();
-            let added = watched.tier.add_chunk_blocking(chunk);
+            let added = watched.tier.add_chunk_blocking(chunk, &self.pace);
             added.map_err(|source| Cause::Chunk { kind, chunk, source })
         });
         answer.give(None, outcome);
@@ -119,7 +149,7 @@ impl Operations {
     pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         match self.arena_store(rank).ok()?.body() {
             Body::Memory(region) => Some(Arc::clone(region)),
-            Body::File(_) => None,
+            Body::File(_) | Body::Disk(_) => None,
         }
     }
 
@@ -131,6 +161,22 @@ impl Operations {
     pub(crate) fn tier(&self, tier: TierId) -> Result<&WatchedTier, CopyError> {
         let unknown = CopyError::UnknownTier { tier, tiers: self.tiers.len() };
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
+    }
+
+    /// Lets a recorder note every operation from now on. The first one stays.
+    pub(crate) fn record_with(&self, recorder: Arc<Recorder>) {
+        self.recorder.get_or_init(|| recorder);
+    }
+
+    /// Counts an operation that ended, and has it recorded.
+    pub(crate) fn meter(&self, work: Option<Work>, begun: Nanoseconds, fault: Option<Fault>) {
+        let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
+        if let Some(Work::Move { from, to, len, .. }) = work {
+            self.meters.count(from, to, len, lasted, fault);
+        }
+        if let Some((recorder, work)) = self.recorder.get().zip(work) {
+            recorder.ended(lasted, work.ended(fault));
+        }
     }
 
     /// Counts and keeps a failure, then tells the session.
@@ -154,7 +200,12 @@ impl Operations {
     pub(crate) fn usage(&self) -> Usage {
         let usage_of = |watched: &WatchedTier| {
             let tier = &watched.tier;
-            TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
+            TierUsage {
+                kind: tier.kind(),
+                medium: tier.medium(),
+                bytes: tier.held(),
+                way: tier.way(),
+            }
         };
         Usage {
             arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
@@ -167,10 +218,12 @@ impl Operations {
             kind: watched.tier.kind(),
             read: watched.read.read(),
             written: watched.written.read(),
+            writes_failed: watched.tier.writes_failed(),
         };
         Counters {
             source: self.fetched.read(),
             tiers: self.tiers.iter().map(traffic_of).collect(),
+            moves: self.meters.read(),
             faults: self.faults.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
         }
@@ -181,7 +234,9 @@ impl Operations {
             return Err(SpaceError::Taken);
         }
         let region = allocate(&format!("tierfeed-staging-{}", rank.0), self.staging, len)?;
-        let store = Arc::new(Store::new(Body::Memory(region), len, &self.arenas_held));
+        let stores = *self.arena_stores.get_or_init(|| faster_stores(&region, &self.pace));
+        let store =
+            Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
         Ok(())
     }
@@ -192,6 +247,7 @@ impl WatchedTier {
         let kind = settings.kind;
         let failed = |source| StartError::Directory { tier: id, kind, source };
         Ok(Self {
+            id,
             tier: Tier::open(settings, chunk).map_err(failed)?,
             read: TrafficCounter::default(),
             written: TrafficCounter::default(),

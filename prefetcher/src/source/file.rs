@@ -10,7 +10,7 @@
 use std::{fs::File, io, os::fd::AsFd as _, os::unix::fs::FileExt as _, sync::Arc};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::Region;
+use tierfeed_numa_memory::{PageCache, Region};
 use tierfeed_workload_analyzer::{
     Extent, Index,
     format::{Encoding, FormatError, npz},
@@ -27,13 +27,23 @@ use crate::source::{
 pub struct FileSource {
     index: Arc<Index>,
     open_files: OpenFiles,
+    page_cache: PageCache,
 }
 
 impl FileSource {
-    /// Reads the samples of `index` and keeps up to `files_max` shared objects open.
+    /// Reads the samples of `index` and keeps up to `files_max` shared objects open. The page cache
+    /// keeps what it likes.
     #[must_use]
     pub fn new(index: Arc<Index>, files_max: usize) -> Self {
-        Self { index, open_files: OpenFiles::new(files_max) }
+        let page_cache = PageCache::Keep;
+        Self { index, open_files: OpenFiles::new(files_max, open), page_cache }
+    }
+
+    /// The same source; what it reads to staging memory leaves nothing in the page cache that was not
+    /// there before, as far as the kernel can.
+    #[must_use]
+    pub fn past_page_cache(self) -> Self {
+        Self { page_cache: PageCache::Drop, ..self }
     }
 
     /// The index that says where the samples lie.
@@ -120,7 +130,7 @@ impl FileSource {
                 found: found.size,
             });
         }
-        let indexed = Version { size: Bytes(extent.object_size), mtime_ns: extent.object_mtime_ns };
+        let indexed = indexed_version(extent);
         let changed = || ReadError::Changed { path: extent.path.clone(), indexed, found };
         if found != indexed {
             return Err(changed());
@@ -141,7 +151,9 @@ impl Source for FileSource {
         len: Bytes,
     ) -> Result<(), ReadError> {
         self.read_with(sample, len, |contents| match contents {
-            Contents::File(file, from) => to.read_from_file(offset, len, file.as_fd(), from),
+            Contents::File(file, from) => {
+                to.read_from_file_with(offset, len, file.as_fd(), from, self.page_cache)
+            }
             Contents::Memory(bytes) => {
                 to.write(offset, bytes).map(|()| len).map_err(io::Error::other)
             }
@@ -158,7 +170,7 @@ enum Contents<'a> {
 }
 
 /// Whether the object holds more than this sample.
-fn is_shared(extent: &Extent) -> bool {
+pub(crate) fn is_shared(extent: &Extent) -> bool {
     extent.stored_len < extent.object_size
 }
 
@@ -189,7 +201,13 @@ fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
     }
 }
 
-fn version_of(file: &File) -> io::Result<Version> {
+/// What the index knows of the object.
+pub(crate) fn indexed_version(extent: &Extent) -> Version {
+    Version { size: Bytes(extent.object_size), mtime_ns: extent.object_mtime_ns }
+}
+
+/// What an open object is like now.
+pub(crate) fn version_of(file: &File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok(Version { size: Bytes(metadata.len()), mtime_ns: mtime_ns(&metadata) })
 }

@@ -12,42 +12,44 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Files by path, at most `files_max` of them.
+/// Files by path, at most `files_max` of them, each with what `T` says of it beside.
 #[derive(Debug)]
-pub(crate) struct OpenFiles {
+pub(crate) struct OpenFiles<T = File> {
     files_max: usize,
-    state: Mutex<State>,
+    open: fn(&Path) -> io::Result<T>,
+    state: Mutex<State<T>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    files: BTreeMap<PathBuf, Kept>,
+#[derive(Debug)]
+struct State<T> {
+    files: BTreeMap<PathBuf, Kept<T>>,
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
-    file: Arc<File>,
+struct Kept<T> {
+    file: Arc<T>,
     last_use: u64,
 }
 
-impl OpenFiles {
+impl<T> OpenFiles<T> {
     /// Keeps at most `files_max` files open, beside those that are being read.
-    pub(crate) fn new(files_max: usize) -> Self {
-        Self { files_max, state: Mutex::default() }
+    pub(crate) fn new(files_max: usize, open: fn(&Path) -> io::Result<T>) -> Self {
+        let state = State { files: BTreeMap::new(), uses: 0 };
+        Self { files_max, open, state: Mutex::new(state) }
     }
 
     /// The open file at `path`, and keeps it open.
     ///
     /// # Errors
     ///
-    /// As [`open`].
-    pub(crate) fn get(&self, path: &Path) -> io::Result<Arc<File>> {
+    /// If it cannot be opened.
+    pub(crate) fn get(&self, path: &Path) -> io::Result<Arc<T>> {
         if let Some(file) = self.lock().touch(path) {
             return Ok(file);
         }
         // Opened without the lock: on a network file system this takes a round trip.
-        let file = Arc::new(open(path)?);
+        let file = Arc::new((self.open)(path)?);
         if self.files_max > 0 {
             self.lock().keep(path, Arc::clone(&file), self.files_max);
         }
@@ -59,13 +61,13 @@ impl OpenFiles {
         self.lock().files.remove(path);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn touch(&mut self, path: &Path) -> Option<Arc<File>> {
+impl<T> State<T> {
+    fn touch(&mut self, path: &Path) -> Option<Arc<T>> {
         self.uses += 1;
         let kept = self.files.get_mut(path)?;
         kept.last_use = self.uses;
@@ -73,7 +75,7 @@ impl State {
     }
 
     /// Linear on purpose: the limit is some hundred files, and this runs once per opened file.
-    fn keep(&mut self, path: &Path, file: Arc<File>, files_max: usize) {
+    fn keep(&mut self, path: &Path, file: Arc<T>, files_max: usize) {
         self.files.insert(path.into(), Kept { file, last_use: self.uses });
         if self.files.len() > files_max {
             let oldest = self.files.iter().min_by_key(|(_, kept)| kept.last_use);
@@ -91,7 +93,20 @@ impl State {
 ///
 /// As `open(2)`.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    open_with(path, 0)
+}
+
+/// As [`open`], past the page cache.
+///
+/// # Errors
+///
+/// As `open(2)`: `EINVAL` if the file system cannot.
+pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
+    open_with(path, libc::O_DIRECT)
+}
+
+fn open_with(path: &Path, flag: libc::c_int) -> io::Result<File> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY | flag;
     File::options().read(true).custom_flags(flags).open(path)
 }
 
@@ -108,7 +123,7 @@ mod tests {
         for path in &paths {
             fs::write(path, "x").unwrap();
         }
-        let open_files = OpenFiles::new(2);
+        let open_files = OpenFiles::new(2, open);
         let first = open_files.get(&paths[0]).unwrap();
         open_files.get(&paths[1]).unwrap();
         open_files.get(&paths[0]).unwrap();
@@ -121,7 +136,7 @@ mod tests {
     #[test]
     fn a_forgotten_file_is_opened_anew() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open_files = OpenFiles::new(2);
+        let open_files = OpenFiles::new(2, open);
         let first = open_files.get(file.path()).unwrap();
         open_files.forget(file.path());
         assert!(!Arc::ptr_eq(&first, &open_files.get(file.path()).unwrap()));
@@ -130,7 +145,7 @@ mod tests {
     #[test]
     fn a_limit_of_zero_keeps_nothing_open() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open_files = OpenFiles::new(0);
+        let open_files = OpenFiles::new(0, open);
         let opened = open_files.get(file.path()).unwrap();
         assert_eq!(Arc::strong_count(&opened), 1);
     }

@@ -4,7 +4,7 @@
 //! and nobody can open what a job cached. Every chunk is allocated in full before it is used, so a
 //! full file system is found when a chunk is added, never in the middle of a copy.
 //!
-//! Deliberately absent: `O_DIRECT`, and any way to find a chunk again after a restart.
+//! Deliberately absent: any way to find a chunk again after a restart.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},

@@ -7,46 +7,75 @@ use std::{
     fs::File,
     io,
     os::fd::AsFd as _,
-    os::unix::fs::FileExt as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use tierfeed_core::units::Bytes;
-use tierfeed_numa_memory::Region;
+use tierfeed_core::{id::ChunkId, units::Bytes};
+use tierfeed_numa_memory::{AllocateError, Checksum, Region, Stores};
 
-use crate::tier::sums::{Summing, Sums};
+use crate::tier::{
+    bounce::{Bounce, Bounces},
+    disk::DiskChunk,
+    sums::Sums,
+};
 
 /// Where the bytes of a store lie.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// In memory of this process.
     Memory(Arc<Region>),
-    /// In a file without a name.
+    /// In a file without a name, on a RAM disk.
     File(File),
+    /// In a file without a name, on a disk.
+    Disk(Arc<DiskChunk>),
 }
+
+/// The piece in which bytes go from or to a file: it bounds the buffer between two of them, and is long
+/// enough for a system call to cost what it costs for longer ones. What is summed beside it is still in
+/// a level-2 cache.
+const FILE_PIECE: u64 = 256 << 10;
+
+/// The same of a disk, which likes longer ones.
+const DISK_PIECE: u64 = 1 << 20;
 
 /// A stretch of memory or of a file.
 #[derive(Debug)]
 pub(crate) struct Store {
+    /// The chunk that it is; `None` for an arena.
+    chunk: Option<ChunkId>,
     body: Body,
     len: Bytes,
     sums: Mutex<Sums>,
-    _held: Held,
+    /// How to store to its memory.
+    stores: Stores,
+    held: Held,
 }
 
 /// Counts bytes into a total for as long as it lives.
 #[derive(Debug)]
 struct Held {
     total: Arc<AtomicU64>,
-    len: Bytes,
+    bytes: AtomicU64,
+}
+
+impl Held {
+    fn add(&self, len: Bytes) {
+        self.bytes.fetch_add(len.0, Ordering::Relaxed);
+        self.total.fetch_add(len.0, Ordering::Relaxed);
+    }
+
+    fn take_off(&self, len: Bytes) {
+        self.bytes.fetch_sub(len.0, Ordering::Relaxed);
+        self.total.fetch_sub(len.0, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.len.0, Ordering::Relaxed);
+        self.total.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -60,10 +89,45 @@ pub(crate) struct Segment {
 
 impl Store {
     /// A store of `len` bytes, counted into `total` while it lives.
-    pub(crate) fn new(body: Body, len: Bytes, total: &Arc<AtomicU64>) -> Self {
-        total.fetch_add(len.0, Ordering::Relaxed);
-        let held = Held { total: Arc::clone(total), len };
-        Self { body, len, sums: Mutex::default(), _held: held }
+    pub(crate) fn new(
+        chunk: Option<ChunkId>,
+        body: Body,
+        len: Bytes,
+        total: &Arc<AtomicU64>,
+        stores: Stores,
+    ) -> Self {
+        let held = Held { total: Arc::clone(total), bytes: AtomicU64::new(0) };
+        held.add(len);
+        Self { chunk, body, len, sums: Mutex::default(), stores, held }
+    }
+
+    /// The chunk that it is; `None` for an arena.
+    pub(crate) fn chunk(&self) -> Option<ChunkId> {
+        self.chunk
+    }
+
+    /// Gives the memory of a range back; each range once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::give_back`]. Of a file nothing is given back.
+    pub(crate) fn trim(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let Body::Memory(region) = &self.body else { return Ok(()) };
+        region.give_back(offset, len)?;
+        self.held.take_off(len);
+        Ok(())
+    }
+
+    /// Takes memory for a range that was trimmed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::restore`].
+    pub(crate) fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let Body::Memory(region) = &self.body else { return Ok(()) };
+        region.restore(offset, len)?;
+        self.held.add(len);
+        Ok(())
     }
 
     /// Where its bytes lie.
@@ -76,6 +140,23 @@ impl Store {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Pages of its memory that broke so far.
+    pub(crate) fn bus_errors(&self) -> u32 {
+        match &self.body {
+            Body::Memory(region) => region.bus_errors(),
+            Body::File(_) | Body::Disk(_) => 0,
+        }
+    }
+
+    /// What is copied from or to it at once, at most.
+    pub(crate) fn piece_max(&self) -> u64 {
+        match self.body {
+            Body::Memory(_) => u64::MAX,
+            Body::File(_) => FILE_PIECE,
+            Body::Disk(_) => DISK_PIECE,
+        }
+    }
+
     /// Refuses ranges that leave the store: a file would grow.
     fn check(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         match offset.0.checked_add(len.0) {
@@ -85,11 +166,11 @@ impl Store {
     }
 }
 
-/// Copies `len` bytes between ranges, and takes into `summing` what arrived.
+/// Copies `len` bytes between ranges, and takes into `sum` what was copied.
 ///
-/// What is summed is the copy, where it can be read back without a system call: the bytes at the
-/// origin may be written by a trainer meanwhile. Where the copy lies in a file, the origin is summed
-/// after the copy, so that a change that reached the file is seen.
+/// Between memory, what is summed is what is stored: the origin may be written by a trainer meanwhile.
+/// Where the copy lies in a file, the origin is summed after the copy, so that a change that reached
+/// the file is seen.
 ///
 /// # Errors
 ///
@@ -98,50 +179,111 @@ pub(crate) fn copy(
     from: (&Store, Bytes),
     to: (&Store, Bytes),
     len: Bytes,
-    summing: Option<&mut Summing>,
+    sum: Option<&mut Checksum>,
+    bounces: &mut Bounces,
 ) -> io::Result<()> {
     let ((from, from_offset), (to, to_offset)) = (from, to);
     from.check(from_offset, len)?;
     to.check(to_offset, len)?;
-    let summed = match (&from.body, &to.body) {
+    let Bounces { through, aligned } = bounces;
+    match (&from.body, &to.body) {
         (Body::Memory(origin), Body::Memory(copy)) => {
-            copy.copy_from(to_offset, origin, from_offset, len)?;
-            (copy, to_offset)
+            copy_memory((origin, from_offset), (copy, to_offset), len, to.stores, sum)
         }
-        (Body::File(origin), Body::Memory(copy)) => {
-            let read = copy.read_from_file(to_offset, len, origin.as_fd(), from_offset)?;
-            if read < len {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+        (_, Body::Memory(copy)) => {
+            from.read(from_offset, (copy, to_offset), len, (to.stores, sum), aligned)
+        }
+        (Body::Memory(origin), _) => to.write(to_offset, (origin, from_offset), len, sum),
+        (_, _) => {
+            let region = through.region(Bytes(len.0.max(DISK_PIECE)))?;
+            from.read(from_offset, (region, Bytes(0)), len, (Stores::Cached, None), aligned)?;
+            to.write(to_offset, (region, Bytes(0)), len, sum)
+        }
+    }
+}
+
+impl Store {
+    fn read(
+        &self,
+        offset: Bytes,
+        copy: (&Region, Bytes),
+        len: Bytes,
+        (stores, sum): (Stores, Option<&mut Checksum>),
+        aligned: &mut Bounce,
+    ) -> io::Result<()> {
+        match &self.body {
+            Body::Memory(origin) => copy_memory((origin, offset), copy, len, stores, sum),
+            Body::File(file) => read((file, offset), copy, len, sum),
+            Body::Disk(chunk) => {
+                let read = chunk.read(offset, copy, len, (stores, sum), aligned);
+                look_at_broken(copy, len, read)
             }
-            (copy, to_offset)
         }
-        (Body::Memory(origin), Body::File(copy)) => {
-            origin.write_to_file(from_offset, len, copy.as_fd(), to_offset)?;
-            (origin, from_offset)
+    }
+
+    fn write(
+        &self,
+        offset: Bytes,
+        origin: (&Region, Bytes),
+        len: Bytes,
+        sum: Option<&mut Checksum>,
+    ) -> io::Result<()> {
+        match &self.body {
+            Body::Memory(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
+            Body::File(file) => write(origin, (file, offset), len, sum),
+            Body::Disk(chunk) => chunk.write(offset, origin, len, sum),
         }
-        (Body::File(origin), Body::File(copy)) => {
-            return copy_between_files((origin, from_offset), (copy, to_offset), len, summing);
-        }
-    };
-    if let Some(summing) = summing {
-        let (region, offset) = summed;
-        region.for_each_piece(offset, len, |piece| summing.update(piece))?;
+    }
+}
+
+fn copy_memory(
+    (origin, from): (&Region, Bytes),
+    (copy, to): (&Region, Bytes),
+    len: Bytes,
+    stores: Stores,
+    sum: Option<&mut Checksum>,
+) -> io::Result<()> {
+    match (sum, stores) {
+        (Some(sum), _) => copy.copy_from_summed(to, origin, from, len, stores, sum)?,
+        (None, Stores::Cached) => copy.copy_from(to, origin, from, len)?,
+        (None, Stores::NonTemporal) => copy.copy_from_non_temporal(to, origin, from, len)?,
     }
     Ok(())
 }
 
-/// Through a buffer, not `copy_file_range(2)`: the bytes must be summed on the way.
-fn copy_between_files(
-    from: (&File, Bytes),
-    to: (&File, Bytes),
+fn read(
+    (file, from): (&File, Bytes),
+    (copy, to): (&Region, Bytes),
     len: Bytes,
-    summing: Option<&mut Summing>,
+    sum: Option<&mut Checksum>,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; usize::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?];
-    from.0.read_exact_at(&mut buffer, from.1.0)?;
-    to.0.write_all_at(&buffer, to.1.0)?;
-    if let Some(summing) = summing {
-        summing.update(&buffer);
+    let read = copy.read_from_file(to, len, file.as_fd(), from);
+    if look_at_broken((copy, to), len, read)? < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(())
+    sum.map_or(Ok(()), |sum| Ok(copy.sum_into(to, len, sum)?))
+}
+
+fn write(
+    (origin, from): (&Region, Bytes),
+    (file, to): (&File, Bytes),
+    len: Bytes,
+    sum: Option<&mut Checksum>,
+) -> io::Result<()> {
+    let written = origin.write_to_file(from, len, file.as_fd(), to);
+    look_at_broken((origin, from), len, written)?;
+    sum.map_or(Ok(()), |sum| Ok(origin.sum_into(from, len, sum)?))
+}
+
+/// A system call that meets a broken page only fails. Reading the range meets it too, and marks the
+/// memory.
+pub(crate) fn look_at_broken<T>(
+    (region, offset): (&Region, Bytes),
+    len: Bytes,
+    outcome: io::Result<T>,
+) -> io::Result<T> {
+    if matches!(&outcome, Err(error) if error.raw_os_error() == Some(libc::EFAULT)) {
+        region.sum_into(offset, len, &mut Checksum::of_len(len.0))?;
+    }
+    outcome
 }

@@ -1,4 +1,4 @@
-//! The checksums of the samples in one store, and the way they are computed.
+//! The checksums of the samples in one store.
 //!
 //! A sum belongs to a place: it is kept with the chunk or arena in which its sample starts, so that it
 //! goes with it, and sums can never outnumber the places. Writing over a place forgets the sums of all
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{id::SampleId, units::Bytes};
-use xxhash_rust::xxh3::Xxh3;
+use tierfeed_numa_memory::Checksum;
 
 /// The xxh3-64 of the bytes of a sample, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,26 +16,10 @@ pub(crate) struct Sum {
     xxh3: u64,
 }
 
-/// A sum in the making.
-pub(crate) struct Summing {
-    sample: SampleId,
-    hash: Box<Xxh3>,
-}
-
-impl Summing {
-    /// The sum of no bytes yet of `sample`.
-    pub(crate) fn of(sample: SampleId) -> Self {
-        Self { sample, hash: Box::new(Xxh3::new()) }
-    }
-
-    /// Takes the next bytes in.
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.hash.update(bytes);
-    }
-
-    /// The sum of all bytes taken in.
-    pub(crate) fn finish(&self) -> Sum {
-        Sum { sample: self.sample, xxh3: self.hash.digest() }
+impl Sum {
+    /// The sum of `sample`, all of whose bytes went into `checksum`.
+    pub(crate) fn of(sample: SampleId, checksum: &Checksum) -> Self {
+        Self { sample, xxh3: checksum.finish() }
     }
 }
 
@@ -69,25 +53,17 @@ mod tests {
 
     const SAMPLE: SampleId = SampleId(7);
 
-    fn sum_of(pieces: &[&[u8]]) -> Sum {
-        let mut summing = Summing::of(SAMPLE);
-        for piece in pieces {
-            summing.update(piece);
-        }
-        summing.finish()
-    }
-
-    #[test]
-    fn a_sum_depends_on_the_bytes_but_not_on_their_pieces() {
-        assert_eq!(sum_of(&[b"abc", b"def"]), sum_of(&[b"abcdef"]));
-        assert_ne!(sum_of(&[b"abcdef"]), sum_of(&[b"abcdeg"]));
+    fn sum_of(bytes: &[u8]) -> Sum {
+        let mut checksum = Checksum::of_len(bytes.len() as u64);
+        checksum.update(bytes);
+        Sum::of(SAMPLE, &checksum)
     }
 
     #[test]
     fn a_place_answers_for_the_sample_that_was_put_there_only() {
         let mut sums = Sums::default();
-        sums.insert(Bytes(64), sum_of(&[b"abc"]));
-        assert_eq!(sums.get(Bytes(64), SAMPLE), Some(sum_of(&[b"abc"])));
+        sums.insert(Bytes(64), sum_of(b"abc"));
+        assert_eq!(sums.get(Bytes(64), SAMPLE), Some(sum_of(b"abc")));
         assert_eq!(sums.get(Bytes(64), SampleId(8)), None);
         assert_eq!(sums.get(Bytes(0), SAMPLE), None);
     }
@@ -96,7 +72,7 @@ mod tests {
     fn writing_over_a_place_forgets_what_started_there() {
         let mut sums = Sums::default();
         for offset in [0, 64, 128, 192] {
-            sums.insert(Bytes(offset), sum_of(&[]));
+            sums.insert(Bytes(offset), sum_of(b""));
         }
         sums.forget(Bytes(64), Bytes(128));
         let left = [0, 64, 128, 192].map(|offset| sums.get(Bytes(offset), SAMPLE).is_some());

@@ -10,20 +10,24 @@
 //! 1. A place has a sum only if all bytes of its sample were copied there without an error.
 //! 2. A sum is that of the bytes that the source delivered, however often they moved since.
 
-use std::io;
+use std::{cell::RefCell, io};
 
-use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_core::{
+    id::{ChunkId, SampleId},
+    units::Bytes,
+};
+use tierfeed_numa_memory::Checksum;
 
 use crate::tier::{
+    bounce::Bounces,
     store::{Body, Segment, Store, copy},
-    sums::{Sum, Summing},
+    sums::Sum,
 };
 
-/// The piece in which bytes are copied, and then summed while they lie in a level-2 cache.
-///
-/// It also bounds the buffer between two files, and is long enough for a system call or a `memcpy`
-/// to cost what it costs for longer ones.
-const PIECE: Bytes = Bytes(256 << 10);
+thread_local! {
+    /// Taken once for each thread that copies, not for each copy.
+    static BOUNCES: RefCell<Bounces> = RefCell::default();
+}
 
 /// Whether bytes are compared with their sum on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +50,30 @@ pub(crate) enum TransferError {
     NotThere,
     /// The bytes are not those that the source delivered.
     Differs,
+    /// A page of memory broke under the copy.
+    Poisoned {
+        /// Whether it is one of the first place or of the second.
+        end: Which,
+        /// The chunk that it belongs to; `None` for staging.
+        chunk: Option<ChunkId>,
+    },
     /// Reading or writing failed.
     Io(io::Error),
 }
 
+/// An end of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Where the sample lies.
+    From,
+    /// Where it goes.
+    To,
+}
+
 /// Copies `len` bytes of `sample` along `from` to `to`.
+///
+/// Where memory broke before, the bytes are compared with their sum whatever `check` says. Staging
+/// memory that broke is not used at all: the trainer sees other pages there than this process.
 pub(crate) fn transfer(
     sample: SampleId,
     from: &[Segment],
@@ -71,12 +94,40 @@ pub(crate) fn transfer(
     let (origin, target) = (&from[0], &to[0]);
     let sum = origin.store.sums().get(origin.offset, sample).ok_or(TransferError::NotThere)?;
     forget(to);
-    let arrived = copy_all(sample, from, to, len, check).map_err(TransferError::Io)?;
-    if arrived.is_some_and(|arrived| arrived != sum) {
+    let before = (errors_of(from), errors_of(to));
+    refuse_broken_staging(from, Which::From)?;
+    refuse_broken_staging(to, Which::To)?;
+    let check = if before.0 > 0 { Check::Bytes } else { check };
+    let arrived = copy_all(sample, from, to, len, check);
+    blame(from, before.0, Which::From)?;
+    blame(to, before.1, Which::To)?;
+    if arrived.map_err(TransferError::Io)?.is_some_and(|arrived| arrived != sum) {
         return Err(TransferError::Differs);
     }
     target.store.sums().insert(target.offset, sum);
     Ok(())
+}
+
+fn errors_of(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.store.bus_errors())).sum()
+}
+
+fn refuse_broken_staging(segments: &[Segment], end: Which) -> Result<(), TransferError> {
+    let is_broken = |it: &Segment| it.store.chunk().is_none() && it.store.bus_errors() > 0;
+    match segments.iter().any(is_broken) {
+        true => Err(TransferError::Poisoned { end, chunk: None }),
+        false => Ok(()),
+    }
+}
+
+/// An error if pages broke since there were `before` errors, by this copy or beside it.
+fn blame(segments: &[Segment], before: u64, end: Which) -> Result<(), TransferError> {
+    if errors_of(segments) == before {
+        return Ok(());
+    }
+    let broken = segments.iter().find(|segment| segment.store.bus_errors() > 0);
+    let chunk = broken.and_then(|segment| segment.store.chunk());
+    Err(TransferError::Poisoned { end, chunk })
 }
 
 /// Sums the bytes that a source has just delivered to `at`, and keeps the sum.
@@ -88,11 +139,15 @@ pub(crate) fn record_arrival(sample: SampleId, at: &Segment) -> io::Result<()> {
     let Body::Memory(region) = at.store.body() else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let mut summing = Summing::of(sample);
-    region.for_each_piece(at.offset, at.len, |piece| summing.update(piece))?;
+    let mut checksum = Checksum::of_len(at.len.0);
+    region.sum_into(at.offset, at.len, &mut checksum)?;
+    if region.bus_errors() > 0 {
+        // What was summed is not what the trainer would see.
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    }
     // Nothing is kept of an empty sample: the next one starts at the same offset.
     if at.len.0 > 0 {
-        at.store.sums().insert(at.offset, summing.finish());
+        at.store.sums().insert(at.offset, Sum::of(sample, &checksum));
     }
     Ok(())
 }
@@ -111,17 +166,20 @@ fn copy_all(
     len: Bytes,
     check: Check,
 ) -> io::Result<Option<Sum>> {
-    let mut summing = (check == Check::Bytes).then(|| Summing::of(sample));
+    let mut checksum = (check == Check::Bytes).then(|| Checksum::of_len(len.0));
     let (mut from, mut to) = (Cursor::new(from), Cursor::new(to));
     let mut left = len.0;
     while left > 0 {
-        let piece = left.min(from.run()).min(to.run()).min(PIECE.0);
-        copy(from.position(), to.position(), Bytes(piece), summing.as_mut())?;
+        let (origin, target) = (from.position(), to.position());
+        let run = left.min(from.run()).min(to.run());
+        let piece = run.min(origin.0.piece_max()).min(target.0.piece_max());
+        let sum = checksum.as_mut();
+        BOUNCES.with_borrow_mut(|bounces| copy(origin, target, Bytes(piece), sum, bounces))?;
         from.advance(piece);
         to.advance(piece);
         left -= piece;
     }
-    Ok(summing.map(|summing| summing.finish()))
+    Ok(checksum.map(|checksum| Sum::of(sample, &checksum)))
 }
 
 /// A position in a list of segments.

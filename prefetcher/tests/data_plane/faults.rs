@@ -110,6 +110,7 @@ fn a_byte_that_changed_on_storage_is_found() {
         let mut rig = ready(root.path(), 0);
         let (upper, lower) = (place(tier, &[(0, 0, LEN)]), place(STORAGE, &[(1, 64, LEN)]));
         rig.cache(7, LEN, &upper);
+        rig.fill_up(tier, 0, LEN);
         for chunk in unnamed_files_of(&root.path().join(name)) {
             OpenOptions::new().write(true).open(chunk).unwrap().write_all_at(b"?", 100).unwrap();
         }
@@ -127,6 +128,7 @@ fn a_chunk_that_was_cut_off_is_a_fault_and_no_crash() {
     let mut rig = ready(root.path(), 0);
     let place = place(STORAGE, &[(0, 0, LEN)]);
     rig.cache(7, LEN, &place);
+    rig.fill_up(STORAGE, 0, LEN);
     for chunk in unnamed_files_of(&root.path().join("storage")) {
         OpenOptions::new().write(true).open(chunk).unwrap().set_len(10).unwrap();
     }

@@ -99,6 +99,30 @@ fn usage_is_what_was_taken_and_not_yet_given_back() {
 }
 
 #[test]
+fn a_part_of_an_arena_is_given_back_and_used_again() {
+    let root = tempfile::tempdir().unwrap();
+    let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::new(FaultySource::default()));
+    let (offset, len) = (Bytes(ARENA.0 / 2), Bytes(ARENA.0 / 2));
+    rig.run(|op| Command::TrimArena { op, rank: RANK, offset, len }).unwrap();
+    assert_eq!(rig.plane.usage().arenas.0, ARENA.0 - len.0);
+    rig.run(|op| Command::RestoreArena { op, rank: RANK, offset, len }).unwrap();
+    assert_eq!(rig.plane.usage().arenas, ARENA);
+    let to = slot(offset.0, LEN);
+    rig.run(|op| Command::Fetch { op, sample: SampleId(7), to, retention: Retention::Dropped })
+        .unwrap();
+    let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+    rig.plane.arena(RANK).unwrap().read(offset, &mut bytes).unwrap();
+    assert_eq!(bytes, content(SampleId(7), Bytes(LEN)));
+
+    rig.run(|op| Command::TrimArena { op, rank: RANK, offset, len }).unwrap();
+    assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
+    rig.add_chunk(SCRATCH, 9).unwrap();
+    assert_eq!(rig.plane.usage().arenas, Bytes(0), "what was given back is not counted twice");
+    let late = rig.run(|op| Command::RestoreArena { op, rank: RANK, offset, len });
+    assert!(late.is_err(), "an arena that is closed stays closed");
+}
+
+#[test]
 fn an_arena_lives_as_long_as_somebody_uses_it() {
     let root = tempfile::tempdir().unwrap();
     let source = Arc::new(FaultySource::default());

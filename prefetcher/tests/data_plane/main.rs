@@ -10,4 +10,5 @@ mod emulation;
 mod faults;
 mod faulty_source;
 mod lifetimes;
+mod poison;
 mod rig;

@@ -179,6 +179,12 @@ impl Rig {
         self.scribble(slot(0, len));
     }
 
+    /// Fills a chunk from `taken` on, so that a disk gets what was gathered for it.
+    pub(crate) fn fill_up(&mut self, tier: TierId, chunk: u32, taken: u64) {
+        let len = CHUNK.0 - taken;
+        self.cache(999, len, &place(tier, &[(chunk, taken, len)]));
+    }
+
     pub(crate) fn staged(&self, at: Slot) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(at.len.0).unwrap()];
         self.plane.arena(at.rank).unwrap().read(at.offset, &mut bytes).unwrap();

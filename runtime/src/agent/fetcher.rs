@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use tierfeed_prefetcher::{
-    fetcher::{Fetcher, READ_THREADS, ThreadFetcher},
+    fetcher::{FILE_THREADS, Fetcher, READ_THREADS, ThreadFetcher, choose},
     plane::StartError,
     source::{FileSource, Source, ThrottledSource},
 };
@@ -15,17 +15,24 @@ use crate::reader;
 /// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;
 
-/// What reads the cold store of a job, as fast as the job imposes.
+/// What reads the cold store of a job, as fast as the job imposes, and how it is called.
 pub(super) fn fetcher(
     job: &Job,
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
-) -> Result<Box<dyn Fetcher>, AgentError> {
+) -> Result<(Box<dyn Fetcher>, String), AgentError> {
     if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.dataset.speed) {
-        return Ok(Box::new(reader::object_fetcher(bucket, index, operations_max)?));
+        let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
+        return Ok((Box::new(fetcher), "requests".to_owned()));
     }
     let cold: Arc<dyn Source> = match &job.dataset.source {
-        Location::Path(_) => Arc::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
+        Location::Path(_) => {
+            let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();
+            if job.dataset.speed.is_none() {
+                return by_files(Arc::new(files), operations_max);
+            }
+            Arc::new(files)
+        }
         Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
     };
     let source = match job.dataset.speed {
@@ -34,5 +41,16 @@ pub(super) fn fetcher(
     };
     let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
     let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    Ok(Box::new(fetcher.map_err(failed)?))
+    Ok((Box::new(fetcher.map_err(failed)?), "threads".to_owned()))
+}
+
+/// The engine that suits the files, which is stated in the log.
+fn by_files(
+    files: Arc<FileSource>,
+    operations_max: NonZeroUsize,
+) -> Result<(Box<dyn Fetcher>, String), AgentError> {
+    let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
+    let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;
+    tracing::info!(engine = %choice, "cold files");
+    Ok((fetcher, choice.to_string()))
 }

@@ -1,111 +1,89 @@
-//! How many chunks each cache tier may hold now: its budget, adapted to what is free, less what is
-//! lent to workloads.
+//! How many chunks each cache tier may hold now, and how many batches may be staged: what the job asks,
+//! adapted to what is free, less what is lent to workloads.
 
-use tierfeed_core::{id::TierId, tier::Kind, units::Bytes};
-use tierfeed_prefetcher::budget::{Free, adapt};
+use tierfeed_core::{
+    fleet,
+    id::TierId,
+    session::{STAGED_MIN, Settings},
+    tier::Kind,
+    units::Bytes,
+};
+use tierfeed_prefetcher::budget::{Change, Holdings, Percent, Reading, StagingLimit, TierLimit};
 
-use crate::places::{Layout, Place};
+use crate::places::{self, Layout, Place};
 
-/// The limits of all tiers.
+/// The limits of all tiers and of staging.
 #[derive(Debug)]
 pub(super) struct Limits {
-    chunk: Bytes,
-    tiers: Vec<Limit>,
-}
-
-#[derive(Debug)]
-struct Limit {
-    place: Place,
-    /// Staging memory, which counts as held but not as cache.
-    staging: Bytes,
-    budget_chunks: u32,
-    lent: u32,
-    told: u32,
-}
-
-/// Whether tasks on this host wait for memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pressure {
-    /// Not so that it matters.
-    Low,
-    /// Enough to give memory back, whatever looks free.
-    High,
-}
-
-/// A tier that may hold another number of chunks from now on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Resize {
-    pub(super) tier: TierId,
-    pub(super) chunks_max: u32,
+    places: Vec<Place>,
+    holdings: Holdings,
 }
 
 impl Limits {
-    pub(super) fn of(layout: &Layout) -> Self {
-        let limit = |place: &Place| {
+    /// As `layout` begins, for a session with these settings.
+    pub(super) fn of(layout: &Layout, settings: &Settings) -> Self {
+        let dataset = settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0));
+        let limit = |(at, place): (usize, &Place)| {
             let chunks = chunks_in(place.cache, layout.chunk);
-            Limit {
-                place: place.clone(),
-                staging: Bytes(place.budget.0 - place.cache.0),
-                budget_chunks: chunks,
-                lent: 0,
-                told: chunks,
+            let useful =
+                settings.aim.useful.get(at).map_or(dataset, |useful| useful.0.min(dataset));
+            // One more than the bytes need, for what does not fit where a chunk ends.
+            let of_use = chunks_in(Bytes(useful), layout.chunk).saturating_add(2);
+            TierLimit {
+                pool: place.pool,
+                share: place.share,
+                beside: Bytes(place.budget.0 - place.cache.0),
+                chunks,
+                chunks_max: if place.share.is_some() { chunks.max(of_use) } else { chunks },
             }
         };
-        Self { chunk: layout.chunk, tiers: layout.places.iter().map(limit).collect() }
+        let tiers: Vec<TierLimit> = layout.places.iter().enumerate().map(limit).collect();
+        let ranks = u64::from(settings.order.world.ranks_per_node);
+        let batches = settings.staged_batches.max(STAGED_MIN);
+        let staging = StagingLimit {
+            pool: places::MEMORY,
+            batches,
+            batches_min: STAGED_MIN,
+            batch: Bytes(layout.arena.0.saturating_mul(ranks) / u64::from(batches)),
+        };
+        let holdings = Holdings::new(layout.chunk, staging, &tiers);
+        Self { places: layout.places.clone(), holdings }
     }
 
     /// The first CXL tier, from which memory is lent.
     pub(super) fn lender(&self) -> Option<(TierId, &Place)> {
-        let at = self.tiers.iter().position(|it| it.place.settings.kind == Kind::CxlMemory)?;
-        Some((TierId(u8::try_from(at).ok()?), &self.tiers[at].place))
+        let at = self.places.iter().position(|it| it.settings.kind == Kind::CxlMemory)?;
+        Some((TierId(u8::try_from(at).ok()?), &self.places[at]))
+    }
+
+    /// What can be lent, as the ledger counts it: of several CXL tiers the first.
+    pub(super) fn lends(&self) -> Vec<fleet::Tier> {
+        self.lender().map(|(_, place)| place.offer()).into_iter().collect()
     }
 
     /// Chunks that a tier may have now, lent ones included.
     pub(super) fn budget_chunks(&self, tier: TierId) -> u32 {
-        self.tiers.get(usize::from(tier.0)).map_or(0, |limit| limit.budget_chunks)
+        self.holdings.budget_chunks(tier)
+    }
+
+    /// Batches that each rank may have staged now.
+    pub(super) fn batches(&self) -> u32 {
+        self.holdings.batches()
+    }
+
+    /// For how much of the time tasks of this host waited for memory of late.
+    pub(super) fn waiting(&self) -> Option<Percent> {
+        self.holdings.waiting()
     }
 
     /// Lends `chunks` of a tier in all.
-    pub(super) fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Resize> {
-        self.tiers.get_mut(usize::from(tier.0))?.lent = chunks;
-        self.resized(tier)
+    pub(super) fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Change> {
+        self.holdings.lend(tier, chunks)
     }
 
-    /// Fits the tiers that asked for a share to what is free. `held` are the bytes of each tier's
-    /// cache, `free` says what is left in a tier's pool. Under pressure each gives a chunk back.
-    pub(super) fn adapt(
-        &mut self,
-        held: &[Bytes],
-        pressure: Pressure,
-        free: impl Fn(&Place) -> Option<Free>,
-    ) -> Vec<Resize> {
-        let mut resized = Vec::new();
-        for (at, held) in (0..).zip(held) {
-            let Some(limit) = self.tiers.get_mut(usize::from(at)) else { break };
-            if let (Some(share), Some(free)) = (limit.place.share, free(&limit.place)) {
-                let cached = chunks_in(*held, self.chunk) + limit.lent;
-                let lent = u64::from(limit.lent) * self.chunk.0;
-                let held = Bytes(held.0 + limit.staging.0 + lent);
-                let budget = adapt(share, held, free, self.chunk);
-                let cache = Bytes(budget.0.saturating_sub(limit.staging.0));
-                limit.budget_chunks = match pressure {
-                    Pressure::Low => chunks_in(cache, self.chunk),
-                    Pressure::High => chunks_in(cache, self.chunk).min(cached.saturating_sub(1)),
-                };
-            }
-            resized.extend(self.resized(TierId(at)));
-        }
-        resized
-    }
-
-    fn resized(&mut self, tier: TierId) -> Option<Resize> {
-        let limit = &mut self.tiers[usize::from(tier.0)];
-        let chunks_max = limit.budget_chunks.saturating_sub(limit.lent);
-        if chunks_max == limit.told {
-            return None;
-        }
-        limit.told = chunks_max;
-        Some(Resize { tier, chunks_max })
+    /// Fits everything to what is free.
+    pub(super) fn read(&mut self, reading: &Reading) -> Vec<Change> {
+        self.holdings.read(reading)
     }
 }
 
@@ -115,11 +93,19 @@ pub(super) fn chunks_in(bytes: Bytes, chunk: Bytes) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
+    use std::num::{NonZeroU32, NonZeroUsize};
 
-    use tierfeed_core::{fleet::Origin, tier::Locality};
+    use tierfeed_core::{
+        fleet::Origin,
+        id::NodeId,
+        order::{Position, Shuffle, Spec, World},
+        policy,
+        session::{OnError, Windows},
+        tier::Locality,
+        units::Nanoseconds,
+    };
     use tierfeed_prefetcher::{
-        budget::{Percent, Pool},
+        budget::{Free, Pool, Step, TierReading},
         tier::{Backing, TierSettings},
     };
 
@@ -127,7 +113,7 @@ mod tests {
 
     const CHUNK: Bytes = Bytes::mib(1);
 
-    fn place(kind: Kind, budget: u64, cache: u64, share: Option<u8>) -> Place {
+    fn place(kind: Kind, chunks: u64, share: Option<u8>) -> Place {
         Place {
             settings: TierSettings {
                 kind,
@@ -136,73 +122,101 @@ mod tests {
                 copy_threads: NonZeroUsize::MIN,
                 cpus: Vec::new(),
             },
-            budget: Bytes::mib(budget),
-            cache: Bytes::mib(cache),
-            pool: Pool(0),
+            budget: Bytes::mib(chunks),
+            cache: Bytes::mib(chunks),
+            pool: places::MEMORY,
             share: share.and_then(Percent::new),
             origin: Origin::Real,
         }
     }
 
-    fn limits(places: Vec<Place>) -> Limits {
-        Limits::of(&Layout { arena: Bytes(0), places, chunk: CHUNK })
+    /// Two ranks, for each of which four batches of 1 MiB are staged; a dataset of 20 MiB.
+    fn limits(places: Vec<Place>, useful: &[u64]) -> Limits {
+        let layout = Layout { arena: Bytes::mib(4), places, chunk: CHUNK };
+        let window = NonZeroU32::MIN;
+        let order = Spec {
+            samples: 20,
+            shuffle: Shuffle::Sequential,
+            seed: 0,
+            epochs: 1,
+            drop_last: false,
+            batch_size: 1,
+            world: World { nodes: 1, ranks_per_node: 2 },
+            start: Position::START,
+        };
+        let useful = useful.iter().map(|mib| Bytes::mib(*mib)).collect();
+        let settings = Settings {
+            order,
+            node: NodeId(0),
+            sizes: [Bytes::mib(1); 20].into(),
+            tiers: Vec::new(),
+            chunk: CHUNK,
+            policy: policy::Kind::Gap,
+            staged_batches: 4,
+            arena: layout.arena,
+            on_error: OnError::Fail,
+            windows: Windows { cold: window, tier: window, ..Windows::default() },
+            aim: policy::Aim { useful, ..policy::Aim::default() },
+        };
+        Limits::of(&layout, &settings)
     }
 
-    fn resize(tier: u8, chunks_max: u32) -> Resize {
-        Resize { tier: TierId(tier), chunks_max }
+    /// What is read when each tier holds so much and so much is free.
+    fn reading(second: u64, held: &[u64], free: u64) -> Reading {
+        let tier = |held: &u64| {
+            let chunks_max = u32::try_from(*held).unwrap();
+            TierReading { held: Bytes::mib(*held), chunks_max }
+        };
+        let free = Free { bytes: Bytes::mib(free), kept: Bytes::mib(100) };
+        Reading {
+            now: Nanoseconds(second * 1_000_000_000),
+            waited: None,
+            free: [(places::MEMORY, free), (Pool(99), free)].into(),
+            tiers: held.iter().map(tier).collect(),
+            staging: Bytes::mib(8),
+        }
     }
 
     #[test]
-    fn what_is_lent_the_cache_does_not_have() {
-        let mut limits =
-            limits(vec![place(Kind::MainMemory, 10, 4, None), place(Kind::CxlMemory, 8, 8, None)]);
+    fn the_first_cxl_tier_lends_what_it_has() {
+        let kinds = [(Kind::MainMemory, 4), (Kind::CxlMemory, 8), (Kind::CxlMemory, 5)];
+        let mut limits = limits(kinds.map(|(kind, chunks)| place(kind, chunks, None)).into(), &[]);
         let (tier, _) = limits.lender().unwrap();
         assert_eq!(tier, TierId(1));
-        assert_eq!(limits.lend(tier, 3), Some(resize(1, 5)));
-        assert_eq!(limits.lend(tier, 3), None, "nothing is told twice");
-        assert_eq!(limits.lend(tier, 0), Some(resize(1, 8)));
-    }
-
-    #[test]
-    fn sizes_stay_and_shares_follow_what_is_free() {
-        let mut limits = limits(vec![
-            place(Kind::MainMemory, 20, 10, Some(20)),
-            place(Kind::CxlMemory, 20, 20, None),
-        ]);
-        let held = [Bytes::mib(10), Bytes::mib(20)];
-        let free = |mib, kept| {
-            move |_: &Place| Some(Free { bytes: Bytes::mib(mib), kept: Bytes::mib(kept) })
-        };
         assert_eq!(
-            limits.adapt(&held, Pressure::Low, free(80, 5)),
-            [],
-            "20 of 100 MiB are held, as wanted"
+            limits.lends().iter().map(|tier| tier.budget).collect::<Vec<_>>(),
+            [Bytes::mib(8)]
         );
-        assert_eq!(limits.adapt(&held, Pressure::Low, free(180, 5)), [resize(0, 30)]);
-        assert_eq!(
-            limits.adapt(&held, Pressure::Low, free(0, 5)),
-            [resize(0, 0)],
-            "staging alone is too much"
-        );
-        assert_eq!(
-            limits.adapt(&held, Pressure::Low, |_| None),
-            [],
-            "what cannot be measured stays"
-        );
-    }
-
-    #[test]
-    fn under_pressure_a_share_gives_a_chunk_back_at_a_time() {
-        let mut limits = limits(vec![place(Kind::MainMemory, 20, 10, Some(20))]);
-        let plenty = |_: &Place| Some(Free { bytes: Bytes::mib(500), kept: Bytes::mib(5) });
-        let held = [Bytes::mib(10)];
-        assert_eq!(limits.adapt(&held, Pressure::High, plenty), [resize(0, 9)]);
-        let held = [Bytes::mib(9)];
-        assert_eq!(limits.adapt(&held, Pressure::High, plenty), [resize(0, 8)]);
+        let change = limits.lend(tier, 3).unwrap();
+        assert_eq!(change.step, Step::Cache { tier, from: 8, to: 5 });
+        assert_eq!(limits.budget_chunks(tier), 8);
     }
 
     #[test]
     fn a_node_without_cxl_memory_lends_none() {
-        assert!(limits(vec![place(Kind::MainMemory, 10, 4, None)]).lender().is_none());
+        let limits = limits(vec![place(Kind::MainMemory, 10, None)], &[]);
+        assert!(limits.lender().is_none() && limits.lends().is_empty());
+    }
+
+    #[test]
+    fn no_tier_grows_beyond_what_the_plan_can_use() {
+        for (useful, most) in [(&[][..], 22), (&[9][..], 11)] {
+            let mut limits = limits(vec![place(Kind::MainMemory, 4, Some(20))], useful);
+            let mut chunks = 4;
+            for second in 6..40 {
+                limits.read(&reading(second, &[chunks], 5_000));
+                chunks = u64::from(limits.budget_chunks(TierId(0)));
+            }
+            assert_eq!(chunks, most);
+        }
+    }
+
+    #[test]
+    fn staging_goes_down_to_two_batches_of_all_ranks() {
+        let mut limits = limits(vec![place(Kind::MainMemory, 0, None)], &[]);
+        limits.read(&reading(1, &[0], 99));
+        assert_eq!(limits.batches(), 3, "a batch of each rank is 2 MiB");
+        limits.read(&reading(2, &[0], 0));
+        assert_eq!(limits.batches(), 2);
     }
 }

@@ -62,6 +62,7 @@ impl Link {
             node,
             clock,
             lent: 0,
+            told: 0,
             lost: None,
         };
         Self { sender, receiver, task: tokio::spawn(line.run(inbox, outbox)) }
@@ -103,7 +104,10 @@ struct Line {
     agent: Registration,
     node: NodeId,
     clock: Clock,
+    /// Chunks that workloads of this node hold.
     lent: u32,
+    /// Chunks that the manager knows of; what was lent or came back while it was gone is told later.
+    told: u32,
     lost: Option<Lost>,
 }
 
@@ -145,7 +149,10 @@ impl Line {
         let answer = self.client.report(node, incarnation, progress, available).await;
         match self.heard(answer)? {
             Ok(Direction::Unknown) => self.register_again().await,
-            Ok(direction) => Some(FromManager::Direction(direction)),
+            Ok(direction) => {
+                self.settle().await;
+                Some(FromManager::Direction(direction))
+            }
             Err(error) => {
                 tracing::warn!(%error, "the manager refuses a report");
                 None
@@ -159,11 +166,8 @@ impl Line {
         match self.heard(answer)? {
             Ok(_) => {
                 tracing::info!("registered with the manager again");
-                let lent = std::mem::take(&mut self.lent);
-                if lent > 0 {
-                    // The manager only counts along: what is lent is lent.
-                    let _ = self.ask(lent).await;
-                }
+                self.told = 0;
+                self.settle().await;
                 None
             }
             Err(error) => {
@@ -174,13 +178,7 @@ impl Line {
     }
 
     async fn ask(&mut self, chunks: u32) -> Result<(), String> {
-        let outcome = if self.is_resting() {
-            Ok(())
-        } else {
-            let (node, incarnation) = (self.node, self.agent.incarnation);
-            let answer = self.client.memory(node, incarnation, Loan::Ask(chunks)).await;
-            self.heard(answer).unwrap_or(Ok(())).map_err(|error| error.to_string())
-        };
+        let outcome = if self.is_resting() { Ok(()) } else { self.tell(Loan::Ask(chunks)).await };
         if outcome.is_ok() {
             self.lent += chunks;
         }
@@ -189,13 +187,39 @@ impl Line {
 
     async fn give_back(&mut self, chunks: u32) {
         self.lent = self.lent.saturating_sub(chunks);
-        if self.is_resting() {
+        self.settle().await;
+    }
+
+    /// Tells the manager what it has missed. It only counts along: what is lent is lent.
+    async fn settle(&mut self) {
+        let change = if self.told > self.lent {
+            Loan::Return(self.told - self.lent)
+        } else {
+            Loan::Ask(self.lent - self.told)
+        };
+        if self.told == self.lent || self.is_resting() {
             return;
         }
+        if let Err(error) = self.tell(change).await {
+            tracing::debug!(%error, "the manager counts loans in another way");
+            self.told = self.lent;
+        }
+    }
+
+    /// Tells the manager of a loan. One that is gone agrees to everything, and is told later.
+    async fn tell(&mut self, loan: Loan) -> Result<(), String> {
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        let answer = self.client.memory(node, incarnation, Loan::Return(chunks)).await;
-        if let Some(Err(error)) = self.heard(answer) {
-            tracing::debug!(%error, "the manager does not know of a loan");
+        let answer = self.client.memory(node, incarnation, loan).await;
+        match self.heard(answer) {
+            None => Ok(()),
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(_)) => {
+                self.told = match loan {
+                    Loan::Ask(chunks) => self.told.saturating_add(chunks),
+                    Loan::Return(chunks) => self.told.saturating_sub(chunks),
+                };
+                Ok(())
+            }
         }
     }
 

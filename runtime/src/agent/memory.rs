@@ -1,24 +1,30 @@
 //! Gives memory to workloads, and chunks to and from the cache as the node's free memory goes.
 
-use tierfeed_core::{id::HolderId, tier::Locality, units::Bytes};
+use std::collections::BTreeMap;
+
+use tierfeed_core::{
+    id::{HolderId, TierId},
+    session::Event as SessionEvent,
+    tier::Locality,
+    units::Bytes,
+};
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
 use tierfeed_prefetcher::{
-    budget::Free,
+    budget::{Change, Free, Pool, Reading, Step, TierReading},
     handoff::{Delivery, GrantId},
+    plane::TierUsage,
+    recorder::What,
     tier::Backing,
 };
 use tierfeed_resource_gatherer::Available;
 
 use super::{
     Agent,
-    limits::{Pressure, chunks_in},
+    limits::chunks_in,
     link::ToManager,
     loans::{Action, Wish},
 };
-use crate::places::{Disk, Place};
-
-/// Tasks that wait for memory for more than this share of their time, in per cent, need more of it.
-const PRESSURE_MAX: f64 = 10.0;
+use crate::footprint::State;
 
 /// Memory that a workload holds.
 pub(super) type Chunks = Vec<Region>;
@@ -63,8 +69,10 @@ impl Agent {
                 }
                 Action::Lend(chunks) => {
                     let lender = self.limits.lender().map(|(tier, _)| tier);
-                    let resize = lender.and_then(|tier| self.limits.lend(tier, chunks));
-                    self.resize(resize);
+                    let change = lender.and_then(|tier| self.limits.lend(tier, chunks));
+                    if let Some(change) = change {
+                        self.carry_out_change(change);
+                    }
                 }
                 Action::Allocate(chunks) => self.allocate(chunks),
                 Action::Deny(wish, reason) => self.deny(wish, &reason),
@@ -100,31 +108,60 @@ impl Agent {
             .ok()
     }
 
-    /// Fits tiers that take a share of what is free to what is free now.
+    /// Gives memory back or takes it again as the node's free memory goes, and notes both.
     pub(super) fn adapt(&mut self, available: &Available) {
-        if self.layout.places.iter().all(|place| place.share.is_none()) {
-            return;
-        }
         let usage = self.plane.usage();
-        let held: Vec<Bytes> = usage.tiers.iter().map(|tier| tier.bytes).collect();
-        let node = &self.node;
-        let free_for = |place: &Place| -> Option<Free> {
-            let kept = node.pools().get(&place.pool)?.kept;
-            let bytes = match &place.settings.backing {
-                Backing::Memory(Locality::Numa(numa)) => available.bytes_on(*numa),
-                Backing::Memory(Locality::Anywhere) => available.bytes(),
-                Backing::Directory(path) => {
-                    let disk = Disk::read(path).ok()?;
-                    if disk.is_tmpfs { disk.free.min(available.bytes()) } else { disk.free }
-                }
-            };
-            Some(Free { bytes, kept })
+        let held = |(tier, usage): (u8, &TierUsage)| TierReading {
+            held: usage.bytes,
+            chunks_max: self.session.chunks_max(TierId(tier)),
         };
-        let waiting = available.pressure.map_or(0.0, |pressure| pressure.some.percent);
-        let pressure = if waiting > PRESSURE_MAX { Pressure::High } else { Pressure::Low };
-        for resize in self.limits.adapt(&held, pressure, free_for) {
-            tracing::debug!(tier = resize.tier.0, chunks = resize.chunks_max, "tier resized");
-            self.resize(Some(resize));
+        let reading = Reading {
+            now: self.clock.now(),
+            waited: available.pressure.map(|pressure| pressure.some.total),
+            free: self.free_now(available),
+            tiers: (0..).zip(&usage.tiers).map(held).collect(),
+            staging: usage.arenas,
+        };
+        let changes = self.limits.read(&reading);
+        let state = State {
+            batches: self.limits.batches(),
+            waiting: self.limits.waiting(),
+            lent: self.loans.granted(),
+        };
+        self.footprint.timeline.note(&reading, &usage, state, &changes);
+        for change in changes {
+            self.carry_out_change(change);
+        }
+    }
+
+    /// What the pools of the tiers can give. A disk that does not answer is left out.
+    fn free_now(&self, available: &Available) -> BTreeMap<Pool, Free> {
+        let mut free = self.node.memory_free(available);
+        let places = &self.layout.places;
+        let used = |pool: &Pool| places.iter().any(|place| place.pool == *pool);
+        free.retain(|pool, _| used(pool));
+        for place in places {
+            if let Backing::Directory(path) = &place.settings.backing
+                && !self.node.is_memory(place.pool)
+                && let Some(disk) = available.disks.iter().find(|disk| disk.path == *path)
+            {
+                free.insert(place.pool, Free { bytes: disk.free, kept: Bytes(0) });
+            }
+        }
+        free
+    }
+
+    fn carry_out_change(&mut self, Change { step, reason }: Change) {
+        match step {
+            Step::Cache { tier, from, to } => {
+                tracing::debug!(tier = tier.0, from, to, ?reason, "tier resized");
+                self.observer.note(What::Resized(tier, to));
+                self.tell(SessionEvent::Resized { tier, chunks_max: to });
+            }
+            Step::Staging { from, to } => {
+                tracing::info!(from, to, ?reason, "batches staged ahead");
+                self.tell(SessionEvent::StagingLimited { batches: to });
+            }
         }
     }
 

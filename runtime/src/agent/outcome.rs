@@ -15,6 +15,7 @@ use super::{Agent, AgentError};
 use crate::{
     places::{Layout, Place},
     report::{Facts, Report, TierEntry},
+    scratch::Scratch,
 };
 
 /// A read that hangs in the kernel cannot be called back, and the report must not wait for it.
@@ -40,6 +41,8 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
             tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
+    agent.observer.end();
+    let scratch = agent.scratch.map(Scratch::end);
     let progress = session.progress();
     link.end(&summary(progress, &agent.layout)).await;
     if agent.is_superseded {
@@ -55,13 +58,19 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         policy: agent.assignment.policy.name(),
         order,
         progress,
+        wasted: session.wasted(),
+        staged_batches: agent.assignment.staged_batches,
+        chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: agent.layout.places.iter().map(entry).collect(),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
+        cold_engine: &agent.cold_engine,
+        cold_reads_at_a_time: session.cold_window() as u64,
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
         memory: footprint,
+        scratch,
     };
     let report = Report::of(facts, &agent.published, |sample| agent.index.object_name(sample));
     report.write(&agent.run_dir.report())?;

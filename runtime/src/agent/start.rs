@@ -1,13 +1,13 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
     fleet::{Ledger, Origin},
-    id::Rank,
+    id::{NodeId, Rank},
     session::Session,
-    tier::Locality,
+    tier::{Kind, Locality},
     units::Bytes,
 };
 use tierfeed_prefetcher::{
@@ -20,15 +20,20 @@ use tierfeed_workload_analyzer::{Job, job, source::Location};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use super::{
-    Agent, Completions, JoinError, Limits, Loans, Phase, TICK, fetcher::fetcher, join::Joined,
+    Agent, Completions, JoinError, Limits, Loans, Phase, TICK,
+    fetcher::fetcher,
+    join::Joined,
+    observe::{self, Observer},
 };
 use crate::{
     footprint::Footprint,
+    metrics::ServeError,
     places::{Layout, Place},
     published::PublishedOrders,
     reader::BucketError,
     report::WriteError,
     run_dir::{RunDir, RunDirError},
+    scratch::{Scratch, ScratchError},
     shutdown::Shutdown,
     trainer_file::{TrainerFile, TrainerFileError},
 };
@@ -64,6 +69,12 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
+    /// Nobody could watch it.
+    #[error(transparent)]
+    Observe(#[from] ServeError),
+    /// There is no scratch for the job.
+    #[error("job_scratch: {0}")]
+    Scratch(#[from] ScratchError),
     /// Its report cannot be written.
     #[error(transparent)]
     Report(#[from] WriteError),
@@ -76,7 +87,10 @@ impl AgentError {
         match self {
             Self::Join(error) => error.is_input(),
             Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_) | Self::Bucket(BucketError::Open(_)) => true,
+            Self::RunDir(_)
+            | Self::Bucket(BucketError::Open(_))
+            | Self::Observe(_)
+            | Self::Scratch(_) => true,
             Self::Ended
             | Self::Bucket(_)
             | Self::Handoff(_)
@@ -87,9 +101,10 @@ impl AgentError {
     }
 }
 
-pub(super) fn agent(
+pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
+    observe: observe::Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
@@ -105,9 +120,12 @@ pub(super) fn agent(
     let completions = Completions::default();
     let finished = completions.clone();
     let settings = plane_settings(&job, &layout);
-    let fetcher = fetcher(&job, &index, settings.operations_max)?;
+    let (fetcher, cold_engine) = fetcher(&job, &index, settings.operations_max)?;
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+    let observer =
+        Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
+    plane.record_with(Arc::clone(&observer.recorder));
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     // Nobody receives only when the agent ends: then nobody needs the event.
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
@@ -115,12 +133,9 @@ pub(super) fn agent(
         published_samples_max: assignment.order.samples_per_rank(),
         ..ClientLimits::STANDARD
     };
-    let session = Session::new(layout.session(
-        &job,
-        index.sizes().collect(),
-        assignment.order,
-        assignment.node,
-    ));
+    let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
+    let limits_of_tiers = Limits::of(&layout, &settings);
+    let session = Session::new(settings);
     let briefing = Briefing {
         job: job.name.clone(),
         rank: Rank(0),
@@ -144,16 +159,21 @@ pub(super) fn agent(
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let budget = layout.memory_budget(&node);
+    let scratch = job_scratch(&job, assignment.node)?;
     let socket = run_dir.agent_socket();
     let server = Server::bind(&socket, limits, forward)?;
     // Whoever finds the file finds an agent that listens.
-    TrainerFile { socket, job: job_file, index: index_path }.write(&run_dir.trainer_file())?;
+    let scratch_path = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+    TrainerFile { socket, job: job_file, index: index_path, scratch: scratch_path }
+        .write(&run_dir.trainer_file())?;
     Ok(Agent {
-        loans: Loans::new(Ledger::of(&layout.offer(), layout.chunk), layout.chunk),
+        loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
-        limits: Limits::of(&layout),
+        limits: limits_of_tiers,
         watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
+        observer,
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
+        scratch,
         holders: std::collections::BTreeMap::new(),
         training: None,
         phase: Phase::Serving,
@@ -168,6 +188,7 @@ pub(super) fn agent(
         briefing,
         session,
         plane,
+        cold_engine,
         server,
         clients,
         completions,
@@ -177,6 +198,14 @@ pub(super) fn agent(
         ticks,
         shutdown,
     })
+}
+
+/// The directory for the trainer's own files, if the job asks for one.
+fn job_scratch(job: &Job, node: NodeId) -> Result<Option<Scratch>, AgentError> {
+    let Some(wish) = job.job_scratch else { return Ok(None) };
+    let tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
+    let Some(path) = tier.and_then(|tier| tier.path.as_deref()) else { return Ok(None) };
+    Ok(Some(Scratch::prepare(path, &job.name, node, wish)?))
 }
 
 /// Where the tiers lie that are directories.
@@ -210,7 +239,10 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
         chunk: layout.chunk,
         staging: Locality::Anywhere,
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
-        verify: Verify::Shared,
+        verify: match job.verify {
+            job::Verify::Shared => Verify::Shared,
+            job::Verify::Always => Verify::Always,
+        },
     }
 }
 

@@ -6,7 +6,10 @@ use tierfeed_core::{
     session::{Command, Event, Refusal},
     units::Nanoseconds,
 };
-use tierfeed_prefetcher::handoff::{ClientEvent, Delivery};
+use tierfeed_prefetcher::{
+    handoff::{ClientEvent, Delivery},
+    recorder::What,
+};
 
 use super::Agent;
 
@@ -46,6 +49,7 @@ impl Agent {
                 tracing::info!(holder = holder.0, rank = rank.0, "trainer connected");
                 self.note_training();
                 self.holders.insert(holder, Some(Reading { rank }));
+                self.observer.note(What::Came(rank));
                 self.tell(Event::Attached { holder, rank });
             }
             ClientEvent::Requested { holder, batch } => {
@@ -53,10 +57,18 @@ impl Agent {
             }
             ClientEvent::Delivered { holder, lease, waited } => {
                 self.note_training();
+                let before = self.session.progress().waits.count();
                 self.tell(Event::Delivered { holder, lease, waited });
+                let progress = self.session.progress();
+                if let Some(taken) =
+                    progress.taken.as_ref().filter(|_| progress.waits.count() > before)
+                {
+                    self.observer.taken(holder, lease, taken);
+                }
             }
             ClientEvent::Released { holder, lease } => {
                 self.note_training();
+                self.observer.released(lease);
                 self.tell(Event::Released { holder, lease });
             }
             ClientEvent::Published { holder: _, rank, epoch, samples } => {
@@ -80,6 +92,7 @@ impl Agent {
                 if let Some(Some(Reading { rank })) = self.holders.remove(&holder) {
                     tracing::info!(holder = holder.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();
+                    self.observer.gone(holder, rank);
                     self.tell(Event::Gone { holder });
                 }
                 let actions = self.loans.gone(holder);

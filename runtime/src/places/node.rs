@@ -14,7 +14,7 @@ use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch
 use tierfeed_workload_analyzer::Job;
 
 /// All memory of the host: main memory, what plays CXL memory, RAM disks.
-pub(super) const MEMORY: Pool = Pool(0);
+pub(crate) const MEMORY: Pool = Pool(0);
 
 /// The first pool of a file system; memory and NUMA nodes stand before.
 const FIRST_DISK: u32 = 1 << 16;
@@ -101,14 +101,9 @@ impl Node {
     /// A host with what was found on it.
     #[must_use]
     pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
-        let mut pools = BTreeMap::new();
-        pools.insert(MEMORY, memory_free(available.bytes(), inventory.memory.total_bytes));
-        for node in inventory.memory_nodes() {
-            let free = available.bytes_on(NumaNode(node.id));
-            let pool = pool_of_numa(NumaNode(node.id));
-            pools.insert(pool, memory_free(free, node.memory_total_bytes));
-        }
+        let pools = BTreeMap::new();
         let mut host = Self { inventory: Box::new(inventory), disks, pools };
+        host.pools = host.memory_free(available);
         for disk in host.disks.clone() {
             if !disk.is_tmpfs {
                 let free = Free { bytes: disk.free, kept: Bytes(0) };
@@ -122,6 +117,28 @@ impl Node {
     #[must_use]
     pub fn pools(&self) -> &BTreeMap<Pool, Free> {
         &self.pools
+    }
+
+    /// What the memory pools can give now: main memory without that behind CXL, and each NUMA node.
+    pub(crate) fn memory_free(&self, available: &Available) -> BTreeMap<Pool, Free> {
+        let behind_cxl = self.cxl_nodes().iter().map(|numa| available.bytes_on(*numa).0).sum();
+        let host = Bytes(available.host.0.saturating_sub(behind_cxl));
+        let main = available.cgroup.map_or(host, |cgroup| host.min(cgroup));
+        let mut pools = BTreeMap::new();
+        pools.insert(MEMORY, self.less_kept(main, self.inventory.memory.total_bytes));
+        for node in self.inventory.memory_nodes() {
+            let free = available.bytes_on(NumaNode(node.id));
+            let pool = pool_of_numa(NumaNode(node.id));
+            pools.insert(pool, self.less_kept(free, node.memory_total_bytes));
+        }
+        pools
+    }
+
+    /// A part of the memory must stay free, or of what the control group allows if that is less.
+    fn less_kept(&self, free: Bytes, total: u64) -> Free {
+        let limit = self.inventory.cgroup.as_ref().and_then(|group| group.limit_bytes);
+        let total = limit.map_or(total, |limit| limit.min(total));
+        Free { bytes: free, kept: Bytes(total / KEPT_PART) }
     }
 
     /// Main memory that is free, of all NUMA nodes together.
@@ -188,8 +205,4 @@ impl Node {
 
 pub(super) fn pool_of_numa(numa: NumaNode) -> Pool {
     Pool(1 + numa.0.min(FIRST_DISK - 2))
-}
-
-fn memory_free(free: Bytes, total: u64) -> Free {
-    Free { bytes: free, kept: Bytes(total / KEPT_PART) }
 }

@@ -8,7 +8,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::{
     Available, Inventory,
-    inventory::{Memory, Node as NumaInventory, node::MemoryKind},
+    inventory::{CgroupMemory, Memory, Node as NumaInventory, cgroup::Version, node::MemoryKind},
 };
 
 use tierfeed_workload_analyzer::demand::Sizes;
@@ -28,9 +28,10 @@ fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {
     }
 }
 
-/// 32 GiB of which 20 are free, in the NUMA nodes given; a RAM disk of 2 GiB and a disk of 100.
+/// 32 GiB of which 20 are free, 10 more for each NUMA node beyond the first; a RAM disk of 2 GiB and a disk of 100.
 fn host(nodes: Vec<NumaInventory>) -> Node {
     let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
+    let free = Bytes(10 * GIB * (nodes.len() as u64 + 1));
     let inventory = Inventory {
         host: "host".into(),
         memory: Memory { total_bytes: 32 * GIB, free_bytes: 10 * GIB, available_bytes: 20 * GIB },
@@ -38,7 +39,7 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
         ..Inventory::default()
     };
     let available = Available {
-        host: Bytes(20 * GIB),
+        host: free,
         cgroup: None,
         nodes_free,
         pressure: None,
@@ -241,4 +242,40 @@ fn what_limits_the_source_and_who_reads_first_reach_the_session() {
     let settings = job("}");
     assert_eq!(settings.aim.saves, Saves::Bytes);
     assert_eq!(settings.windows.assignment, Assignment::Shared);
+}
+
+#[test]
+fn memory_behind_cxl_is_not_main_memory() {
+    let cxl = numa(2, MemoryKind::Cxl, Vec::new());
+    let node = host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), cxl]);
+    assert_eq!(node.host_memory(), Bytes(20 * GIB), "30 GiB are free, 10 of them behind CXL");
+    assert_eq!(plain_host().host_memory(), Bytes(20 * GIB));
+}
+
+#[test]
+fn of_a_small_control_group_a_small_part_stays_free() {
+    let group = CgroupMemory {
+        version: Version::V2,
+        path: "/job".into(),
+        limit_bytes: Some(GIB),
+        usage_bytes: 0,
+        reclaimable_bytes: 0,
+    };
+    let inventory = Inventory {
+        memory: Memory { total_bytes: 32 * GIB, free_bytes: 0, available_bytes: 20 * GIB },
+        cgroup: Some(group),
+        nodes: vec![numa(0, MemoryKind::Dram, vec![0])],
+        ..Inventory::default()
+    };
+    let available = Available {
+        host: Bytes(20 * GIB),
+        cgroup: Some(Bytes(GIB)),
+        nodes_free: Vec::new(),
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
+    let node = Node::new(inventory, &available, Vec::new());
+    let free = node.pools()[&node::MEMORY];
+    assert_eq!((free.bytes, free.kept), (Bytes(GIB), Bytes(GIB / 20)));
 }

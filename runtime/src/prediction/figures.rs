@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tierfeed_core::{
+    session::Causes,
     simulator::{EpochOutcome, Model},
     units::{Bytes, Nanoseconds},
 };
 
 use super::bound::Limit;
+use crate::report::by_name;
 
 /// What an epoch or a whole run comes to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,6 +33,8 @@ pub struct Figures {
     pub ready_ratio: f64,
     /// Time for which training stands still.
     pub stall_s: f64,
+    /// The same by what it is for, as in the report of a run.
+    pub stall_for_s: BTreeMap<&'static str, f64>,
     /// From the first request to the end of the last step.
     pub duration_s: f64,
     /// What no policy can undercut: the longer of computing, and reading `minimal_cold_bytes`.
@@ -56,6 +60,7 @@ pub(super) struct Sums {
     ready: u64,
     from_tier: Vec<u64>,
     stall: u64,
+    causes: Causes,
     duration: u64,
     lower_bound: u64,
     minimal_cold: u64,
@@ -74,6 +79,7 @@ impl Sums {
             ready: outcome.read.ready.0,
             from_tier: outcome.read.from_tier.iter().map(|bytes| bytes.0).collect(),
             stall: outcome.stall.0,
+            causes: outcome.causes.clone(),
             duration: outcome.duration.0,
             lower_bound: outcome.lower_bound.max(reading).0,
             minimal_cold: limit.minimal_cold.0,
@@ -85,6 +91,7 @@ impl Sums {
         self.add_reads(next);
         self.steps = self.steps.saturating_add(next.steps);
         self.stall = self.stall.saturating_add(next.stall);
+        self.causes.add(&next.causes);
         self.duration = self.duration.saturating_add(next.duration);
         self.lower_bound = self.lower_bound.saturating_add(next.lower_bound);
     }
@@ -93,7 +100,10 @@ impl Sums {
     pub(super) fn beside(&mut self, other: &Self) {
         self.add_reads(other);
         self.steps = self.steps.max(other.steps);
-        self.stall = self.stall.max(other.stall);
+        if other.stall > self.stall {
+            self.stall = other.stall;
+            self.causes = other.causes.clone();
+        }
         self.duration = self.duration.max(other.duration);
         self.lower_bound = self.lower_bound.max(other.lower_bound);
     }
@@ -127,6 +137,7 @@ impl Sums {
             hit_ratio: saved(self.cold, self.demand),
             ready_ratio: share(self.ready, self.demand),
             stall_s: seconds(Nanoseconds(self.stall)),
+            stall_for_s: by_name(&self.causes, kinds, 1),
             duration_s: seconds(Nanoseconds(self.duration)),
             lower_bound_s: seconds(Nanoseconds(self.lower_bound)),
             minimal_cold_bytes: self.minimal_cold,

@@ -12,6 +12,9 @@ use tierfeed_core::{
 pub struct Wear {
     /// As planned.
     pub written_bytes_per_epoch: u64,
+    /// The most that the job file allows, if it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_bytes_per_epoch: Option<u64>,
     /// If what lies there were chosen anew for every epoch, so that all batches miss alike.
     pub balanced_written_bytes_per_epoch: u64,
 }
@@ -29,9 +32,12 @@ impl Wear {
         if settings.policy != Kind::Gap || is_short || !settings.aim.wears.contains(&true) {
             return None;
         }
-        let free = Aim { wears: Vec::new(), ..settings.aim.clone() };
+        let free = Aim { wears: Vec::new(), writes_per_epoch: Vec::new(), ..settings.aim.clone() };
+        let allowed: Vec<u64> =
+            settings.aim.writes_per_epoch.iter().flatten().map(|budget| budget.0).collect();
         Some(Self {
             written_bytes_per_epoch: written(settings, &settings.aim)?,
+            allowed_bytes_per_epoch: (!allowed.is_empty()).then(|| allowed.iter().sum()),
             balanced_written_bytes_per_epoch: written(settings, &free)?,
         })
     }

@@ -1,7 +1,9 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
-    order::{Position, Shuffle, World},
-    session::{EpochProgress, Run},
+    order::{Position, Shuffle, Spec, World},
+    session::{Busy, Causes, EpochProgress, Progress, Run},
+    tier::Kind,
+    units::{Bytes, BytesPerSecond},
 };
 
 use super::*;
@@ -35,8 +37,15 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         cold: Bytes(cold),
         from_tier: vec![Bytes(main), Bytes(cxl)],
         hits: vec![main / 100, cxl / 100],
+        misses: cold / 100,
         ready: Bytes(250),
+        late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),
+        causes: Causes {
+            cold: Nanoseconds(stall_ms * 1_000_000),
+            tiers: vec![Nanoseconds(0); 2],
+            ..Causes::default()
+        },
     }
 }
 
@@ -77,13 +86,19 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         policy: "gap",
         order: order(),
         progress,
+        wasted: Bytes(11),
+        staged_batches: 4,
+        chunk: Bytes(100),
         session_tiers: tiers,
         tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
         cold: BytesPerSecond(1_000),
         cold_store_emulated: true,
+        cold_engine: "threads",
+        cold_reads_at_a_time: 8,
         step_time: None,
         wall: Nanoseconds(500_000_000),
         memory: Footprint::default(),
+        scratch: None,
     }
 }
 
@@ -167,4 +182,108 @@ fn a_report_has_the_promised_keys_and_replaces_an_older_one() {
         assert!(read["batch_wait_s"][key].is_number(), "{key}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+const S: u64 = 1_000_000_000;
+
+/// Busy from the start until then.
+fn busy(until: u64) -> Busy {
+    let mut busy = Busy::default();
+    busy.begun(Nanoseconds(0));
+    busy.ended(Nanoseconds(until));
+    busy
+}
+
+/// Two epochs of a GB of cold bytes each in 20 s, of which each of two ranks waited 10 s for `causes`.
+fn waited(causes: &Causes, cold_busy: u64) -> Progress {
+    let epoch = EpochProgress {
+        batches: 100,
+        samples: 100,
+        demand: Bytes(2_000_000_000),
+        cold: Bytes(1_000_000_000),
+        from_tier: vec![Bytes(900_000_000), Bytes(100_000_000)],
+        stall: causes.total(),
+        causes: causes.clone(),
+        ..epoch(0, 0, 0, 0)
+    };
+    let mut progress = progress();
+    progress.epochs = vec![epoch.clone(), epoch];
+    progress.cold_busy = busy(cold_busy);
+    progress.tiers_busy = vec![busy(S), busy(10 * S)];
+    progress
+}
+
+fn cold(time: u64) -> Causes {
+    Causes { cold: Nanoseconds(time), tiers: vec![Nanoseconds(0); 2], ..Causes::default() }
+}
+
+fn judged(progress: &Progress, policy: &'static str) -> Report {
+    let facts = Facts { wall: Nanoseconds(20 * S), policy, ..facts(progress, &TIERS) };
+    report(Facts { chunk: Bytes(1_000_000), ..facts })
+}
+
+fn changes(report: &Report) -> Vec<&'static str> {
+    report.advice.iter().map(|advice| advice.change).collect()
+}
+
+#[test]
+fn a_cold_store_that_is_always_busy_wants_to_be_faster_or_asked_for_less() {
+    let report = judged(&waited(&cold(10 * S), 20 * S), "gap");
+    assert_eq!(
+        report.verdict,
+        "trainers waited 10 s of 20 s (50.0 %), 100 % of it for the cold store"
+    );
+    assert_eq!(changes(&report), ["cold-bandwidth", "cache"]);
+    // 2 GB in 20 s is 100 MB/s; a GB while the trainers compute for 5 s takes 200, and a tenth more.
+    assert_eq!(report.advice[0].to_bytes_per_s, Some(220_000_000));
+    // 100 MB/s give 454 MB in 5 s, with a tenth to spare; the rest of the GB has to come from a cache.
+    assert_eq!(report.advice[1].more_bytes, Some(546_000_000));
+    let text = &report.advice[0].text;
+    assert!(text.contains("gave 100 MB/s") && text.contains("takes 200 MB/s"), "{text}");
+}
+
+#[test]
+fn a_policy_that_reads_more_than_it_must_is_named_before_more_cache() {
+    let progress = waited(&cold(10 * S), 20 * S);
+    let with_cache = |policy| {
+        let tiers = vec![tier(Kind::MainMemory, 1_500_000_000, false)];
+        let facts = Facts { wall: Nanoseconds(20 * S), policy, tiers, ..facts(&progress, &TIERS) };
+        changes(&report(facts))
+    };
+    assert_eq!(with_cache("fifo"), ["cold-bandwidth", "policy", "cache"]);
+    assert_eq!(with_cache("gap"), ["cold-bandwidth", "cache"]);
+}
+
+#[test]
+fn a_cold_store_that_stands_idle_wants_to_be_asked_earlier() {
+    let report = judged(&waited(&cold(10 * S), 8 * S), "gap");
+    assert_eq!(changes(&report), ["batches-ahead"]);
+    assert!(report.advice[0].to_count > Some(4), "{:?}", report.advice[0]);
+    let mut first = waited(&cold(10 * S), 8 * S);
+    first.first_stall = Nanoseconds(15 * S);
+    assert_eq!(changes(&judged(&first, "gap")), ["start-earlier"]);
+}
+
+#[test]
+fn each_cause_has_its_advice_and_no_wait_has_none() {
+    let tiers = vec![Nanoseconds(0), Nanoseconds(10 * S)];
+    let of = |causes: &Causes| changes(&judged(&waited(causes, 8 * S), "gap"));
+    assert_eq!(of(&Causes { tiers, ..Causes::default() }), ["faster-tier"]);
+    let part = Nanoseconds(10 * S);
+    assert_eq!(of(&Causes { room: part, ..Causes::none(2) }), ["staging-room"]);
+    assert_eq!(of(&Causes { keep: part, ..Causes::none(2) }), ["faster-tier"]);
+    assert_eq!(of(&Causes { chunk: part, ..Causes::none(2) }), ["fixed-sizes"]);
+    assert_eq!(of(&Causes { start: part, ..Causes::none(2) }), ["start-earlier"]);
+    assert_eq!(of(&Causes { hand_off: part, ..Causes::none(2) }), ["processors"]);
+    assert_eq!(of(&cold(S / 1000)), [""; 0]);
+}
+
+#[test]
+fn the_parts_of_the_stall_add_up_to_it() {
+    let causes = Causes { hand_off: Nanoseconds(3 * S), ..cold(10 * S) };
+    let report = judged(&waited(&causes, 8 * S), "gap");
+    let sum: f64 = report.stall_for_s.values().sum();
+    assert!((sum - report.stall_s).abs() < 1e-9, "{sum} {}", report.stall_s);
+    assert!((report.stall_for_s["cold-store"] - 10.0).abs() < 1e-9);
+    assert!((report.busy_s["cxl-memory"] - 10.0).abs() < 1e-9);
 }

@@ -17,7 +17,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Job, JobError, Misfit, OnError, Reason, location};
+use super::{Job, JobError, Misfit, OnError, Reason, Verify, location};
 use crate::job_file::{JobFile, Text, Whole, WorldFile};
 
 /// The unit of memory of DeepMemoryDL.
@@ -76,6 +76,7 @@ impl Check<'_> {
             None => None,
             Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
         };
+        let tiers = self.tiers(typed.tiers.as_ref(), chunk)?;
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&typed.dataset)?,
@@ -93,7 +94,9 @@ impl Check<'_> {
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
-            tiers: self.tiers(typed.tiers.as_ref(), chunk)?,
+            verify: self.verify(typed.verify.as_ref())?,
+            job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,
+            tiers,
         })
     }
 
@@ -151,6 +154,13 @@ impl Check<'_> {
         let known = [OnError::Fail, OnError::Skip].into_iter().find(|it| it.name() == typed.0);
         let reason = Reason::NotOneOf { allowed: "fail, skip" };
         known.ok_or_else(|| self.invalid(&["on_error"], &typed.0, reason))
+    }
+
+    fn verify(&self, typed: Option<&Text>) -> Result<Verify, JobError> {
+        let Some(typed) = typed else { return Ok(Verify::Shared) };
+        let known = [Verify::Shared, Verify::Always].into_iter().find(|it| it.name() == typed.0);
+        let reason = Reason::NotOneOf { allowed: "shared, always" };
+        known.ok_or_else(|| self.invalid(&["verify"], &typed.0, reason))
     }
 
     fn chunk(&self, typed: Option<&Text>) -> Result<Bytes, JobError> {

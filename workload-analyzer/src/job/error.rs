@@ -200,6 +200,9 @@ pub enum Misfit {
     /// Tiers without the one that batches are staged in.
     #[error("has no `main-memory`, where batches are staged; give it a size or a reserve")]
     NoMainMemory,
+    /// Scratch for the job without a tier that it could come from.
+    #[error("is a part of `tiers.scratch`, which the job does not have; add it")]
+    NoScratchTier,
     /// A format without a key that it cannot do without.
     #[error("has `format: {format}`, which needs `{key}`, {what}")]
     NeededByFormat {

@@ -86,6 +86,7 @@ fn every_key_of_a_full_job_arrives() {
         budget,
         numa_nodes: Vec::new(),
         path: None,
+        writes_per_epoch: None,
         speed: None,
     };
     let expected = Job {
@@ -111,6 +112,7 @@ fn every_key_of_a_full_job_arrives() {
         prefetch_batches: 6,
         assignment: Assignment::Proportional,
         on_error: OnError::Skip,
+        verify: Verify::Shared,
         tiers: vec![
             tier(tier::Kind::MainMemory, Budget::Size(Bytes::mib(4 << 10))),
             TierRequest {
@@ -127,6 +129,7 @@ fn every_key_of_a_full_job_arrives() {
                 ..tier(tier::Kind::Storage, Budget::Size(Bytes::mib(200 << 10)))
             },
         ],
+        job_scratch: None,
         trainer: Trainer::default(),
     };
     assert_eq!(job, expected);
@@ -152,13 +155,16 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         prefetch_batches: 4,
         assignment: Assignment::Shared,
         on_error: OnError::Fail,
+        verify: Verify::Shared,
         tiers: vec![TierRequest {
             kind: tier::Kind::MainMemory,
             budget: Budget::Reserve(Percent(20)),
             numa_nodes: Vec::new(),
             path: None,
+            writes_per_epoch: None,
             speed: None,
         }],
+        job_scratch: None,
         trainer: Trainer::default(),
     };
     assert_eq!(parse(REQUIRED).unwrap(), expected);
@@ -573,4 +579,46 @@ proptest! {
             prop_assert!(error.to_string().starts_with("jobs/a.yaml:"));
         }
     }
+}
+
+#[test]
+fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
+    let tiers = "tiers: { main-memory: { size: 1 GiB }, scratch: { path: /ram, size: 8 GiB } }\n";
+    let job = |keys: &str| parse(&format!("{REQUIRED}{keys}"));
+    let wish = |keys: &str| job(&format!("{tiers}job_scratch: {keys}\n")).unwrap().job_scratch;
+    let size = Bytes::mib(4096);
+    let removed = JobScratch { size, after_run: AfterRun::Remove };
+    assert_eq!(wish("{ size: 4 GiB }"), Some(removed));
+    assert_eq!(wish("{ size: 4 GiB, keep: false }"), Some(removed));
+    let kept = JobScratch { size, after_run: AfterRun::Keep };
+    assert_eq!(wish("{ size: 4 GiB, keep: true }"), Some(kept));
+    let error = job("job_scratch: { size: 4 GiB }\n").unwrap_err().to_string();
+    assert!(error.contains("job_scratch is a part of `tiers.scratch`"), "{error}");
+    let error = job(&format!("{tiers}job_scratch: {{ size: 1 KiB }}\n")).unwrap_err().to_string();
+    assert!(error.contains("job_scratch.size is `1 KiB`"), "{error}");
+}
+
+#[test]
+fn what_is_verified_and_what_an_epoch_may_write_can_be_said() {
+    let job = parse(&FULL.replace("on_error: skip", "on_error: skip\nverify: always")).unwrap();
+    assert_eq!(job.verify, Verify::Always);
+    check_line(
+        20,
+        "on_error: skip\nverify: no",
+        "21: verify is `no`; expected one of shared, always",
+    );
+    let lines: Vec<_> = FULL.lines().collect();
+    let storage = lines.iter().position(|line| line.trim_start().starts_with("storage:")).unwrap();
+    let with = |more: &str| {
+        let mut lines = lines.clone();
+        let block = format!("  storage: {{ path: /nvme, size: 1 GiB{more} }}");
+        // What stood below the key goes with it.
+        lines.truncate(storage);
+        lines.push(&block);
+        parse(&lines.join("\n"))
+    };
+    let written = |job: Job| job.tiers.last().unwrap().writes_per_epoch;
+    assert_eq!(written(with(", writes_per_epoch: 20 GiB").unwrap()), Some(Bytes(20 << 30)));
+    assert_eq!(written(with("").unwrap()), None);
+    assert!(with(", writes_per_epoch: 20").is_err(), "a size has a unit");
 }

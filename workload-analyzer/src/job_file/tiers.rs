@@ -11,7 +11,7 @@ pub(crate) struct TiersFile {
     pub(crate) main_memory: Option<MainMemoryFile>,
     pub(crate) cxl_memory: Option<CxlMemoryFile>,
     pub(crate) scratch: Option<DirectoryFile>,
-    pub(crate) storage: Option<DirectoryFile>,
+    pub(crate) storage: Option<StorageFile>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,6 +43,17 @@ pub(crate) struct DirectoryFile {
     pub(crate) emulate: Option<SpeedFile>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ path: /nvme/tierfeed, size: 200 GiB }`")]
+pub(crate) struct StorageFile {
+    pub(crate) path: Text,
+    pub(crate) size: Option<Text>,
+    pub(crate) reserve: Option<Text>,
+    pub(crate) writes_per_epoch: Option<Text>,
+    pub(crate) emulate: Option<SpeedFile>,
+}
+
 /// The keys that every tier has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TierKeys<'a> {
@@ -59,6 +70,13 @@ impl MainMemoryFile {
 }
 
 impl CxlMemoryFile {
+    pub(crate) fn keys(&self) -> TierKeys<'_> {
+        let Self { size, reserve, emulate, .. } = self;
+        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
+    }
+}
+
+impl StorageFile {
     pub(crate) fn keys(&self) -> TierKeys<'_> {
         let Self { size, reserve, emulate, .. } = self;
         TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }

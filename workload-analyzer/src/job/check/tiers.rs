@@ -4,9 +4,14 @@ use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
 
 use super::Check;
 use crate::{
-    job::{Budget, JobError, Misfit, Percent, Reason, TierRequest},
-    job_file::{CxlMemoryFile, DirectoryFile, TierKeys, TiersFile, Whole},
+    job::{AfterRun, Budget, JobError, JobScratch, Misfit, Percent, Reason, TierRequest},
+    job_file::{
+        CxlMemoryFile, DirectoryFile, JobScratchFile, StorageFile, Text, TierKeys, TiersFile, Whole,
+    },
 };
+
+/// A page of any machine: a RAM disk of less holds nothing.
+const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 
 /// The share of the free memory that DeepMemoryDL starts with.
 const RESERVE: Budget = Budget::Reserve(Percent(20));
@@ -29,14 +34,36 @@ impl Check<'_> {
         if let Some(cxl) = &typed.cxl_memory {
             tiers.push(self.cxl_memory(cxl)?);
         }
-        let directories = [(Kind::Scratch, &typed.scratch), (Kind::Storage, &typed.storage)];
-        for (kind, directory) in directories {
-            if let Some(directory) = directory {
-                tiers.push(self.directory_tier(kind, directory)?);
-            }
+        if let Some(scratch) = &typed.scratch {
+            tiers.push(self.scratch(scratch)?);
+        }
+        if let Some(storage) = &typed.storage {
+            tiers.push(self.storage(storage)?);
         }
         self.refuse_less_than_a_chunk(&tiers, chunk)?;
         Ok(tiers)
+    }
+
+    pub(super) fn job_scratch(
+        &self,
+        typed: Option<&JobScratchFile>,
+        tiers: &[TierRequest],
+    ) -> Result<Option<JobScratch>, JobError> {
+        let Some(typed) = typed else { return Ok(None) };
+        if !tiers.iter().any(|tier| tier.kind == Kind::Scratch) {
+            return Err(self.misfit(&["job_scratch"], Misfit::NoScratchTier));
+        }
+        let keys = ["job_scratch", "size"];
+        let size = self.quantity::<Bytes>(&keys, &typed.size, "4 GiB")?;
+        if size < JOB_SCRATCH_MIN {
+            return Err(self.invalid(
+                &keys,
+                &typed.size.0,
+                Reason::BelowChunk { chunk: JOB_SCRATCH_MIN },
+            ));
+        }
+        let after_run = if typed.keep == Some(true) { AfterRun::Keep } else { AfterRun::Remove };
+        Ok(Some(JobScratch { size, after_run }))
     }
 
     fn cxl_memory(&self, typed: &CxlMemoryFile) -> Result<TierRequest, JobError> {
@@ -49,9 +76,22 @@ impl Check<'_> {
         Ok(TierRequest { numa_nodes, ..tier })
     }
 
-    fn directory_tier(&self, kind: Kind, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
-        let tier = self.tier(kind, typed.keys())?;
-        let path = self.path(&["tiers", kind.name(), "path"], &typed.path)?;
+    fn scratch(&self, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
+        self.in_directory(self.tier(Kind::Scratch, typed.keys())?, &typed.path)
+    }
+
+    fn storage(&self, typed: &StorageFile) -> Result<TierRequest, JobError> {
+        let tier = self.tier(Kind::Storage, typed.keys())?;
+        let tier = self.in_directory(tier, &typed.path)?;
+        let keys = ["tiers", Kind::Storage.name(), "writes_per_epoch"];
+        let writes = typed.writes_per_epoch.as_ref();
+        let writes_per_epoch =
+            writes.map(|typed| self.quantity(&keys, typed, "20 GiB")).transpose()?;
+        Ok(TierRequest { writes_per_epoch, ..tier })
+    }
+
+    fn in_directory(&self, tier: TierRequest, typed: &Text) -> Result<TierRequest, JobError> {
+        let path = self.path(&["tiers", tier.kind.name(), "path"], typed)?;
         Ok(TierRequest { path: Some(path), ..tier })
     }
 
@@ -100,5 +140,12 @@ impl Check<'_> {
 }
 
 fn request(kind: Kind, budget: Budget) -> TierRequest {
-    TierRequest { kind, budget, numa_nodes: Vec::new(), path: None, speed: None }
+    TierRequest {
+        kind,
+        budget,
+        numa_nodes: Vec::new(),
+        path: None,
+        writes_per_epoch: None,
+        speed: None,
+    }
 }

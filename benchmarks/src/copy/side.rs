@@ -1,0 +1,255 @@
+//! Our side: a data plane with two tiers in memory, one on a RAM disk and one on a disk.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use anyhow::{Context as _, ensure};
+use tierfeed_core::{
+    id::{ChunkId, OpId, Rank, SampleId, TierId},
+    session::{Command, Fault, Origin, Place, Retention, Slot},
+    space::{PIECES_MAX, Piece},
+    tier::{Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    fetcher::{Fetch, Fetcher, Target},
+    plane::{self, DataPlane, Verify},
+    tier::{Backing, TierSettings},
+};
+
+use super::Settings;
+
+/// From where to where samples go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    MemoryToMemory,
+    /// What a batch is assembled by; the way down is the same with the sides changed.
+    MemoryToStaging,
+    MemoryToScratch,
+    ScratchToStaging,
+    MemoryToStorage,
+    StorageToStaging,
+}
+
+const RANK: Rank = Rank(0);
+const UPPER: TierId = TierId(0);
+const LOWER: TierId = TierId(1);
+const SCRATCH: TierId = TierId(2);
+const STORAGE: TierId = TierId(3);
+const CHUNK: ChunkId = ChunkId(0);
+
+impl Route {
+    pub(super) const ALL: [Self; 6] = [
+        Self::MemoryToMemory,
+        Self::MemoryToStaging,
+        Self::MemoryToScratch,
+        Self::ScratchToStaging,
+        Self::MemoryToStorage,
+        Self::StorageToStaging,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::MemoryToMemory => "memory to memory",
+            Self::MemoryToStaging => "memory to staging",
+            Self::MemoryToScratch => "memory to RAM disk",
+            Self::ScratchToStaging => "RAM disk to staging",
+            Self::MemoryToStorage => "memory to disk",
+            Self::StorageToStaging => "disk to staging",
+        }
+    }
+
+    pub(super) const fn is_in_memory(self) -> bool {
+        matches!(self, Self::MemoryToMemory | Self::MemoryToStaging)
+    }
+
+    const fn ends(self) -> (TierId, Option<TierId>) {
+        match self {
+            Self::MemoryToMemory => (UPPER, Some(LOWER)),
+            Self::MemoryToStaging => (UPPER, None),
+            Self::MemoryToScratch => (UPPER, Some(SCRATCH)),
+            Self::ScratchToStaging => (SCRATCH, None),
+            Self::MemoryToStorage => (UPPER, Some(STORAGE)),
+            Self::StorageToStaging => (STORAGE, None),
+        }
+    }
+}
+
+/// A data plane with one chunk in every tier, and an arena as long.
+pub(super) struct Plane {
+    plane: DataPlane,
+    completions: Arc<Completions>,
+    chunk: Bytes,
+    ops: AtomicU64,
+}
+
+/// Counts answers and wakes who waits for the last.
+#[derive(Debug, Default)]
+struct Completions {
+    left: Mutex<u64>,
+    failed: Mutex<Option<Fault>>,
+    bell: Condvar,
+}
+
+/// Gives every sample some bytes at once.
+#[derive(Debug)]
+struct Pattern;
+
+impl Fetcher for Pattern {
+    fn start(&self, fetch: Fetch) {
+        let Target { region, offset, len } = fetch.to.clone();
+        let value = u8::try_from(fetch.sample.0 % 251).expect("it is below 251");
+        if region.fill(offset, len, value).is_ok() {
+            fetch.end(Ok(()));
+        }
+    }
+}
+
+/// The commands of one turn, but for their numbers.
+pub(super) struct Turns<'a> {
+    plane: &'a Plane,
+    route: Route,
+    sample: Bytes,
+}
+
+impl Plane {
+    pub(super) fn start(
+        settings: &Settings,
+        threads: NonZeroUsize,
+        verify: Verify,
+    ) -> anyhow::Result<Self> {
+        let tier = |kind, backing| TierSettings {
+            kind,
+            backing,
+            emulated: None,
+            copy_threads: threads,
+            cpus: Vec::new(),
+        };
+        let anywhere = Backing::Memory(Locality::Anywhere);
+        let samples = usize::try_from(settings.chunk.0 / (64 << 10) + 1)?;
+        let plane = plane::Settings {
+            tiers: vec![
+                tier(Kind::MainMemory, anywhere.clone()),
+                tier(Kind::CxlMemory, anywhere),
+                tier(Kind::Scratch, Backing::Directory(settings.scratch.clone())),
+                tier(Kind::Storage, Backing::Directory(settings.folder.clone())),
+            ],
+            chunk: settings.chunk,
+            staging: Locality::Anywhere,
+            operations_max: NonZeroUsize::new(samples).context("some samples")?,
+            verify,
+        };
+        let completions = Arc::new(Completions::default());
+        let told = Arc::clone(&completions);
+        let completed = move |_: OpId, outcome| told.note(outcome);
+        let chunk = settings.chunk;
+        let plane = DataPlane::start(&plane, Box::new(Pattern), completed)?;
+        let this = Self { plane, completions, chunk, ops: AtomicU64::new(0) };
+        this.run(1, |op, _| Command::OpenArena { op, rank: RANK, len: chunk })?;
+        for tier in [UPPER, LOWER, SCRATCH, STORAGE] {
+            this.run(1, |op, _| Command::AddChunk { op, tier, chunk: CHUNK })?;
+        }
+        Ok(this)
+    }
+
+    /// Fills the tier at the start of the route with samples.
+    pub(super) fn prepare(&self, route: Route, sample: Bytes) -> anyhow::Result<Turns<'_>> {
+        let count = self.chunk.0 / sample.0;
+        let (from, _) = route.ends();
+        let slot = |number| slot(sample, number);
+        self.run(count, |op, number| Command::Fetch {
+            op,
+            sample: SampleId(number),
+            to: slot(number),
+            retention: Retention::Kept,
+        })?;
+        self.run(count, |op, number| {
+            let (from, to) = (Origin::Staging(slot(number)), place(from, sample, number));
+            Command::Demote { op, sample: SampleId(number), from, len: sample, to }
+        })?;
+        Ok(Turns { plane: self, route, sample })
+    }
+
+    /// Starts `count` operations and waits for all.
+    fn run(&self, count: u64, command: impl Fn(OpId, u32) -> Command) -> anyhow::Result<()> {
+        *self.completions.left.lock().unwrap_or_else(PoisonError::into_inner) = count;
+        for number in 0..u32::try_from(count)? {
+            let op = OpId(self.ops.fetch_add(1, Ordering::Relaxed));
+            let back = self.plane.start_command(command(op, number));
+            ensure!(back.is_none(), "the data plane gave a command back");
+        }
+        self.completions.wait()
+    }
+}
+
+impl Turns<'_> {
+    /// Moves all samples once. Returns bytes per second.
+    pub(super) fn turn(&self) -> anyhow::Result<f64> {
+        let Self { plane, route, sample } = *self;
+        let count = plane.chunk.0 / sample.0;
+        let (from, to) = route.ends();
+        let start = now();
+        plane.run(count, |op, number| {
+            let (id, origin) = (SampleId(number), place(from, sample, number));
+            match to {
+                Some(to) => {
+                    let to = place(to, sample, number);
+                    Command::Demote { op, sample: id, from: Origin::Tier(origin), len: sample, to }
+                }
+                None => Command::Promote { op, sample: id, from: origin, to: slot(sample, number) },
+            }
+        })?;
+        Ok(rate(count * sample.0, start))
+    }
+}
+
+impl Completions {
+    fn note(&self, outcome: Result<(), Fault>) {
+        if let Err(fault) = outcome {
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        }
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.bell.notify_all();
+        }
+    }
+
+    fn wait(&self) -> anyhow::Result<()> {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.bell.wait_while(left, |left| *left > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        ensure!(failed.is_none(), "a copy failed: {failed:?}");
+        Ok(())
+    }
+}
+
+/// Samples lie side by side.
+fn slot(sample: Bytes, number: u32) -> Slot {
+    Slot { rank: RANK, offset: Bytes(sample.0 * u64::from(number)), len: sample }
+}
+
+fn place(tier: TierId, sample: Bytes, number: u32) -> Place {
+    const { assert!(PIECES_MAX >= 1, "a sample may lie in one piece") };
+    let offset = Bytes(sample.0 * u64::from(number));
+    Place { tier, pieces: vec![Piece { chunk: CHUNK, offset, len: sample }] }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the benchmark takes the time")]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Bytes per second since `start`.
+pub(super) fn rate(bytes: u64, start: Instant) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits")]
+    let bytes = bytes as f64;
+    bytes / start.elapsed().as_secs_f64()
+}

@@ -1,0 +1,368 @@
+//! `tierfeed bench io`: cold files through the fetchers of an agent and through fio, in turn.
+//!
+//! Both sides read the same blocks of the same files with the same engine, size of requests and number in
+//! flight, after the page cache was told to drop the files. Each turn reads the same number of bytes; the
+//! sides alternate, and so does who is first. What is compared are medians over rounds of the ratio of
+//! two turns that follow each other: bytes per second, and seconds of CPU for a GB on all threads.
+
+mod fio;
+mod ours;
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_file_io::{direct, io_uring_available};
+use tierfeed_workload_analyzer::{
+    Dataset, Index,
+    job::{Format, format::Raw},
+    source::Location,
+};
+
+use crate::{
+    files,
+    tiers_accuracy::paired::{Ratio, median_interval},
+};
+
+/// What the throughput must reach, as a part of fio's.
+const RATE_MIN: f64 = 0.95;
+/// What the CPU time for a GB may be, as a multiple of fio's.
+const CPU_MAX: f64 = 1.2;
+/// Reads that are in flight on a ring.
+const RING_DEPTH: u32 = 16;
+/// Threads that read at a time.
+const THREADS: u32 = 8;
+/// Rounds that a median needs an interval of.
+const ROUNDS_MIN: usize = 6;
+const BLOCKS: [Bytes; 2] = [Bytes(128 << 10), Bytes(1 << 20)];
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The flexible I/O tester.
+    pub fio: PathBuf,
+    /// Where files are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// A folder whose files are read instead: all a multiple of 1 MiB long.
+    pub data: Option<PathBuf>,
+    /// How long the file is that is made.
+    pub file: Bytes,
+    /// What each side reads in a turn.
+    pub turn: Bytes,
+    /// Turns of each side in each case.
+    pub rounds: usize,
+    /// Only this way to read.
+    pub engine: Option<Engine>,
+}
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// Threads that block, through the page cache: fio's `psync`.
+    Threads,
+    /// A ring of the kernel, past the page cache: fio's `io_uring` with `direct=1`, registered files and
+    /// buffers.
+    Ring,
+}
+
+/// In which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Each block once, anywhere.
+    Random,
+    /// One block behind the other.
+    Sequential,
+}
+
+/// What one side did in one turn.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Turn {
+    /// From the first request to the last answer.
+    pub bytes_per_s: f64,
+    /// Of all threads, in user and kernel mode, for 10^9 bytes.
+    pub cpu_s_per_gb: f64,
+}
+
+/// One way to read, beside fio.
+#[derive(Debug, Clone, Serialize)]
+pub struct Case {
+    /// How.
+    pub engine: Engine,
+    /// In which order.
+    pub pattern: Pattern,
+    /// The size of a request.
+    pub block_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Our turns.
+    pub ours: Vec<Turn>,
+    /// fio's turns.
+    pub fio: Vec<Turn>,
+    /// Ours over fio's.
+    pub rate: Judged,
+    /// Ours over fio's.
+    pub cpu: Judged,
+}
+
+/// A ratio and whether it is what was promised.
+#[derive(Debug, Clone, Serialize)]
+pub struct Judged {
+    /// Median and 95 % interval over the rounds, if they were enough.
+    pub ratio: Option<Ratio>,
+    /// `holds`, `missed` or `inconclusive`.
+    pub verdict: &'static str,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Each way to read.
+    pub cases: Vec<Case>,
+    /// What was left out, and why.
+    pub skipped: Vec<String>,
+}
+
+impl Outcome {
+    /// Cases that certainly miss a promise.
+    pub fn missed(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|it| it.rate.verdict == MISSED || it.cpu.verdict == MISSED)
+    }
+}
+
+const HOLDS: &str = "holds";
+const MISSED: &str = "missed";
+const INCONCLUSIVE: &str = "inconclusive";
+
+/// Runs all cases that this host can.
+///
+/// # Errors
+///
+/// If the files cannot be made or read, or fio fails.
+pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    if let Some(data) = &settings.data {
+        return measure(settings, data, progress);
+    }
+    files::in_folder(&settings.folder, |folder| {
+        progress("writing a file");
+        let path = folder.join("data").join("records.bin");
+        files::write_noise(&path, 1, settings.file.0)?;
+        File::open(&path)?.sync_all()?;
+        measure(settings, &folder.join("data"), progress)
+    })
+}
+
+/// What one side is to do.
+struct Task<'a> {
+    engine: Engine,
+    pattern: Pattern,
+    block: Bytes,
+    depth: u32,
+    turn: Bytes,
+    index: &'a Arc<Index>,
+    files: &'a [PathBuf],
+}
+
+fn measure(
+    settings: &Settings,
+    data: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome { cases: Vec::new(), skipped: Vec::new() };
+    if let Err(error) = fio::find(&settings.fio) {
+        outcome.skipped.push(error);
+        return Ok(outcome);
+    }
+    for (engine, depth) in [(Engine::Ring, RING_DEPTH), (Engine::Threads, THREADS)] {
+        if settings.engine.is_some_and(|only| only != engine) {
+            continue;
+        }
+        if let (Engine::Ring, Err(error)) = (engine, io_uring_available()) {
+            outcome.skipped.push(format!("rings: {error}"));
+            continue;
+        }
+        for block in BLOCKS {
+            let format = Format::Raw(Raw::of_records(block));
+            let dataset = Dataset::new(Location::Path(data.into()), format);
+            let index = Arc::new(Index::build(&dataset, None, &mut |_| ())?);
+            let files = paths(&index);
+            for pattern in [Pattern::Random, Pattern::Sequential] {
+                let (turn, index, files) = (settings.turn, &index, &files[..]);
+                let task = Task { engine, pattern, block, depth, turn, index, files };
+                progress(&format!("{engine:?} {pattern:?} {block}"));
+                outcome.cases.push(case(settings, &task)?);
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn case(settings: &Settings, task: &Task<'_>) -> anyhow::Result<Case> {
+    let (mut ours, mut fio) = (Vec::new(), Vec::new());
+    for round in 0..settings.rounds {
+        let mut our_turn = || -> anyhow::Result<()> {
+            drop_cached(task.files)?;
+            ours.push(ours::turn(task, round as u64)?);
+            Ok(())
+        };
+        let mut fio_turn = || -> anyhow::Result<()> {
+            drop_cached(task.files)?;
+            fio.push(fio::turn(&settings.fio, task, round as u64)?);
+            Ok(())
+        };
+        if round % 2 == 0 {
+            our_turn().and_then(|()| fio_turn())?;
+        } else {
+            fio_turn().and_then(|()| our_turn())?;
+        }
+    }
+    let &Task { engine, pattern, block, depth, .. } = task;
+    let ratios = |of: fn(&Turn) -> f64| -> Vec<f64> {
+        ours.iter().zip(&fio).map(|(ours, fio)| of(ours) / of(fio)).collect()
+    };
+    let rate =
+        judge(&ratios(|it| it.bytes_per_s), |it| it.low >= RATE_MIN, |it| it.high < RATE_MIN);
+    let cpu = judge(&ratios(|it| it.cpu_s_per_gb), |it| it.high <= CPU_MAX, |it| it.low > CPU_MAX);
+    Ok(Case { engine, pattern, block_bytes: block.0, depth, ours, fio, rate, cpu })
+}
+
+fn judge(
+    ratios: &[f64],
+    holds: impl Fn(&Ratio) -> bool,
+    misses: impl Fn(&Ratio) -> bool,
+) -> Judged {
+    let ratio = median_interval(ratios).filter(|_| ratios.len() >= ROUNDS_MIN);
+    let verdict = match &ratio {
+        Some(ratio) if holds(ratio) => HOLDS,
+        Some(ratio) if misses(ratio) => MISSED,
+        _ => INCONCLUSIVE,
+    };
+    Judged { ratio, verdict }
+}
+
+fn paths(index: &Index) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        (0..index.len()).map(|sample| index.extent(SampleId(sample)).path).collect();
+    paths.dedup();
+    paths
+}
+
+fn drop_cached(files: &[PathBuf]) -> anyhow::Result<()> {
+    for path in files {
+        let file = File::open(path).with_context(|| format!("{}", path.display()))?;
+        direct::drop_cached(&file).with_context(|| format!("{}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    _ = writeln!(
+        text,
+        "{:<10}{:<12}{:>8}{:>7}{:>11}{:>11}{:>22}{:>14}{:>11}{:>22}{:>14}",
+        "engine",
+        "pattern",
+        "block",
+        "depth",
+        "ours GB/s",
+        "fio GB/s",
+        "ratio (95 %)",
+        ">= 0.95",
+        "CPU s/GB",
+        "ratio (95 %)",
+        "<= 1.2"
+    );
+    for case in &outcome.cases {
+        let engine = match case.engine {
+            Engine::Ring => "ring",
+            Engine::Threads => "threads",
+        };
+        let pattern = match case.pattern {
+            Pattern::Random => "random",
+            Pattern::Sequential => "sequential",
+        };
+        _ = writeln!(
+            text,
+            "{engine:<10}{pattern:<12}{:>8}{:>7}{:>11.2}{:>11.2}{:>22}{:>14}{:>11.3}{:>22}{:>14}",
+            Bytes(case.block_bytes).to_string(),
+            case.depth,
+            median(&case.ours, |it| it.bytes_per_s) / 1e9,
+            median(&case.fio, |it| it.bytes_per_s) / 1e9,
+            shown(&case.rate),
+            case.rate.verdict,
+            median(&case.ours, |it| it.cpu_s_per_gb),
+            shown(&case.cpu),
+            case.cpu.verdict,
+        );
+    }
+    for reason in &outcome.skipped {
+        _ = writeln!(text, "skipped: {reason}");
+    }
+    text
+}
+
+fn shown(judged: &Judged) -> String {
+    let ratio = judged.ratio.as_ref();
+    ratio.map_or_else(
+        || "too few rounds".to_owned(),
+        |it| format!("{:.2} ({:.2} to {:.2})", it.median, it.low, it.high),
+    )
+}
+
+fn median(turns: &[Turn], of: fn(&Turn) -> f64) -> f64 {
+    let values: Vec<f64> = turns.iter().map(of).collect();
+    crate::statistics::percentile(&values, 50).unwrap_or(f64::NAN)
+}
+
+/// How many blocks a turn reads: all of the files if they are shorter.
+fn blocks(task: &Task<'_>) -> anyhow::Result<u32> {
+    let wanted = u32::try_from(task.turn.0 / task.block.0).unwrap_or(u32::MAX);
+    let blocks = wanted.min(task.index.len());
+    if blocks < task.depth * 2 {
+        bail!("a turn of {blocks} blocks at depth {}; read more in a turn", task.depth);
+    }
+    Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(ratios: &[f64]) -> &'static str {
+        judge(ratios, |it| it.low >= RATE_MIN, |it| it.high < RATE_MIN).verdict
+    }
+
+    #[test]
+    fn a_promise_holds_only_if_its_whole_interval_does() {
+        assert_eq!(verdict(&[0.96, 0.97, 1.0, 1.1, 1.2, 0.99]), HOLDS);
+        assert_eq!(verdict(&[0.90, 0.97, 1.0, 1.1, 1.2, 0.99]), INCONCLUSIVE);
+        assert_eq!(verdict(&[0.90, 0.91, 0.8, 0.7, 0.94, 0.9]), MISSED);
+        assert_eq!(verdict(&[1.0; 5]), INCONCLUSIVE, "too few");
+    }
+
+    #[test]
+    fn a_missing_fio_is_said_and_nothing_else_is_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            fio: "/nonexistent/fio".into(),
+            folder: folder.path().into(),
+            data: None,
+            file: Bytes::mib(1),
+            turn: Bytes::mib(1),
+            rounds: 1,
+            engine: None,
+        };
+        let outcome = run(&settings, &mut |_| ()).unwrap();
+        assert!(outcome.cases.is_empty());
+        assert!(outcome.skipped[0].contains("apt-get install fio"), "{:?}", outcome.skipped);
+    }
+}

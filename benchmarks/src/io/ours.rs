@@ -1,0 +1,136 @@
+//! A turn of a fetcher of the agent.
+//!
+//! Whoever is answered starts the next fetch to the same place, so that as many are in flight as fio has.
+
+use std::{
+    num::{NonZeroU16, NonZeroUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use anyhow::Context as _;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use tierfeed_core::{id::SampleId, tier::Locality, units::Bytes};
+use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_prefetcher::{
+    fetcher::{Fetch, Fetcher, RingFetcher, RingSettings, Target, ThreadFetcher},
+    source::{FileSource, ReadError},
+};
+use tierfeed_resource_gatherer::probe::clock::{Clock as _, SystemClock};
+
+use super::{Engine, Pattern, Task, Turn, blocks};
+
+/// Files that stay open.
+const FILES_MAX: usize = 64;
+
+pub(super) fn turn(task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
+    let count = blocks(task)?;
+    let places = Bytes(task.block.0 * u64::from(task.depth));
+    let request =
+        Request { len: places, locality: Locality::Anywhere, name: "bench", pages: Pages::Small };
+    let region = Arc::new(Region::allocate(&request)?);
+    let (ended, failures) = mpsc::channel();
+    let reading = Arc::new(Reading {
+        fetcher: fetcher(task)?,
+        samples: samples(task, count, seed),
+        next: AtomicUsize::new(0),
+        len: task.block,
+        ended,
+    });
+    let (started, cpu_ns) = (SystemClock.wall(), cpu_ns()?);
+    for slot in 0..u64::from(task.depth) {
+        let offset = Bytes(slot * task.block.0);
+        let target = Target { region: Arc::clone(&region), offset, len: task.block };
+        Reading::go_on(&reading, target);
+    }
+    for _ in 0..task.depth {
+        failures.recv().context("the fetcher dropped a fetch")?.context("a block was not read")?;
+    }
+    let (ended, cpu_ns) = (SystemClock.wall(), self::cpu_ns()? - cpu_ns);
+    // The last answers are on their way out of the fetcher's threads, which cannot drop the fetcher.
+    while Arc::strong_count(&reading) > 1 {
+        thread::yield_now();
+    }
+    let bytes = to_f64(u64::from(count) * task.block.0);
+    Ok(Turn {
+        bytes_per_s: bytes * 1e9 / to_f64(ended.0 - started.0),
+        cpu_s_per_gb: to_f64(cpu_ns) / bytes,
+    })
+}
+
+struct Reading {
+    fetcher: Box<dyn Fetcher>,
+    samples: Vec<SampleId>,
+    next: AtomicUsize,
+    len: Bytes,
+    ended: mpsc::Sender<Result<(), ReadError>>,
+}
+
+impl Reading {
+    /// Reads the next block to a place, and so on until there is none or one fails.
+    fn go_on(reading: &Arc<Self>, target: Target) {
+        let next = reading.next.fetch_add(1, Ordering::Relaxed);
+        let Some(sample) = reading.samples.get(next) else {
+            return drop(reading.ended.send(Ok(())));
+        };
+        let (again, place) = (Arc::clone(reading), target.clone());
+        debug_assert_eq!(target.len, reading.len);
+        let fetch = Fetch::new(*sample, target, move |outcome| match outcome {
+            Ok(()) => Self::go_on(&again, place),
+            Err(error) => drop(again.ended.send(Err(error))),
+        });
+        reading.fetcher.start(fetch);
+    }
+}
+
+fn fetcher(task: &Task<'_>) -> anyhow::Result<Box<dyn Fetcher>> {
+    let source = FileSource::new(Arc::clone(task.index), FILES_MAX).past_page_cache();
+    let depth = NonZeroUsize::new(task.depth as usize).context("a depth of 0")?;
+    Ok(match task.engine {
+        Engine::Threads => Box::new(ThreadFetcher::start(Arc::new(source), depth, depth)?),
+        Engine::Ring => {
+            let settings = RingSettings {
+                threads: NonZeroUsize::MIN,
+                cpus: None,
+                depth: NonZeroU16::try_from(u16::try_from(task.depth)?)?,
+                files_max: FILES_MAX,
+                blocking_threads: NonZeroUsize::MIN,
+                queued_max: depth,
+            };
+            Box::new(RingFetcher::start(Arc::new(source), &settings)?)
+        }
+    })
+}
+
+fn samples(task: &Task<'_>, count: u32, seed: u64) -> Vec<SampleId> {
+    let mut samples: Vec<SampleId> = (0..task.index.len()).map(SampleId).collect();
+    if task.pattern == Pattern::Random {
+        let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for at in (1..samples.len()).rev() {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let other = usize::try_from(state % (at as u64 + 1)).unwrap_or(at);
+            samples.swap(at, other);
+        }
+    }
+    samples.truncate(count as usize);
+    samples
+}
+
+/// What all threads of this process took, in user and kernel mode.
+fn cpu_ns() -> anyhow::Result<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(u64::try_from(micros)? * 1000)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn to_f64(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,148 @@
+//! A run whose control group gets short of memory while a hog takes what the agent gives back.
+
+use std::{fs, io, path::PathBuf, process::Command};
+
+use serde_json::Value;
+use tierfeed_core::units::Bytes;
+
+use crate::fixture::{self, Fixture, Running, SAMPLES, eventually};
+
+/// A twentieth of it is more than a hog leaves, which is at least 32 MiB.
+const LIMIT: Bytes = Bytes::mib(1024);
+
+/// A control group of version 1 with a limit; gone when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None`, with a word about why, where this process may make none.
+    fn new(limit: Bytes) -> Option<Self> {
+        let path = PathBuf::from(format!("/sys/fs/cgroup/memory/tierfeed-{}", std::process::id()));
+        let make = || -> io::Result<()> {
+            fs::create_dir(&path)?;
+            fs::write(path.join("memory.limit_in_bytes"), limit.0.to_string())
+        };
+        let group = Self(path.clone());
+        match make() {
+            Ok(()) => Some(group),
+            Err(error) => {
+                eprintln!("skipped: no control group {}: {error}", path.display());
+                None
+            }
+        }
+    }
+
+    /// `command`, started as a member.
+    fn enter(&self, command: &Command) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs"));
+        shell.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            shell.current_dir(directory);
+        }
+        shell
+    }
+
+    fn field(&self, file: &str, name: &str) -> u64 {
+        let text = fs::read_to_string(self.0.join(file)).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Members that were killed just now leave a moment later; an empty group harms nobody.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Samples of 500 kB, so that caches and staging are worth something.
+fn write_large_samples(fixture: &Fixture) {
+    for number in 0..SAMPLES {
+        let file = fixture.path("data").join(format!("class{}/{number:03}.jpg", number % 4));
+        let bytes: Vec<u8> =
+            (0..500_000_u32).map(|at| (at * 7 + number).to_le_bytes()[0]).collect();
+        fs::write(file, bytes).unwrap();
+    }
+}
+
+fn write_job(fixture: &Fixture) {
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let text = text
+        .replace("60 MB/s", "200 MB/s")
+        .replace("chunk: 256 KiB", "chunk: 1 MiB\nprefetch: { batches: 4 }")
+        .replace("main-memory: { size: 3 MiB }", "main-memory: { size: 56 MiB }")
+        .replace("{ size: 1280 KiB,", "{ size: 30 MiB,")
+        .replace("size: 256 KiB }", "size: 2 MiB }");
+    fs::write(fixture.job(), text).unwrap();
+}
+
+/// Every change of the run, in order, with the time.
+fn changes(report: &Value) -> Vec<(f64, String)> {
+    let moments = report["memory"]["timeline"].as_array().unwrap().iter();
+    let of_moment = |moment: &Value| {
+        let time = moment["time_s"].as_f64().unwrap();
+        let changes = moment["changes"].as_array().cloned().unwrap_or_default();
+        changes.into_iter().map(move |change| (time, change.as_str().unwrap().to_owned()))
+    };
+    moments.flat_map(|moment| of_moment(moment).collect::<Vec<_>>()).collect()
+}
+
+fn batches_before(change: &str) -> Option<u32> {
+    change.strip_prefix("staging: ")?.split(' ').next()?.parse().ok()
+}
+
+fn is_growth(change: &str) -> bool {
+    change.ends_with("memory is free again")
+}
+
+fn hog(fixture: &Fixture, group: &Group) -> Running {
+    let hog = fixture.tierfeed(&["hog", "--leave", "4 MiB", "--for", "5 s"]);
+    Running::start(&mut group.enter(&hog))
+}
+
+#[test]
+fn a_run_gives_its_memory_to_who_needs_it_and_takes_it_back() {
+    let Some(group) = Group::new(LIMIT) else { return };
+    let fixture = Fixture::new();
+    write_large_samples(&fixture);
+    write_job(&fixture);
+    let mut run = Running::start(&mut group.enter(&fixture.run(1_400_000)));
+    eventually("the first batches are taken", || fixture.lines() >= 4 || run.has_ended());
+    let mut hog = hog(&fixture, &group);
+    eventually("the run ends", || run.has_ended());
+    run.ends_with(0);
+    eventually("the hog ends", || hog.has_ended());
+    let log = fixture.log();
+    fixture::assert_complete(&log);
+    let report = fixture.report();
+    assert_eq!(report["order_digest"], fixture::digest(&log));
+    assert_eq!(group.field("memory.oom_control", "oom_kill "), 0);
+    assert_eq!(group.field("memory.stat", "total_swap "), 0);
+    check_order(&changes(&report));
+}
+
+/// Caches first, then staging, never below two batches; then back, staging first.
+fn check_order(changes: &[(f64, String)]) {
+    let at = |is_it: &dyn Fn(&str) -> bool| changes.iter().position(|(_, change)| is_it(change));
+    let is_cut = |change: &str| change.ends_with("short of what must stay free");
+    let staging_cut = at(&|it| it.starts_with("staging") && is_cut(it)).unwrap_or_else(|| {
+        panic!("staging gave nothing: {changes:#?}");
+    });
+    for tier in ["main-memory", "cxl-memory", "scratch"] {
+        let to_nothing = at(&|it| it.starts_with(tier) && it.contains(" to 0 chunks"));
+        assert!(to_nothing.is_some_and(|at| at < staging_cut), "{tier}: {changes:#?}");
+    }
+    let fewest = changes.iter().filter_map(|(_, change)| batches_before(change)).min();
+    assert!(fewest >= Some(2), "{changes:#?}");
+    let back = at(&is_growth).unwrap_or_else(|| panic!("nothing grew back: {changes:#?}"));
+    assert!(changes[back].1.starts_with("staging"), "{changes:#?}");
+    let last_cut = changes[..back].iter().rfind(|(_, change)| !is_growth(change)).unwrap().0;
+    assert!(changes[back].0 - last_cut >= 5.0, "calm first: {changes:#?}");
+}

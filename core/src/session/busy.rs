@@ -1,0 +1,87 @@
+//! How busy a link was: for how long something ran there, and how much at a time.
+//!
+//! A link that was busy all the time and yet not fast enough needs more bandwidth; one that stood idle
+//! while a trainer waited for it was asked too late.
+
+use crate::units::Nanoseconds;
+
+/// What ran on one link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Busy {
+    running: u32,
+    changed_at: Nanoseconds,
+    time: Nanoseconds,
+    /// Operations times nanoseconds.
+    area: u128,
+    operations: u64,
+}
+
+impl Busy {
+    /// Takes note of an operation that begins. Time does not go back.
+    pub fn begun(&mut self, now: Nanoseconds) {
+        self.pass(now);
+        self.running += 1;
+        self.operations += 1;
+    }
+
+    /// Takes note of an operation that ended.
+    pub fn ended(&mut self, now: Nanoseconds) {
+        self.pass(now);
+        self.running = self.running.saturating_sub(1);
+    }
+
+    /// Operations that run now.
+    #[must_use]
+    pub const fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// Operations that were given out.
+    #[must_use]
+    pub const fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// For how long at least one operation ran, as of the last that began or ended.
+    #[must_use]
+    pub const fn time(&self) -> Nanoseconds {
+        self.time
+    }
+
+    /// Operations that ran at a time while any did, in thousandths.
+    #[must_use]
+    pub fn depth_per_mille(&self) -> u64 {
+        let depth = (self.area * 1000).checked_div(u128::from(self.time.0)).unwrap_or(0);
+        u64::try_from(depth).unwrap_or(u64::MAX)
+    }
+
+    fn pass(&mut self, now: Nanoseconds) {
+        let passed = now.0.saturating_sub(self.changed_at.0);
+        if self.running > 0 {
+            self.time.0 = self.time.0.saturating_add(passed);
+            self.area += u128::from(passed) * u128::from(self.running);
+        }
+        self.changed_at = self.changed_at.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_busy_while_anything_runs_there() {
+        let mut busy = Busy::default();
+        // One from 10 to 40, another from 20 to 30, a third from 90 to 100.
+        busy.begun(Nanoseconds(10));
+        busy.begun(Nanoseconds(20));
+        assert_eq!(busy.running(), 2);
+        busy.ended(Nanoseconds(30));
+        busy.ended(Nanoseconds(40));
+        busy.begun(Nanoseconds(90));
+        busy.ended(Nanoseconds(100));
+        assert_eq!((busy.time(), busy.operations(), busy.running()), (Nanoseconds(40), 3, 0));
+        assert_eq!(busy.depth_per_mille(), 50 * 1000 / 40);
+        assert_eq!(Busy::default().depth_per_mille(), 0);
+    }
+}

@@ -1,0 +1,302 @@
+//! Turns a memory error under a mapping into a mark on that mapping, instead of the end of the process.
+//!
+//! A page that the hardware gives up (poison, frequent behind CXL links), or that vanished under its
+//! mapping, answers an access by `SIGBUS`. The handler here looks whether the address lies in a watched
+//! mapping. If it does, it lays an empty page over the broken one, so that the access goes on and reads
+//! zeros, and counts the error; whoever copied compares the count before and after and throws the copy
+//! away. Every other address goes to the handler that was there before, as if this one were not.
+//!
+//! The handler allocates nothing, takes no lock, and calls only `mmap`, `sigaction` and `raise`.
+//!
+//! Invariants:
+//!
+//! 1. An error in a watched mapping is counted before the access that met it goes on.
+//! 2. An address outside every watched mapping ends up where it would have without this module.
+//! 3. A mapping is watched from before it is handed out until before it is unmapped.
+
+use std::{
+    ffi::{c_int, c_void},
+    io, mem, ptr,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+    },
+};
+
+use nix::errno::Errno;
+
+/// Watched mappings in a block of the list.
+const SLOTS: usize = 128;
+
+/// One watched mapping; free if `start` is 0.
+#[derive(Debug)]
+struct Slot {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    page_bytes: AtomicUsize,
+    errors: AtomicU32,
+}
+
+/// Part of the list of watched mappings. Blocks are added and never taken away, so that the handler
+/// can walk them at any moment.
+#[derive(Debug)]
+struct Block {
+    slots: [Slot; SLOTS],
+    next: AtomicPtr<Self>,
+}
+
+static FIRST: Block = Block::new();
+
+/// Held by whoever adds a mapping; never by the handler.
+static ADDING: Mutex<()> = Mutex::new(());
+
+/// What handled `SIGBUS` before.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A mapping that is watched for as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    slot: &'static Slot,
+}
+
+/// Installs the handler for this process, once; further calls change nothing.
+///
+/// Without it memory errors are not counted, and end the process.
+///
+/// # Errors
+///
+/// As `sigaction(2)`.
+pub fn catch() -> io::Result<()> {
+    static OUTCOME: OnceLock<Result<(), i32>> = OnceLock::new();
+    let outcome =
+        OUTCOME.get_or_init(|| install().map_err(|error| error.raw_os_error().unwrap_or(0)));
+    outcome.map_err(io::Error::from_raw_os_error)
+}
+
+impl Watch {
+    /// Watches the mapping from `start` to `end`, which consists of pages of `page_bytes`.
+    pub(crate) fn over(start: usize, end: usize, page_bytes: usize) -> Self {
+        let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = free_slot();
+        slot.end.store(end, Ordering::Relaxed);
+        slot.page_bytes.store(page_bytes, Ordering::Relaxed);
+        slot.errors.store(0, Ordering::Relaxed);
+        // Last: from here on the handler finds it.
+        slot.start.store(start, Ordering::Release);
+        Self { slot }
+    }
+
+    /// Pages that broke so far.
+    pub(crate) fn errors(&self) -> u32 {
+        self.slot.errors.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.slot.start.store(0, Ordering::Release);
+    }
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            page_bytes: AtomicUsize::new(0),
+            errors: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether the slot is that of the mapping around `address`.
+    ///
+    /// A slot that is given to another mapping meanwhile is seen by its start, which is 0 in between.
+    fn covers(&self, address: usize) -> bool {
+        let start = self.start.load(Ordering::Acquire);
+        let end = self.end.load(Ordering::Acquire);
+        start != 0 && (start..end).contains(&address) && self.start.load(Ordering::Acquire) == start
+    }
+}
+
+impl Block {
+    const fn new() -> Self {
+        Self { slots: [const { Slot::new() }; SLOTS], next: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn next(&self) -> Option<&'static Self> {
+        // SAFETY:
+        // - The pointer is null, or that of a block that was leaked: it stays valid.
+        // - Blocks are only looked at through shared references; what changes is atomic.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+/// A slot that nobody has. The caller holds [`ADDING`].
+fn free_slot() -> &'static Slot {
+    let mut block = &FIRST;
+    loop {
+        let mut slots = block.slots.iter();
+        if let Some(slot) = slots.find(|slot| slot.start.load(Ordering::Relaxed) == 0) {
+            return slot;
+        }
+        block = block.next().unwrap_or_else(|| {
+            let added = Box::leak(Box::new(Block::new()));
+            block.next.store(added, Ordering::Release);
+            added
+        });
+    }
+}
+
+fn slot_around(address: usize) -> Option<&'static Slot> {
+    let mut block = Some(&FIRST);
+    while let Some(here) = block {
+        if let Some(slot) = here.slots.iter().find(|slot| slot.covers(address)) {
+            return Some(slot);
+        }
+        block = here.next();
+    }
+    None
+}
+
+fn install() -> io::Result<()> {
+    let mut previous = empty_action();
+    // SAFETY:
+    // - `previous` is valid for writes; nothing is changed without a new action.
+    let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) };
+    if asked != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Before the handler is there, because it looks for this.
+    PREVIOUS.get_or_init(|| previous);
+    let mut action = empty_action();
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
+    action.sa_sigaction = handler as usize;
+    // On the stack for signals if the thread has one, as Rust's own handler of `SIGBUS` wants it.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY:
+    // - `action` is valid for reads, and its handler has the signature that `SA_SIGINFO` asks for and
+    //   calls only functions that a handler may call.
+    let installed = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) };
+    if installed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn empty_action() -> libc::sigaction {
+    // SAFETY:
+    // - All zeros is a valid action: the default handler, no flags, an empty mask.
+    unsafe { mem::zeroed() }
+}
+
+extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY:
+    // - The kernel passes a valid description of the signal to a handler with `SA_SIGINFO`.
+    let told = unsafe { &*info };
+    // SAFETY:
+    // - The field is there in every description; if somebody sent the signal it is no address, which is
+    //   asked below.
+    let address = unsafe { told.si_addr() }.addr();
+    let is_from_kernel = told.si_code > 0;
+    let slot = if is_from_kernel { slot_around(address) } else { None };
+    if !slot.is_some_and(|slot| cover(slot, address)) {
+        pass_on(signal, info, context, is_from_kernel);
+    }
+}
+
+/// Counts an error and lays an empty page over the broken one. Returns whether it lies there.
+fn cover(slot: &Slot, address: usize) -> bool {
+    slot.errors.fetch_add(1, Ordering::AcqRel);
+    let page_bytes = slot.page_bytes.load(Ordering::Relaxed).max(1);
+    let page = ptr::without_provenance_mut::<c_void>(address - address % page_bytes);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let errno = Errno::last_raw();
+    // SAFETY:
+    // - The page is part of a watched mapping, which its owner keeps while it is accessed: nothing else
+    //   is replaced. Its bytes are lost already.
+    let laid = unsafe { libc::mmap(page, page_bytes, protection, flags, -1, 0) };
+    // The code that was interrupted must find the value that it left.
+    Errno::set_raw(errno);
+    laid != libc::MAP_FAILED
+}
+
+/// Does what would have been done without this module.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_from_kernel: bool) {
+    let previous = PREVIOUS.get().map_or((libc::SIG_DFL, 0), |it| (it.sa_sigaction, it.sa_flags));
+    match previous {
+        (libc::SIG_IGN, _) if !is_from_kernel => {}
+        (libc::SIG_DFL | libc::SIG_IGN, _) => {
+            let default = empty_action();
+            // SAFETY:
+            // - `default` is valid for reads. The access is made again after this and ends the process.
+            unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+            if !is_from_kernel {
+                // SAFETY:
+                // - A handler may raise; the signal comes when this one returns.
+                unsafe { libc::raise(signal) };
+            }
+        }
+        (handler, flags) if flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY:
+            // - Whoever installed it with `SA_SIGINFO` promised this signature.
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                unsafe { mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        (handler, _) => {
+            // SAFETY:
+            // - Whoever installed it without `SA_SIGINFO` promised this signature.
+            let handler: extern "C" fn(c_int) = unsafe { mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// Ways to break memory, for tests of what comes after.
+#[cfg(any(test, feature = "fault-injection"))]
+pub mod injection {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::{c_void, io, ptr, slot_around};
+    use std::os::fd::AsRawFd as _;
+
+    /// Lets the page at an address of a watched mapping vanish: the next access is a `SIGBUS`.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if no watched mapping is there, else as `mmap(2)`.
+    pub fn break_page(address: usize) -> io::Result<()> {
+        let (page, page_bytes) = watched_page(address)?;
+        // A file of no bytes: every page of its mapping lies behind its end.
+        let empty = memfd_create("tierfeed-broken", MFdFlags::MFD_CLOEXEC)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_FIXED | libc::MAP_SHARED;
+        // SAFETY:
+        // - The page is part of a watched mapping. Nobody has a reference to its bytes, and an access is
+        //   answered by the handler.
+        let laid = unsafe { libc::mmap(page, page_bytes, protection, flags, empty.as_raw_fd(), 0) };
+        if laid == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Has the kernel treat the page at an address of a watched mapping as broken hardware
+    /// (`MADV_HWPOISON`). The page is lost to the host until it is started again.
+    ///
+    /// # Errors
+    ///
+    /// As [`break_page`]; as `madvise(2)`: `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` where the kernel
+    /// was built without it.
+    pub fn poison_page(address: usize) -> io::Result<()> {
+        let (page, page_bytes) = watched_page(address)?;
+        // SAFETY:
+        // - As in `break_page`: what is lost is the memory of a watched mapping.
+        let outcome = unsafe { libc::madvise(page, page_bytes, libc::MADV_HWPOISON) };
+        if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn watched_page(address: usize) -> io::Result<(*mut c_void, usize)> {
+        let slot = slot_around(address).ok_or(io::ErrorKind::NotFound)?;
+        let page_bytes = slot.page_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        Ok((ptr::without_provenance_mut(address - address % page_bytes), page_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests;

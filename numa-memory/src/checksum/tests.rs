@@ -1,0 +1,76 @@
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|it| u8::try_from((it * 131 + it / 251) % 256).unwrap()).collect()
+}
+
+fn sum_of(pieces: &[&[u8]]) -> u64 {
+    let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut sum = Checksum::of_len(len as u64);
+    pieces.iter().for_each(|piece| sum.update(piece));
+    sum.finish()
+}
+
+#[test]
+fn every_length_up_to_some_blocks_gives_the_sum_of_xxh3() {
+    let bytes = bytes(2200);
+    for len in 0..bytes.len() {
+        assert_eq!(sum_of(&[&bytes[..len]]), xxh3_64(&bytes[..len]), "{len} B");
+    }
+}
+
+#[test]
+fn a_sum_of_other_bytes_than_were_announced_is_another_sum() {
+    let bytes = bytes(5000);
+    let mut sum = Checksum::of_len(4000);
+    sum.update(&bytes);
+    assert_ne!(sum.finish(), xxh3_64(&bytes[..4000]));
+    let mut short = Checksum::of_len(100);
+    short.update(&bytes);
+    let _any_sum_will_do = short.finish();
+}
+
+proptest! {
+    #[test]
+    fn a_sum_does_not_depend_on_the_pieces(
+        len in 0..10_000_usize,
+        cuts in prop::collection::vec(0..10_000_usize, 0..12),
+        grain in prop_oneof![Just(1_usize), Just(64)],
+    ) {
+        let bytes = bytes(len);
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| (cut / grain * grain).min(len)).collect();
+        cuts.extend([0, len]);
+        cuts.sort_unstable();
+        let pieces: Vec<_> = cuts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect();
+        prop_assert_eq!(sum_of(&pieces), xxh3_64(&bytes), "invariant 1");
+    }
+
+    /// The copy starts and ends anywhere, and nothing around it is touched.
+    #[test]
+    fn what_is_summed_is_what_is_stored(
+        len in 0..6_000_usize,
+        from in 0..70_usize,
+        to in 0..70_usize,
+        cut in 0..6_000_usize,
+        stores in prop_oneof![Just(Stores::Cached), Just(Stores::NonTemporal)],
+    ) {
+        let source = bytes(len + from);
+        let mut target = vec![0xa5_u8; to + len + 70];
+        let mut sum = Checksum::of_len(len as u64);
+        let cut = cut.min(len);
+        for (start, end) in [(0, cut), (cut, len)] {
+            let place = target[to + start..].as_mut_ptr();
+            let piece = &source[from + start..from + end];
+            // SAFETY:
+            // - Both are valid for `end - start` bytes and parts of different vectors.
+            #[expect(unsafe_code, reason = "the function under test")]
+            unsafe { feed(&mut sum, piece.as_ptr(), Some(place), piece.len(), stores) };
+        }
+        prop_assert_eq!(&target[to..to + len], &source[from..]);
+        prop_assert!(target[..to].iter().chain(&target[to + len..]).all(|it| *it == 0xa5));
+        prop_assert_eq!(sum.finish(), xxh3_64(&source[from..]), "invariant 2");
+    }
+}

@@ -1,0 +1,116 @@
+//! Puts several traces into one, on the clock of the first.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+/// A longer file is not read: it would not open in a browser either.
+pub const TRACE_BYTES_MAX: u64 = 2 << 30;
+
+/// Why traces cannot be merged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MergeError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// As the system says.
+        source: io::Error,
+    },
+    /// A file is too long.
+    #[error("{} has {len} B; at most {TRACE_BYTES_MAX} B are read", .path.display())]
+    TooLong {
+        /// Which one.
+        path: PathBuf,
+        /// How long it is.
+        len: u64,
+    },
+    /// A file is no JSON.
+    #[error("{} is no JSON, which a trace must be (not compressed): {source}", .path.display())]
+    Json {
+        /// Which one.
+        path: PathBuf,
+        /// As the parser says.
+        source: serde_json::Error,
+    },
+    /// A list of events alone does not say when it began.
+    #[error(
+        "{} does not say when it began, as profiles of a PyTorch without Kineto do not; \
+         it cannot be laid beside another", .path.display()
+    )]
+    NoClock {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// A document is no trace.
+    #[error("{}: no list `traceEvents`, which torch.profiler and tierfeed write", .path.display())]
+    NoEvents {
+        /// Which one.
+        path: PathBuf,
+    },
+}
+
+/// The first trace with the events of the others, whose times are shifted to its clock. A trace without
+/// `baseTimeNanoseconds` counts from 1970, as those of older profilers do.
+///
+/// # Errors
+///
+/// If a file is none that can be read, or no trace.
+pub fn merge(paths: &[PathBuf]) -> Result<Value, MergeError> {
+    let mut merged: Option<Value> = None;
+    for path in paths {
+        let mut trace = read(path)?;
+        let Some(first) = &mut merged else {
+            events(&mut trace, path)?;
+            merged = Some(trace);
+            continue;
+        };
+        let shift_us = microseconds(base(&trace) - base(first));
+        let mut others = std::mem::take(events(&mut trace, path)?);
+        others.iter_mut().for_each(|event| shift(event, shift_us));
+        events(first, path)?.extend(others);
+    }
+    Ok(merged.unwrap_or(Value::Null))
+}
+
+fn read(path: &Path) -> Result<Value, MergeError> {
+    let failed = |source| MergeError::Read { path: path.to_owned(), source };
+    let len = fs::metadata(path).map_err(failed)?.len();
+    if len > TRACE_BYTES_MAX {
+        return Err(MergeError::TooLong { path: path.to_owned(), len });
+    }
+    let text = fs::read(path).map_err(failed)?;
+    let json = |source| MergeError::Json { path: path.to_owned(), source };
+    serde_json::from_slice(&text).map_err(json)
+}
+
+fn events<'a>(trace: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value>, MergeError> {
+    if trace.is_array() {
+        return Err(MergeError::NoClock { path: path.to_owned() });
+    }
+    let events = trace.get_mut("traceEvents").and_then(Value::as_array_mut);
+    events.ok_or_else(|| MergeError::NoEvents { path: path.to_owned() })
+}
+
+/// Whole nanoseconds: as a float, a time since 1970 would be a quarter of a microsecond off.
+fn base(trace: &Value) -> i128 {
+    let base = trace.get("baseTimeNanoseconds");
+    let whole =
+        base.and_then(|base| base.as_i64().map(i128::from).or(base.as_u64().map(i128::from)));
+    whole.unwrap_or(0)
+}
+
+fn shift(event: &mut Value, by_us: f64) {
+    let Some(at) = event.get("ts").and_then(Value::as_f64) else { return };
+    event["ts"] = Value::from(at + by_us);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "104 days in nanoseconds are exact")]
+fn microseconds(nanoseconds: i128) -> f64 {
+    nanoseconds as f64 / 1000.0
+}

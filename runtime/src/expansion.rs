@@ -1,0 +1,179 @@
+//! How a training gets the memory behind CXL as ordinary memory: what does not fit in main memory goes
+//! there instead of to swap.
+
+use serde::Serialize;
+use tierfeed_core::{id::NumaNode, tier::Kind};
+use tierfeed_numa_memory::spread::{Mode, Spread, SpreadError};
+use tierfeed_resource_gatherer::Inventory;
+
+/// How the memory of a training is spread, as a user asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Main memory first, as that is right for most.
+    Auto,
+    /// Main memory first, then what is behind CXL, nearest first.
+    PreferredMany,
+    /// All nodes in turn, by the kernel's weights.
+    Weighted,
+}
+
+/// Which memory a training gets, in which order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Expansion {
+    /// The policy: `preferred-many` or `weighted-interleave`.
+    pub policy: &'static str,
+    /// The nodes of main memory.
+    pub main_memory: Vec<u32>,
+    /// The nodes behind CXL.
+    pub cxl_memory: Vec<u32>,
+    /// Pages of each node in a round, where pages are put on all in turn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<(u32, u8)>,
+    #[serde(skip)]
+    mode: Mode,
+}
+
+/// Why a training cannot get more memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExpansionError {
+    /// All memory is main memory.
+    #[error(
+        "--expand-memory: this host has no memory behind CXL, but {} NUMA node(s) of main memory; \
+         `tierfeed tiers probe` says what there is", .main_memory.len()
+    )]
+    NoCxl {
+        /// The nodes that are there.
+        main_memory: Vec<u32>,
+    },
+    /// The kernel cannot weigh.
+    #[error(
+        "--expand-memory weighted: this kernel has no weighted interleave, Linux 6.9 has; \
+         take preferred-many"
+    )]
+    NoWeights,
+    /// The policy was refused.
+    #[error("--expand-memory: {0}")]
+    Refused(#[from] SpreadError),
+}
+
+impl Expansion {
+    /// What the host offers for a wish.
+    ///
+    /// # Errors
+    ///
+    /// [`ExpansionError`] if the host has no such memory, or the kernel no such policy.
+    pub fn plan(wish: Wish, inventory: &Inventory) -> Result<Self, ExpansionError> {
+        let of_kind = |kind: Kind| {
+            let nodes = inventory.memory_nodes().filter(move |it| it.kind.tier_kind() == kind);
+            nodes.map(|node| node.id).collect::<Vec<_>>()
+        };
+        let main_memory = of_kind(Kind::MainMemory);
+        let cxl_memory = of_kind(Kind::CxlMemory);
+        if cxl_memory.is_empty() {
+            return Err(ExpansionError::NoCxl { main_memory });
+        }
+        let (policy, mode, weights) = match wish {
+            Wish::Auto | Wish::PreferredMany => ("preferred-many", Mode::PreferredMany, Vec::new()),
+            Wish::Weighted => {
+                let known = inventory.placement.weighted_interleave.as_ref();
+                let known = known.ok_or(ExpansionError::NoWeights)?;
+                let is_ours = |node: u32| main_memory.contains(&node) || cxl_memory.contains(&node);
+                let weights = known.weights.iter().filter(|weight| is_ours(weight.node));
+                let weights = weights.map(|weight| (weight.node, weight.pages)).collect();
+                ("weighted-interleave", Mode::WeightedInterleave, weights)
+            }
+        };
+        Ok(Self { policy, main_memory, cxl_memory, weights, mode })
+    }
+
+    /// Puts the policy in force on this thread, for the processes that it starts until the guard is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ExpansionError::Refused`].
+    pub fn apply(&self) -> Result<Spread, ExpansionError> {
+        let nodes: Vec<u32> = match self.mode {
+            Mode::PreferredMany => self.main_memory.clone(),
+            Mode::WeightedInterleave => {
+                let mut all = [self.main_memory.as_slice(), &self.cxl_memory].concat();
+                all.sort_unstable();
+                all
+            }
+        };
+        let nodes: Vec<NumaNode> = nodes.into_iter().map(NumaNode).collect();
+        Ok(Spread::take(self.mode, &nodes)?)
+    }
+
+    /// What is worth telling beside the policy, if anything.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        let is_even = self.weights.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        let is_weighted = self.mode == Mode::WeightedInterleave;
+        (is_weighted && is_even).then(|| {
+            "all nodes have the same weight, so the slowest sets the pace; write pages per round, in \
+             proportion to `tierfeed tiers show`, to \
+             /sys/kernel/mm/mempolicy/weighted_interleave/nodeN"
+                .to_owned()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_resource_gatherer::inventory::{
+        Node,
+        node::MemoryKind,
+        placement::{Weight, WeightedInterleave},
+    };
+
+    use super::*;
+
+    fn host(kinds: &[MemoryKind]) -> Inventory {
+        let node = |(id, kind): (u32, &MemoryKind)| Node {
+            id,
+            kind: *kind,
+            memory_total_bytes: 1 << 30,
+            ..Node::default()
+        };
+        Inventory { nodes: (0..).zip(kinds).map(node).collect(), ..Inventory::default() }
+    }
+
+    const DRAM: MemoryKind = MemoryKind::Dram;
+    const CXL: MemoryKind = MemoryKind::Cxl;
+
+    #[test]
+    fn main_memory_comes_first_unless_weights_are_wanted() {
+        let mut host = host(&[DRAM, DRAM, CXL]);
+        for wish in [Wish::Auto, Wish::PreferredMany] {
+            let expansion = Expansion::plan(wish, &host).unwrap();
+            assert_eq!(expansion.mode, Mode::PreferredMany);
+            assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0, 1], vec![2]));
+        }
+        let error = Expansion::plan(Wish::Weighted, &host).unwrap_err();
+        assert!(matches!(error, ExpansionError::NoWeights));
+        let weights = [(0, 5), (1, 5), (2, 2), (9, 1)];
+        let weights = weights.map(|(node, pages)| Weight { node, pages }).to_vec();
+        host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
+        let expansion = Expansion::plan(Wish::Weighted, &host).unwrap();
+        assert_eq!(expansion.weights, [(0, 5), (1, 5), (2, 2)]);
+        assert_eq!(expansion.advice(), None);
+    }
+
+    #[test]
+    fn equal_weights_are_worth_a_word() {
+        let mut host = host(&[DRAM, CXL]);
+        let weights = [0, 1].map(|node| Weight { node, pages: 1 }).to_vec();
+        host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
+        let weighted = Expansion::plan(Wish::Weighted, &host).unwrap();
+        assert!(weighted.advice().unwrap().contains("weighted_interleave/nodeN"));
+        assert_eq!(Expansion::plan(Wish::Auto, &host).unwrap().advice(), None);
+    }
+
+    #[test]
+    fn a_host_without_cxl_memory_says_what_it_has() {
+        let error = Expansion::plan(Wish::Auto, &host(&[DRAM])).unwrap_err().to_string();
+        assert!(error.contains("no memory behind CXL, but 1 NUMA node(s)"), "{error}");
+    }
+}

@@ -1,0 +1,150 @@
+use std::collections::BTreeSet;
+
+use tierfeed_core::{
+    id::{NodeId, Rank, TierId},
+    order::{Position, Shuffle, Spec, World},
+    session::{Causes, EpochProgress, Fault, OnError, Progress, Session, Settings, Windows},
+    tier::Kind,
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    plane::{Counters, Moves, Traffic, Usage},
+    recorder::End,
+};
+
+use super::*;
+
+fn progress() -> Progress {
+    let order = Spec {
+        samples: 8,
+        shuffle: Shuffle::Sequential,
+        seed: 0,
+        epochs: 2,
+        drop_last: false,
+        batch_size: 2,
+        world: World { nodes: 1, ranks_per_node: 2 },
+        start: Position::START,
+    };
+    let settings = Settings {
+        order,
+        node: NodeId(0),
+        sizes: vec![Bytes(125); 8].into(),
+        tiers: vec![],
+        chunk: Bytes::mib(1),
+        policy: tierfeed_core::policy::Kind::None,
+        staged_batches: 2,
+        arena: Bytes::mib(1),
+        on_error: OnError::Fail,
+        windows: Windows::default(),
+        aim: tierfeed_core::policy::Aim::default(),
+    };
+    let mut progress = Session::new(settings).progress().clone();
+    let epoch = |cold, first, second| EpochProgress {
+        batches: 4,
+        samples: 8,
+        demand: Bytes(1000),
+        cold: Bytes(cold),
+        from_tier: vec![Bytes(first), Bytes(second)],
+        hits: vec![3, 2],
+        misses: 1,
+        late: 2,
+        stall: Nanoseconds(1_500_000_000),
+        causes: Causes { cold: Nanoseconds(1_500_000_000), ..Causes::none(2) },
+        ..EpochProgress::default()
+    };
+    progress.epochs = vec![epoch(700, 200, 100), epoch(400, 400, 200)];
+    progress
+}
+
+fn text() -> String {
+    let tier = |tier| End::Tier(TierId(tier));
+    let moves = |from, to| Moves {
+        from,
+        to,
+        operations: 3,
+        bytes: Bytes(300),
+        failed: vec![(Fault::Io, 2)],
+        durations: (0..20).map(|at| u64::from(at == 4) * 3).collect(),
+        duration: Nanoseconds(600_000),
+    };
+    let none = Traffic::default();
+    let pairs = [(End::Cold, End::Staging), (tier(0), End::Staging), (tier(1), End::Staging)];
+    let pairs = pairs.into_iter().chain([(End::Staging, tier(0)), (tier(0), tier(1))]);
+    let counters = Counters {
+        source: none,
+        tiers: vec![],
+        moves: pairs.map(|(from, to)| moves(from, to)).collect(),
+        faults: 0,
+        abandoned: 0,
+    };
+    let progress = progress();
+    let view = View {
+        progress: &progress,
+        counters: &counters,
+        usage: &Usage { arenas: Bytes(77), tiers: vec![] },
+        kinds: &[Kind::CxlMemory, Kind::CxlMemory],
+        levels: vec![(Bytes(10), Bytes(5)), (Bytes(20), Bytes(6))],
+        leases: vec![(Rank(4), 2), (Rank(5), 0)],
+        wasted: Bytes(9),
+        first_rank: Rank(4),
+        source: "file".to_owned(),
+        backend: "threads",
+    };
+    view.families().text()
+}
+
+fn has(line: &str) {
+    let text = text();
+    assert!(text.lines().any(|other| other == line), "no line {line:?} in\n{text}");
+}
+
+#[test]
+fn figures_are_sums_over_epochs_and_tiers_of_one_kind_are_one() {
+    has("tierfeed_batches_total 8");
+    has("tierfeed_misses_total 2");
+    has("tierfeed_read_bytes_total{tier=\"cold\",source=\"file\"} 1100");
+    has("tierfeed_read_bytes_total{tier=\"cxl-memory\",source=\"cache\"} 900");
+    has("tierfeed_hits_total{tier=\"cxl-memory\"} 10");
+    has("tierfeed_tier_capacity_bytes{tier=\"cxl-memory\"} 30");
+    has("tierfeed_stall_seconds_total{cause=\"cold-store\"} 3.0");
+    has("tierfeed_prefetch_wasted_bytes_total 9");
+    has("tierfeed_promotions_total{from=\"cxl-memory\",to=\"staging\"} 6");
+    has("tierfeed_demoted_bytes_total{from=\"staging\",to=\"cxl-memory\"} 300");
+    has("tierfeed_read_errors_total{tier=\"cold\",kind=\"io\"} 2");
+    has("tierfeed_read_errors_total{tier=\"cxl-memory\",kind=\"io\"} 4");
+    has("tierfeed_leases_active{rank=\"0\"} 2");
+    has("tierfeed_io_backend_info{backend=\"threads\"} 1");
+}
+
+#[test]
+fn histograms_are_cumulative_and_end_with_all() {
+    has("tierfeed_read_duration_seconds_bucket{le=\"0.0001\",tier=\"cold\"} 0");
+    has("tierfeed_read_duration_seconds_bucket{le=\"0.00025\",tier=\"cold\"} 3");
+    has("tierfeed_read_duration_seconds_bucket{le=\"+Inf\",tier=\"cold\"} 3");
+    has("tierfeed_read_duration_seconds_sum{tier=\"cold\"} 0.0006");
+    has("tierfeed_read_duration_seconds_count{tier=\"cxl-memory\"} 6");
+}
+
+#[test]
+fn no_series_stands_twice_and_the_text_ends_as_it_must() {
+    let text = text();
+    let mut seen = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, _) = line.rsplit_once(' ').unwrap();
+        assert!(seen.insert(series.to_owned()), "{series} stands twice");
+        assert!(series.starts_with("tierfeed_"), "{series}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_target_file_names_the_address_and_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prometheus.json");
+    Target::new("job", 3, "127.0.0.1:9464".parse().unwrap()).write(&path).unwrap();
+    let read: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(read[0]["targets"][0], "127.0.0.1:9464");
+    assert_eq!(read[0]["labels"]["tierfeed_node"], "3");
+    let everywhere = Target::new("job", 3, "0.0.0.0:80".parse().unwrap());
+    assert!(!format!("{everywhere:?}").contains("0.0.0.0"), "{everywhere:?}");
+}

@@ -1,0 +1,134 @@
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn wish(after_run: AfterRun) -> JobScratch {
+    JobScratch { size: Bytes::mib(1), after_run }
+}
+
+fn prepare(tier: &TempDir, after_run: AfterRun) -> Result<Scratch, ScratchError> {
+    Scratch::prepare(tier.path(), "job", NodeId(0), wish(after_run))
+}
+
+fn names(tier: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(tier.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+/// What a killed run leaves.
+fn leave_behind(tier: &TempDir, name: &str, lock: &str) {
+    let path = tier.path().join(format!("{PREFIX}{name}"));
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("checkpoint"), "much work").unwrap();
+    fs::write(lock_of(&path), lock).unwrap();
+}
+
+#[test]
+fn scratch_is_private_and_gone_at_the_end() {
+    let tier = TempDir::new().unwrap();
+    let scratch = prepare(&tier, AfterRun::Remove).unwrap();
+    let mode = fs::metadata(scratch.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    fs::write(scratch.path().join("half a checkpoint"), vec![1; 10_000]).unwrap();
+    let entry = scratch.end();
+    assert!(entry.peak_bytes >= 10_000 && !entry.is_exceeded && !entry.is_kept, "{entry:?}");
+    assert_eq!(names(&tier), [""; 0]);
+}
+
+#[test]
+fn what_is_kept_is_found_by_the_next_run() {
+    let tier = TempDir::new().unwrap();
+    let scratch = prepare(&tier, AfterRun::Keep).unwrap();
+    fs::write(scratch.path().join("checkpoint"), "step 7").unwrap();
+    assert!(scratch.end().is_kept);
+    let again = prepare(&tier, AfterRun::Keep).unwrap();
+    assert_eq!(fs::read(again.path().join("checkpoint")).unwrap(), b"step 7");
+}
+
+#[test]
+fn two_runs_of_a_job_do_not_share() {
+    let tier = TempDir::new().unwrap();
+    let first = prepare(&tier, AfterRun::Remove).unwrap();
+    assert!(matches!(prepare(&tier, AfterRun::Remove), Err(ScratchError::InUse { .. })));
+    let other = Scratch::prepare(tier.path(), "job", NodeId(1), wish(AfterRun::Remove)).unwrap();
+    assert_ne!(first.path(), other.path());
+}
+
+#[test]
+fn only_orphans_of_this_user_are_removed() {
+    let (tier, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    leave_behind(&tier, "killed-0", "");
+    leave_behind(&tier, "kept-0", KEPT);
+    fs::write(elsewhere.path().join("precious"), "").unwrap();
+    symlink(elsewhere.path(), tier.path().join(format!("{PREFIX}link-0"))).unwrap();
+    fs::write(tier.path().join(format!("{PREFIX}link-0.lock")), "").unwrap();
+    fs::create_dir(tier.path().join(format!("{PREFIX}no-lock-0"))).unwrap();
+    fs::write(tier.path().join("notes.lock"), "").unwrap();
+    let living =
+        Scratch::prepare(tier.path(), "living", NodeId(0), wish(AfterRun::Remove)).unwrap();
+    leftovers::remove(tier.path());
+    let job = |name: &str| format!("{PREFIX}{name}");
+    let left = ["notes.lock".to_owned(), job("kept-0"), job("link-0"), job("link-0.lock")];
+    let more = [job("living-0"), job("living-0.lock"), job("no-lock-0")];
+    let mut expected: Vec<String> = left.into_iter().chain(more).collect();
+    expected.sort();
+    assert_eq!(names(&tier), expected);
+    assert!(elsewhere.path().join("precious").exists());
+    drop(living);
+}
+
+#[test]
+fn a_link_or_a_file_in_its_place_is_refused() {
+    let (tier, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let path = tier.path().join(format!("{PREFIX}job-0"));
+    symlink(elsewhere.path(), &path).unwrap();
+    assert!(matches!(prepare(&tier, AfterRun::Keep), Err(ScratchError::NotOurs { .. })));
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "a file").unwrap();
+    assert!(matches!(prepare(&tier, AfterRun::Keep), Err(ScratchError::NotOurs { .. })));
+}
+
+#[test]
+fn more_than_allowed_is_noticed_where_only_a_watch_holds_the_budget() {
+    let tier = TempDir::new().unwrap();
+    let mut scratch = prepare(&tier, AfterRun::Keep).unwrap();
+    assert_eq!(scratch.entry.held_by, HeldBy::Watch);
+    fs::create_dir(scratch.path().join("sub")).unwrap();
+    fs::write(scratch.path().join("sub/large"), vec![1; 2 << 20]).unwrap();
+    scratch.look();
+    fs::remove_file(scratch.path().join("sub/large")).unwrap();
+    let entry = scratch.end();
+    assert!(entry.is_exceeded && entry.peak_bytes >= 2 << 20, "{entry:?}");
+}
+
+#[test]
+fn a_ram_disk_of_its_own_takes_no_more_than_its_size() {
+    let tier = TempDir::new_in("/dev/shm").unwrap();
+    let scratch = prepare(&tier, AfterRun::Remove).unwrap();
+    if scratch.entry.held_by == HeldBy::Watch {
+        eprintln!("skipped: this process may not mount");
+        return;
+    }
+    let error = fs::write(scratch.path().join("large"), vec![1; 2 << 20]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    let entry = scratch.end();
+    assert!(entry.peak_bytes <= 1 << 20 && !entry.is_exceeded, "{entry:?}");
+    assert_eq!(names(&tier), [""; 0]);
+}
+
+#[test]
+fn a_ram_disk_that_a_killed_run_left_is_taken_away() {
+    let tier = TempDir::new_in("/dev/shm").unwrap();
+    leave_behind(&tier, "killed-0", "");
+    if !mount_on(&tier.path().join(format!("{PREFIX}killed-0")), Bytes::mib(1)) {
+        eprintln!("skipped: this process may not mount");
+        return;
+    }
+    leftovers::remove(tier.path());
+    assert_eq!(names(&tier), [""; 0]);
+}
