@@ -49,12 +49,11 @@ pub(super) trait Client {
     fn read_all(&mut self, kind: &'static Kind) -> anyhow::Result<Turn>;
 }
 
+/// Clients, and why others are not among them.
+type Found = (Vec<Box<dyn Client>>, Vec<String>);
+
 /// All that are here, ours first, and why others are not.
-pub(super) fn found(
-    server: &Server,
-    python: &Path,
-    folder: &Path,
-) -> anyhow::Result<(Vec<Box<dyn Client>>, Vec<String>)> {
+pub(super) fn found(server: &Server, python: &Path, folder: &Path) -> anyhow::Result<Found> {
     let mut clients: Vec<Box<dyn Client>> = vec![
         Box::new(Fetching::new(&server.endpoint)),
         Box::new(ObjectStore::new(server)?),

@@ -98,6 +98,10 @@ impl Fetcher for ObjectFetcher {
         });
     }
 
+    fn backend(&self) -> &'static str {
+        "requests"
+    }
+
     fn stop(&self) {
         self.network.stop();
     }
