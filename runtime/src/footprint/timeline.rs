@@ -179,7 +179,8 @@ mod tests {
             staging: Bytes(0),
         };
         let bytes = Bytes::mib(7);
-        let tiers = vec![TierUsage { kind: Kind::Scratch, medium: Medium::Tmpfs, bytes }];
+        let tiers =
+            vec![TierUsage { kind: Kind::Scratch, medium: Medium::Tmpfs, bytes, way: None }];
         let usage = Usage { arenas: Bytes::mib(3), tiers };
         let state = State { batches: 4, waiting: Percent::new(12), lent: Bytes(0) };
         timeline.note(&reading, &usage, state, changes);
