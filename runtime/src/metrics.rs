@@ -103,7 +103,7 @@ impl Value {
     #[must_use]
     pub fn durations(counts: &[u64], sum: Nanoseconds) -> Self {
         let bounds = DURATION_BOUNDS.iter().map(|bound| seconds(*bound));
-        let buckets = bounds.chain([f64::MAX]).zip(counts.iter().copied()).collect();
+        let buckets = bounds.chain([f64::INFINITY]).zip(counts.iter().copied()).collect();
         Self::Durations(buckets, seconds(sum))
     }
 

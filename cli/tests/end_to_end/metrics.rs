@@ -60,7 +60,7 @@ fn parse(text: &str) -> Figures {
         assert_eq!(figures.insert(series.to_owned(), value), None, "{series} stands twice");
     }
     let buckets: Vec<_> = body.lines().filter(|line| name_of(line).ends_with("_bucket")).collect();
-    for pair in buckets.windows(2).filter(|pair| !pair[1].contains("le=\"1e-5\"")) {
+    for pair in buckets.windows(2).filter(|pair| !pair[1].contains("le=\"0.00001\"")) {
         let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
         let is_first = pair[0].contains("+Inf");
         assert!(is_first || count(pair[0]) <= count(pair[1]), "not cumulative: {pair:?}");
