@@ -28,7 +28,7 @@ use tierfeed_core::{id::Rank, units::Bytes};
 use tierfeed_workload_analyzer::{Index, Job};
 
 use self::{
-    cast::{Cast, Endings, Part, tail},
+    cast::{Cast, Dataset, Endings, Part, tail},
     clock::{Clock, pause},
     fault::{Cure, Deck, Kind, Range, Tools},
     scene::{Disk, RANKS, Scene},
@@ -265,7 +265,9 @@ impl<'a> Play<'a> {
     fn supervise(&self, cast: &mut Cast) -> anyhow::Result<()> {
         let is_excused = self.active.iter().any(|it| it.cure.excuses_agent());
         let endings = if is_excused { Endings::AgentMayFail } else { Endings::Unexpected };
-        cast.supervise(self.scene, endings)
+        let is_damaged = self.active.iter().any(|it| it.cure.damages_dataset());
+        let dataset = if is_damaged { Dataset::Damaged } else { Dataset::Whole };
+        cast.supervise(self.scene, endings, dataset)
     }
 
     fn heal(&mut self, cast: &mut Cast) -> anyhow::Result<()> {

@@ -68,6 +68,14 @@ pub(super) enum Endings {
     AgentMayFail,
 }
 
+/// Whether the dataset is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dataset {
+    Whole,
+    /// Manager and agent look at all of it when they start, and refuse one that has changed.
+    Damaged,
+}
+
 /// All processes of a run; killed when dropped.
 #[derive(Debug)]
 pub(super) struct Cast {
@@ -103,7 +111,12 @@ impl Cast {
     }
 
     /// Starts again what was killed. Fails if a part ended that nobody killed.
-    pub(super) fn supervise(&mut self, scene: &Scene, endings: Endings) -> anyhow::Result<()> {
+    pub(super) fn supervise(
+        &mut self,
+        scene: &Scene,
+        endings: Endings,
+        dataset: Dataset,
+    ) -> anyhow::Result<()> {
         let now = self.clock.now();
         for part in Part::all() {
             let role = self.role(part);
@@ -116,7 +129,9 @@ impl Cast {
                     bail!("{} ended with {status}:\n{}", part.name(), tail(scene, part));
                 }
             }
-            if role.child.is_none() && role.since <= now {
+            let looks = matches!(part, Part::Manager | Part::Agent);
+            let must_wait = looks && dataset == Dataset::Damaged;
+            if role.child.is_none() && role.since <= now && !must_wait {
                 self.start(scene, part)?;
             }
         }

@@ -26,6 +26,9 @@ use super::{
 /// An agent of this age surely has its run directory.
 const SETTLED: Duration = Duration::from_secs(5);
 
+/// A process of this age has looked at the dataset.
+const LOOKS_FOR: Duration = Duration::from_secs(2);
+
 /// For a loan of memory, which an agent that is stopped does not answer.
 const LOAN_PATIENCE: Duration = Duration::from_millis(500);
 const LOAN: Bytes = Bytes::mib(4);
@@ -208,6 +211,7 @@ impl Tools<'_> {
             Kind::TierLost => self.lose_tier(fault, cast)?,
             Kind::MemoryTaken => Some(Cure::End(self.hog(fault)?)),
             Kind::MemoryLent => self.borrow(),
+            Kind::ObjectsVanished | Kind::ObjectsCut | Kind::ObjectStalled if looks(cast) => None,
             Kind::ObjectsVanished => self.displace(fault, OBJECTS_AT_A_TIME, |_, _| Ok(()))?,
             Kind::ObjectsCut => self.displace(fault, OBJECTS_AT_A_TIME, put_half)?,
             Kind::ObjectStalled => self.displace(fault, 1, put_fifo)?,
@@ -281,6 +285,11 @@ impl Tools<'_> {
     }
 }
 
+/// Whether a process that just started may be looking at the dataset.
+fn looks(cast: &Cast) -> bool {
+    [Part::Manager, Part::Agent].into_iter().any(|part| cast.age(part) < Some(LOOKS_FOR))
+}
+
 fn stop(cast: &mut Cast, part: Part) -> anyhow::Result<Option<Cure>> {
     Ok(cast.signal(part, Signal::SIGSTOP)?.then_some(Cure::Continue(part)))
 }
@@ -321,6 +330,11 @@ impl Cure {
                 }
             },
         }
+    }
+
+    /// Whether objects are away as long as the fault lasts.
+    pub(super) const fn damages_dataset(&self) -> bool {
+        matches!(self, Self::Restore(_))
     }
 
     /// Whether the agent may end by itself as long as the fault lasts.

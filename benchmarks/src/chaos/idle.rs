@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::{
-    cast::{Cast, Endings, Part},
+    cast::{Cast, Dataset, Endings, Part},
     clock::{Clock, pause},
     footprint::cpu_time,
     record,
@@ -66,7 +66,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
         let mut cast = Cast::new(settings.tierfeed.clone(), clock, STEP);
         cast.begin(&scene)?;
         while (0..RANKS).any(|rank| record::served(&scene.record(rank)) == 0) {
-            cast.supervise(&scene, Endings::Unexpected)?;
+            cast.supervise(&scene, Endings::Unexpected, Dataset::Whole)?;
             pause(POLL_EVERY);
         }
         pause(SETTLE);

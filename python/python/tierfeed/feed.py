@@ -356,7 +356,7 @@ class Feed:
 
 
 def _has_no_room(answer: Batch | Refused | None) -> bool:
-    return isinstance(answer, Refused) and answer.reason == "no-room"
+    return answer is not None and not isinstance(answer, Batch) and answer.reason == "no-room"
 
 
 def _restore(
