@@ -31,7 +31,7 @@ fn sizes() -> Arc<[Bytes]> {
     let mut uniform = || {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        f64::from(u32::try_from(state >> 32).unwrap()) / f64::from(u32::MAX)
+        f64::from(u32::try_from(state >> 32).expect("32 bits are left")) / f64::from(u32::MAX)
     };
     let mut size = || {
         // The sum of twelve is close enough to a normal distribution.
@@ -95,7 +95,7 @@ impl Node {
         let mut written = vec![0; self.buffers.len()];
         for step in (0..SAMPLES).map(Step) {
             let batch = BatchId { epoch, step, rank: Rank(0) };
-            let sample = self.horizon.batch(batch).unwrap()[0];
+            let sample = self.horizon.batch(batch).expect("the epoch is prepared")[0];
             let at = self.horizon.read_of(batch, 0);
             self.cache.read(Read { sample, at }, &self.horizon);
             for change in self.cache.take_changes() {
@@ -133,9 +133,8 @@ fn check(kind: Kind, tiers: &[(tier::Kind, u32)], epochs: u32) {
     let mut node = Node::new(kind, tiers, Vec::new());
     for epoch in 0..epochs {
         node.epoch(epoch);
-        for tier in 0..u8::try_from(tiers.len()).unwrap() {
+        for (tier, _) in (0_u8..).zip(tiers) {
             let state = node.state(tier);
-            println!("{kind:?}, epoch {epoch}, {:?}: {state:?}", tiers[usize::from(tier)].0);
             if epoch > 0 {
                 assert!(state.lost_per_mille <= LOST_MAX, "{kind:?}, tier {tier}: {state:?}");
                 assert!(state.samples > 1_000 && state.pieces_max <= PIECES_MAX, "{state:?}");

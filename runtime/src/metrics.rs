@@ -160,6 +160,7 @@ impl Collector for Families {
 impl Families {
     /// The text that Prometheus reads.
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "writing to a string cannot fail")]
     pub fn text(self) -> String {
         let mut registry = Registry::with_prefix("tierfeed");
         registry.register_collector(Box::new(self));

@@ -83,7 +83,7 @@ impl Route {
 
 /// A data plane with one chunk in every tier, and an arena as long.
 pub(super) struct Plane {
-    data_plane: DataPlane,
+    moves: DataPlane,
     completions: Arc<Completions>,
     chunk: Bytes,
     ops: AtomicU64,
@@ -150,7 +150,7 @@ impl Plane {
         let completed = move |_: OpId, outcome| told.note(outcome);
         let chunk = settings.chunk;
         let plane = DataPlane::start(&plane, Box::new(Pattern), completed)?;
-        let this = Self { data_plane: plane, completions, chunk, ops: AtomicU64::new(0) };
+        let this = Self { moves: plane, completions, chunk, ops: AtomicU64::new(0) };
         this.run(1, |op, _| Command::OpenArena { op, rank: RANK, len: chunk })?;
         for tier in [UPPER, LOWER, SCRATCH, STORAGE] {
             this.run(1, |op, _| Command::AddChunk { op, tier, chunk: CHUNK })?;
@@ -181,7 +181,7 @@ impl Plane {
         *self.completions.left.lock().unwrap_or_else(PoisonError::into_inner) = count;
         for number in 0..u32::try_from(count)? {
             let op = OpId(self.ops.fetch_add(1, Ordering::Relaxed));
-            let back = self.data_plane.start_command(command(op, number));
+            let back = self.moves.start_command(command(op, number));
             ensure!(back.is_none(), "the data plane gave a command back");
         }
         self.completions.wait()

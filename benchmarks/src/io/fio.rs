@@ -75,7 +75,8 @@ struct Report {
 struct Job {
     read: Read,
     /// Of all threads together.
-    job_runtime: f64,
+    #[serde(rename = "job_runtime")]
+    runtime_ms: f64,
     usr_cpu: f64,
     sys_cpu: f64,
 }
@@ -92,7 +93,7 @@ fn parse(text: &str) -> anyhow::Result<Turn> {
     let report: Report =
         serde_json::from_str(document).context("fio's report is not what it should be")?;
     let job = report.jobs.into_iter().next().context("fio reports no job")?;
-    let cpu_s = (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime / 1e3;
+    let cpu_s = (job.usr_cpu + job.sys_cpu) / 100.0 * job.runtime_ms / 1e3;
     Ok(Turn { bytes_per_s: job.read.bw_bytes, cpu_s_per_gb: cpu_s / (job.read.io_bytes / 1e9) })
 }
 

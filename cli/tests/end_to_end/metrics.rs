@@ -18,7 +18,7 @@ use crate::{
 /// Figures by their whole series, `name{label="value"}`.
 type Figures = BTreeMap<String, f64>;
 
-/// Reads OpenMetrics text as strictly as its specification is written: families in one piece with a type,
+/// Reads `OpenMetrics` text as strictly as its specification is written: families in one piece with a type,
 /// units as suffixes, suffixes by type, no series twice, cumulative buckets, `# EOF` at the end.
 fn parse(text: &str) -> Figures {
     let body = text.strip_suffix("# EOF\n").expect("the end is marked");
@@ -110,7 +110,7 @@ fn what_is_scraped_and_traced_is_what_is_reported() {
     assert_complete(&cluster.fixture.log());
     eventually("all batches came back", || {
         let figures = parse(&scrape().1);
-        sum(&figures, "tierfeed_lease_hold_seconds_count", "") == 42.0
+        sum(&figures, "tierfeed_lease_hold_seconds_count", "") > 41.5
     });
     let (head, text) = scrape();
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
@@ -152,7 +152,7 @@ fn what_is_scraped_and_traced_is_what_is_reported() {
     near(sum(&figures, "tierfeed_batch_wait_seconds_sum", ""), stall);
     let misses = sum(&figures, "tierfeed_misses_total", "");
     near(sum(&figures, "tierfeed_read_duration_seconds_count", "tier=\"cold\""), misses);
-    assert_eq!(sum(&figures, "tierfeed_leases_active", ""), 0.0);
+    near(sum(&figures, "tierfeed_leases_active", ""), 0.0);
 
     let trace = file(&trace);
     assert_trace(&trace, &figures);
@@ -168,7 +168,7 @@ fn assert_trace(trace: &Value, figures: &Figures) {
         let is_it = |event: &&Value| {
             event["ph"] == phase && event["name"].as_str().is_some_and(|it| it.starts_with(what))
         };
-        events.iter().filter(is_it).count() as f64
+        f64::from(u32::try_from(events.iter().filter(is_it).count()).unwrap())
     };
     assert_eq!(trace["tierfeedDroppedEvents"], 0);
     near(count("X", "read"), sum(figures, "tierfeed_misses_total", ""));
@@ -184,9 +184,9 @@ fn assert_trace(trace: &Value, figures: &Figures) {
         let (at, lasted) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
         assert!(at >= last, "{event} stands behind what began later");
         last = at;
-        let track = event["tid"].as_u64().unwrap();
-        tracks.insert(track);
-        let open = open.entry(track).or_default();
+        let lane = event["tid"].as_u64().unwrap();
+        tracks.insert(lane);
+        let open = open.entry(lane).or_default();
         // A nanosecond for the rounding of both.
         open.retain(|end| *end > at + 0.001);
         let fits = open.last().is_none_or(|end| at + lasted <= end + 0.001);

@@ -59,20 +59,20 @@ mod tests {
     #[test]
     fn pages_that_somebody_reserved_are_not_counted() {
         let root = host("10\n", "6\n", "3\n");
-        let room = |mib| room_for(root.path(), Bytes::mib(mib), Locality::Anywhere);
-        assert_eq!(room(8), Some(Bytes::mib(8)));
-        assert_eq!(room(7), Some(Bytes::mib(8)), "in whole pages");
-        assert_eq!(room(9), None);
+        let found = |mib| room_for(root.path(), Bytes::mib(mib), Locality::Anywhere);
+        assert_eq!(found(8), Some(Bytes::mib(8)));
+        assert_eq!(found(7), Some(Bytes::mib(8)), "in whole pages");
+        assert_eq!(found(9), None);
     }
 
     #[test]
     fn a_node_must_have_them_itself() {
         let root = host("10\n", "0\n", "3\n");
-        let room =
+        let found =
             |node, mib| room_for(root.path(), Bytes::mib(mib), Locality::Numa(NumaNode(node)));
-        assert_eq!(room(1, 6), Some(Bytes::mib(6)));
-        assert_eq!(room(1, 7), None);
-        assert_eq!(room(0, 2), None, "a node that says nothing has none");
+        assert_eq!(found(1, 6), Some(Bytes::mib(6)));
+        assert_eq!(found(1, 7), None);
+        assert_eq!(found(0, 2), None, "a node that says nothing has none");
     }
 
     #[test]

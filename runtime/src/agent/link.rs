@@ -213,7 +213,7 @@ impl Line {
         match self.heard(answer) {
             None => Ok(()),
             Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(_)) => {
+            Some(Ok(())) => {
                 self.told = match loan {
                     Loan::Ask(chunks) => self.told.saturating_add(chunks),
                     Loan::Return(chunks) => self.told.saturating_sub(chunks),
