@@ -185,6 +185,8 @@ struct Numbered {
 struct Registered {
     region: Weak<Region>,
     start: Bytes,
+    /// [`Region::holes`] when its pages were pinned: after another one they are no pages of it.
+    holes: u32,
     in_flight: u32,
 }
 
@@ -315,12 +317,15 @@ impl ReadRing {
         Ok(())
     }
 
-    /// Lets go of regions that nobody else holds any more, so that their memory is freed. Returns whether
-    /// the ring still knows any.
+    /// Lets go of regions that nobody else holds any more or that gave memory back, so that it is freed.
+    /// Returns whether the ring still knows any.
     pub fn forget_regions(&mut self) -> bool {
         for (number, slot) in (0..).zip(&mut self.regions) {
-            let is_idle = |it: &Registered| it.in_flight == 0 && it.region.strong_count() == 0;
-            if slot.as_ref().is_some_and(is_idle) && self.ring.unregister_buffer(number).is_ok() {
+            let is_stale = |it: &Registered| {
+                it.in_flight == 0
+                    && it.region.upgrade().is_none_or(|region| region.holes() != it.holes)
+            };
+            if slot.as_ref().is_some_and(is_stale) && self.ring.unregister_buffer(number).is_ok() {
                 *slot = None;
             }
         }
@@ -434,8 +439,17 @@ impl ReadRing {
                 it.start == start && std::ptr::eq(it.region.as_ptr(), Arc::as_ptr(&place.region))
             })
         };
+        let holes = place.region.holes();
         if let Some(number) = self.regions.iter().position(is_this) {
-            return u16::try_from(number).ok();
+            let known = self.regions[number].as_ref()?;
+            if known.holes == holes {
+                return u16::try_from(number).ok();
+            }
+            let number = u32::try_from(number).ok()?;
+            if known.in_flight > 0 || self.ring.unregister_buffer(number).is_err() {
+                return None;
+            }
+            self.regions[number as usize] = None;
         }
         let free = self.regions.iter().position(Option::is_none)?;
         let number = u16::try_from(free).ok()?;
@@ -444,7 +458,7 @@ impl ReadRing {
             return None;
         }
         let region = Arc::downgrade(&place.region);
-        self.regions[free] = Some(Registered { region, start, in_flight: 0 });
+        self.regions[free] = Some(Registered { region, start, holes, in_flight: 0 });
         Some(number)
     }
 

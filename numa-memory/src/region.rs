@@ -13,6 +13,7 @@ use std::{
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -44,6 +45,7 @@ pub struct Region {
     fd: OwnedFd,
     placement: Placement,
     is_reserved: bool,
+    holes: AtomicU32,
 }
 
 /// What memory is asked for.
@@ -64,11 +66,13 @@ pub struct Request<'a> {
 pub enum Pages {
     /// The machine's smallest.
     Small,
-    /// Reserved huge pages where the host has enough that are free (`vm.nr_hugepages`); else transparent
-    /// ones where the kernel grants them (for shared memory: where
+    /// Transparent huge pages where the kernel grants them (for shared memory: where
     /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more); else small ones.
-    /// [`Region::huge_pages`] tells which it was.
     Huge,
+    /// Reserved huge pages where the host has enough that are free (`vm.nr_hugepages`), else as
+    /// [`Self::Huge`]. They serve nobody else, so they are for little memory that is used all the time.
+    /// [`Region::huge_pages`] tells which it was.
+    Reserved,
 }
 
 /// The huge pages that memory lies in.
@@ -91,7 +95,7 @@ impl Region {
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages came to lie on the node asked for.
     /// Nothing stays allocated after an error.
     pub fn allocate(request: &Request<'_>) -> Result<Self, AllocateError> {
-        if request.pages == Pages::Huge
+        if request.pages == Pages::Reserved
             && let Some(region) = Self::allocate_reserved(request)
         {
             return Ok(region);
@@ -110,7 +114,7 @@ impl Region {
         populate(&mapping).map_err(failed(Step::Populate, len))?;
         let placement = verify(mapping.raw(), locality, policy)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        Ok(Self { mapping, fd, placement, is_reserved: false })
+        Ok(Self { mapping, fd, placement, is_reserved: false, holes: AtomicU32::new(0) })
     }
 
     /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
@@ -125,9 +129,13 @@ impl Region {
         let page_bytes = usize::try_from(huge::HUGE_PAGE.0).ok()?;
         let mapping = Mapping::watched(raw, page_bytes);
         populate(&mapping).ok()?;
+        if mapping.bus_errors() > 0 {
+            // A control group allows fewer of them than the host has.
+            return None;
+        }
         let placement = verify(mapping.raw(), locality, policy).ok()?;
         seal(&fd).ok()?;
-        Some(Self { mapping, fd, placement, is_reserved: true })
+        Some(Self { mapping, fd, placement, is_reserved: true, holes: AtomicU32::new(0) })
     }
 
     /// Which huge pages it lies in now.
@@ -164,38 +172,46 @@ impl Region {
     }
 
     /// Gives the whole pages of a range back to the system. The range stays mapped, here and elsewhere:
-    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that. Reserved
-    /// huge pages stay: nobody could use them for anything else.
+    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that. Returns
+    /// `false` for reserved huge pages, which stay: nobody could use them for anything else.
     ///
     /// # Errors
     ///
     /// [`AllocateError::Outside`] for a range that leaves the region, and [`AllocateError::System`] if
     /// the system refuses; the memory stays then.
-    pub fn give_back(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+    pub fn give_back(&self, offset: Bytes, len: Bytes) -> Result<bool, AllocateError> {
         let end = self.end_of(offset, len)?;
         if self.is_reserved {
-            return Ok(());
+            return Ok(false);
         }
         let page = placement::page_bytes() as u64;
         let (start, end) = (offset.0.next_multiple_of(page), end - end % page);
         if start >= end {
-            return Ok(());
+            return Ok(true);
         }
+        self.holes.fetch_add(1, Ordering::Release);
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let outcome = allocate_range(&self.fd, flags, Bytes(start), Bytes(end - start));
-        outcome.map_err(failed(Step::GiveBack, len))
+        outcome.map(|()| true).map_err(failed(Step::GiveBack, len))
     }
 
-    /// Takes memory again for a range that was given back, where the region lies.
+    /// How often memory was given back: whoever pinned pages of the region has other ones since.
+    #[must_use]
+    pub fn holes(&self) -> u32 {
+        self.holes.load(Ordering::Acquire)
+    }
+
+    /// Takes memory again for a range that was given back, where the region lies. Returns `false` if it
+    /// stayed.
     ///
     /// # Errors
     ///
     /// As [`Self::give_back`], and [`AllocateError::NoRoom`] before anything is taken if it would not
     /// fit.
-    pub fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+    pub fn restore(&self, offset: Bytes, len: Bytes) -> Result<bool, AllocateError> {
         self.end_of(offset, len)?;
         if self.is_reserved {
-            return Ok(());
+            return Ok(false);
         }
         let locality = match self.placement {
             Placement::Anywhere => Locality::Anywhere,
@@ -205,7 +221,7 @@ impl Region {
         };
         let _claim = capacity::claim(Path::new("/"), locality, len)?;
         let restored = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
-        restored.map_err(failed(Step::Reserve, len))
+        restored.map(|()| true).map_err(failed(Step::Reserve, len))
     }
 
     fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {
@@ -249,7 +265,7 @@ fn create(name: &str, len: Bytes, more: MFdFlags) -> io::Result<OwnedFd> {
 pub(crate) fn advise_pages(raw: &MmapRaw, pages: Pages) {
     let advice = match pages {
         Pages::Small => Advice::NoHugePage,
-        Pages::Huge => Advice::HugePage,
+        Pages::Huge | Pages::Reserved => Advice::HugePage,
     };
     // Nothing to do about a refusal, see above.
     let _ = raw.advise(advice);

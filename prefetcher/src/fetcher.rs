@@ -2,7 +2,7 @@
 //!
 //! A [`Fetcher`] is given one [`Fetch`] after another and answers each when it ended, in any order and
 //! from any thread. How reads are kept in flight is its own affair: by threads that block
-//! ([`ThreadFetcher`], over any [`Source`]), by rings of the kernel, by requests over a network.
+//! ([`ThreadFetcher`], over any [`crate::source::Source`]), by rings of the kernel, by requests over a network.
 //!
 //! Invariants of every fetcher:
 //!

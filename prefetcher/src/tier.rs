@@ -196,7 +196,7 @@ impl Tier {
         let body = match &self.place {
             Place::Memory(locality) => {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
-                Body::Memory(allocate(&name, *locality, len)?)
+                Body::Memory(allocate(&name, *locality, len, Pages::Huge)?)
             }
             Place::Directory(directory) => Body::File(self.create_file(directory)?),
             Place::Disk(directory, windows) => {
@@ -268,7 +268,8 @@ pub(crate) fn allocate(
     name: &str,
     locality: Locality,
     len: Bytes,
+    pages: Pages,
 ) -> Result<Arc<Region>, SpaceError> {
-    let request = Request { len, locality, name, pages: Pages::Huge };
+    let request = Request { len, locality, name, pages };
     Region::allocate(&request).map(Arc::new).map_err(SpaceError::Memory)
 }

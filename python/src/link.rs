@@ -38,6 +38,8 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Connection {
     client: Mutex<Option<Arc<Client>>>,
+    /// The process that connected. A forked child touches no lock: the thread that held one is not there.
+    pid: u32,
     /// The address and length of every batch that Python still sees.
     leases: Mutex<BTreeMap<LeaseId, (usize, usize)>>,
 }
@@ -81,10 +83,12 @@ impl Connection {
 
     /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
     pub(crate) fn release(&self, lease: LeaseId) {
+        if std::process::id() != self.pid {
+            return;
+        }
         self.leases().remove(&lease);
         if let Ok(client) = self.client() {
-            // The only failures: the agent is gone and has the batch back already, or this is a forked
-            // child and the batch is the parent's.
+            // The only failure: the agent is gone and has the batch back already.
             let _ = client.release(lease);
         }
     }
@@ -147,6 +151,7 @@ impl Link {
             batches_ahead: briefing.batches_ahead,
             connection: Arc::new(Connection {
                 client: Mutex::new(Some(Arc::new(client))),
+                pid: std::process::id(),
                 leases: Mutex::default(),
             }),
         })

@@ -27,6 +27,7 @@ use tierfeed_core::{
     fleet::{Assignment, Direction},
     id::{HolderId, NodeId},
     session::{Event as SessionEvent, Session},
+    units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
     handoff::{Briefing, ClientEvent, Server},
@@ -130,6 +131,8 @@ pub struct Agent {
     holders: BTreeMap<HolderId, Option<trainers::Reading>>,
     training: Option<trainers::Span>,
     clock: Clock,
+    /// When the session was last told how far it may stage ahead.
+    staging_told: Nanoseconds,
     ticks: Interval,
     shutdown: Shutdown,
     phase: Phase,

@@ -1,7 +1,7 @@
 //! What an agent recorded, as JSON in the Trace Event Format of Chrome, which Perfetto opens.
 //!
 //! Times are as `torch.profiler` writes them: microseconds after `baseTimeNanoseconds`, which is
-//! nanoseconds since 1970. So both lie on one clock, and [`merge`] only has to shift one of them.
+//! nanoseconds since 1970. So both lie on one clock, and [`merge()`] only has to shift one of them.
 //! Slices of one track do not overlap unless one lies in the other: operations that ran at the same
 //! time are laid on as many tracks as that takes.
 //!

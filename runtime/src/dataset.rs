@@ -78,6 +78,9 @@ fn is_fresh(index: &Index, dataset: &Dataset, progress: &mut dyn FnMut(Progress)
 
 /// As [`open_or_build`], and the index must be the one with the fingerprint `expected`.
 ///
+/// A kept index with that fingerprint is the manager's, whatever became of the dataset meanwhile: an agent
+/// that restarts beside damaged objects goes on, and each read finds out whether its object is whole.
+///
 /// # Errors
 ///
 /// [`DatasetError::Differs`] if the dataset looks different from here.
@@ -87,6 +90,11 @@ pub fn open_or_build_same(
     expected: u64,
 ) -> Result<Index, DatasetError> {
     let differs = |found| DatasetError::Differs { place: dataset.source.clone(), expected, found };
+    if let Some(kept) = Index::open(path).ok().filter(|it| it.fingerprint() == expected)
+        && kept.is_of(dataset)
+    {
+        return Ok(kept);
+    }
     let index = open_or_build(dataset, path, &mut |_| ())?;
     if index.fingerprint() == expected {
         return Ok(index);
@@ -98,4 +106,31 @@ pub fn open_or_build_same(
     }
     index.save(path)?;
     Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tierfeed_workload_analyzer::job::Format;
+
+    use super::*;
+
+    #[test]
+    fn the_managers_index_is_used_again_whatever_became_of_the_dataset() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, path) = (folder.path().join("data"), folder.path().join("dataset.tfi"));
+        let class = data.join("cat");
+        fs::create_dir_all(&class).unwrap();
+        for name in ["a.jpg", "b.jpg"] {
+            fs::write(class.join(name), name).unwrap();
+        }
+        let dataset = Dataset::new(Location::Path(data), Format::ImageFolder);
+        let expected = open_or_build(&dataset, &path, &mut |_| ()).unwrap().fingerprint();
+        fs::remove_file(class.join("b.jpg")).unwrap();
+        let kept = open_or_build_same(&dataset, &path, expected).unwrap();
+        assert_eq!((kept.len(), kept.fingerprint()), (2, expected));
+        let error = open_or_build_same(&dataset, &path, expected + 1).unwrap_err();
+        assert!(matches!(error, DatasetError::Differs { .. }), "{error}");
+    }
 }

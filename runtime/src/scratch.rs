@@ -16,6 +16,8 @@
 
 mod leftovers;
 
+pub use leftovers::hold;
+
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
@@ -61,6 +63,13 @@ pub enum ScratchError {
         .path.display())]
     NotOurs {
         /// What is there.
+        path: PathBuf,
+    },
+    /// It holds what an earlier run of the job kept, and this run would remove it.
+    #[error("{}: holds files that an earlier run kept; remove them, or set job_scratch.keep",
+        .path.display())]
+    Kept {
+        /// The directory.
         path: PathBuf,
     },
     /// The file system refuses.
@@ -137,7 +146,13 @@ impl Scratch {
             .and_then(|()| lock.write_all(kept.as_bytes()))
             .map_err(failed(&lock_path))?;
         make_private(&path)?;
-        let is_mounted = wish.after_run == AfterRun::Remove && mount_on(&path, wish.size);
+        let is_taken_over = leftovers::is_in_use(&path);
+        let is_empty = || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+        if wish.after_run == AfterRun::Remove && !is_taken_over && !is_empty() {
+            return Err(ScratchError::Kept { path });
+        }
+        let is_mounted = wish.after_run == AfterRun::Remove
+            && (is_mount(&path, &tier) || mount_on(&path, wish.size));
         let entry = ScratchEntry {
             path,
             size_bytes: wish.size.0,
@@ -242,6 +257,12 @@ fn mount_on(path: &Path, size: Bytes) -> bool {
         tracing::debug!(%error, "no RAM disk of its own; the job's scratch is watched instead");
     }
     mounted.is_ok()
+}
+
+/// Whether a file system is mounted on `path`, which lies in `tier`: an agent before this one mounted it.
+fn is_mount(path: &Path, tier: &Path) -> bool {
+    let device = |path: &Path| fs::symlink_metadata(path).map(|found| found.dev()).ok();
+    device(path) != device(tier)
 }
 
 /// Takes away a directory of ours, and the RAM disk on it.

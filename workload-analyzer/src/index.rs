@@ -363,7 +363,8 @@ impl Index {
     }
 
     /// Whether this is the index of the source and format of `dataset`, be it of now or of earlier.
-    fn is_of(&self, dataset: &Dataset) -> bool {
+    #[must_use]
+    pub fn is_of(&self, dataset: &Dataset) -> bool {
         let source = (self.image.header.source_kind(), self.image.source().to_vec());
         build::root_of(&dataset.source).is_ok_and(|root| root == source)
             && build::format_of(dataset).is_ok_and(|format| format == self.format())

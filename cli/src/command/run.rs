@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use tierfeed_core::units::Bytes;
 use tierfeed_runtime::{
     agent::{self, Agent, AgentError},
@@ -11,7 +11,7 @@ use tierfeed_runtime::{
     manager::{Door, Manager},
     report::Report,
     run_dir::{Occupant, RunDir},
-    shutdown,
+    scratch, shutdown,
     trainer_file::TrainerFile,
 };
 use tokio::task::JoinHandle;
@@ -130,6 +130,7 @@ pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'stati
         (environment::RUN_DIR, text(run_dir.path())?),
     ];
     if let Some(scratch) = &file.scratch {
+        scratch::hold(scratch).with_context(|| format!("{}", scratch.display()))?;
         variables.push((environment::SCRATCH, text(scratch)?));
     }
     Ok(variables)

@@ -1,6 +1,6 @@
 //! Whatever the processes before left behind, those that come after just work.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use crate::{
     apart::{Cluster, end_well},
@@ -31,10 +31,12 @@ fn an_agent_takes_the_place_of_one_that_was_killed_and_leaves_strange_files_alon
     let socket = cluster.fixture.path("run/agent.sock");
     eventually("the agent listens", || socket.exists());
     agent.kill();
-    assert!(socket.exists(), "kill -9 leaves the socket");
+    let made = |socket: &Path| fs::metadata(socket).and_then(|it| it.modified()).ok();
+    let left = made(&socket).expect("kill -9 leaves the socket");
     let strange = cluster.fixture.scratch().join("somebody-elses");
     fs::write(&strange, "precious").unwrap();
     let mut agent = cluster.agent();
+    eventually("the next one listens", || made(&socket).is_some_and(|time| time > left));
     end_well(cluster.trainers(0));
     let log = cluster.fixture.log();
     assert_eq!(assert_complete(&log), log.len());

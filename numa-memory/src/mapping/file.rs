@@ -55,6 +55,9 @@ impl Mapping {
             PageCache::Keep => 0,
             PageCache::Drop => libc::RWF_DONTCACHE,
         };
+        // What was there before somebody else reads: it stays.
+        let was_cold = page_cache == PageCache::Drop
+            && cached(file, file_offset, len).is_ok_and(|it| it.0 == 0);
         let mut done = 0;
         while done < count {
             let part =
@@ -76,7 +79,7 @@ impl Mapping {
                 },
             }
         }
-        if page_cache == PageCache::Drop && flags == 0 {
+        if was_cold && flags == 0 {
             drop_cached(file, file_offset, done);
         }
         Ok(Bytes(done as u64))

@@ -83,6 +83,8 @@ pub enum Reason {
     WholeFiles,
     /// The file system cannot bypass the page cache.
     NoDirect(io::Error),
+    /// The kernel does not tell what its page cache holds, which would be read from the disk again.
+    NoView(io::Error),
     /// They are faster.
     Faster(Trial),
 }
@@ -99,6 +101,9 @@ impl fmt::Display for Choice {
             }
             Self::Threads(Reason::NoDirect(why)) => {
                 write!(f, "{threads}: the file system has no direct I/O: {why}")
+            }
+            Self::Threads(Reason::NoView(why)) => {
+                write!(f, "{threads}: Linux 6.5 or later tells what that holds: {why}")
             }
             Self::Threads(Reason::Faster(trial)) => write!(f, "{threads}{trial}"),
         }
@@ -142,7 +147,7 @@ pub fn choose(
 
 fn rings(source: &Arc<FileSource>, queued_max: NonZeroUsize) -> Result<RingFetcher, Reason> {
     io_uring_available().map_err(Reason::NoRings)?;
-    is_for_rings(source).map_err(Reason::NoDirect)?.then_some(()).ok_or(Reason::WholeFiles)?;
+    is_for_rings(source)?.then_some(()).ok_or(Reason::WholeFiles)?;
     let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let count = (cpus / CPUS_PER_RING).clamp(1, RINGS_MAX);
     let settings = RingSettings {

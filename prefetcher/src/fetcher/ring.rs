@@ -32,7 +32,7 @@ use tierfeed_file_io::reads::Bell;
 use tierfeed_numa_memory::affinity::pin_current_thread;
 
 use crate::{
-    fetcher::{Fetch, Fetcher, ThreadFetcher},
+    fetcher::{Fetch, Fetcher, Reason, ThreadFetcher},
     source::{FileSource, open_files::OpenFiles},
 };
 
@@ -49,7 +49,7 @@ const CANDIDATES: u32 = 64;
 /// What rings are started with.
 #[derive(Debug, Clone)]
 pub struct RingSettings {
-    /// Threads with a ring each. One moves some gigabytes a second.
+    /// Threads with a ring each.
     pub threads: NonZeroUsize,
     /// Where they run; `None`: wherever the caller may.
     pub cpus: Option<Vec<usize>>,
@@ -266,10 +266,13 @@ impl Board {
 /// # Errors
 ///
 /// If the file of such a sample cannot be opened that way.
-pub(super) fn is_for_rings(source: &FileSource) -> io::Result<bool> {
+pub(super) fn is_for_rings(source: &FileSource) -> Result<bool, Reason> {
     let index = source.index();
     let stride = (index.len() / CANDIDATES).max(1);
     let mut samples = (0..index.len()).step_by(stride as usize).map(SampleId);
     let extent = samples.find_map(|sample| Some(index.extent(sample)).filter(is_plain_part));
-    extent.map_or(Ok(false), |extent| Direct::open(&extent.path).map(|_| true))
+    let Some(extent) = extent else { return Ok(false) };
+    let direct = Direct::open(&extent.path).map_err(Reason::NoDirect)?;
+    direct.cached(0, 1).map_err(Reason::NoView)?;
+    Ok(true)
 }

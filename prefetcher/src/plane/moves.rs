@@ -47,7 +47,7 @@ impl Operations {
             let error = CopyError::UnknownArena { rank: to.rank };
             return answer.give(Some(sample), Err(error.into()));
         };
-        if region.bus_errors() > 0 {
+        if has_broken(&segment) {
             let error = CopyError::Poisoned { tier: None, chunk: None };
             return answer.give(Some(sample), Err(error.into()));
         }
@@ -56,10 +56,17 @@ impl Operations {
         fetcher.start(Fetch::new(sample, target, move |read| {
             let operations = answer.operations();
             let outcome = read.map_err(Cause::from);
-            let outcome = outcome.and_then(|()| match retention {
-                Retention::Kept => vouch_for(sample, &segment),
-                Retention::Dropped => Ok(()),
-            });
+            let outcome = match (outcome, retention) {
+                (Ok(()), Retention::Dropped) => Ok(()),
+                (Ok(()), Retention::Kept) => vouch_for(sample, &segment),
+                // Looking at the bytes tells a broken page from a broken source.
+                (error, _) => vouch_for(sample, &segment).and(error),
+            };
+            let outcome = if has_broken(&segment) {
+                Err(CopyError::Poisoned { tier: None, chunk: None }.into())
+            } else {
+                outcome.inspect_err(|_| forget(std::slice::from_ref(&segment)))
+            };
             operations.fetched.count(to.len, &outcome);
             answer.give(Some(sample), outcome);
         }));
@@ -153,6 +160,11 @@ impl End<'_> {
         let link = self.tier.and_then(|watched| watched.tier.link());
         link.map_or(Nanoseconds(0), |link| link.reserve(&operations.pace, len))
     }
+}
+
+/// Whether memory of the store of a segment broke.
+fn has_broken(segment: &Segment) -> bool {
+    matches!(segment.store.body(), Body::Memory(region) if region.bus_errors() > 0)
 }
 
 /// Keeps the sum of a sample that was just fetched.

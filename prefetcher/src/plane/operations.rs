@@ -15,7 +15,7 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{AllocateError, Region, Stores};
+use tierfeed_numa_memory::{AllocateError, Pages, Region, Stores};
 
 use crate::{
     pace::Pace,
@@ -233,7 +233,8 @@ impl Operations {
         if self.arena_store(rank).is_ok() {
             return Err(SpaceError::Taken);
         }
-        let region = allocate(&format!("tierfeed-staging-{}", rank.0), self.staging, len)?;
+        let name = format!("tierfeed-staging-{}", rank.0);
+        let region = allocate(&name, self.staging, len, Pages::Reserved)?;
         let stores = *self.arena_stores.get_or_init(|| faster_stores(&region, &self.pace));
         let store =
             Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));

@@ -12,6 +12,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
 /// Files by path, at most `files_max` of them, each with what `T` says of it beside.
 #[derive(Debug)]
 pub(crate) struct OpenFiles<T = File> {
@@ -102,7 +104,14 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 ///
 /// As `open(2)`: `EINVAL` if the file system cannot.
 pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
-    open_with(path, libc::O_DIRECT)
+    let file = open_with(path, libc::O_DIRECT)?;
+    // Only opening must not wait for a peer. A ring gives up reads of a file that must not block, where
+    // its file system cannot tell whether they would.
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 fn open_with(path: &Path, flag: libc::c_int) -> io::Result<File> {

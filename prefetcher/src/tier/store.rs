@@ -113,8 +113,9 @@ impl Store {
     /// As [`Region::give_back`]. Of a file nothing is given back.
     pub(crate) fn trim(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let Body::Memory(region) = &self.body else { return Ok(()) };
-        region.give_back(offset, len)?;
-        self.held.take_off(len);
+        if region.give_back(offset, len)? {
+            self.held.take_off(len);
+        }
         Ok(())
     }
 
@@ -125,8 +126,9 @@ impl Store {
     /// As [`Region::restore`].
     pub(crate) fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let Body::Memory(region) = &self.body else { return Ok(()) };
-        region.restore(offset, len)?;
-        self.held.add(len);
+        if region.restore(offset, len)? {
+            self.held.add(len);
+        }
         Ok(())
     }
 

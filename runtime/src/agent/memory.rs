@@ -6,7 +6,7 @@ use tierfeed_core::{
     id::{HolderId, TierId},
     session::Event as SessionEvent,
     tier::Locality,
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
 use tierfeed_prefetcher::{
@@ -25,6 +25,9 @@ use super::{
     loans::{Action, Wish},
 };
 use crate::footprint::State;
+
+/// Staging memory that could not be taken again is asked for so often.
+const TOLD_EVERY: Nanoseconds = Nanoseconds(10_000_000_000);
 
 /// Memory that a workload holds.
 pub(super) type Chunks = Vec<Region>;
@@ -131,6 +134,11 @@ impl Agent {
         self.footprint.timeline.note(&reading, &usage, state, &changes);
         for change in changes {
             self.carry_out_change(change);
+        }
+        let now = self.clock.now();
+        if now.0.saturating_sub(self.staging_told.0) >= TOLD_EVERY.0 {
+            self.staging_told = now;
+            self.tell(SessionEvent::StagingLimited { batches: self.limits.batches() });
         }
     }
 

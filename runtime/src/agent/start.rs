@@ -8,7 +8,7 @@ use tierfeed_core::{
     id::{NodeId, Rank},
     session::Session,
     tier::{Kind, Locality},
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::{
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
@@ -195,6 +195,7 @@ pub(super) async fn agent(
         link,
         published,
         clock,
+        staging_told: Nanoseconds(0),
         ticks,
         shutdown,
     })

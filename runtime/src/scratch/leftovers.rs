@@ -2,13 +2,14 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::Read as _,
+    io::{self, Read as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
 use nix::{
-    fcntl::{Flock, FlockArg},
+    errno::Errno,
+    fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl},
     unistd::geteuid,
 };
 
@@ -30,8 +31,32 @@ pub(super) fn remove(tier: &Path) {
     }
 }
 
+/// Keeps the directory at `path` from being taken for a leftover, for as long as this process and those
+/// that it starts live: trainers outlive an agent that is killed.
+///
+/// # Errors
+///
+/// As `open(2)` and `flock(2)`.
+pub fn hold(path: &Path) -> io::Result<()> {
+    let directory = File::open(path)?;
+    fcntl(&directory, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let held = Flock::lock(directory, FlockArg::LockSharedNonblock).map_err(|(_, errno)| errno)?;
+    // The descriptor is inherited, and closed by the end of the last process that has it.
+    std::mem::forget(held);
+    Ok(())
+}
+
+/// Whether processes of a run work in the directory at `path`.
+pub(super) fn is_in_use(path: &Path) -> bool {
+    let lock = File::open(path).map(|it| Flock::lock(it, FlockArg::LockExclusiveNonblock));
+    matches!(lock, Ok(Err((_, Errno::EWOULDBLOCK))))
+}
+
 fn remove_one(lock_path: &Path, path: &Path) {
     let Some((lock, is_kept)) = orphaned(lock_path) else { return };
+    if is_in_use(path) {
+        return;
+    }
     let is_gone = !path.exists();
     if is_kept || is_gone || (is_ours(path) && clear_away(path).is_ok()) {
         let what = path.display();

@@ -73,6 +73,7 @@ impl Memory {
     pub(super) fn closed(&mut self) {
         self.gone.clear();
         self.is_short = false;
+        self.is_refused = false;
     }
 
     pub(super) fn limit(&mut self, batches: Option<u32>) {

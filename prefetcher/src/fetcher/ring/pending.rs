@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tierfeed_file_io::reads::PLACES_MAX;
 
-/// The longest run that is put together, in bytes. Longer requests gain nothing on any disk.
+/// The longest run that is put together, in bytes. A request costs little beside so many.
 pub(super) const RUN_MAX: u64 = 1 << 20;
 
 /// What is read in vain between two pieces, in bytes: headers between samples, the rest of a block.

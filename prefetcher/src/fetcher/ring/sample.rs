@@ -63,7 +63,12 @@ impl Direct {
 
     /// Whether the page cache holds most of a range, which is then read from there.
     pub(super) fn is_cached(&self, offset: u64, len: u64) -> bool {
-        cached(self.file.as_fd(), Bytes(offset), Bytes(len)).is_ok_and(|it| it.0 > len / 2)
+        self.cached(offset, len).is_ok_and(|it| it.0 > len / 2)
+    }
+
+    /// How much of a range the page cache holds.
+    pub(super) fn cached(&self, offset: u64, len: u64) -> io::Result<Bytes> {
+        cached(self.file.as_fd(), Bytes(offset), Bytes(len))
     }
 }
 
