@@ -24,8 +24,9 @@ fn every_rank_gets_its_samples_in_order_with_the_bytes_of_the_files() {
 #[test]
 fn the_simulator_predicts_the_cold_bytes_of_the_run() {
     let fixture = Fixture::new();
-    // One sample is one percent here, and which of two goes first by age may depend on a rank's turn.
-    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.05), ("deepmemory", 0.05)]
+    // Three samples may be a tenth of an epoch's cold bytes here, and which of two goes first by age may
+    // depend on a rank's turn.
+    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.12), ("deepmemory", 0.12)]
     {
         fixture.write_job(&format!("policy: {policy}\n"));
         let job = fixture.job();

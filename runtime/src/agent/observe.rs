@@ -44,6 +44,9 @@ pub(super) struct Observer {
     trace: Option<PathBuf>,
     /// Batches that trainers use, since when.
     held: BTreeMap<LeaseId, (HolderId, BatchId, Nanoseconds)>,
+    /// When the last wait of each rank ended. A wait is told after it, some time later each time, and two
+    /// of them cannot be at once.
+    waited_until: BTreeMap<Rank, Nanoseconds>,
 }
 
 impl Observer {
@@ -70,8 +73,8 @@ impl Observer {
                 tracing::warn!(%error, "Prometheus is not told where the metrics are");
             }
         }
-        let (trace, held) = (settings.trace, BTreeMap::new());
-        Ok(Self { recorder, server, author, targets, trace, held })
+        let (trace, held, waited_until) = (settings.trace, BTreeMap::new(), BTreeMap::new());
+        Ok(Self { recorder, server, author, targets, trace, held, waited_until })
     }
 
     /// The next who wants the metrics; waits for ever if nobody can.
@@ -93,11 +96,17 @@ impl Observer {
         let staged = Nanoseconds(taken.ready.0.saturating_sub(taken.placed.0));
         note(taken.placed, staged, What::Staged(batch));
         if taken.waited.0 > 0 {
-            note(since, taken.waited, What::Waited(batch));
+            let before = self.waited_until.insert(batch.rank, taken.at).unwrap_or_default();
+            let within = |from: Nanoseconds, to: Nanoseconds, what| {
+                let from = from.max(before).min(taken.at);
+                note(from, Nanoseconds(to.0.saturating_sub(from.0)), what);
+            };
+            within(since, taken.at, What::Waited(batch));
             let mut at = since;
             for (cause, part) in taken.causes.parts().filter(|(_, part)| part.0 > 0) {
-                note(at, part, What::Part(batch, cause));
+                let from = at;
                 at.0 += part.0;
+                within(from, at.min(taken.at), What::Part(batch, cause));
             }
         }
         self.held.insert(lease, (holder, batch, taken.at));
