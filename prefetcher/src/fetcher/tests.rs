@@ -408,3 +408,25 @@ fn memory_that_was_registered_is_freed_once_nobody_holds_it() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn memory_that_was_given_back_and_taken_again_is_read_into_anew() {
+    if io_uring_available().is_err() {
+        return;
+    }
+    let records = records(8192, 8);
+    let ring = ring(&records.source, 4);
+    let region = staging(8 * 8192);
+    let whole = Bytes(8 * 8192);
+    for _ in 0..3 {
+        records.make_cold();
+        let to = |sample: u32| (sample, target(&region, sample as usize * 8192, 8192));
+        let asked: Vec<_> = (0..8).map(to).collect();
+        outcomes(&ring, asked).into_iter().for_each(|outcome| outcome.unwrap().unwrap());
+        let mut read = vec![0; 8 * 8192];
+        region.read(Bytes(0), &mut read).unwrap();
+        assert!(read == records.whole, "reads went to pages that the region has no more");
+        region.give_back(Bytes(0), whole).unwrap();
+        region.restore(Bytes(0), whole).unwrap();
+    }
+}

@@ -3,8 +3,8 @@
 use std::{fs, sync::Arc};
 
 use tierfeed_core::{
-    id::{ChunkId, SampleId},
-    session::{Fault, Origin},
+    id::{ChunkId, Rank, SampleId},
+    session::{Command, Fault, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_numa_memory::bus_errors::injection::break_page;
@@ -18,7 +18,11 @@ const LEN: u64 = 8_192;
 
 /// Where a chunk of main memory is mapped. Chunks of this number are in no other test.
 fn address_of_chunk(chunk: u32) -> usize {
-    let name = format!("/memfd:tierfeed-main-memory-{chunk} ");
+    address_of(&format!("main-memory-{chunk}"))
+}
+
+fn address_of(name: &str) -> usize {
+    let name = format!("/memfd:tierfeed-{name} ");
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains(&name)).expect("the chunk is mapped");
     usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap()
@@ -92,4 +96,21 @@ fn staging_memory_that_broke_takes_nothing_any_more() {
     let elsewhere = slot(1 << 20, LEN);
     assert_eq!(rig.promote(1, &upper, elsewhere), Err(Fault::NoSpace));
     assert_eq!(rig.fetch(1, elsewhere), Err(Fault::NoSpace));
+}
+
+#[test]
+fn a_page_of_staging_that_breaks_during_a_read_is_no_batch() {
+    let root = tempfile::tempdir().unwrap();
+    let source = Arc::new(FaultySource::default());
+    let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::clone(&source) as _);
+    for (rank, retention) in [(7_004, Retention::Dropped), (7_005, Retention::Kept)] {
+        let rank = Rank(rank);
+        rig.run(|op| Command::OpenArena { op, rank, len: Bytes(LEN) }).unwrap();
+        source.gate.close();
+        let to = Slot { rank, offset: Bytes(0), len: Bytes(LEN) };
+        let op = rig.start_op(|op| Command::Fetch { op, sample: SampleId(1), to, retention });
+        break_page(address_of(&format!("staging-{}", rank.0))).unwrap();
+        source.gate.open();
+        assert_eq!(rig.wait(op), Err(Fault::NoSpace), "{retention:?}");
+    }
 }

@@ -51,6 +51,34 @@ fn what_is_kept_is_found_by_the_next_run() {
 }
 
 #[test]
+fn what_was_kept_is_not_removed_by_a_run_that_keeps_nothing() {
+    let tier = TempDir::new().unwrap();
+    let scratch = prepare(&tier, AfterRun::Keep).unwrap();
+    let checkpoint = scratch.path().join("checkpoint");
+    fs::write(&checkpoint, "step 7").unwrap();
+    assert!(scratch.end().is_kept);
+    let refused = prepare(&tier, AfterRun::Remove);
+    assert!(matches!(refused, Err(ScratchError::Kept { .. })), "{refused:?}");
+    assert_eq!(fs::read(checkpoint).unwrap(), b"step 7");
+}
+
+#[test]
+fn trainers_that_outlive_their_agent_keep_their_scratch() {
+    let tier = TempDir::new().unwrap();
+    let scratch = prepare(&tier, AfterRun::Remove).unwrap();
+    let checkpoint = scratch.path().join("checkpoint");
+    fs::write(&checkpoint, "step 7").unwrap();
+    hold(scratch.path()).unwrap();
+    // As a kill does: the lock goes, the files stay.
+    drop(scratch);
+    let other = Scratch::prepare(tier.path(), "other", NodeId(0), wish(AfterRun::Remove)).unwrap();
+    assert!(checkpoint.exists(), "another job takes nothing away");
+    let again = prepare(&tier, AfterRun::Remove).unwrap();
+    assert_eq!(fs::read(again.path().join("checkpoint")).unwrap(), b"step 7");
+    drop(other);
+}
+
+#[test]
 fn two_runs_of_a_job_do_not_share() {
     let tier = TempDir::new().unwrap();
     let first = prepare(&tier, AfterRun::Remove).unwrap();
