@@ -92,7 +92,8 @@ fn an_agent_joins_a_manager_that_comes_back() {
 }
 
 /// Trainers of rank 0 put a pipe in the place of an object: whoever opens it waits, as on a file server
-/// that is gone. After some batches somebody writes nothing into it, and it goes away.
+/// that is gone. After some batches somebody writes nothing into it (opened for both, which waits for
+/// nobody), and it goes away.
 #[test]
 fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
     let fixture = Fixture::new();
@@ -101,7 +102,7 @@ fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
     let object = format!("data/class{}/{:03}.jpg", sample / 25, sample % 25 * 4 + sample / 25);
     let script = format!(
         "if [ $RANK = 0 ]; then rm {object}; mkfifo {object}; \
-         {{ until [ \"$(wc -l <log)\" -ge 13 ]; do sleep 0.02; done; : >{object}; rm {object}; }} & \
+         {{ until [ \"$(wc -l <log)\" -ge 13 ]; do sleep 0.02; done; : <>{object}; rm {object}; }} & \
          fi; exec \"$0\" \"$@\""
     );
     let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--", "sh", "-c"]);
