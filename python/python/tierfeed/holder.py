@@ -19,7 +19,7 @@ UNSEEN = "something that the garbage collector does not see, such as an array in
 def holder_of(address: int, nbytes: int) -> str:
     """What keeps the memory at `address`, by the names of its types from the inside out."""
     for container in gc.get_objects():
-        if isinstance(container, types.FrameType):
+        if _is_a(container, types.FrameType):
             continue
         for item in gc.get_referents(container):
             if _lies_in(item, address, nbytes):
@@ -41,8 +41,13 @@ def _names_around(container: Any) -> list[str]:
 
 def _is_container(it: Any) -> bool:
     """Whether `it` is a thing that a user would know, rather than a namespace."""
-    is_namespace = isinstance(it, dict) and "__name__" in it and "__spec__" in it
-    return not is_namespace and not isinstance(it, types.FrameType | types.ModuleType)
+    is_namespace = _is_a(it, dict) and "__name__" in it and "__spec__" in it
+    return not is_namespace and not _is_a(it, types.FrameType, types.ModuleType)
+
+
+def _is_a(it: Any, *kinds: type) -> bool:
+    """As ``isinstance``, which would ask the object: some warn when they are looked at."""
+    return issubclass(type(it), kinds)
 
 
 def _name(it: Any) -> str:
@@ -57,13 +62,13 @@ def _lies_in(it: Any, address: int, nbytes: int) -> bool:
 
 def _address(it: Any) -> int | None:
     """Where the bytes of a batch, a view, an array or a tensor on the CPU are; None of anything else."""
-    if isinstance(it, Batch):
+    if _is_a(it, Batch):
         return None if it.memory is None else it.memory[0]
-    if isinstance(it, View):
+    if _is_a(it, View):
         return ctypes.addressof((ctypes.c_char * 0).from_buffer(it))
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and isinstance(it, numpy.ndarray):
+    if numpy is not None and _is_a(it, numpy.ndarray):
         return int(it.__array_interface__["data"][0])
-    if torch is not None and isinstance(it, torch.Tensor):
+    if torch is not None and _is_a(it, torch.Tensor):
         return int(it.data_ptr()) if it.is_cpu and it.layout is torch.strided else None
     return None
