@@ -89,7 +89,10 @@ pub(crate) fn set_of_thread(mode: libc::c_int, nodes: &[NumaNode]) -> io::Result
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The policy of the calling thread: its mode without flags, and its nodes.
+/// The part of a mode that is no flag.
+pub(crate) const MODE_BITS: libc::c_int = 0xff;
+
+/// The policy of the calling thread: its mode with its flags ([`MODE_BITS`]), and its nodes.
 ///
 /// # Errors
 ///
@@ -116,7 +119,7 @@ pub(crate) fn of_thread() -> io::Result<(libc::c_int, Vec<NumaNode>)> {
         return Err(io::Error::last_os_error());
     }
     let is_in = |node: &u32| mask[(node / WORD_BITS) as usize] >> (node % WORD_BITS) & 1 == 1;
-    Ok((mode & 0xff, (0..NODES_MAX).filter(is_in).map(NumaNode).collect()))
+    Ok((mode, (0..NODES_MAX).filter(is_in).map(NumaNode).collect()))
 }
 
 pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {

@@ -63,11 +63,12 @@ pub enum SpreadError {
     System(#[source] io::Error),
 }
 
-/// A policy of the calling thread; the default one is back when this is dropped.
+/// A policy of the calling thread; the one before is back when this is dropped.
 ///
 /// It stays on its thread, which alone can take it back.
 #[derive(Debug)]
 pub struct Spread {
+    before: (libc::c_int, Vec<NumaNode>),
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -76,24 +77,25 @@ impl Spread {
     ///
     /// # Errors
     ///
-    /// As [`SpreadError`] tells; the default policy holds then.
+    /// As [`SpreadError`] tells; the policy before holds then.
     pub fn take(mode: Mode, nodes: &[NumaNode]) -> Result<Self, SpreadError> {
         if nodes.is_empty() {
             return Err(SpreadError::NoNodes);
         }
         let numbers = || nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+        let before = policy::of_thread().map_err(refused)?;
         policy::set_of_thread(number_of(mode), nodes).map_err(|error| match error {
-            error if policy::is_denied(&error) => SpreadError::Denied(error),
             error if error.raw_os_error() == Some(libc::EINVAL) => {
                 SpreadError::Unknown { mode, nodes: numbers() }
             }
-            error => SpreadError::System(error),
+            error => refused(error),
         })?;
-        let taken = Self { _of_this_thread: PhantomData };
+        let taken = Self { before, _of_this_thread: PhantomData };
         let (found, found_nodes) = policy::of_thread().map_err(SpreadError::System)?;
         let mut expected = nodes.to_vec();
         expected.sort_unstable();
         expected.dedup();
+        let found = found & policy::MODE_BITS;
         if found == number_of(mode) && found_nodes == expected {
             return Ok(taken);
         }
@@ -110,8 +112,12 @@ impl Spread {
 impl Drop for Spread {
     fn drop(&mut self) {
         // It was set before, so it may be set; without it this thread only allocates elsewhere.
-        let _ = policy::set_of_thread(libc::MPOL_DEFAULT, &[]);
+        let _ = policy::set_of_thread(self.before.0, &self.before.1);
     }
+}
+
+fn refused(error: io::Error) -> SpreadError {
+    if policy::is_denied(&error) { SpreadError::Denied(error) } else { SpreadError::System(error) }
 }
 
 fn number_of(mode: Mode) -> libc::c_int {
@@ -150,6 +156,15 @@ mod tests {
         assert!(policies_of_a_child().contains(preferred), "{}", policies_of_a_child());
         drop(taken);
         assert!(!policies_of_a_child().contains(preferred), "the starter has its own again");
+    }
+
+    #[test]
+    fn what_a_thread_had_before_is_back() {
+        let Ok(outer) = Spread::take(Mode::PreferredMany, &[NODE]) else { return };
+        drop(Spread::take(Mode::PreferredMany, &[NODE]).unwrap());
+        assert_eq!(policy::of_thread().unwrap(), (MPOL_PREFERRED_MANY, vec![NODE]));
+        drop(outer);
+        assert_eq!(policy::of_thread().unwrap(), (libc::MPOL_DEFAULT, Vec::new()));
     }
 
     #[test]

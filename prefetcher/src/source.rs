@@ -13,7 +13,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 use tierfeed_numa_memory::Region;
-use tierfeed_workload_analyzer::format::FormatError;
+use tierfeed_workload_analyzer::{Extent, Index, format::FormatError};
 
 pub use file::FileSource;
 #[cfg(feature = "object-store")]
@@ -70,6 +70,29 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { size, mtime_ns } = self;
         write!(f, "{} bytes, modified at {mtime_ns} ns since 1970", size.0)
+    }
+}
+
+/// Where `sample` lies, which shall fill a place of `place` bytes.
+///
+/// # Errors
+///
+/// [`ReadError::Unknown`] or [`ReadError::WrongLength`]: whoever asked works by another index.
+pub(crate) fn extent_of(
+    index: &Index,
+    sample: SampleId,
+    place: Bytes,
+) -> Result<Extent, ReadError> {
+    let samples = index.len();
+    if sample.0 >= samples {
+        return Err(ReadError::Unknown { sample, samples });
+    }
+    let extent = index.extent(sample);
+    let indexed = Bytes(extent.len);
+    if indexed == place {
+        Ok(extent)
+    } else {
+        Err(ReadError::WrongLength { sample, indexed, place })
     }
 }
 

@@ -18,7 +18,7 @@ use tierfeed_workload_analyzer::{
 };
 
 use crate::source::{
-    ReadError, Source, Version,
+    ReadError, Source, Version, extent_of,
     open_files::{OpenFiles, open},
 };
 
@@ -81,15 +81,7 @@ impl FileSource {
         place: Bytes,
         mut fill: impl FnMut(Contents<'_>) -> io::Result<Bytes>,
     ) -> Result<(), ReadError> {
-        let samples = self.index.len();
-        if sample.0 >= samples {
-            return Err(ReadError::Unknown { sample, samples });
-        }
-        let extent = self.index.extent(sample);
-        let indexed = Bytes(extent.len);
-        if indexed != place {
-            return Err(ReadError::WrongLength { sample, indexed, place });
-        }
+        let extent = extent_of(&self.index, sample, place)?;
         let outcome = self.read_extent(&extent, &mut fill);
         if outcome.is_ok() || !is_shared(&extent) {
             return outcome;

@@ -45,7 +45,7 @@ use super::{
     race::{Miss, Race},
     stragglers::Stragglers,
 };
-use crate::source::{ReadError, Version};
+use crate::source::{ReadError, Version, extent_of};
 
 /// What all requests of a fetcher share.
 #[derive(Debug)]
@@ -126,15 +126,7 @@ impl Requests {
     ///
     /// If there is no such sample, or no such object in the store.
     pub(super) fn locate(&self, sample: SampleId, place: Bytes) -> Result<Located, ReadError> {
-        let samples = self.index.len();
-        if sample.0 >= samples {
-            return Err(ReadError::Unknown { sample, samples });
-        }
-        let extent = self.index.extent(sample);
-        let indexed = Bytes(extent.len);
-        if indexed != place {
-            return Err(ReadError::WrongLength { sample, indexed, place });
-        }
+        let extent = extent_of(&self.index, sample, place)?;
         let below = extent.path.as_os_str().as_bytes();
         let place = self.client.place_of(below);
         let Some(key) = self.client.key(below) else {
