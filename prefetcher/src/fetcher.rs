@@ -39,9 +39,7 @@ pub trait Fetcher: Send + Sync + fmt::Debug {
     fn start(&self, fetch: Fetch);
 
     /// What it reads with, in a word, for metrics.
-    fn backend(&self) -> &'static str {
-        "other"
-    }
+    fn backend(&self) -> &'static str;
 
     /// Called when the data plane stops: reads that wait for something shall end soon, and those that
     /// have not begun are dropped.

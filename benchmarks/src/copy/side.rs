@@ -102,6 +102,10 @@ struct Completions {
 struct Pattern;
 
 impl Fetcher for Pattern {
+    fn backend(&self) -> &'static str {
+        "pattern"
+    }
+
     fn start(&self, fetch: Fetch) {
         let Target { region, offset, len } = fetch.to.clone();
         let value = u8::try_from(fetch.sample.0 % 251).expect("it is below 251");

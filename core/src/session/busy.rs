@@ -11,8 +11,6 @@ pub struct Busy {
     running: u32,
     changed_at: Nanoseconds,
     time: Nanoseconds,
-    /// Operations times nanoseconds.
-    area: u128,
     operations: u64,
 }
 
@@ -48,18 +46,10 @@ impl Busy {
         self.time
     }
 
-    /// Operations that ran at a time while any did, in thousandths.
-    #[must_use]
-    pub fn depth_per_mille(&self) -> u64 {
-        let depth = (self.area * 1000).checked_div(u128::from(self.time.0)).unwrap_or(0);
-        u64::try_from(depth).unwrap_or(u64::MAX)
-    }
-
     fn pass(&mut self, now: Nanoseconds) {
         let passed = now.0.saturating_sub(self.changed_at.0);
         if self.running > 0 {
             self.time.0 = self.time.0.saturating_add(passed);
-            self.area += u128::from(passed) * u128::from(self.running);
         }
         self.changed_at = self.changed_at.max(now);
     }
@@ -81,7 +71,5 @@ mod tests {
         busy.begun(Nanoseconds(90));
         busy.ended(Nanoseconds(100));
         assert_eq!((busy.time(), busy.operations(), busy.running()), (Nanoseconds(40), 3, 0));
-        assert_eq!(busy.depth_per_mille(), 50 * 1000 / 40);
-        assert_eq!(Busy::default().depth_per_mille(), 0);
     }
 }

@@ -205,6 +205,10 @@ impl Fetcher for RingFetcher {
         self.board.wake_one();
     }
 
+    fn backend(&self) -> &'static str {
+        "io_uring"
+    }
+
     fn stop(&self) {
         self.board.blocking.stop();
         let mut list = self.board.list();
