@@ -1,21 +1,25 @@
 //! `tierfeed bench chaos`: a live training of two ranks to which everything happens that can happen.
 //!
 //! Manager, agent and trainers are processes of their own. A seed draws faults, several at a time: kills,
-//! stops, a full tier, a tier that is gone, memory that is taken or lent, objects that vanish, are cut or
-//! hang, a second agent. Trainers compare every sample with the checksum of the file as it was made, and
-//! write down what they used; at the end that is compared with the order. In the second half the agent
-//! lives, so that its growth can be seen.
+//! stops, a full tier, a tier that is gone, memory that is taken, short or lent, objects that vanish, are
+//! cut or hang, a store that refuses, a second agent, a process that keeps the socket of a dead trainer.
+//! Trainers compare every sample with the checksum of the file as it was made, and write down what they
+//! used; at the end that is compared with the order. In the second part the agent lives, so that its
+//! growth can be seen; in the third nothing happens, so that the growth of everybody can.
 //!
 //! The draws follow from the seed alone, so a seed that failed can be played again. When each fault finds
 //! the processes is up to the machine.
 
 mod cast;
 mod clock;
+mod cold;
 mod fault;
 mod footprint;
+mod group;
 pub mod idle;
 mod record;
 mod scene;
+mod store;
 pub mod trainer;
 mod verdict;
 
@@ -28,11 +32,11 @@ use tierfeed_core::{id::Rank, units::Bytes};
 use tierfeed_workload_analyzer::{Index, Job};
 
 use self::{
-    cast::{Cast, Dataset, Endings, Part, tail},
+    cast::{Cast, Endings, Part, tail},
     clock::{Clock, pause},
     fault::{Cure, Deck, Kind, Range, Tools},
-    scene::{Disk, RANKS, Scene},
-    verdict::{leftovers, seconds, shared_memory},
+    scene::{RANKS, Scene},
+    verdict::{given_back, leftovers, seconds, shared_memory},
 };
 pub use self::{
     footprint::Footprint,
@@ -54,6 +58,15 @@ const FAULTS_BETWEEN_CALMS: u32 = 10;
 /// How long a calm lasts before what the agent holds is looked at.
 const CALM: Duration = Duration::from_millis(1500);
 
+/// Parts of the time: all faults, those that the agent survives, none.
+const TWELFTHS: [u32; 3] = [5, 5, 2];
+
+/// Between two looks at what everybody holds while nothing happens.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A fault that is drawn so often was possible at some of these times.
+const DRAWN_MIN: u64 = 3;
+
 /// In a calm every rank gets its batches from the agent again within this time.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
@@ -68,8 +81,10 @@ pub struct Settings {
     pub time: Duration,
     /// Of the faults.
     pub seed: u64,
-    /// How much memory is taken at a time.
+    /// How much memory is taken at a time; the agent and those who press it may have as much together.
     pub pressure: Bytes,
+    /// The S3 server that the dataset is read from, or `None` to read files.
+    pub server: Option<PathBuf>,
 }
 
 /// What happened.
@@ -99,8 +114,12 @@ pub struct Outcome {
     pub starts: BTreeMap<String, u32>,
     /// The longest that everybody took to get on after all faults were healed.
     pub recovery_s_max: f64,
-    /// What the agent held over its longest life.
-    pub growth: Option<Growth>,
+    /// What an agent said that did not start while its tier was full or gone.
+    pub excused: Vec<String>,
+    /// What each part held over its longest life: the agent with faults, all others without.
+    pub growth: Vec<Growth>,
+    /// Times at which the last agent gave memory back because too little was free.
+    pub memory_given_back: usize,
     /// Everything that is not as it should be; empty if all is well.
     pub violations: Vec<String>,
 }
@@ -113,7 +132,8 @@ pub struct Outcome {
 /// in [`Outcome::violations`].
 pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let scene = Scene::make(folder, FILES)?;
+        let memory = Some(settings.pressure);
+        let scene = Scene::make(folder, FILES, settings.server.as_deref(), memory)?;
         let mut outcome = Outcome::new(settings, &scene);
         let shared_before = shared_memory();
         let clock = Clock::start();
@@ -125,6 +145,8 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Out
                 say(&format!("{} said last:\n{}", part.name(), tail(&scene, part)));
             }
         }
+        outcome.starts = Part::all().map(|part| (part.name(), cast.starts(part))).collect();
+        outcome.excused = std::mem::take(&mut cast.excused);
         drop(cast);
         outcome.conclude(&scene, play.samples.as_slice(), &shared_before)?;
         Ok(outcome)
@@ -133,16 +155,13 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Out
 
 impl Outcome {
     fn new(settings: &Settings, scene: &Scene) -> Self {
-        let left_out = match &scene.disk {
-            Disk::Own => Vec::new(),
-            Disk::Shared { reason } => vec![format!("{}: {reason}", Kind::TierFull.name())],
-        };
+        let why = |kind: Kind| Some(format!("{}: {}", kind.name(), kind.left_out(scene)?));
         Self {
             seed: settings.seed,
             time_s: seconds(settings.time),
             faults: Kind::ALL.into_iter().map(|kind| (kind.name(), 0)).collect(),
             fault_count: 0,
-            left_out,
+            left_out: Kind::ALL.into_iter().filter_map(why).collect(),
             batches: 0,
             samples: 0,
             batches_by_origin: BTreeMap::new(),
@@ -150,7 +169,9 @@ impl Outcome {
             digest_expected: String::new(),
             starts: BTreeMap::new(),
             recovery_s_max: 0.0,
-            growth: None,
+            excused: Vec::new(),
+            growth: Vec::new(),
+            memory_given_back: 0,
             violations: Vec::new(),
         }
     }
@@ -175,10 +196,27 @@ impl Outcome {
         if self.digest != self.digest_expected {
             self.violations.push("what was used is not what the order says".to_owned());
         }
-        self.growth = Growth::of(samples);
+        self.growth = Growth::of_all(samples);
         self.violations.extend(self.growth.iter().flat_map(Growth::excess));
         self.violations.extend(leftovers(scene, shared_before));
+        if let Ok(group) = &scene.group {
+            let (killed, swapped) = (group.killed(), Bytes(group.swapped()));
+            if (killed, swapped) != (0, Bytes(0)) {
+                let what = format!("under pressure {killed} processes were killed, {swapped} swapped");
+                self.violations.push(what);
+            }
+        }
+        self.memory_given_back = given_back(&scene.agent_dir().join("report.json"));
         Ok(())
+    }
+
+    /// What was drawn and never took place was not tested.
+    fn note_untested(&mut self, drawn: &BTreeMap<&'static str, u64>) {
+        for (name, count) in drawn {
+            if *count >= DRAWN_MIN && self.faults.get(name) == Some(&0) {
+                self.violations.push(format!("{name}: drawn {count} times, and never inflicted"));
+            }
+        }
     }
 }
 
@@ -196,11 +234,22 @@ struct Play<'a> {
     clock: Clock,
     active: Vec<Active>,
     samples: Vec<Sample>,
+    drawn: BTreeMap<&'static str, u64>,
+    possible: Vec<Kind>,
 }
 
 impl<'a> Play<'a> {
     fn new(settings: &'a Settings, scene: &'a Scene, clock: Clock) -> Self {
-        Self { settings, scene, clock, active: Vec::new(), samples: Vec::new() }
+        let possible = Kind::ALL.into_iter().filter(|kind| kind.left_out(scene).is_none());
+        Self {
+            settings,
+            scene,
+            clock,
+            active: Vec::new(),
+            samples: Vec::new(),
+            drawn: BTreeMap::new(),
+            possible: possible.collect(),
+        }
     }
 
     fn all(
@@ -211,10 +260,11 @@ impl<'a> Play<'a> {
     ) -> anyhow::Result<()> {
         cast.begin(self.scene)?;
         self.calm(cast, outcome)?;
-        for range in [Range::All, Range::AgentLives] {
-            let mut deck = Deck::new(self.settings.seed, range);
+        let [all, lives, steady] = TWELFTHS.map(|part| self.settings.time * part / 12);
+        for (range, time) in [(Range::All, all), (Range::AgentLives, lives)] {
+            let mut deck = Deck::new(self.settings.seed, range, &self.possible);
             let begin = self.clock.now();
-            while self.clock.since(begin) < self.settings.time / 2 {
+            while self.clock.since(begin) < time {
                 for _ in 0..FAULTS_BETWEEN_CALMS {
                     self.inflict(&mut deck, cast, outcome)?;
                 }
@@ -223,8 +273,27 @@ impl<'a> Play<'a> {
                 say(&format!("{} faults so far", outcome.fault_count));
             }
         }
-        self.end(cast)?;
-        outcome.starts = Part::all().map(|part| (part.name(), cast.starts(part))).collect();
+        self.watch(steady, cast)?;
+        outcome.note_untested(&self.drawn);
+        self.end(cast)
+    }
+
+    /// Lets everybody train, and looks at what they hold.
+    fn watch(&mut self, time: Duration, cast: &mut Cast) -> anyhow::Result<()> {
+        let begin = self.clock.now();
+        while self.clock.since(begin) < time {
+            self.pass(LOOK_EVERY, cast)?;
+            Part::all().try_for_each(|part| self.look(part, cast))?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of what a part holds.
+    fn look(&mut self, part: Part, cast: &Cast) -> anyhow::Result<()> {
+        let is_gone = || format!("{} is there in a calm", part.name());
+        let held = cast.pid(part).and_then(footprint::of).with_context(is_gone)?;
+        let (at_s, life) = (seconds(self.clock.now()), cast.starts(part));
+        self.samples.push(Sample { part: part.name(), at_s, life, held });
         Ok(())
     }
 
@@ -236,8 +305,13 @@ impl<'a> Play<'a> {
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
         let fault = deck.draw();
+        *self.drawn.entry(fault.kind.name()).or_default() += 1;
+        if fault.kind.ends_agent() && self.active.iter().any(|it| it.cure.needs_agent()) {
+            return self.pass(fault.pause, cast);
+        }
         let tools = Tools {
             scene: self.scene,
+            clock: self.clock,
             tierfeed: &self.settings.tierfeed,
             pressure: self.settings.pressure,
         };
@@ -254,8 +328,11 @@ impl<'a> Play<'a> {
         let end = self.clock.now() + time;
         while self.clock.now() < end {
             let now = self.clock.now();
-            let over: Vec<Active> = self.active.extract_if(.., |it| it.until <= now).collect();
-            over.into_iter().try_for_each(|it| it.cure.apply(cast))?;
+            let is_over = |it: &mut Active| {
+                it.until <= now && it.cure.is_ready(now.saturating_sub(it.until))
+            };
+            let over: Vec<Active> = self.active.extract_if(.., is_over).collect();
+            over.into_iter().try_for_each(|it| it.cure.apply(cast, self.scene))?;
             self.supervise(cast)?;
             pause(POLL_EVERY);
         }
@@ -265,9 +342,7 @@ impl<'a> Play<'a> {
     fn supervise(&self, cast: &mut Cast) -> anyhow::Result<()> {
         let is_excused = self.active.iter().any(|it| it.cure.excuses_agent());
         let endings = if is_excused { Endings::AgentMayFail } else { Endings::Unexpected };
-        let is_damaged = self.active.iter().any(|it| it.cure.damages_dataset());
-        let dataset = if is_damaged { Dataset::Damaged } else { Dataset::Whole };
-        cast.supervise(self.scene, endings, dataset)
+        cast.supervise(self.scene, endings)
     }
 
     fn heal(&mut self, cast: &mut Cast) -> anyhow::Result<()> {
@@ -292,12 +367,10 @@ impl<'a> Play<'a> {
             self.pass(POLL_EVERY * 5, cast)?;
         }
         outcome.recovery_s_max = outcome.recovery_s_max.max(seconds(self.clock.since(begin)));
+        // Until here the agent had to do without their end.
+        cast.end_orphans();
         self.pass(CALM, cast)?;
-        let pid = cast.pid(Part::Agent).context("the agent is there in a calm")?;
-        let held = footprint::of(pid).context("the agent is there in a calm")?;
-        let (at_s, life) = (seconds(self.clock.now()), cast.starts(Part::Agent));
-        self.samples.push(Sample { at_s, life, held });
-        Ok(())
+        self.look(Part::Agent, cast)
     }
 
     /// Has everybody end in good order.
@@ -344,21 +417,28 @@ pub fn table(outcome: &Outcome) -> String {
         outcome.samples, outcome.digest, outcome.digest_expected
     );
     _ = writeln!(text, "slowest recovery {:.1} s", outcome.recovery_s_max);
-    match &outcome.growth {
-        Some(Growth { over_s, first, last }) => {
-            let mib = |held: &Footprint| held.memory_bytes >> 20;
-            _ = writeln!(
-                text,
-                "agent over {over_s:.0} s: {} to {} MiB, {} to {} descriptors, {} to {} threads",
-                mib(first),
-                mib(last),
-                first.descriptors,
-                last.descriptors,
-                first.threads,
-                last.threads
-            );
-        }
-        None => text.push_str("no agent lived long enough to tell growth\n"),
+    for said in &outcome.excused {
+        _ = writeln!(text, "an agent did not start without its tier: {said}");
+    }
+    _ = writeln!(text, "memory given back {} times", outcome.memory_given_back);
+    for Growth { part, over_s, first, last } in &outcome.growth {
+        let mib = |held: &Footprint| held.memory_bytes >> 20;
+        _ = writeln!(
+            text,
+            "{part} over {over_s:.0} s: {} to {} MiB, {} to {} descriptors, {} to {} files without a \
+             name, {} to {} threads",
+            mib(first),
+            mib(last),
+            first.descriptors,
+            last.descriptors,
+            first.files,
+            last.files,
+            first.threads,
+            last.threads
+        );
+    }
+    if !outcome.growth.iter().any(|it| it.part == Part::Agent.name()) {
+        text.push_str("no agent lived long enough to tell growth\n");
     }
     match outcome.violations.len() {
         0 => text

@@ -1,30 +1,147 @@
-//! An S3 server on loopback in a process of its own, for `tierfeed bench objects`.
+//! An S3 server on loopback in a process of its own, for `tierfeed bench objects` and `tierfeed bench
+//! chaos`.
 //!
 //! Arguments come in threes: a prefix, how many objects are below it, and how many bytes each has. The
-//! objects are in the bucket `bucket`; byte `i` of object `n` is `(31 i + 7 n) mod 251`. Prints where it
-//! listens and serves until its input ends.
+//! objects are in the bucket `bucket`; byte `i` of object `n` is `(31 i + 7 n) mod 251`. Or they are
+//! `--folder DIR PREFIX`: the files below `DIR`, with keys below `PREFIX`. Prints where it listens and
+//! serves until its input ends.
+//!
+//! A line of its input is an order: `begin NUMBER TROUBLE [KEY]...` makes trouble for the objects of these
+//! keys, or without a key for every request, until `end NUMBER`. What trouble there is says [`Trouble`].
 
 use std::{
     env,
     error::Error,
-    io::{self, Read as _, Write as _},
+    fs,
+    io::{self, BufRead as _, Write as _},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use tierfeed_object_stores::test_server::{Access, Server};
+use tierfeed_object_stores::test_server::{Access, BUCKET, Server, StatusCode, Verdict};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let server = Server::serving(Access::Everybody);
+/// What comes of a body before trouble begins.
+const BEGINNING: usize = 10_000;
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// What becomes of requests.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    /// `refuse`: 503.
+    Refuse,
+    /// `hide`: 404.
+    Hide,
+    /// `cut`: the connection ends within the body.
+    Cut,
+    /// `stall`: nothing comes after the beginning of the body.
+    Stall,
+}
+
+/// Trouble that lasts.
+#[derive(Debug)]
+struct Rule {
+    number: u64,
+    trouble: Trouble,
+    /// Of requests; none for all of them.
+    paths: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Rules(Mutex<Vec<Rule>>);
+
+impl Trouble {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "refuse" => Some(Self::Refuse),
+            "hide" => Some(Self::Hide),
+            "cut" => Some(Self::Cut),
+            "stall" => Some(Self::Stall),
+            _ => None,
+        }
+    }
+
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::Refuse => Verdict::Refuse(StatusCode::SERVICE_UNAVAILABLE),
+            Self::Hide => Verdict::Refuse(StatusCode::NOT_FOUND),
+            Self::Cut => Verdict::CutAfter { bytes: BEGINNING },
+            Self::Stall => Verdict::StallAfter { bytes: BEGINNING },
+        }
+    }
+}
+
+impl Rules {
+    /// The trouble that began first decides.
+    fn verdict(&self, path: &str) -> Verdict {
+        let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let meant = |rule: &&Rule| rule.paths.is_empty() || rule.paths.iter().any(|it| it == path);
+        rules.iter().find(meant).map_or(Verdict::Serve, |rule| rule.trouble.verdict())
+    }
+
+    fn obey(&self, order: &str) -> Fallible<()> {
+        let words: Vec<&str> = order.split_whitespace().collect();
+        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match words.as_slice() {
+            ["begin", number, trouble, keys @ ..] => {
+                let trouble = Trouble::parse(trouble).ok_or("refuse, hide, cut or stall")?;
+                let paths = keys.iter().map(|key| format!("/{BUCKET}/{key}")).collect();
+                rules.push(Rule { number: number.parse()?, trouble, paths });
+            }
+            ["end", number] => {
+                let number: u64 = number.parse()?;
+                rules.retain(|rule| rule.number != number);
+            }
+            _ => return Err("begin NUMBER TROUBLE [KEY]..., or end NUMBER".into()),
+        }
+        Ok(())
+    }
+}
+
+fn main() -> Fallible<()> {
+    let rules = Arc::new(Rules::default());
+    let asked = Arc::clone(&rules);
+    let server =
+        Server::start(Access::Everybody, move |request| asked.verdict(request.uri().path()));
     let arguments: Vec<String> = env::args().skip(1).collect();
-    for kind in arguments.chunks(3) {
+    match arguments.as_slice() {
+        [option, folder, prefix] if option == "--folder" => {
+            put_folder(&server, Path::new(folder), prefix)?;
+        }
+        kinds => put_made(&server, kinds)?,
+    }
+    let mut output = io::stdout();
+    writeln!(output, "{}", server.endpoint())?;
+    output.flush()?;
+    for order in io::stdin().lines() {
+        rules.obey(&order?)?;
+        // A server of many hours must not remember every request.
+        server.forget();
+    }
+    Ok(())
+}
+
+fn put_made(server: &Server, kinds: &[String]) -> Fallible<()> {
+    for kind in kinds.chunks(3) {
         let [prefix, count, bytes] = kind else { return Err("PREFIX COUNT BYTES ...".into()) };
         for number in 0..count.parse::<usize>()? {
             server.put_bytes(&format!("{prefix}/{number:06}"), object(number, bytes.parse()?));
         }
     }
-    let mut output = io::stdout();
-    writeln!(output, "{}", server.endpoint())?;
-    output.flush()?;
-    io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn put_folder(server: &Server, folder: &Path, prefix: &str) -> Fallible<()> {
+    let entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+    for path in entries.iter().map(fs::DirEntry::path) {
+        let name = path.file_name().and_then(|it| it.to_str()).ok_or("a name is not UTF-8")?;
+        let key = format!("{prefix}/{name}");
+        if path.is_dir() {
+            put_folder(server, &path, &key)?;
+        } else {
+            server.put_bytes(&key, fs::read(&path)?);
+        }
+    }
     Ok(())
 }
 

@@ -13,12 +13,15 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_runtime::{
+    begun::Begun,
     dataset,
     manager::{self, JobText},
+    run_dir::RunDir,
 };
 use tierfeed_workload_analyzer::{
-    Index, Job,
+    Dataset, Index, Job,
     demand::{Demand, Sizes},
+    index::Differences,
     job::described::DescribedSizes,
 };
 
@@ -32,6 +35,8 @@ const LOST_AFTER: Nanoseconds = Nanoseconds(10_000_000_000);
 pub(crate) struct Indexed {
     pub(crate) job: Job,
     pub(crate) file: PathBuf,
+    text: String,
+    begun: PathBuf,
     pub(crate) index: Index,
     pub(crate) order: Spec,
 }
@@ -78,14 +83,54 @@ pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
     Ok(Known { job, samples, sums, order, demand })
 }
 
-/// Reads a job file and indexes its dataset, or opens the index at `index_path` if it is still right.
-/// An index without a path is built and not kept.
-pub(crate) fn load(file: &Path, index_path: Option<PathBuf>) -> Result<Indexed, Failure> {
+/// Reads a job file and indexes its dataset, or opens the index that is kept if it is still right. A job
+/// that has begun in this run directory goes on with its index, whatever became of the dataset.
+pub(crate) fn load(file: &Path, run_dir: &RunDir) -> Result<Indexed, Failure> {
     let job = Job::load(file).map_err(Failure::input)?;
     job.dataset.require_present().map_err(Failure::input)?;
-    let index = index(&job, index_path)?;
+    let text = fs::read_to_string(file)
+        .with_context(|| file.display().to_string())
+        .map_err(Failure::Input)?;
+    let index = match begun(&job, &text, run_dir) {
+        Some(index) => index,
+        None => index(&job, Some(run_dir.index()))?,
+    };
     let order = job.order(index.len()).map_err(Failure::input)?;
-    Ok(Indexed { job, file: file.to_owned(), index, order })
+    Ok(Indexed { job, file: file.to_owned(), text, begun: run_dir.begun(), index, order })
+}
+
+/// The index of a job that has begun in this run directory.
+fn begun(job: &Job, text: &str, run_dir: &RunDir) -> Option<Index> {
+    let note = run_dir.begun();
+    let expected = Begun::index_of(&note, text)?;
+    let path = job.dataset.index.clone().unwrap_or_else(|| run_dir.index());
+    let index = dataset::reopen(&job.dataset, &path, expected);
+    let Some(index) = index else {
+        let path = path.display();
+        tracing::warn!(%path, "the job began with another index, which is not there any more");
+        return None;
+    };
+    tell(&index.differences(), &job.dataset, &note);
+    Some(index)
+}
+
+/// Says how the dataset of a job that goes on has changed.
+fn tell(differences: &Differences, dataset: &Dataset, note: &Path) {
+    if differences.is_empty() {
+        return;
+    }
+    for difference in &differences.named {
+        tracing::warn!("{difference}; reads of it will tell");
+    }
+    tracing::warn!(
+        directories = differences.directories,
+        objects = differences.count,
+        not_looked_at = differences.unseen,
+        "{} changed since the job began, which goes on with its index; to index it anew, remove {} or \
+         choose another --run-dir",
+        dataset.source,
+        note.display()
+    );
 }
 
 fn index(job: &Job, index_path: Option<PathBuf>) -> Result<Index, Failure> {
@@ -104,14 +149,11 @@ fn index(job: &Job, index_path: Option<PathBuf>) -> Result<Index, Failure> {
 impl Indexed {
     /// What a manager of this job is started with.
     pub(crate) fn manager(&self) -> Result<manager::Settings, Failure> {
-        let text = fs::read_to_string(&self.file)
-            .with_context(|| self.file.display().to_string())
-            .map_err(Failure::Input)?;
         let file = std::path::absolute(&self.file).map_err(Failure::input)?;
         Ok(manager::Settings {
             job: JobText {
                 name: self.job.name.clone(),
-                text,
+                text: self.text.clone(),
                 file,
                 index_fingerprint: self.index.fingerprint(),
             },
@@ -122,6 +164,7 @@ impl Indexed {
                 chunk: self.job.chunk,
                 lost_after: LOST_AFTER,
             },
+            begun: self.begun.clone(),
         })
     }
 }

@@ -19,8 +19,9 @@ use std::{
     time::Duration,
 };
 
+pub use hyper::StatusCode;
 use hyper::{
-    Request, Response, StatusCode,
+    Request, Response,
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_LENGTH},
     server::conn::http1,
@@ -213,6 +214,11 @@ impl Server {
     /// All requests since the start.
     pub fn seen(&self) -> Vec<Seen> {
         locked(&self.seen).clone()
+    }
+
+    /// Forgets the requests so far, for a server that runs long.
+    pub fn forget(&self) {
+        locked(&self.seen).clear();
     }
 
     /// How many requests of a method there were.

@@ -76,10 +76,17 @@ fn is_fresh(index: &Index, dataset: &Dataset, progress: &mut dyn FnMut(Progress)
     }
 }
 
-/// As [`open_or_build`], and the index must be the one with the fingerprint `expected`.
-///
-/// A kept index with that fingerprint is the manager's, whatever became of the dataset meanwhile: an agent
-/// that restarts beside damaged objects goes on, and each read finds out whether its object is whole.
+/// Opens the index at `path` if it is that of `dataset` with the fingerprint `expected`, whatever became
+/// of the dataset meanwhile: who comes back beside damaged objects goes on, and each read finds out
+/// whether its object is whole.
+#[must_use]
+pub fn reopen(dataset: &Dataset, path: &Path, expected: u64) -> Option<Index> {
+    let kept = Index::open(path).ok()?;
+    (kept.fingerprint() == expected && kept.is_of(dataset)).then_some(kept)
+}
+
+/// As [`reopen`], else as [`open_or_build`], and the index must be the one with the fingerprint
+/// `expected`, which is the manager's.
 ///
 /// # Errors
 ///
@@ -90,9 +97,7 @@ pub fn open_or_build_same(
     expected: u64,
 ) -> Result<Index, DatasetError> {
     let differs = |found| DatasetError::Differs { place: dataset.source.clone(), expected, found };
-    if let Some(kept) = Index::open(path).ok().filter(|it| it.fingerprint() == expected)
-        && kept.is_of(dataset)
-    {
+    if let Some(kept) = reopen(dataset, path, expected) {
         return Ok(kept);
     }
     let index = open_or_build(dataset, path, &mut |_| ())?;

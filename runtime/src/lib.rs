@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod begun;
 pub mod chrome_trace;
 pub mod client;
 pub mod clock;

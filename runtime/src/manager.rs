@@ -28,6 +28,7 @@ use tonic::transport::Server;
 
 use self::service::{Gate, Request, Service};
 use crate::{
+    begun::{Begun, Note},
     clock::Clock,
     shutdown::{self, Shutdown},
     wire,
@@ -49,6 +50,8 @@ pub struct Settings {
     pub job: JobText,
     /// What the fleet decides by.
     pub fleet: fleet::Settings,
+    /// Where it is noted that the job has begun ([`crate::begun`]).
+    pub begun: PathBuf,
 }
 
 /// A job as text, so that agents need no file of their own.
@@ -91,6 +94,7 @@ enum Event {
 #[derive(Debug)]
 pub struct Manager {
     job: String,
+    note: Note,
     fleet: Fleet,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
     clock: Clock,
@@ -112,8 +116,10 @@ impl Manager {
         let service = Service::new(settings.job.clone(), sender);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let begun = Begun::new(&settings.job.text, settings.job.index_fingerprint);
         Self {
             job: settings.job.name,
+            note: Note { path: settings.begun, begun, is_made: false },
             fleet: Fleet::new(settings.fleet),
             available: BTreeMap::new(),
             clock: Clock::start(),
@@ -182,6 +188,7 @@ impl Manager {
                 let assigned = self.fleet.handle_registration(registration, now);
                 match &assigned {
                     Ok(it) => {
+                        self.note.make();
                         self.available.remove(&it.node);
                         tracing::info!(node = it.node.0, generation = it.generation, "node joined");
                     }
@@ -208,6 +215,7 @@ impl Manager {
                 answer(reply, self.fleet.handle_memory_returned(node, incarnation, chunks, now));
             }
             Request::Drain(reply) => {
+                self.note.strike();
                 self.drain(now);
                 answer(reply, ());
             }

@@ -168,6 +168,12 @@ impl RunDir {
         self.path.join("dataset.index")
     }
 
+    /// Where the manager notes that the job has begun.
+    #[must_use]
+    pub fn begun(&self) -> PathBuf {
+        self.path.join("begun")
+    }
+
     /// Where the manager leaves the token of the job.
     #[must_use]
     pub fn token(&self) -> PathBuf {

@@ -14,6 +14,7 @@
 mod build;
 mod choose;
 mod contents;
+mod differences;
 mod draft;
 mod error;
 mod image;
@@ -39,6 +40,7 @@ use draft::{Classes, NO_LABEL, SourceKind};
 use image::{Image, Kind};
 
 pub use build::{Progress, Stage};
+pub use differences::{Difference, Differences, What};
 pub use error::{Damage, IndexError};
 
 /// An index in memory or in a file. Built or opened, it holds its invariants.
@@ -194,6 +196,12 @@ impl Index {
     ) -> Result<(), IndexError> {
         let store = source::open(&dataset.source)?;
         stale::verify(self, dataset, &*store, progress).map(|_| ())
+    }
+
+    /// Which objects are not as the index has them, for a job that goes on with it all the same: in
+    /// directories that changed since, at most 10,000 objects are looked at. A bucket is not asked.
+    pub fn differences(&self) -> Differences {
+        differences::of(self)
     }
 
     /// Reads the whole dataset and compares it with the checksums that its format has: the CRCs of

@@ -68,14 +68,6 @@ pub(super) enum Endings {
     AgentMayFail,
 }
 
-/// Whether the dataset is whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dataset {
-    Whole,
-    /// Manager and agent look at all of it when they start, and refuse one that has changed.
-    Damaged,
-}
-
 /// All processes of a run; killed when dropped.
 #[derive(Debug)]
 pub(super) struct Cast {
@@ -85,12 +77,18 @@ pub(super) struct Cast {
     /// Where the first manager listened: those after it listen there again.
     address: Option<String>,
     roles: Vec<Role>,
+    /// Processes that outlive the trainer which started them.
+    orphans: Vec<Pid>,
+    /// How often an agent did not start that had an excuse, and what it said.
+    pub(super) excused: Vec<String>,
 }
 
 impl Cast {
     pub(super) fn new(tierfeed: PathBuf, clock: Clock, step: Duration) -> Self {
         let role = |part| Role { part, child: None, since: Duration::ZERO, starts: 0 };
-        Self { tierfeed, clock, step, address: None, roles: Part::all().map(role).collect() }
+        let roles = Part::all().map(role).collect();
+        let (orphans, excused) = (Vec::new(), Vec::new());
+        Self { tierfeed, clock, step, address: None, roles, orphans, excused }
     }
 
     /// Starts all parts and waits until they are there.
@@ -111,12 +109,7 @@ impl Cast {
     }
 
     /// Starts again what was killed. Fails if a part ended that nobody killed.
-    pub(super) fn supervise(
-        &mut self,
-        scene: &Scene,
-        endings: Endings,
-        dataset: Dataset,
-    ) -> anyhow::Result<()> {
+    pub(super) fn supervise(&mut self, scene: &Scene, endings: Endings) -> anyhow::Result<()> {
         let now = self.clock.now();
         for part in Part::all() {
             let role = self.role(part);
@@ -128,10 +121,10 @@ impl Cast {
                 if part != Part::Agent || endings == Endings::Unexpected {
                     bail!("{} ended with {status}:\n{}", part.name(), tail(scene, part));
                 }
+                self.excused.push(tail(scene, part).lines().last().unwrap_or_default().to_owned());
             }
-            let looks = matches!(part, Part::Manager | Part::Agent);
-            let must_wait = looks && dataset == Dataset::Damaged;
-            if role.child.is_none() && role.since <= now && !must_wait {
+            let role = self.role(part);
+            if role.child.is_none() && role.since <= now {
                 self.start(scene, part)?;
             }
         }
@@ -147,6 +140,19 @@ impl Cast {
         child.wait()?;
         role.since = now + after;
         Ok(true)
+    }
+
+    /// Takes note of a process whose parent is about to be killed.
+    pub(super) fn adopt(&mut self, orphan: Pid) {
+        self.orphans.push(orphan);
+    }
+
+    /// Ends the processes that outlived their trainers.
+    pub(super) fn end_orphans(&mut self) {
+        for orphan in self.orphans.drain(..) {
+            // An error means that it ended before.
+            let _ = kill(orphan, Signal::SIGKILL);
+        }
     }
 
     /// Sends a signal to a part. False if it is not there.
@@ -210,7 +216,10 @@ impl Cast {
     }
 
     fn command(&self, scene: &Scene, part: Part) -> anyhow::Result<Command> {
-        let mut command = Command::new(&self.tierfeed);
+        let mut command = match (&scene.group, part) {
+            (Ok(group), Part::Agent) => group.enter(&self.tierfeed),
+            _ => Command::new(&self.tierfeed),
+        };
         command.env_remove("TIERFEED_RUN_DIR").env("TIERFEED_LOG", "info");
         match part {
             Part::Manager => {
@@ -230,6 +239,8 @@ impl Cast {
                 command.arg("--sums").arg(scene.sums());
                 command.arg("--record").arg(scene.record(rank));
                 command.arg("--stop").arg(scene.stop());
+                command.arg("--fork").arg(scene.fork(rank));
+                command.arg("--orphan").arg(scene.orphan(rank));
                 command.arg("--step").arg(format!("{} us", self.step.as_micros()));
                 command.env("TIERFEED_RANK", rank.to_string());
             }
@@ -256,6 +267,7 @@ impl Cast {
 
 impl Drop for Cast {
     fn drop(&mut self) {
+        self.end_orphans();
         for child in self.roles.iter_mut().filter_map(|role| role.child.as_mut()) {
             // An error means that it ended before.
             let _ = child.kill();

@@ -13,21 +13,29 @@ use anyhow::{Context as _, bail};
 use nix::{
     fcntl::OFlag,
     sys::{signal::Signal, stat::Mode},
-    unistd::mkfifo,
+    unistd::{Pid, mkfifo},
 };
 use tierfeed_core::{spread::Draws, units::Bytes};
 use tierfeed_prefetcher::handoff::MemoryClient;
 
 use super::{
     cast::{Cast, Part},
-    scene::{Disk, RANKS, Scene},
+    clock::{Clock, pause},
+    scene::{Disk, RANKS, Scene, Source},
+    store::Trouble,
 };
 
 /// An agent of this age surely has its run directory.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// A process of this age has looked at the dataset.
-const LOOKS_FOR: Duration = Duration::from_secs(2);
+/// A second agent is turned away within this time, however busy the machine is.
+const REFUSAL_MAX: Duration = Duration::from_secs(30);
+
+/// A trainer that is not stopped looks around several times a second.
+const FORK_MAX: Duration = Duration::from_secs(1);
+
+/// What a hogger needs to take its memory, and the agent to see that it is gone.
+const PRESSURE_MIN: Duration = Duration::from_secs(2);
 
 /// For a loan of memory, which an agent that is stopped does not answer.
 const LOAN_PATIENCE: Duration = Duration::from_millis(500);
@@ -48,15 +56,18 @@ pub(super) enum Kind {
     TierFull,
     TierLost,
     MemoryTaken,
+    MemoryShort,
     MemoryLent,
     ObjectsVanished,
     ObjectsCut,
     ObjectStalled,
+    StoreRefuses,
+    TrainerOrphaned,
     SecondAgent,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::AgentKilled,
         Self::TrainerKilled,
         Self::ManagerKilled,
@@ -66,10 +77,13 @@ impl Kind {
         Self::TierFull,
         Self::TierLost,
         Self::MemoryTaken,
+        Self::MemoryShort,
         Self::MemoryLent,
         Self::ObjectsVanished,
         Self::ObjectsCut,
         Self::ObjectStalled,
+        Self::StoreRefuses,
+        Self::TrainerOrphaned,
         Self::SecondAgent,
     ];
 
@@ -84,17 +98,32 @@ impl Kind {
             Self::TierFull => "tier full",
             Self::TierLost => "tier directory gone",
             Self::MemoryTaken => "memory taken",
+            Self::MemoryShort => "memory short",
             Self::MemoryLent => "tier memory lent",
             Self::ObjectsVanished => "objects vanished",
             Self::ObjectsCut => "objects cut short",
             Self::ObjectStalled => "object stalled",
+            Self::StoreRefuses => "store refuses",
+            Self::TrainerOrphaned => "trainer orphaned",
             Self::SecondAgent => "second agent",
         }
     }
 
     /// Whether this fault ends the life of the agent.
-    const fn ends_agent(self) -> bool {
+    pub(super) const fn ends_agent(self) -> bool {
         matches!(self, Self::AgentKilled | Self::TierLost)
+    }
+
+    /// Why this fault cannot be inflicted at all in this run.
+    pub(super) fn left_out(self, scene: &Scene) -> Option<String> {
+        match (self, &scene.disk, &scene.source, &scene.group) {
+            (Self::TierFull, Disk::Shared { reason }, ..)
+            | (Self::MemoryShort, .., Err(reason)) => Some(reason.clone()),
+            (Self::StoreRefuses, _, Source::Files, _) => {
+                Some("files answer at once; --source bucket has a store".to_owned())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -109,30 +138,33 @@ pub(super) enum Range {
 /// Draws faults: each kind once, in random order, then all of them again.
 #[derive(Debug)]
 pub(super) struct Deck {
-    range: Range,
+    kinds: Vec<Kind>,
     draws: Draws,
     left: Vec<Kind>,
 }
 
 impl Deck {
-    /// The faults of a seed. Ranges are drawn apart, so that the end of one moves nothing in the other.
-    pub(super) fn new(seed: u64, range: Range) -> Self {
+    /// The faults of a seed, of the kinds that are possible. Ranges are drawn apart, so that the end of
+    /// one moves nothing in the other.
+    pub(super) fn new(seed: u64, range: Range, possible: &[Kind]) -> Self {
         let stream = match range {
             Range::All => 0,
             Range::AgentLives => 1,
         };
-        Self { range, draws: Draws::of(seed, stream), left: Vec::new() }
+        let is_in_range = |kind: &Kind| range == Range::All || !kind.ends_agent();
+        let kinds = possible.iter().copied().filter(is_in_range).collect();
+        Self { kinds, draws: Draws::of(seed, stream), left: Vec::new() }
     }
 
     pub(super) fn draw(&mut self) -> Fault {
         if self.left.is_empty() {
-            let is_in_range = |kind: &Kind| self.range == Range::All || !kind.ends_agent();
-            self.left = Kind::ALL.into_iter().filter(is_in_range).collect();
+            self.left.clone_from(&self.kinds);
         }
         let draws = &mut self.draws;
         let kind = self.left.swap_remove(below(draws, self.left.len() as u64));
         let victim = draws.word();
-        let lasts = Duration::from_millis(100 + below(draws, 2400) as u64);
+        let least = if kind == Kind::MemoryShort { PRESSURE_MIN } else { Duration::ZERO };
+        let lasts = least + Duration::from_millis(100 + below(draws, 2400) as u64);
         let pause = Duration::from_millis(100 + below(draws, 900) as u64);
         Fault { kind, victim, lasts, pause }
     }
@@ -160,6 +192,10 @@ fn below(draws: &mut Draws, end: u64) -> usize {
     usize::try_from(draws.word() % end).expect("below a small number")
 }
 
+fn below_len(word: u64, len: usize) -> usize {
+    usize::try_from(word % len as u64).expect("below the length")
+}
+
 /// How a fault ends.
 #[derive(Debug)]
 pub(super) enum Cure {
@@ -173,6 +209,8 @@ pub(super) enum Cure {
         to: PathBuf,
     },
     Restore(Vec<Displaced>),
+    /// The store has made trouble of this number.
+    Pacify(u64),
     TakeBack(#[expect(dead_code, reason = "held for its drop")] Box<MemoryClient>),
     End(Child),
     /// It must have been turned away.
@@ -190,6 +228,7 @@ pub(super) struct Displaced {
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     pub(super) scene: &'a Scene,
+    pub(super) clock: Clock,
     pub(super) tierfeed: &'a Path,
     /// How much memory the hogger takes.
     pub(super) pressure: Bytes,
@@ -210,11 +249,11 @@ impl Tools<'_> {
             Kind::TierFull => self.fill_tier()?,
             Kind::TierLost => self.lose_tier(fault, cast)?,
             Kind::MemoryTaken => Some(Cure::End(self.hog(fault)?)),
+            Kind::MemoryShort => self.press(fault)?,
             Kind::MemoryLent => self.borrow(),
-            Kind::ObjectsVanished | Kind::ObjectsCut | Kind::ObjectStalled if looks(cast) => None,
-            Kind::ObjectsVanished => self.displace(fault, OBJECTS_AT_A_TIME, |_, _| Ok(()))?,
-            Kind::ObjectsCut => self.displace(fault, OBJECTS_AT_A_TIME, put_half)?,
-            Kind::ObjectStalled => self.displace(fault, 1, put_fifo)?,
+            Kind::ObjectsVanished | Kind::ObjectsCut | Kind::ObjectStalled => self.damage(fault)?,
+            Kind::StoreRefuses => self.trouble(Trouble::Refuse, &[])?,
+            Kind::TrainerOrphaned => is_done(self.orphan(fault, cast)?, Cure::None),
             Kind::SecondAgent => match cast.age(Part::Agent) {
                 Some(age) if age > SETTLED => Some(Cure::Refused(cast.second_agent(self.scene)?)),
                 _ => None,
@@ -251,6 +290,68 @@ impl Tools<'_> {
         hog.spawn().context("cannot start the hogger")
     }
 
+    /// Takes what the control group of the agent has left.
+    fn press(&self, fault: Fault) -> anyhow::Result<Option<Cure>> {
+        let Ok(group) = &self.scene.group else { return Ok(None) };
+        let mut hog = group.enter(self.tierfeed);
+        hog.args(["hog", "--leave", "4 MiB", "--for"]);
+        hog.arg(format!("{} ms", fault.lasts.as_millis()));
+        hog.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Some(Cure::End(hog.spawn().context("cannot start the hogger")?)))
+    }
+
+    /// Kills a trainer whose socket another process keeps open, as a forked loader worker does.
+    fn orphan(&self, fault: Fault, cast: &mut Cast) -> anyhow::Result<bool> {
+        let rank = fault.rank();
+        let (fork, number) = (self.scene.fork(rank), self.scene.orphan(rank));
+        if cast.pid(Part::Trainer(rank)).is_none() {
+            return Ok(false);
+        }
+        // Of a trainer that answered too late.
+        drop(fs::remove_file(&number));
+        fs::write(&fork, "")?;
+        let begin = self.clock.now();
+        while !number.exists() && self.clock.since(begin) < FORK_MAX {
+            pause(Duration::from_millis(5));
+        }
+        // It is there if the trainer is stopped, or has no agent.
+        drop(fs::remove_file(&fork));
+        let Ok(number) = fs::read_to_string(&number) else { return Ok(false) };
+        cast.adopt(Pid::from_raw(number.trim().parse()?));
+        cast.kill(Part::Trainer(rank), fault.lasts)
+    }
+
+    /// Damages some objects, be they files or in the store.
+    fn damage(&self, fault: Fault) -> anyhow::Result<Option<Cure>> {
+        match (&self.scene.source, fault.kind) {
+            (Source::Files, Kind::ObjectsCut) => self.displace(fault, OBJECTS_AT_A_TIME, put_half),
+            (Source::Files, Kind::ObjectStalled) => self.displace(fault, 1, put_fifo),
+            (Source::Files, _) => self.displace(fault, OBJECTS_AT_A_TIME, |_, _| Ok(())),
+            (Source::Bucket(_), kind) => {
+                let trouble = match kind {
+                    Kind::ObjectsCut => Trouble::Cut,
+                    Kind::ObjectStalled => Trouble::Stall,
+                    _ => Trouble::Hide,
+                };
+                let objects = self.victims(fault, OBJECTS_AT_A_TIME);
+                let keys = objects.map(|it| self.scene.key(it)).collect::<Result<Vec<_>, _>>()?;
+                self.trouble(trouble, &keys)
+            }
+        }
+    }
+
+    fn trouble(&self, trouble: Trouble, keys: &[String]) -> anyhow::Result<Option<Cure>> {
+        let Source::Bucket(store) = &self.scene.source else { return Ok(None) };
+        Ok(Some(Cure::Pacify(store.begin(trouble, keys)?)))
+    }
+
+    /// Neighbours among the objects.
+    fn victims(&self, fault: Fault, count: usize) -> impl Iterator<Item = &Path> {
+        let objects = &self.scene.objects;
+        let first = below_len(fault.victim, objects.len());
+        objects.iter().cycle().skip(first).take(count).map(PathBuf::as_path)
+    }
+
     /// Chunks of a tier for a workload, which the cache must give up.
     fn borrow(&self) -> Option<Cure> {
         let socket = self.scene.agent_dir().join("agent.sock");
@@ -266,11 +367,8 @@ impl Tools<'_> {
         count: usize,
         put: fn(&Path, &Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<Option<Cure>> {
-        let objects = &self.scene.objects;
-        let first = usize::try_from(fault.victim % objects.len() as u64)?;
         let mut displaced = Vec::new();
-        for at in first..first + count {
-            let object = &objects[at % objects.len()];
+        for object in self.victims(fault, count) {
             let name = object.file_name().context("an object has a name")?;
             let aside = self.scene.path("aside").join(name);
             // Another fault may have it already.
@@ -279,15 +377,10 @@ impl Tools<'_> {
             }
             fs::rename(object, &aside)?;
             put(object, &aside)?;
-            displaced.push(Displaced { object: object.clone(), aside });
+            displaced.push(Displaced { object: object.to_owned(), aside });
         }
         Ok((!displaced.is_empty()).then_some(Cure::Restore(displaced)))
     }
-}
-
-/// Whether a process that just started may be looking at the dataset.
-fn looks(cast: &Cast) -> bool {
-    [Part::Manager, Part::Agent].into_iter().any(|part| cast.age(part) < Some(LOOKS_FOR))
 }
 
 fn stop(cast: &mut Cast, part: Part) -> anyhow::Result<Option<Cure>> {
@@ -305,8 +398,16 @@ fn put_fifo(object: &Path, _: &Path) -> anyhow::Result<()> {
 }
 
 impl Cure {
+    /// Whether the fault can end, `late` after its time.
+    pub(super) fn is_ready(&mut self, late: Duration) -> bool {
+        match self {
+            Self::Refused(child) => late > REFUSAL_MAX || !matches!(child.try_wait(), Ok(None)),
+            _ => true,
+        }
+    }
+
     /// Ends a fault.
-    pub(super) fn apply(self, cast: &mut Cast) -> anyhow::Result<()> {
+    pub(super) fn apply(self, cast: &mut Cast, scene: &Scene) -> anyhow::Result<()> {
         match self {
             Self::None | Self::TakeBack(_) => Ok(()),
             // A part that was killed meanwhile and started again is not stopped; the signal is harmless.
@@ -314,6 +415,10 @@ impl Cure {
             Self::Remove(path) => Ok(fs::remove_file(path)?),
             Self::Return { from, to } => bring_back(&from, &to),
             Self::Restore(displaced) => displaced.iter().try_for_each(restore),
+            Self::Pacify(number) => match &scene.source {
+                Source::Bucket(store) => store.end(number),
+                Source::Files => Ok(()),
+            },
             Self::End(mut child) => {
                 // An error means that it ended before.
                 let _ = child.kill();
@@ -332,9 +437,9 @@ impl Cure {
         }
     }
 
-    /// Whether objects are away as long as the fault lasts.
-    pub(super) const fn damages_dataset(&self) -> bool {
-        matches!(self, Self::Restore(_))
+    /// Whether a second agent is about to be turned away, which must find the first.
+    pub(super) const fn needs_agent(&self) -> bool {
+        matches!(self, Self::Refused(_))
     }
 
     /// Whether the agent may end by itself as long as the fault lasts.
@@ -370,7 +475,7 @@ mod tests {
     #[test]
     fn a_seed_draws_the_same_faults_again() {
         let drawn = |seed| {
-            let mut deck = Deck::new(seed, Range::All);
+            let mut deck = Deck::new(seed, Range::All, &Kind::ALL);
             std::iter::repeat_with(|| deck.draw()).take(100).collect::<Vec<_>>()
         };
         assert_eq!(drawn(7), drawn(7));
@@ -379,7 +484,7 @@ mod tests {
 
     #[test]
     fn every_kind_comes_before_one_comes_again() {
-        let mut deck = Deck::new(1, Range::All);
+        let mut deck = Deck::new(1, Range::All, &Kind::ALL);
         for _ in 0..5 {
             let mut kinds: Vec<Kind> = Kind::ALL.iter().map(|_| deck.draw().kind).collect();
             kinds.sort_unstable();
@@ -390,8 +495,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_impossible_here_never_comes() {
+        let mut deck = Deck::new(1, Range::All, &[Kind::AgentKilled, Kind::ManagerStopped]);
+        assert!((0..100).all(|_| deck.draw().kind != Kind::StoreRefuses));
+    }
+
+    #[test]
     fn no_fault_of_the_second_half_ends_the_agent() {
-        let mut deck = Deck::new(1, Range::AgentLives);
+        let mut deck = Deck::new(1, Range::AgentLives, &Kind::ALL);
         assert!((0..100).all(|_| !deck.draw().kind.ends_agent()));
     }
 }

@@ -9,8 +9,10 @@ use serde::Serialize;
 pub struct Footprint {
     /// Memory of its own (`RssAnon`) and files in memory that it has open, each once.
     pub memory_bytes: u64,
-    /// Open descriptors.
+    /// Open descriptors, but for [`Self::files`].
     pub descriptors: u64,
+    /// Open files without a name, each once: memory and the chunks of tiers.
+    pub files: u64,
     /// Threads.
     pub threads: u64,
 }
@@ -26,17 +28,20 @@ pub(super) fn of(pid: u32) -> Option<Footprint> {
     let mut in_memory = 0;
     let mut descriptors = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
-        descriptors += 1;
         let target = fs::read_link(entry.path()).unwrap_or_default();
-        if target.to_string_lossy().starts_with("/memfd:")
-            && let Ok(file) = fs::metadata(entry.path())
+        let target = target.to_string_lossy();
+        if !target.ends_with(" (deleted)") {
+            descriptors += 1;
+        } else if let Ok(file) = fs::metadata(entry.path())
             && files.insert((file.dev(), file.ino()))
+            && target.starts_with("/memfd:")
         {
             in_memory += file.blocks() * 512;
         }
     }
     let memory_bytes = (field("RssAnon:") << 10) + in_memory;
-    Some(Footprint { memory_bytes, descriptors, threads: field("Threads:") })
+    let (files, threads) = (files.len() as u64, field("Threads:"));
+    Some(Footprint { memory_bytes, descriptors, files, threads })
 }
 
 /// A tick of the CPU times in `/proc`: `USER_HZ` is 100 on every platform of ours.

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::{
-    cast::{Cast, Dataset, Endings, Part},
+    cast::{Cast, Endings, Part},
     clock::{Clock, pause},
     footprint::cpu_time,
     record,
@@ -61,12 +61,12 @@ pub struct Outcome {
 /// If the folder cannot be written, or a process cannot be started or ends.
 pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let scene = Scene::make(folder, FILES)?;
+        let scene = Scene::make(folder, FILES, None, None)?;
         let clock = Clock::start();
         let mut cast = Cast::new(settings.tierfeed.clone(), clock, STEP);
         cast.begin(&scene)?;
         while (0..RANKS).any(|rank| record::served(&scene.record(rank)) == 0) {
-            cast.supervise(&scene, Endings::Unexpected, Dataset::Whole)?;
+            cast.supervise(&scene, Endings::Unexpected)?;
             pause(POLL_EVERY);
         }
         pause(SETTLE);

@@ -8,8 +8,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use tierfeed_core::units::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::{
+    group::Group,
+    store::{PREFIX, Store},
+};
 use crate::files;
 
 /// Ranks of the training.
@@ -33,26 +38,54 @@ pub(super) enum Disk {
     },
 }
 
+/// Where the cold store of a run is.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In the files themselves.
+    Files,
+    /// In a bucket with the same objects.
+    Bucket(Store),
+}
+
 /// The folder of a chaos run.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) folder: PathBuf,
     pub(super) disk: Disk,
+    pub(super) source: Source,
+    /// Of the agent, or why it has none.
+    pub(super) group: Result<Group, String>,
     /// The objects of the dataset, by sample number.
     pub(super) objects: Vec<PathBuf>,
 }
 
 impl Scene {
-    /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job.
-    pub(super) fn make(folder: &Path, files: u64) -> anyhow::Result<Self> {
+    /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
+    /// a `server` the job reads them from a bucket. `memory` is for the agent and those who press it.
+    pub(super) fn make(
+        folder: &Path,
+        files: u64,
+        server: Option<&Path>,
+        memory: Option<Bytes>,
+    ) -> anyhow::Result<Self> {
         let data = folder.join("data");
         for number in 0..files {
             let class = data.join(format!("class{:02}", number % 10));
             let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
             files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)?;
         }
-        let mut scene =
-            Self { folder: folder.to_owned(), disk: Disk::Own, objects: objects_in(&data)? };
+        let mut scene = Self {
+            folder: folder.to_owned(),
+            disk: Disk::Own,
+            source: match server {
+                Some(program) => Source::Bucket(Store::serve(program, &data)?),
+                None => Source::Files,
+            },
+            group: memory.ok_or_else(String::new).and_then(|limit| {
+                Group::make(limit).map_err(|error| format!("no control group: {error}"))
+            }),
+            objects: objects_in(&data)?,
+        };
         for part in ["logs", "aside", "scratch", "storage"] {
             fs::create_dir(scene.path(part)).with_context(|| part.to_owned())?;
         }
@@ -81,6 +114,23 @@ impl Scene {
 
     pub(super) fn record(&self, rank: u32) -> PathBuf {
         self.path(&format!("record{rank}"))
+    }
+
+    /// What the store calls an object.
+    pub(super) fn key(&self, object: &Path) -> anyhow::Result<String> {
+        let name = object.strip_prefix(self.path("data"))?;
+        Ok(name.to_str().context("names of objects are UTF-8")?.to_owned())
+    }
+
+    /// A trainer that finds this starts a process which keeps its socket, and writes its number into
+    /// [`Self::orphan`].
+    pub(super) fn fork(&self, rank: u32) -> PathBuf {
+        self.path(&format!("fork{rank}"))
+    }
+
+    /// The number of the process that a trainer started.
+    pub(super) fn orphan(&self, rank: u32) -> PathBuf {
+        self.path(&format!("fork{rank}.pid"))
     }
 
     /// What the process of this name said on standard error.
@@ -125,10 +175,19 @@ impl Scene {
             Disk::Own => "reserve: 60 %",
             Disk::Shared { .. } => "size: 6 MiB",
         };
+        let source = match &self.source {
+            Source::Files => format!(
+                "{}\n  emulate: {{ latency: 1 ms, bandwidth: 200 MB/s }}",
+                self.path("data").display()
+            ),
+            Source::Bucket(store) => {
+                let endpoint = &store.endpoint;
+                format!("s3://bucket/{PREFIX}\n  endpoint: {endpoint}\n  anonymous: true")
+            }
+        };
         format!(
             "name: chaos\n\
-             dataset:\n  source: {data}\n  format: image-folder\n\
-             \x20 emulate: {{ latency: 1 ms, bandwidth: 200 MB/s }}\n\
+             dataset:\n  format: image-folder\n  source: {source}\n\
              order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
              batch_size: 8\n\
              world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
@@ -138,7 +197,6 @@ impl Scene {
              \x20 cxl-memory: {{ size: 6 MiB, emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }} }}\n\
              \x20 scratch: {{ {scratch}, path: {path} }}\n\
              \x20 storage: {{ size: 6 MiB, path: {storage} }}\n",
-            data = self.path("data").display(),
             path = self.scratch().display(),
             storage = self.storage().display(),
         )

@@ -2,32 +2,36 @@
 //! of the file as it was made, writes down what it was given, and goes on after its last line.
 //!
 //! Without an agent it reads by itself, in the same order, and looks for an agent again now and then, as
-//! a framework's client does at each epoch. Now and then it keeps batches that it should have given back.
+//! a framework's client does at each epoch. Now and then it keeps batches that it should have given back:
+//! they must stay as they are, also when it has given up the agent that lent them. And when it is told to,
+//! it starts a process that keeps its socket open, as a loader worker does that was forked.
 
 use std::{
     collections::VecDeque,
     fs::{self, File, OpenOptions},
     io::Write as _,
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId},
     order::{EpochOrder, Spec},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::{
-    handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role},
-    source::FileSource,
-};
+use tierfeed_prefetcher::handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
 use tierfeed_workload_analyzer::{Index, Job};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     clock::{Clock, pause},
+    cold::Cold,
     record::{Entry, Origin, last_entry},
 };
 
@@ -49,6 +53,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(50);
 const KEPT_ONE_OF: u64 = 24;
 const KEPT_FOR: usize = 6;
 
+/// What keeps the socket of a dead trainer ends by itself after so many seconds, if nobody ends it.
+const ORPHAN_SECONDS: &str = "600";
+
 /// What a trainer must know.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -66,6 +73,10 @@ pub struct Settings {
     pub record: PathBuf,
     /// It ends when this file is there.
     pub stop: PathBuf,
+    /// It starts a process that keeps its socket when this file is there, and removes it.
+    pub fork: PathBuf,
+    /// Where it writes the number of that process.
+    pub orphan: PathBuf,
     /// What it computes in a step.
     pub step: Duration,
 }
@@ -77,8 +88,9 @@ pub struct Settings {
 /// If a sample is not what it was made as, a batch is another than the order's, or a sample cannot be
 /// read for a minute.
 pub fn train(settings: &Settings) -> anyhow::Result<()> {
-    let index = Index::open(&settings.index)?;
-    let order = Job::load(&settings.job)?.order(index.len())?;
+    let index = Arc::new(Index::open(&settings.index)?);
+    let job = Job::load(&settings.job)?;
+    let order = job.order(index.len())?;
     let rank = Rank(settings.rank);
     let last = last_entry(&settings.record)?;
     let next = match last {
@@ -90,7 +102,7 @@ pub fn train(settings: &Settings) -> anyhow::Result<()> {
         settings,
         clock: Clock::start(),
         order,
-        files: FileSource::new(Arc::new(index), 64),
+        cold: Cold::open(&job.dataset.source, index)?,
         sums: read_sums(&settings.sums)?,
         record,
     };
@@ -107,9 +119,17 @@ struct Training<'a> {
     settings: &'a Settings,
     clock: Clock,
     order: Spec,
-    files: FileSource,
+    cold: Cold,
     sums: Vec<u64>,
     record: File,
+}
+
+/// A batch that the trainer holds, and the connection that it is given back by: also when that was given
+/// up, it lasts until then.
+struct Held {
+    leased: LeasedBatch,
+    client: Rc<Client>,
+    samples: Vec<SampleId>,
 }
 
 impl Training<'_> {
@@ -117,7 +137,7 @@ impl Training<'_> {
         let rank = Rank(self.settings.rank);
         let mut feed = Feed::new(self.settings.socket.clone(), rank, self.order);
         let mut epoch: Option<(BatchId, EpochOrder)> = None;
-        let mut kept: VecDeque<LeasedBatch> = VecDeque::new();
+        let mut kept: VecDeque<Held> = VecDeque::new();
         while let Some(batch) = next
             && !self.settings.stop.exists()
         {
@@ -127,20 +147,19 @@ impl Training<'_> {
             };
             let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
             epoch = Some((batch, drawn));
+            self.fork_if_told(feed.client.as_deref())?;
             match feed.take(batch)? {
-                Ok(leased) => {
+                Ok((leased, client)) => {
                     self.check(&leased, &samples)?;
                     self.note(batch, Origin::Agent, &samples)?;
                     pause(self.settings.step);
-                    // Nothing may have changed while it was held.
-                    self.check(&leased, &samples)?;
-                    kept.push_back(leased);
+                    kept.push_back(Held { leased, client, samples });
                     while kept.len() > kept_max(batch) {
-                        kept.pop_front().into_iter().for_each(|leased| feed.release(&leased));
+                        kept.pop_front().map_or(Ok(()), |held| self.give_back(&held))?;
                     }
                 }
                 Err(without) => {
-                    kept.drain(..).for_each(|leased| feed.release(&leased));
+                    kept.drain(..).try_for_each(|held| self.give_back(&held))?;
                     self.read_alone(&samples)?;
                     self.note(batch, without, &samples)?;
                     pause(self.settings.step);
@@ -148,7 +167,32 @@ impl Training<'_> {
             }
             next = self.order.after(batch);
         }
+        kept.drain(..).try_for_each(|held| self.give_back(&held))
+    }
+
+    /// Nothing may have changed while it was held.
+    fn give_back(&self, held: &Held) -> anyhow::Result<()> {
+        self.check(&held.leased, &held.samples).context("at its end")?;
+        // A lease of an agent that is gone went with it.
+        let _ = held.client.release(held.leased.lease);
         Ok(())
+    }
+
+    /// Starts a process that inherits the connection, if somebody asks for it and there is one.
+    fn fork_if_told(&self, client: Option<&Client>) -> anyhow::Result<()> {
+        let Some(client) = client.filter(|_| self.settings.fork.exists()) else { return Ok(()) };
+        // Whoever asked may have given up just now.
+        if fs::remove_file(&self.settings.fork).is_err() {
+            return Ok(());
+        }
+        fcntl(client.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let mut sleep = Command::new("sleep");
+        sleep.arg(ORPHAN_SECONDS);
+        let orphan = sleep.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let number = orphan.spawn().context("cannot start sleep")?.id();
+        let beside = self.settings.orphan.with_extension("part");
+        fs::write(&beside, number.to_string())?;
+        Ok(fs::rename(beside, &self.settings.orphan)?)
     }
 
     fn check(&self, leased: &LeasedBatch, samples: &[SampleId]) -> anyhow::Result<()> {
@@ -172,12 +216,16 @@ impl Training<'_> {
     /// A store that fails now is asked again: it comes back, or the training is lost.
     fn read_alone(&self, samples: &[SampleId]) -> anyhow::Result<()> {
         for sample in samples {
-            let mut bytes = vec![0; usize::try_from(self.files.index().size(*sample).0)?];
             let begin = self.clock.now();
-            while let Err(error) = self.files.read_into(*sample, &mut bytes) {
-                ensure!(self.clock.since(begin) < UNREADABLE_MAX, "{error}");
-                pause(RETRY_EVERY);
-            }
+            let bytes = loop {
+                match self.cold.read(*sample) {
+                    Ok(bytes) => break bytes,
+                    Err(error) => {
+                        ensure!(self.clock.since(begin) < UNREADABLE_MAX, "{error:#}");
+                        pause(RETRY_EVERY);
+                    }
+                }
+            };
             self.compare(*sample, &bytes, "the cold store")?;
         }
         Ok(())
@@ -199,12 +247,15 @@ fn kept_max(batch: BatchId) -> usize {
     if phase < KEPT_FOR as u64 { KEPT_FOR } else { 0 }
 }
 
+/// A batch and the connection that it came by, or why there is none from an agent.
+type Taken = Result<(LeasedBatch, Rc<Client>), Origin>;
+
 /// The batches of one rank, from the agent while there is one.
 struct Feed {
     socket: PathBuf,
     rank: Rank,
     order: Spec,
-    client: Option<Client>,
+    client: Option<Rc<Client>>,
     /// The batch to ask for next.
     next: Option<BatchId>,
     asked: VecDeque<BatchId>,
@@ -226,7 +277,7 @@ impl Feed {
     }
 
     /// The batch, or why there is none from an agent.
-    fn take(&mut self, batch: BatchId) -> anyhow::Result<Result<LeasedBatch, Origin>> {
+    fn take(&mut self, batch: BatchId) -> anyhow::Result<Taken> {
         if self.client.is_none() && !self.look_for_agent(batch)? {
             return Ok(Err(Origin::Alone));
         }
@@ -241,7 +292,7 @@ impl Feed {
                 self.asked.pop_front();
                 // An agent that is gone needs no figures.
                 let _ = client.deliver(leased.lease, Nanoseconds(0));
-                Ok(Ok(leased))
+                Ok(Ok((leased, Rc::clone(client))))
             }
             Ok(Reply::Refused { batch: refused, .. }) => {
                 ensure!(refused == batch, "{refused:?} was refused instead of {batch:?}");
@@ -265,7 +316,7 @@ impl Feed {
             return Ok(false);
         };
         ensure!(client.briefing().order == self.order, "the agent works by another order");
-        self.client = Some(client);
+        self.client = Some(Rc::new(client));
         self.next = Some(batch);
         self.asked.clear();
         Ok(true)
@@ -283,13 +334,6 @@ impl Feed {
         {
             self.asked.push_back(next);
             self.next = self.order.after(next);
-        }
-    }
-
-    fn release(&self, leased: &LeasedBatch) {
-        if let Some(client) = &self.client {
-            // A lease of an agent that is gone went with it.
-            let _ = client.release(leased.lease);
         }
     }
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use serde::Serialize;
 
-use super::{footprint::Footprint, scene::Scene};
+use super::{
+    footprint::Footprint,
+    scene::{Scene, Source},
+};
 
 /// Caches fill and allocators keep pages; beyond this it is growth.
 const MEMORY_GROWTH_MAX: u64 = 24 << 20;
@@ -12,13 +15,17 @@ const MEMORY_GROWTH_MAX: u64 = 24 << 20;
 /// Connections and files of the dataset come and go.
 const DESCRIPTOR_GROWTH_MAX: u64 = 8;
 
+/// All chunks of all tiers, which pressure takes and gives back.
+const FILE_GROWTH_MAX: u64 = 140;
+
 /// Threads that the runtime starts when it needs them.
 const THREAD_GROWTH_MAX: u64 = 4;
 
 /// What may stay in a run directory: whoever comes back finds it again.
-const STAYS: [&str; 7] = [
+const STAYS: [&str; 8] = [
     "agent.lock",
     "manager.lock",
+    "begun",
     "dataset.index",
     "manager.address",
     "report.json",
@@ -27,19 +34,23 @@ const STAYS: [&str; 7] = [
 ];
 
 /// What a process held at a quiet moment.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Sample {
+    /// Of which part.
+    pub part: String,
     /// Since the run began.
     pub at_s: f64,
-    /// Which process of the agent it was: 1 for the first.
+    /// Which process of the part it was: 1 for the first.
     pub life: u32,
     /// What it held.
     pub held: Footprint,
 }
 
-/// How much an agent held at the beginning and at the end of its longest life.
+/// How much a part held at the beginning and at the end of its longest life.
 #[derive(Debug, Clone, Serialize)]
 pub struct Growth {
+    /// Which part.
+    pub part: String,
     /// The length of the life that was looked at.
     pub over_s: f64,
     /// Medians of its first third.
@@ -49,10 +60,17 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Of the life with most samples; `None` if it has fewer than three.
-    pub(super) fn of(samples: &[Sample]) -> Option<Self> {
-        let lives: BTreeSet<u32> = samples.iter().map(|sample| sample.life).collect();
-        let of_life = |life| samples.iter().filter(move |sample| sample.life == life);
+    /// Of every part whose longest life has at least three samples.
+    pub(super) fn of_all(samples: &[Sample]) -> Vec<Self> {
+        let parts: BTreeSet<&str> = samples.iter().map(|sample| sample.part.as_str()).collect();
+        parts.into_iter().filter_map(|part| Self::of(part, samples)).collect()
+    }
+
+    /// Of the life with most samples.
+    fn of(part: &str, samples: &[Sample]) -> Option<Self> {
+        let of_part = || samples.iter().filter(|sample| sample.part == part);
+        let lives: BTreeSet<u32> = of_part().map(|sample| sample.life).collect();
+        let of_life = |life| of_part().filter(move |sample| sample.life == life);
         let longest = lives.into_iter().max_by_key(|life| of_life(*life).count())?;
         let life: Vec<&Sample> = of_life(longest).collect();
         if life.len() < 3 {
@@ -61,7 +79,7 @@ impl Growth {
         let third = life.len() / 3;
         let over_s = life.last()?.at_s - life.first()?.at_s;
         let (first, last) = (median(&life[..third]), median(&life[life.len() - third..]));
-        Some(Self { over_s, first, last })
+        Some(Self { part: part.to_owned(), over_s, first, last })
     }
 
     /// What grew more than it may, in words.
@@ -69,11 +87,12 @@ impl Growth {
         let limits = [
             ("bytes", self.first.memory_bytes, self.last.memory_bytes, MEMORY_GROWTH_MAX),
             ("descriptors", self.first.descriptors, self.last.descriptors, DESCRIPTOR_GROWTH_MAX),
+            ("files", self.first.files, self.last.files, FILE_GROWTH_MAX),
             ("threads", self.first.threads, self.last.threads, THREAD_GROWTH_MAX),
         ];
         let grown = limits.into_iter().filter(|(_, first, last, max)| *last > first + max);
         let sentence = |(what, first, last, max)| {
-            format!("the agent grew from {first} to {last} {what}; {max} more are allowed")
+            format!("{} grew from {first} to {last} {what}; {max} more are allowed", self.part)
         };
         grown.map(sentence).collect()
     }
@@ -88,6 +107,7 @@ fn median(samples: &[&Sample]) -> Footprint {
     Footprint {
         memory_bytes: of(|it| it.memory_bytes),
         descriptors: of(|it| it.descriptors),
+        files: of(|it| it.files),
         threads: of(|it| it.threads),
     }
 }
@@ -112,8 +132,25 @@ pub(super) fn leftovers(scene: &Scene, shared_before: &BTreeSet<String>) -> Vec<
     let shared = shared_memory().into_iter().filter(|it| !shared_before.contains(it));
     let ours = shared.filter(|name| name.contains("tierfeed"));
     found.extend(ours.map(|name| format!("{name} is left in /dev/shm")));
-    found.extend(processes_of(&scene.folder).map(|it| format!("a process is left: {it}")));
+    let served_by = match &scene.source {
+        Source::Bucket(store) => Some(store.pid()),
+        Source::Files => None,
+    };
+    let left = processes_of(&scene.folder).filter(|(pid, _)| Some(*pid) != served_by);
+    found.extend(left.map(|(pid, text)| format!("a process is left: {pid}: {text}")));
     found
+}
+
+/// How often an agent gave memory back because too little was free, as its report tells.
+pub(super) fn given_back(report: &Path) -> usize {
+    let text = fs::read(report).unwrap_or_default();
+    let report: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let moments = report["memory"]["timeline"].as_array().into_iter().flatten();
+    let changes = moments.flat_map(|moment| moment["changes"].as_array().into_iter().flatten());
+    let is_short = |change: &&serde_json::Value| {
+        change.as_str().is_some_and(|it| it.ends_with("short of what must stay free"))
+    };
+    changes.filter(is_short).count()
 }
 
 fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
@@ -121,14 +158,14 @@ fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
-/// Processes whose arguments name the folder of the run.
-fn processes_of(folder: &Path) -> impl Iterator<Item = String> + use<> {
+/// Processes whose arguments name the folder of the run, with these.
+fn processes_of(folder: &Path) -> impl Iterator<Item = (u32, String)> + use<> {
     let folder = folder.display().to_string();
-    let own = std::process::id().to_string();
-    names(Path::new("/proc")).filter(move |pid| *pid != own).filter_map(move |pid| {
-        let arguments = fs::read(Path::new("/proc").join(&pid).join("cmdline")).ok()?;
+    let pids = names(Path::new("/proc")).filter_map(|name| name.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id()).filter_map(move |pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let text = String::from_utf8_lossy(&arguments).replace('\0', " ");
-        text.contains(&folder).then(|| format!("{pid}: {text}"))
+        text.contains(&folder).then_some((pid, text))
     })
 }
 
@@ -141,28 +178,63 @@ pub(super) fn seconds(time: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    fn sample(life: u32, at_s: f64, memory: u64) -> Sample {
-        let held = Footprint { memory_bytes: memory << 20, descriptors: 50, threads: 20 };
-        Sample { at_s, life, held }
+    fn sample(part: &str, life: u32, at_s: f64, memory: u64) -> Sample {
+        let held =
+            Footprint { memory_bytes: memory << 20, descriptors: 50, files: 9, threads: 20 };
+        Sample { part: part.to_owned(), at_s, life, held }
     }
 
     #[test]
-    fn growth_is_looked_for_in_the_longest_life() {
-        let mut samples = vec![sample(1, 0.0, 10), sample(1, 1.0, 500)];
-        samples.extend((0_u32..9).map(|it| sample(2, f64::from(it), u64::from(it) * 20)));
-        let growth = Growth::of(&samples).unwrap();
-        assert_eq!((growth.first.memory_bytes >> 20, growth.last.memory_bytes >> 20), (20, 140));
-        assert_eq!(growth.excess().len(), 1, "{:?}", growth.excess());
+    fn growth_is_looked_for_in_the_longest_life_of_each_part() {
+        let mut samples = vec![sample("agent", 1, 0.0, 10), sample("agent", 1, 1.0, 500)];
+        let grows = |it: u32| sample("agent", 2, f64::from(it), u64::from(it) * 20);
+        samples.extend((0..9).map(grows));
+        samples.extend((0..30_u32).map(|it| sample("manager", 2, f64::from(it), 7)));
+        let growth = Growth::of_all(&samples);
+        let [agent, manager] = growth.as_slice() else { panic!("{growth:?}") };
+        assert_eq!((agent.first.memory_bytes >> 20, agent.last.memory_bytes >> 20), (20, 140));
+        assert_eq!(agent.excess().len(), 1, "{:?}", agent.excess());
+        assert_eq!((manager.part.as_str(), manager.excess().len()), ("manager", 0));
+    }
+
+    #[test]
+    fn each_thing_that_may_leak_is_looked_at() {
+        let grow: [fn(&mut Footprint); 4] = [
+            |it| it.memory_bytes += MEMORY_GROWTH_MAX + 1,
+            |it| it.descriptors += DESCRIPTOR_GROWTH_MAX + 1,
+            |it| it.files += FILE_GROWTH_MAX + 1,
+            |it| it.threads += THREAD_GROWTH_MAX + 1,
+        ];
+        for grow in grow {
+            let mut samples: Vec<_> = (0..3).map(|_| sample("agent", 1, 0.0, 1)).collect();
+            grow(&mut samples[2].held);
+            assert_eq!(Growth::of_all(&samples)[0].excess().len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_an_agent_gave_back_is_in_its_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        assert_eq!(given_back(&path), 0);
+        let short = "scratch: 3 to 1 chunks, 2 MiB short of what must stay free";
+        let moments = format!(
+            r#"[{{"changes":["{short}","{short}"]}},{{}},{{"changes":["staging: 1 to 2 batches"]}}]"#
+        );
+        fs::write(&path, format!(r#"{{"memory":{{"timeline":{moments}}}}}"#)).unwrap();
+        assert_eq!(given_back(&path), 2);
     }
 
     #[test]
     fn what_stays_the_same_did_not_grow() {
-        let samples: Vec<Sample> = (0_u32..9).map(|it| sample(1, f64::from(it), 100)).collect();
-        assert_eq!(Growth::of(&samples).unwrap().excess(), Vec::<String>::new());
+        let samples: Vec<Sample> =
+            (0_u32..9).map(|it| sample("agent", 1, f64::from(it), 100)).collect();
+        assert_eq!(Growth::of_all(&samples)[0].excess(), Vec::<String>::new());
     }
 
     #[test]
     fn a_life_of_two_samples_says_nothing() {
-        assert!(Growth::of(&[sample(1, 0.0, 1), sample(1, 1.0, 2)]).is_none());
+        let samples = [sample("agent", 1, 0.0, 1), sample("agent", 1, 1.0, 2)];
+        assert!(Growth::of_all(&samples).is_empty());
     }
 }

@@ -62,11 +62,26 @@ pub(crate) struct BenchChaos {
     /// Of the faults: the same number draws the same ones again [default: another one each time].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
-    /// How much memory is taken away at a time.
+    /// How much memory is taken away at a time; the agent and who presses it may have as much together.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub(crate) pressure: Bytes,
+    /// Where the dataset lies.
+    #[arg(long, value_enum, default_value_t = ChaosSource::Files)]
+    pub(crate) source: ChaosSource,
+    /// The S3 server for `--source bucket` [default: examples/s3_server beside this program].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+/// Where the dataset of a chaos run lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChaosSource {
+    /// In files.
+    Files,
+    /// In a bucket of an S3 server.
+    Bucket,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +104,12 @@ pub(crate) struct BenchTrainer {
     /// It ends when this file is there.
     #[arg(long, value_name = "FILE")]
     pub(crate) stop: PathBuf,
+    /// It starts a process that keeps its socket when this file is there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) fork: PathBuf,
+    /// Where it writes the number of that process.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) orphan: PathBuf,
     /// What it computes in a step.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Nanoseconds,

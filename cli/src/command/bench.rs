@@ -17,7 +17,7 @@ use crate::{
     arguments::{
         Bench, BenchChaos, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff,
         BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace,
-        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer,
+        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource,
         DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
@@ -48,13 +48,18 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
 }
 
 fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
-    let BenchChaos { minutes, seed, pressure, place } = arguments;
+    let BenchChaos { minutes, seed, pressure, source, server, place } = arguments;
+    let server = match source {
+        ChaosSource::Files => None,
+        ChaosSource::Bucket => Some(s3_server(server)?),
+    };
     let settings = chaos::Settings {
         tierfeed: own_binary()?,
         folder: place.folder(),
         time: Duration::from_secs(60 * minutes),
         seed: seed.unwrap_or_else(environment::seed),
         pressure,
+        server,
     };
     let outcome = chaos::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -84,7 +89,7 @@ fn idle(arguments: BenchIdle) -> Result<(), Failure> {
 }
 
 fn train(arguments: BenchTrainer) -> Result<(), Failure> {
-    let BenchTrainer { sums, record, stop, step } = arguments;
+    let BenchTrainer { sums, record, stop, fork, orphan, step } = arguments;
     let path = |name| set_variable(name).map(PathBuf::from);
     let rank = set_variable(environment::RANK)?;
     let settings = chaos::trainer::Settings {
@@ -95,6 +100,8 @@ fn train(arguments: BenchTrainer) -> Result<(), Failure> {
         sums,
         record,
         stop,
+        fork,
+        orphan,
         step: Duration::from_nanos(step.0),
     };
     chaos::trainer::train(&settings).map_err(Failure::Work)
@@ -177,8 +184,7 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
 
 fn objects(arguments: BenchObjects) -> Result<(), Failure> {
     let BenchObjects { server, python, rounds, place } = arguments;
-    let beside = || Ok(own_binary()?.with_file_name("examples").join("s3_server"));
-    let server = server.map_or_else(beside, Ok)?;
+    let server = s3_server(server)?;
     let settings = objects::Settings { server, python, folder: place.folder(), rounds };
     let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -289,6 +295,11 @@ fn read(arguments: &BenchReader) -> Result<(), Failure> {
     fs::write(file, text)
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::Work)
+}
+
+/// The server that was named, or the one that is built beside this program.
+fn s3_server(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    named.map_or_else(|| Ok(own_binary()?.with_file_name("examples").join("s3_server")), Ok)
 }
 
 fn own_binary() -> Result<PathBuf, Failure> {

@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     let run_dir = environment::new_run_dir(arguments.run_dir, &job.name)?;
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
+    let indexed = jobs::load(&arguments.job, &run_dir)?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
     let settings = indexed.manager()?;
     super::runtime()?.block_on(async {

@@ -6,6 +6,7 @@ use anyhow::{Context as _, anyhow};
 use tierfeed_core::units::Bytes;
 use tierfeed_runtime::{
     agent::{self, Agent, AgentError},
+    begun::Begun,
     client::Address,
     expansion::Expansion,
     manager::{Door, Manager},
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     // Before anything of a run that is under way there is touched.
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
+    let indexed = jobs::load(&arguments.job, &run_dir)?;
     let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
     let (ending, mut report) =
         super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref()))?;
@@ -53,10 +54,18 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         summarize(report, &run_dir.report());
     }
     match ending {
-        Ending::Done => Ok(()),
+        Ending::Done => ended(&run_dir),
         Ending::Failed(status) => Err(Failure::Work(anyhow!("the command ended with {status}"))),
         Ending::Stopped(signal) => Err(Failure::Work(anyhow!("stopped by {signal}"))),
     }
+}
+
+/// Who comes to this run directory now begins another job.
+fn ended(run_dir: &RunDir) -> Result<(), Failure> {
+    let note = run_dir.begun();
+    Begun::strike(&note)
+        .with_context(|| format!("{}: left behind", note.display()))
+        .map_err(Failure::Work)
 }
 
 async fn all(

@@ -61,6 +61,11 @@ impl Cluster {
         eventually("the manager is back", || status().unwrap().status.success());
     }
 
+    /// What the manager said so far.
+    pub(crate) fn manager_said(&mut self) -> String {
+        self.manager.errors()
+    }
+
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut status = self.fixture.tierfeed(&["status", "--json", "--run-dir", "manager"]);
         let output = status.output().unwrap();

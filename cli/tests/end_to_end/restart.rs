@@ -1,6 +1,10 @@
 //! Whatever the processes before left behind, those that come after just work.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::{
     apart::{Cluster, end_well},
@@ -89,6 +93,75 @@ fn an_agent_joins_a_manager_that_comes_back() {
     eventually("the new manager knows how far the node is", || {
         cluster.status()["joined"][0]["batches"] == 42
     });
+}
+
+/// Takes an object away, cuts one short, and puts a pipe or a directory in the place of one: moved aside,
+/// by name, so that they can come back.
+fn damage(fixture: &Fixture, put: fn(&Path)) -> [(PathBuf, PathBuf); 3] {
+    let puts: [fn(&Path); 3] = [|_| (), |path| fs::write(path, "short").unwrap(), put];
+    let names = ["class0/000.jpg", "class1/001.jpg", "class2/002.jpg"];
+    let mut puts = puts.into_iter();
+    names.map(|name| {
+        let object = fixture.path("data").join(name);
+        let aside = fixture.path(&name.replace('/', "-"));
+        fs::rename(&object, &aside).unwrap();
+        puts.next().unwrap()(&object);
+        (object, aside)
+    })
+}
+
+fn put_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn manager_and_agent_come_back_beside_damaged_objects() {
+    let mut cluster = Cluster::start();
+    let mut agent = cluster.agent();
+    let state = |cluster: &Cluster| cluster.status()["joined"][0]["state"].clone();
+    eventually("the agent joined", || state(&cluster) == "alive");
+    let damaged = damage(&cluster.fixture, put_pipe);
+    agent.kill();
+    cluster.restart_manager();
+    let _again = cluster.agent();
+    eventually("another agent joined", || {
+        let status = cluster.status();
+        status["joined"][0]["state"] == "alive" && status["joined"][0]["batches"] == 0
+    });
+    let said = cluster.manager_said();
+    for name in ["000.jpg: No such file", "001.jpg: another size", "002.jpg: not a regular file"] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    for (object, aside) in damaged {
+        fs::rename(aside, object).unwrap();
+    }
+    end_well(cluster.trainers(0));
+    let log = cluster.fixture.log();
+    assert_eq!(assert_complete(&log), log.len());
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_what_is_there() {
+    let fixture = Fixture::new();
+    fixture.write_job("on_error: skip\n");
+    let mut run = Running::start(&mut fixture.run(2_000));
+    eventually("some batches are there", || fixture.lines() >= 10);
+    run.kill();
+    eventually("the training ends", || fixture.lines() == 42);
+    fs::remove_file(fixture.path("log")).unwrap();
+    damage(&fixture, |path| fs::create_dir(path).unwrap());
+    let output = fixture.run(0).output().unwrap();
+    assert_ended(&output, 0);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("changed since the job began"), "{said}");
+    assert_complete(&fixture.log());
+    assert_eq!(fixture.report()["samples"], 300 - 3 * 3, "three epochs without three samples");
+
+    fs::remove_file(fixture.path("log")).unwrap();
+    fs::remove_dir(fixture.path("data/class2/002.jpg")).unwrap();
+    assert_ended(&fixture.run(0).output().unwrap(), 0);
+    let report = fixture.report();
+    assert_eq!(report["fault_count"], 0, "98 samples, and the short one is one of them: {report}");
 }
 
 /// Trainers of rank 0 put a pipe in the place of an object: whoever opens it waits, as on a file server

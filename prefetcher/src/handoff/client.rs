@@ -18,7 +18,7 @@ mod memory;
 mod order_file;
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -323,9 +323,16 @@ impl Client {
     }
 }
 
+/// The connection, for whoever waits for its end among other things, or hands it on with a process.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.socket.as_fd()
+    }
+}
+
 #[cfg(test)]
 impl Client {
-    pub(super) fn link_socket(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub(super) fn link_socket(&self) -> BorrowedFd<'_> {
         self.link.socket.as_fd()
     }
 

@@ -8,7 +8,7 @@ use tierfeed_core::{
 use super::*;
 use crate::client::{Address, Client};
 
-fn settings() -> Settings {
+fn settings(begun: PathBuf) -> Settings {
     let order = Spec {
         samples: 100,
         shuffle: Shuffle::Sequential,
@@ -33,6 +33,7 @@ fn settings() -> Settings {
             chunk: Bytes::mib(1),
             lost_after: Nanoseconds(u64::MAX),
         },
+        begun,
     }
 }
 
@@ -53,7 +54,8 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
     let (_trigger, shutdown) = shutdown::channel();
-    let manager = Manager::start(settings(), Door::unix(&socket).unwrap(), shutdown);
+    let begun = directory.path().join("begun");
+    let manager = Manager::start(settings(begun), Door::unix(&socket).unwrap(), shutdown);
     let manager = tokio::spawn(manager.run());
     let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
     let (node, progress) = (NodeId(0), Progress::default());
@@ -79,4 +81,31 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     assert_eq!(shown(&mut client).await, None, "it ended");
     client.drain().await.unwrap();
     manager.await.unwrap().unwrap();
+}
+
+/// The job is noted from its first node on, and until somebody says that it is over.
+#[tokio::test]
+async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
+    let directory = tempfile::tempdir().unwrap();
+    let (socket, begun) = (directory.path().join("socket"), directory.path().join("begun"));
+    let noted = || Begun::index_of(&begun, "");
+    let agent = |incarnation| Registration { node: None, home: 1, incarnation, tiers: Vec::new() };
+    for (life, is_drained) in [(1, false), (2, true)] {
+        let (trigger, shutdown) = shutdown::channel();
+        let door = Door::unix(&socket).unwrap();
+        let manager = tokio::spawn(Manager::start(settings(begun.clone()), door, shutdown).run());
+        let mut client = Client::connect(&Address::Unix(socket.clone()), None).await.unwrap();
+        client.status().await.unwrap();
+        assert_eq!(noted(), (life == 2).then_some(0), "only a node makes a beginning");
+        client.register(&agent(life)).await.unwrap();
+        assert_eq!(noted(), Some(0));
+        if is_drained {
+            client.drain().await.unwrap();
+        } else {
+            trigger.pull();
+        }
+        client.drained(NodeId(0), life, &Progress::default()).await.unwrap();
+        manager.await.unwrap().unwrap();
+        assert_eq!(noted(), (!is_drained).then_some(0), "a manager that is stopped may come back");
+    }
 }

@@ -1,0 +1,61 @@
+//! How a trainer without an agent reads the cold store: files, or objects of a bucket.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc, time::Duration};
+
+use tierfeed_core::id::SampleId;
+use tierfeed_object_stores::{Environment, Patience};
+use tierfeed_prefetcher::source::FileSource;
+use tierfeed_workload_analyzer::{
+    Index,
+    format::ReadAt as _,
+    source::{BucketStore, Listed, Location, Store as _},
+};
+
+/// Files that are held open.
+const OPEN_FILES_MAX: usize = 64;
+
+/// A request that is silent for so long is made again: stores are told to stall.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Where samples are read.
+pub(super) enum Cold {
+    Files(FileSource),
+    Bucket(BucketStore, Arc<Index>),
+}
+
+impl Cold {
+    pub(super) fn open(location: &Location, index: Arc<Index>) -> anyhow::Result<Self> {
+        Ok(match location {
+            Location::Path(_) => Self::Files(FileSource::new(index, OPEN_FILES_MAX)),
+            Location::Bucket(bucket) => {
+                let patience = Patience { silence: SILENCE, ..Patience::default() };
+                let store = BucketStore::open(bucket, &Environment::of_process(), &patience)?;
+                Self::Bucket(store, index)
+            }
+        })
+    }
+
+    /// The bytes of a sample, if its object is what was indexed.
+    pub(super) fn read(&self, sample: SampleId) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Self::Files(files) => {
+                let mut bytes = vec![0; usize::try_from(files.index().size(sample).0)?];
+                files.read_into(sample, &mut bytes)?;
+                Ok(bytes)
+            }
+            Self::Bucket(store, index) => {
+                let extent = index.extent(sample);
+                let object = store.open(&Listed {
+                    path: OsStr::as_bytes(extent.path.as_os_str()).to_vec(),
+                    size: extent.object_size,
+                    mtime_ns: extent.object_mtime_ns,
+                    etag: extent.etag,
+                })?;
+                let mut bytes = vec![0; usize::try_from(extent.len)?];
+                object.read_exact_at(&mut bytes, extent.offset)?;
+                object.verify()?;
+                Ok(bytes)
+            }
+        }
+    }
+}
