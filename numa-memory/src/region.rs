@@ -7,13 +7,14 @@
 //! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
 
 mod huge;
+mod passage;
 
 use std::{
     io,
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::AtomicU32,
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -169,65 +170,6 @@ impl Region {
                 verify(self.mapping.raw(), Locality::Numa(node), policy)
             }
         }
-    }
-
-    /// Gives the whole pages of a range back to the system. The range stays mapped, here and elsewhere:
-    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that. Returns
-    /// `false` for reserved huge pages, which stay: nobody could use them for anything else.
-    ///
-    /// # Errors
-    ///
-    /// [`AllocateError::Outside`] for a range that leaves the region, and [`AllocateError::System`] if
-    /// the system refuses; the memory stays then.
-    pub fn give_back(&self, offset: Bytes, len: Bytes) -> Result<bool, AllocateError> {
-        let end = self.end_of(offset, len)?;
-        if self.is_reserved {
-            return Ok(false);
-        }
-        let page = placement::page_bytes() as u64;
-        let (start, end) = (offset.0.next_multiple_of(page), end - end % page);
-        if start >= end {
-            return Ok(true);
-        }
-        self.holes.fetch_add(1, Ordering::Release);
-        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let outcome = allocate_range(&self.fd, flags, Bytes(start), Bytes(end - start));
-        outcome.map(|()| true).map_err(failed(Step::GiveBack, len))
-    }
-
-    /// How often memory was given back: whoever pinned pages of the region has other ones since.
-    #[must_use]
-    pub fn holes(&self) -> u32 {
-        self.holes.load(Ordering::Acquire)
-    }
-
-    /// Takes memory again for a range that was given back, where the region lies. Returns `false` if it
-    /// stayed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::give_back`], and [`AllocateError::NoRoom`] before anything is taken if it would not
-    /// fit.
-    pub fn restore(&self, offset: Bytes, len: Bytes) -> Result<bool, AllocateError> {
-        self.end_of(offset, len)?;
-        if self.is_reserved {
-            return Ok(false);
-        }
-        let locality = match self.placement {
-            Placement::Anywhere => Locality::Anywhere,
-            Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
-                Locality::Numa(node)
-            }
-        };
-        let _claim = capacity::claim(Path::new("/"), locality, len)?;
-        let restored = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
-        restored.map(|()| true).map_err(failed(Step::Reserve, len))
-    }
-
-    fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {
-        let mapped = self.mapping.len();
-        let end = offset.0.checked_add(len.0).filter(|end| *end <= mapped.0);
-        end.ok_or(AllocateError::Outside { offset, len, mapped })
     }
 
     /// The memfd, to send to a process that shall map it.

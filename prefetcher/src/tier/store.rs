@@ -58,24 +58,31 @@ pub(crate) struct Store {
 #[derive(Debug)]
 struct Held {
     total: Arc<AtomicU64>,
-    bytes: AtomicU64,
+    bytes: Mutex<u64>,
 }
 
 impl Held {
-    fn add(&self, len: Bytes) {
-        self.bytes.fetch_add(len.0, Ordering::Relaxed);
-        self.total.fetch_add(len.0, Ordering::Relaxed);
+    fn new(total: &Arc<AtomicU64>, len: Bytes) -> Self {
+        total.fetch_add(len.0, Ordering::Relaxed);
+        Self { total: Arc::clone(total), bytes: Mutex::new(len.0) }
     }
 
-    fn take_off(&self, len: Bytes) {
-        self.bytes.fetch_sub(len.0, Ordering::Relaxed);
-        self.total.fetch_sub(len.0, Ordering::Relaxed);
+    /// Counts what the kernel says, so that nothing that failed, or that a trainer touched, counts
+    /// wrong for ever. Two threads take turns, or the older look might win.
+    fn count(&self, region: &Region) {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without an answer the last one is the best.
+        let now = region.resident().map_or(*bytes, |it| it.0);
+        self.total.fetch_add(now, Ordering::Relaxed);
+        self.total.fetch_sub(*bytes, Ordering::Relaxed);
+        *bytes = now;
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.total.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        let bytes = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.total.fetch_sub(*bytes, Ordering::Relaxed);
     }
 }
 
@@ -96,8 +103,11 @@ impl Store {
         total: &Arc<AtomicU64>,
         stores: Stores,
     ) -> Self {
-        let held = Held { total: Arc::clone(total), bytes: AtomicU64::new(0) };
-        held.add(len);
+        // Reserved huge pages are rounded up to whole ones.
+        let held = match &body {
+            Body::Memory(region) => Held::new(total, region.len()),
+            Body::File(_) | Body::Disk(_) => Held::new(total, len),
+        };
         Self { chunk, body, len, sums: Mutex::default(), stores, held }
     }
 
@@ -106,17 +116,14 @@ impl Store {
         self.chunk
     }
 
-    /// Gives the memory of a range back; each range once.
+    /// Gives the memory of a range back.
     ///
     /// # Errors
     ///
     /// As [`Region::give_back`]. Of a file nothing is given back.
     pub(crate) fn trim(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let Body::Memory(region) = &self.body else { return Ok(()) };
-        if region.give_back(offset, len)? {
-            self.held.take_off(len);
-        }
-        Ok(())
+        self.pass(region, region.give_back(offset, len))
     }
 
     /// Takes memory for a range that was trimmed.
@@ -126,10 +133,19 @@ impl Store {
     /// As [`Region::restore`].
     pub(crate) fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let Body::Memory(region) = &self.body else { return Ok(()) };
-        if region.restore(offset, len)? {
-            self.held.add(len);
+        self.pass(region, region.restore(offset, len))
+    }
+
+    fn pass(
+        &self,
+        region: &Region,
+        outcome: Result<bool, AllocateError>,
+    ) -> Result<(), AllocateError> {
+        // Reserved pages stay, as they were counted.
+        if !matches!(outcome, Ok(false)) {
+            self.held.count(region);
         }
-        Ok(())
+        outcome.map(drop)
     }
 
     /// Where its bytes lie.
@@ -288,4 +304,52 @@ pub(crate) fn look_at_broken<T>(
         region.sum_into(offset, len, &mut Checksum::of_len(len.0))?;
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::tier::Locality;
+    use tierfeed_numa_memory::{Pages, Request};
+
+    use super::*;
+
+    const LEN: Bytes = Bytes::mib(2);
+    const HALF: Bytes = Bytes::mib(1);
+
+    fn arena() -> (Store, Arc<AtomicU64>) {
+        let (locality, pages) = (Locality::Anywhere, Pages::Small);
+        let request = Request { len: LEN, locality, name: "held", pages };
+        let (region, total) = (Region::allocate(&request).unwrap(), Arc::<AtomicU64>::default());
+        let body = Body::Memory(Arc::new(region));
+        (Store::new(None, body, LEN, &total, Stores::Cached), total)
+    }
+
+    #[test]
+    fn what_could_not_be_given_back_is_not_counted_twice_when_it_comes_back() {
+        let (arena, total) = arena();
+        let held = || Bytes(total.load(Ordering::Relaxed));
+        for _ in 0..3 {
+            arena.trim(HALF, LEN).unwrap_err();
+            // The session takes the range for gone all the same.
+            arena.restore(HALF, HALF).unwrap();
+            assert_eq!(held(), LEN);
+        }
+        arena.trim(HALF, HALF).unwrap();
+        arena.trim(HALF, HALF).unwrap();
+        assert_eq!(held(), HALF, "a range that is gone is not given back again");
+        arena.restore(HALF, HALF).unwrap();
+        assert_eq!(held(), LEN);
+        drop(arena);
+        assert_eq!(held(), Bytes(0));
+    }
+
+    #[test]
+    fn what_a_trainer_touched_without_leave_is_counted_at_the_next_change() {
+        let (arena, total) = arena();
+        arena.trim(Bytes(0), LEN).unwrap();
+        let Body::Memory(region) = arena.body() else { unreachable!() };
+        region.write(Bytes(0), &[1; 4096]).unwrap();
+        arena.trim(HALF, HALF).unwrap();
+        assert_eq!(total.load(Ordering::Relaxed), 4096);
+    }
 }
