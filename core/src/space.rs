@@ -1,8 +1,9 @@
 //! Which bytes of a tier's chunks are free, and which are taken.
 //!
 //! A cached sample is only ever read by copying it, so it need not lie in one piece: a request takes
-//! the smallest hole that holds it, and where none does, the largest holes until it is met. Holes that
-//! are too small for any sample are therefore used again, and a tier fills to its last grain.
+//! the smallest hole that holds it, and where none does, the largest holes until the smallest one that
+//! holds the rest ends it: as few pieces as possible, and large holes stay large. Holes that are too small
+//! for any sample are therefore used again, and a tier fills to its last grain.
 //! On a disk a request takes the next hole instead, as a log would, while there is one that holds it.
 //!
 //! Invariants, checked by `mod tests`:
@@ -211,7 +212,10 @@ impl Space {
         let mut pieces = Vec::new();
         let mut missing = needed;
         for &(hole_len, chunk, offset) in self.by_len.iter().rev().take(PIECES_MAX) {
-            let len = hole_len.min(missing);
+            let holds_rest = self.by_len.range((missing, ChunkId(0), 0)..).next();
+            // Not one of those before: they are larger than this one, or behind it.
+            let last = holds_rest.map(|(_, chunk, offset)| (missing, *chunk, *offset));
+            let (len, chunk, offset) = last.unwrap_or((hole_len, chunk, offset));
             pieces.push(Piece { chunk, offset: Bytes(offset), len: Bytes(len) });
             missing -= len;
             if missing == 0 {

@@ -1,4 +1,4 @@
-//! The atomics, threads and yields of a world: loom's, shuttle's, or the real ones.
+//! The atomics, threads and yields of a world: loom's, shuttle's, late ones, or the real ones.
 
 #[cfg(feature = "loom")]
 pub use loom::{
@@ -9,7 +9,9 @@ pub use loom::{
     },
     thread,
 };
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(feature = "late")]
+pub use crate::late::{AtomicU64, Ordering};
+#[cfg(all(feature = "shuttle", not(any(feature = "late", feature = "loom"))))]
 pub use shuttle::{
     sync::{
         Arc,
@@ -17,7 +19,7 @@ pub use shuttle::{
     },
     thread,
 };
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "late", feature = "loom", feature = "shuttle")))]
 pub use std::{
     sync::{
         Arc,
