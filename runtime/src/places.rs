@@ -9,6 +9,7 @@ mod node;
 mod reach;
 
 use std::{
+    collections::BTreeMap,
     num::{NonZeroU32, NonZeroUsize},
     path::PathBuf,
     sync::Arc,
@@ -27,7 +28,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_prefetcher::{
-    budget::{self, BudgetError, Claim, Percent, Pool, Request, allot},
+    budget::{self, BudgetError, Claim, Free, Percent, Pool, Request, allot},
     fetcher::READ_THREADS,
     tier::{Backing, TierSettings},
 };
@@ -72,6 +73,16 @@ pub struct Layout {
     pub places: Vec<Place>,
     /// The unit in which they grow.
     pub chunk: Bytes,
+}
+
+/// Whether a job gets sizes that the node does not have free now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// It does not: a size that is too large is a mistake, which is found before anything is taken.
+    Free,
+    /// It does: it had them before, and whoever takes them now may give them back. Until then its tiers
+    /// stay smaller, and its ranks without staging memory read alone.
+    Promised,
 }
 
 /// Why the node cannot do what the job asks.
@@ -121,6 +132,14 @@ pub enum PlacesError {
     },
 }
 
+impl PlacesError {
+    /// Whether the node has too little free for the job, rather than something else.
+    #[must_use]
+    pub fn is_want_of_room(&self) -> bool {
+        matches!(self, Self::Budget(BudgetError::TooLarge { .. }) | Self::NoStaging { .. })
+    }
+}
+
 impl Place {
     /// What the manager is told of it.
     #[must_use]
@@ -135,18 +154,29 @@ impl Layout {
     /// # Errors
     ///
     /// As [`PlacesError`] tells.
-    pub fn fit(job: &Job, demand: &Demand, node: &Node) -> Result<Self, PlacesError> {
+    pub fn fit(
+        job: &Job,
+        demand: &Demand,
+        node: &Node,
+        room: Room,
+    ) -> Result<Self, PlacesError> {
         let mut wanted = Vec::new();
         for request in &job.tiers {
             wanted.extend(wanted_places(request, node)?);
         }
         let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
-        let budgets = allot(&claims, node.pools())?;
+        let budgets = match room {
+            Room::Free => allot(&claims, node.pools())?,
+            Room::Promised => allot(&claims, &promised(&claims, node.pools()))?,
+        };
         let staging = staging(job, demand);
         let mut arena = Bytes(0);
         let mut places = Vec::new();
         for (wanted, budget) in wanted.into_iter().zip(budgets) {
-            let budget = wanted.within_room(budget)?;
+            let mut budget = wanted.within_room(budget, room)?;
+            if (wanted.claim.kind, room) == (Kind::MainMemory, Room::Promised) {
+                budget = budget.max(least(staging));
+            }
             let mut cache = budget;
             if wanted.claim.kind == Kind::MainMemory {
                 let split = staging.within(budget);
@@ -251,9 +281,9 @@ struct Wanted {
 
 impl Wanted {
     /// A RAM disk may be smaller than the memory that it draws on.
-    fn within_room(&self, budget: Bytes) -> Result<Bytes, BudgetError> {
+    fn within_room(&self, budget: Bytes, room: Room) -> Result<Bytes, BudgetError> {
         match (self.claim.request, self.room) {
-            (Request::Size(asked), Some(left)) if asked > left => {
+            (Request::Size(asked), Some(left)) if asked > left && room == Room::Free => {
                 Err(BudgetError::TooLarge { kind: self.claim.kind, asked, left })
             }
             (Request::Share(_), Some(left)) => Ok(budget.min(left)),
@@ -281,6 +311,27 @@ impl Wanted {
             origin: self.origin,
         }
     }
+}
+
+/// What pools would have free if all sizes were.
+fn promised(claims: &[Claim], pools: &BTreeMap<Pool, Free>) -> BTreeMap<Pool, Free> {
+    let size_in = |pool| {
+        let size = |claim: &Claim| match claim.request {
+            Request::Size(size) if claim.pool == pool => size.0,
+            _ => 0,
+        };
+        claims.iter().map(size).fold(0, u64::saturating_add)
+    };
+    let raised = |(pool, free): (&Pool, &Free)| {
+        let least = free.kept.0.saturating_add(size_in(*pool));
+        (*pool, Free { bytes: Bytes(free.bytes.0.max(least)), ..*free })
+    };
+    pools.iter().map(raised).collect()
+}
+
+/// What staging has to have: one batch in use and one on its way, for each rank.
+fn least(staging: Staging) -> Bytes {
+    Bytes(staging.batch.0.saturating_mul(2).saturating_mul(u64::from(staging.ranks)))
 }
 
 /// The tiers that a request comes to: one, or one for each NUMA node of a CXL tier.

@@ -14,7 +14,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::{Report, report};
 use tierfeed_runtime::{
-    places::{Layout, Node, Place, PlacesError},
+    places::{Layout, Node, Place, PlacesError, Room},
     prediction,
 };
 use tierfeed_workload_analyzer::{
@@ -73,7 +73,7 @@ fn run_job(arguments: &Analyze, job: &Path) -> Result<(), Failure> {
         None => demand,
     };
     let node = node(&job)?;
-    let layout = Layout::fit(&job, &demand, &node).map_err(Failure::input)?;
+    let layout = Layout::fit(&job, &demand, &node, Room::Free).map_err(Failure::input)?;
     let analysis = Analysis::of(&job, &sums, &demand, free_memory(&node, &layout));
     let supply = supply(&job, &layout, &analysis, cold_speed(&job, &arguments.cold));
     let verdict = demand::verdict(&demand, &supply);
@@ -161,7 +161,7 @@ fn node(job: &Job) -> Result<Node, Failure> {
 
 /// The tiers of a job on this node.
 pub(crate) fn layout(job: &Job, demand: &Demand) -> Result<Layout, Failure> {
-    Layout::fit(job, demand, &node(job)?).map_err(Failure::input)
+    Layout::fit(job, demand, &node(job)?, Room::Free).map_err(Failure::input)
 }
 
 /// The last report of the probe, if there is one.

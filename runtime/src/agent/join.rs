@@ -1,6 +1,9 @@
 //! From an address to a place in the job: what an agent does before it can serve.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tierfeed_core::{
     fleet::{Assignment, Registration},
@@ -20,9 +23,10 @@ use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
     manager::JobText,
-    places::{Layout, Node, PlacesError},
-    run_dir::{Occupant, Occupied},
+    places::{Layout, Node, PlacesError, Room},
+    run_dir::{Occupant, Occupied, RunDir},
     token::{self, TokenError},
+    trainer_file::TrainerFile,
     wire::Remedy,
 };
 
@@ -97,9 +101,9 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let clock = Clock::start();
     let mut client = look_for(settings, clock).await.map_err(JoinError::from)?;
     let text = client.job().await.map_err(JoinError::from)?;
-    let index_file = settings.run_dir.index();
+    let run_dir = settings.run_dir.clone();
     let job_file = text.file.clone();
-    let look = move || look_at_job(&text, index_file);
+    let look = move || look_at_job(&text, &run_dir);
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let (job, index, index_path, node, layout) = looked;
@@ -134,13 +138,43 @@ async fn look_for(settings: &Settings, clock: Clock) -> Result<Client, CallError
 
 type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
 
-fn look_at_job(text: &JobText, index_file: PathBuf) -> Result<Looked, JoinError> {
+fn look_at_job(text: &JobText, run_dir: &RunDir) -> Result<Looked, JoinError> {
     let job = Job::parse(&text.text, &text.file)?;
-    let index_path = job.dataset.index.clone().unwrap_or(index_file);
+    let index_path = job.dataset.index.clone().unwrap_or_else(|| run_dir.index());
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
     let demand = Demand::of(&job, &Sizes::from(&index))?;
     let node = Node::read(&job).map_err(PlacesError::from)?;
-    let layout = Layout::fit(&job, &demand, &node)?;
+    let layout = layout(&job, &demand, &node, has_worked(run_dir, &text.file))?;
     Ok((job, Arc::new(index), index_path, node, layout))
+}
+
+/// Whether an agent is the first of its job here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    First,
+    Again,
+}
+
+/// An agent leaves word for trainers when it has all that it needs.
+fn has_worked(run_dir: &RunDir, job_file: &Path) -> Arrival {
+    let left = TrainerFile::read(&run_dir.trainer_file());
+    if left.is_ok_and(|it| it.job == job_file) { Arrival::Again } else { Arrival::First }
+}
+
+/// The first agent of a job refuses sizes that the node does not have. One that comes back had them: if
+/// somebody else has taken them meanwhile, it starts with less.
+fn layout(
+    job: &Job,
+    demand: &Demand,
+    node: &Node,
+    arrival: Arrival,
+) -> Result<Layout, PlacesError> {
+    match Layout::fit(job, demand, node, Room::Free) {
+        Err(error) if arrival == Arrival::Again && error.is_want_of_room() => {
+            tracing::warn!(%error, "an agent of this job worked here before; it starts with less");
+            Layout::fit(job, demand, node, Room::Promised)
+        }
+        layout => layout,
+    }
 }

@@ -80,7 +80,12 @@ fn demand(job: &Job) -> Demand {
 
 fn fit(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node)
+    Layout::fit(&job, &demand(&job), node, Room::Free)
+}
+
+fn fit_again(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {
+    let job = job(tiers);
+    Layout::fit(&job, &demand(&job), node, Room::Promised)
 }
 
 const CXL: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB }\n";
@@ -278,4 +283,37 @@ fn of_a_small_control_group_a_small_part_stays_free() {
     let node = Node::new(inventory, &available, Vec::new());
     let free = node.pools()[&node::MEMORY];
     assert_eq!((free.bytes, free.kept), (Bytes(GIB), Bytes(GIB / 20)));
+}
+
+#[test]
+fn who_comes_back_to_a_full_node_gets_the_sizes_that_it_had() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 900 GiB }\n";
+    let error = fit(tiers, &plain_host()).unwrap_err();
+    assert!(error.is_want_of_room(), "{error}");
+    let layout = fit_again(tiers, &plain_host()).unwrap();
+    let budgets: Vec<Bytes> = layout.places.iter().map(|place| place.budget).collect();
+    assert_eq!(budgets, [Bytes(GIB), Bytes(900 * GIB)]);
+    let missing =
+        "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [2], size: 2 GiB }\n";
+    let error = fit_again(missing, &plain_host()).unwrap_err();
+    assert!(!error.is_want_of_room(), "what is not there does not come back: {error}");
+}
+
+#[test]
+fn who_comes_back_to_a_roomy_node_gets_what_it_would_get_anyway() {
+    for tiers in [CXL, "  main-memory: { reserve: 20 % }\n"] {
+        let node = plain_host();
+        assert_eq!(fit_again(tiers, &node).unwrap(), fit(tiers, &node).unwrap());
+    }
+}
+
+#[test]
+fn a_share_of_nothing_holds_two_batches_of_each_rank_of_who_comes_back() {
+    let tiers = "  main-memory: { reserve: 1 % }\n  cxl-memory: { size: 19 GiB }\n";
+    let node = plain_host();
+    let error = fit(tiers, &node).unwrap_err();
+    assert!(error.is_want_of_room(), "{error}");
+    let layout = fit_again(tiers, &node).unwrap();
+    let batch = (32 << 20) + 4096;
+    assert!(layout.arena.0 >= 2 * batch, "{layout:?}");
 }
