@@ -23,7 +23,12 @@ mod store;
 pub mod trainer;
 mod verdict;
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
@@ -148,7 +153,7 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Out
         outcome.starts = Part::all().map(|part| (part.name(), cast.starts(part))).collect();
         outcome.excused = std::mem::take(&mut cast.excused);
         drop(cast);
-        outcome.conclude(&scene, play.samples.as_slice(), &shared_before)?;
+        outcome.conclude(&play, &shared_before)?;
         Ok(outcome)
     })
 }
@@ -178,10 +183,10 @@ impl Outcome {
 
     fn conclude(
         &mut self,
-        scene: &Scene,
-        samples: &[Sample],
-        shared_before: &std::collections::BTreeSet<String>,
+        play: &Play<'_>,
+        shared_before: &BTreeSet<String>,
     ) -> anyhow::Result<()> {
+        let Play { scene, samples, pressed, .. } = play;
         let index = Index::open(&scene.manager_dir().join("dataset.index"))?;
         let order = Job::load(&scene.job())?.order(index.len())?;
         let paths: Vec<PathBuf> = (0..RANKS).map(|rank| scene.record(rank)).collect();
@@ -207,6 +212,10 @@ impl Outcome {
             }
         }
         self.memory_given_back = given_back(&scene.agent_dir().join("report.json"));
+        if *pressed >= DRAWN_MIN && self.memory_given_back == 0 {
+            let what = format!("memory was short {pressed} times, and the agent gave nothing back");
+            self.violations.push(what);
+        }
         Ok(())
     }
 
@@ -236,6 +245,8 @@ struct Play<'a> {
     samples: Vec<Sample>,
     drawn: BTreeMap<&'static str, u64>,
     possible: Vec<Kind>,
+    /// How often memory was short in the life of the last agent.
+    pressed: u64,
 }
 
 impl<'a> Play<'a> {
@@ -249,6 +260,7 @@ impl<'a> Play<'a> {
             samples: Vec::new(),
             drawn: BTreeMap::new(),
             possible: possible.collect(),
+            pressed: 0,
         }
     }
 
@@ -264,6 +276,7 @@ impl<'a> Play<'a> {
         for (range, time) in [(Range::All, all), (Range::AgentLives, lives)] {
             let mut deck = Deck::new(self.settings.seed, range, &self.possible);
             let begin = self.clock.now();
+            self.pressed = 0;
             while self.clock.since(begin) < time {
                 for _ in 0..FAULTS_BETWEEN_CALMS {
                     self.inflict(&mut deck, cast, outcome)?;
@@ -318,6 +331,7 @@ impl<'a> Play<'a> {
         if let Some(cure) = tools.inflict(fault, cast)? {
             *outcome.faults.entry(fault.kind.name()).or_default() += 1;
             outcome.fault_count += 1;
+            self.pressed += u64::from(fault.kind == Kind::MemoryShort);
             self.active.push(Active { until: self.clock.now() + fault.lasts, cure });
         }
         self.pass(fault.pause, cast)

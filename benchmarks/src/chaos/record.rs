@@ -79,7 +79,8 @@ pub(super) fn served(path: &Path) -> u64 {
     fs::read_to_string(path).map_or(0, |text| text.lines().filter(is_served).count() as u64)
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
+/// All batches in a record; none if there is no record.
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.with_context(|| path.display().to_string())?,

@@ -343,3 +343,62 @@ impl Feed {
         origin
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::record, *};
+
+    /// A training of two batches of four files, without an agent, whose sums `change` has changed.
+    fn trained(change: fn(&mut Vec<u64>)) -> (anyhow::Result<()>, Vec<Entry>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("data/cat")).unwrap();
+        let mut sums: Vec<u64> = (0..4_u8).map(|it| xxh3_64(&[it; 500])).collect();
+        (0..4_u8).for_each(|it| fs::write(path(&format!("data/cat/{it}.jpg")), [it; 500]).unwrap());
+        change(&mut sums);
+        let lines: String = sums.iter().map(|sum| format!("{sum:016x}\n")).collect();
+        fs::write(path("sums"), lines).unwrap();
+        let job = format!(
+            "name: alone\n\
+             dataset: {{ source: {}, format: image-folder }}\n\
+             order: {{ shuffle: sequential, epochs: 1 }}\n\
+             batch_size: 2\n\
+             world: {{ nodes: 1, ranks_per_node: 1 }}\n",
+            path("data").display()
+        );
+        fs::write(path("job.yaml"), job).unwrap();
+        let job = Job::load(&path("job.yaml")).unwrap();
+        Index::build(&job.dataset, None, &mut |_| ()).unwrap().save(&path("index")).unwrap();
+        let outcome = train(&Settings {
+            rank: 0,
+            socket: path("socket"),
+            job: path("job.yaml"),
+            index: path("index"),
+            sums: path("sums"),
+            record: path("record"),
+            stop: path("stop"),
+            fork: path("fork"),
+            orphan: path("orphan"),
+            step: Duration::ZERO,
+        });
+        (outcome, record::read(&path("record")).unwrap())
+    }
+
+    #[test]
+    fn a_training_alone_uses_each_batch_once() {
+        let (outcome, record) = trained(|_| ());
+        outcome.unwrap();
+        let samples: Vec<_> = record.iter().map(|it| (it.origin, it.samples.clone())).collect();
+        assert_eq!(samples, [(Origin::Alone, vec![0, 1]), (Origin::Alone, vec![2, 3])]);
+    }
+
+    #[test]
+    fn a_sample_that_is_not_as_it_was_made_ends_the_training_before_it_is_used() {
+        let (outcome, record) = trained(|sums| sums[2] += 1);
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("sample 2 from the cold store has wrong bytes"), "{error}");
+        assert_eq!(record.len(), 1, "the batch before it");
+        let (outcome, _) = trained(|sums| drop(sums.pop()));
+        assert!(outcome.unwrap_err().to_string().contains("without a checksum"));
+    }
+}

@@ -176,6 +176,8 @@ pub(super) fn seconds(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     fn sample(part: &str, life: u32, at_s: f64, memory: u64) -> Sample {
@@ -210,6 +212,31 @@ mod tests {
             grow(&mut samples[2].held);
             assert_eq!(Growth::of_all(&samples)[0].excess().len(), 1);
         }
+    }
+
+    #[test]
+    fn what_is_left_behind_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let scene = Scene::make(folder.path(), 3, None, None).unwrap();
+        let shared = shared_memory();
+        for run_dir in [scene.agent_dir(), scene.manager_dir()] {
+            fs::create_dir(&run_dir).unwrap();
+            STAYS.iter().for_each(|name| fs::write(run_dir.join(name), "").unwrap());
+        }
+        assert_eq!(leftovers(&scene, &shared), Vec::<String>::new());
+        for place in [scene.scratch(), scene.storage(), scene.agent_dir(), scene.manager_dir()] {
+            fs::write(place.join("forgotten"), "").unwrap();
+            let found = leftovers(&scene, &shared);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with("forgotten is left in"), "{found:?}");
+            fs::remove_file(place.join("forgotten")).unwrap();
+        }
+        let mut tail = std::process::Command::new("tail");
+        let mut process = tail.arg("-f").arg(scene.sums()).stdout(Stdio::null()).spawn().unwrap();
+        let found = leftovers(&scene, &shared);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(found.iter().any(|it| it.contains("tail -f")), "{found:?}");
     }
 
     #[test]
