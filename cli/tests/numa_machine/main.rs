@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 mod doctor;
+mod expansion;
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../end_to_end/fixture.rs"]
 mod fixture;
