@@ -207,7 +207,8 @@ impl Outcome {
         if let Ok(group) = &scene.group {
             let (killed, swapped) = (group.killed(), Bytes(group.swapped()));
             if (killed, swapped) != (0, Bytes(0)) {
-                let what = format!("under pressure {killed} processes were killed, {swapped} swapped");
+                let what =
+                    format!("under pressure {killed} processes were killed, {swapped} swapped");
                 self.violations.push(what);
             }
         }
@@ -342,9 +343,8 @@ impl<'a> Play<'a> {
         let end = self.clock.now() + time;
         while self.clock.now() < end {
             let now = self.clock.now();
-            let is_over = |it: &mut Active| {
-                it.until <= now && it.cure.is_ready(now.saturating_sub(it.until))
-            };
+            let is_over =
+                |it: &mut Active| it.until <= now && it.cure.is_ready(now.saturating_sub(it.until));
             let over: Vec<Active> = self.active.extract_if(.., is_over).collect();
             over.into_iter().try_for_each(|it| it.cure.apply(cast, self.scene))?;
             self.supervise(cast)?;

@@ -13,7 +13,7 @@ use std::{
     env,
     error::Error,
     fs,
-    io::{self, BufRead as _, Write as _},
+    io::{self, Write as _},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };

@@ -212,10 +212,13 @@ impl Space {
         let mut pieces = Vec::new();
         let mut missing = needed;
         for &(hole_len, chunk, offset) in self.by_len.iter().rev().take(PIECES_MAX) {
-            let holds_rest = self.by_len.range((missing, ChunkId(0), 0)..).next();
-            // Not one of those before: they are larger than this one, or behind it.
-            let last = holds_rest.map(|(_, chunk, offset)| (missing, *chunk, *offset));
-            let (len, chunk, offset) = last.unwrap_or((hole_len, chunk, offset));
+            let (len, chunk, offset) = if hole_len < missing {
+                (hole_len, chunk, offset)
+            } else {
+                // There is one, and it is none of those before: they are longer than this, or behind it.
+                let (_, chunk, offset) = self.by_len.range((missing, ChunkId(0), 0)..).next()?;
+                (missing, *chunk, *offset)
+            };
             pieces.push(Piece { chunk, offset: Bytes(offset), len: Bytes(len) });
             missing -= len;
             if missing == 0 {

@@ -154,12 +154,7 @@ impl Layout {
     /// # Errors
     ///
     /// As [`PlacesError`] tells.
-    pub fn fit(
-        job: &Job,
-        demand: &Demand,
-        node: &Node,
-        room: Room,
-    ) -> Result<Self, PlacesError> {
+    pub fn fit(job: &Job, demand: &Demand, node: &Node, room: Room) -> Result<Self, PlacesError> {
         let mut wanted = Vec::new();
         for request in &job.tiers {
             wanted.extend(wanted_places(request, node)?);

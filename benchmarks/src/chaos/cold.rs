@@ -7,7 +7,6 @@ use tierfeed_object_stores::{Environment, Patience};
 use tierfeed_prefetcher::source::FileSource;
 use tierfeed_workload_analyzer::{
     Index,
-    format::ReadAt as _,
     source::{BucketStore, Listed, Location, Store as _},
 };
 

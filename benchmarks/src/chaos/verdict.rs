@@ -181,8 +181,7 @@ mod tests {
     use super::*;
 
     fn sample(part: &str, life: u32, at_s: f64, memory: u64) -> Sample {
-        let held =
-            Footprint { memory_bytes: memory << 20, descriptors: 50, files: 9, threads: 20 };
+        let held = Footprint { memory_bytes: memory << 20, descriptors: 50, files: 9, threads: 20 };
         Sample { part: part.to_owned(), at_s, life, held }
     }
 

@@ -17,8 +17,8 @@ use crate::{
     arguments::{
         Bench, BenchChaos, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff,
         BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace,
-        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource,
-        DlcachePatterns, IoEngine, TiersSubject,
+        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer,
+        ChaosSource, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
