@@ -86,7 +86,7 @@ pub struct Settings {
     pub time: Duration,
     /// Of the faults.
     pub seed: u64,
-    /// How much memory is taken at a time; the agent and those who press it may have as much together.
+    /// How much memory is taken at a time, and what the control group of the agent may have.
     pub pressure: Bytes,
     /// The S3 server that the dataset is read from, or `None` to read files.
     pub server: Option<PathBuf>,

@@ -34,7 +34,7 @@ const REFUSAL_MAX: Duration = Duration::from_secs(30);
 /// A trainer that is not stopped looks around several times a second.
 const FORK_MAX: Duration = Duration::from_secs(1);
 
-/// What a hogger needs to take its memory, and the agent to see that it is gone.
+/// Some looks of the agent.
 const PRESSURE_MIN: Duration = Duration::from_secs(2);
 
 /// For a loan of memory, which an agent that is stopped does not answer.
@@ -209,6 +209,8 @@ pub(super) enum Cure {
         to: PathBuf,
     },
     Restore(Vec<Displaced>),
+    /// The control group of the agent has too little memory.
+    Relax,
     /// The store has made trouble of this number.
     Pacify(u64),
     TakeBack(#[expect(dead_code, reason = "held for its drop")] Box<MemoryClient>),
@@ -249,7 +251,7 @@ impl Tools<'_> {
             Kind::TierFull => self.fill_tier()?,
             Kind::TierLost => self.lose_tier(fault, cast)?,
             Kind::MemoryTaken => Some(Cure::End(self.hog(fault)?)),
-            Kind::MemoryShort => self.press(fault)?,
+            Kind::MemoryShort => self.press()?,
             Kind::MemoryLent => self.borrow(),
             Kind::ObjectsVanished | Kind::ObjectsCut | Kind::ObjectStalled => self.damage(fault)?,
             Kind::StoreRefuses => self.trouble(Trouble::Refuse, &[])?,
@@ -291,13 +293,10 @@ impl Tools<'_> {
     }
 
     /// Takes what the control group of the agent has left.
-    fn press(&self, fault: Fault) -> anyhow::Result<Option<Cure>> {
+    fn press(&self) -> anyhow::Result<Option<Cure>> {
         let Ok(group) = &self.scene.group else { return Ok(None) };
-        let mut hog = group.enter(self.tierfeed);
-        hog.args(["hog", "--leave", "4 MiB", "--for"]);
-        hog.arg(format!("{} ms", fault.lasts.as_millis()));
-        hog.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Some(Cure::End(hog.spawn().context("cannot start the hogger")?)))
+        group.squeeze()?;
+        Ok(Some(Cure::Relax))
     }
 
     /// Kills a trainer whose socket another process keeps open, as a forked loader worker does.
@@ -415,6 +414,7 @@ impl Cure {
             Self::Remove(path) => Ok(fs::remove_file(path)?),
             Self::Return { from, to } => bring_back(&from, &to),
             Self::Restore(displaced) => displaced.iter().try_for_each(restore),
+            Self::Relax => scene.group.as_ref().map_or(Ok(()), |group| Ok(group.relax()?)),
             Self::Pacify(number) => match &scene.source {
                 Source::Bucket(store) => store.end(number),
                 Source::Files => Ok(()),

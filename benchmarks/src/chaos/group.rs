@@ -11,9 +11,16 @@ use tierfeed_core::units::Bytes;
 /// Where groups of version 1 are.
 const MEMORY: &str = "/sys/fs/cgroup/memory";
 
+/// What is left in a group that gets short: less than the twentieth of its usual limit which an agent
+/// leaves free, and more than anybody takes between two looks.
+const LEFT: u64 = 40 << 20;
+
 /// A group with a limit; gone when dropped.
 #[derive(Debug)]
-pub(super) struct Group(PathBuf);
+pub(super) struct Group {
+    path: PathBuf,
+    limit: Bytes,
+}
 
 impl Group {
     /// A group that no process is in yet. Fails where this process may make none, or where groups are
@@ -21,34 +28,50 @@ impl Group {
     pub(super) fn make(limit: Bytes) -> io::Result<Self> {
         let path = Path::new(MEMORY).join(format!("tierfeed-chaos-{}", std::process::id()));
         fs::create_dir(&path)?;
-        let group = Self(path);
-        fs::write(group.0.join("memory.limit_in_bytes"), limit.0.to_string())?;
+        let group = Self { path, limit };
+        group.relax()?;
         Ok(group)
+    }
+
+    /// Makes it short, as a neighbour would that takes memory.
+    pub(super) fn squeeze(&self) -> io::Result<()> {
+        let used = fs::read_to_string(self.path.join("memory.usage_in_bytes"))?;
+        let used: u64 = used.trim().parse().map_err(io::Error::other)?;
+        self.allow(used.saturating_add(LEFT).min(self.limit.0))
+    }
+
+    /// Gives it its limit back.
+    pub(super) fn relax(&self) -> io::Result<()> {
+        self.allow(self.limit.0)
+    }
+
+    fn allow(&self, bytes: u64) -> io::Result<()> {
+        fs::write(self.path.join("memory.limit_in_bytes"), bytes.to_string())
     }
 
     /// A command whose process is in the group before it becomes `program`.
     pub(super) fn enter(&self, program: &Path) -> Command {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs"));
+        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.path.join("cgroup.procs"));
         shell.arg(program);
         shell
     }
 
     /// Processes that the kernel killed for want of memory.
     pub(super) fn killed(&self) -> u64 {
-        field(&self.0.join("memory.oom_control"), "oom_kill ")
+        field(&self.path.join("memory.oom_control"), "oom_kill ")
     }
 
     /// Bytes that were swapped out.
     pub(super) fn swapped(&self) -> u64 {
-        field(&self.0.join("memory.stat"), "total_swap ")
+        field(&self.path.join("memory.stat"), "total_swap ")
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         // Members that were killed just now leave a moment later; an empty group harms nobody.
-        let _ = fs::remove_dir(&self.0);
+        let _ = fs::remove_dir(&self.path);
     }
 }
 

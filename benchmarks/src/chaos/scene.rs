@@ -61,7 +61,7 @@ pub(super) struct Scene {
 
 impl Scene {
     /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
-    /// a `server` the job reads them from a bucket. `memory` is for the agent and those who press it.
+    /// a `server` the job reads them from a bucket. `memory` is for the agent.
     pub(super) fn make(
         folder: &Path,
         files: u64,

@@ -62,7 +62,7 @@ pub(crate) struct BenchChaos {
     /// Of the faults: the same number draws the same ones again [default: another one each time].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
-    /// How much memory is taken away at a time; the agent and who presses it may have as much together.
+    /// How much memory is taken away at a time, and what the control group of the agent may have.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub(crate) pressure: Bytes,
     /// Where the dataset lies.
