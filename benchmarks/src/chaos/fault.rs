@@ -31,8 +31,8 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// A second agent is turned away within this time, however busy the machine is.
 const REFUSAL_MAX: Duration = Duration::from_secs(30);
 
-/// A trainer that is not stopped looks around several times a second.
-const FORK_MAX: Duration = Duration::from_secs(1);
+/// A trainer that is neither stopped nor waits for the cold store looks around several times a second.
+const FORK_MAX: Duration = Duration::from_secs(3);
 
 /// Some looks of the agent.
 const PRESSURE_MIN: Duration = Duration::from_secs(2);
