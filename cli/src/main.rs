@@ -10,6 +10,7 @@ mod command;
 mod environment;
 mod failure;
 mod jobs;
+mod observed;
 mod output;
 mod processes;
 
@@ -43,6 +44,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Agent(it) => command::agent::run(it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
+        Command::Top(it) => command::top::run(&it),
         Command::Trace(it) => command::trace::run(&it),
         Command::Drain(it) => command::drain::run(&it),
         Command::Read(it) => command::read::run(it),

@@ -186,10 +186,22 @@ impl RunDir {
         self.path.join("trainer.json")
     }
 
+    /// Where metrics of the manager are asked for.
+    #[must_use]
+    pub fn overview_socket(&self) -> PathBuf {
+        self.sockets.join("overview.sock")
+    }
+
     /// Where metrics and traces are asked for.
     #[must_use]
     pub fn observe_socket(&self) -> PathBuf {
         self.sockets.join("observe.sock")
+    }
+
+    /// Where Prometheus learns where metrics of the manager are.
+    #[must_use]
+    pub fn manager_targets(&self) -> PathBuf {
+        self.path.join("prometheus-manager.json")
     }
 
     /// Where Prometheus learns where metrics are.

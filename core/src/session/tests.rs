@@ -577,6 +577,20 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
 }
 
 #[test]
+fn a_batch_is_ready_from_its_last_sample_until_a_trainer_takes_it() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let ready = |world: &Play| world.session.ready().map(|(_, count)| count).collect::<Vec<_>>();
+    assert_eq!(ready(&world), [0, 0], "staged, and nothing read yet");
+    world.drain();
+    assert_eq!(ready(&world), [3, 3]);
+    assert!(world.ask(0));
+    assert_eq!(ready(&world), [3, 3], "handed over, and still in the ring");
+    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+    assert_eq!(ready(&world), [2, 3]);
+}
+
+#[test]
 fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
     let mut world = staged_ahead(policy::Kind::None, 400);
     world.drain();

@@ -16,7 +16,7 @@ use super::{
     stage::{LIMITS, Stage, batch_id},
 };
 use crate::handoff::{
-    ClientEvent, Delivery, GrantId, channel::Channel, client::sealed_order, entry::Submission,
+    ClientEvent, Delivery, GrantId, channel::Channel, client::sealed_order, entry::{Parting, Submission},
     packet, ring::Entry,
 };
 
@@ -113,7 +113,7 @@ proptest! {
                     Move::Deliver(lease) => {
                         Submission::Delivered(LeaseId(lease), Nanoseconds(1)).encode()
                     }
-                    Move::Release(lease) => Submission::Release(LeaseId(lease)).encode(),
+                    Move::Release(lease) => Submission::Release(LeaseId(lease), Parting::Used).encode(),
                     Move::Entry(entry) => entry,
                     Move::Noise(bytes) => {
                         say(&bytes, &[]);
