@@ -548,6 +548,10 @@ pub(crate) struct HogGoal {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// A dataset, or a file of it: says how it would be read; may be given several times [default: tried in
+    /// the directory for storage].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Vec<PathBuf>,
     /// Ends with code 1 if anything is missing.
     #[arg(long)]
     pub(crate) strict: bool,

@@ -51,7 +51,7 @@ use crate::{
     clock::Clock,
     footprint::Footprint,
     metrics::Ask,
-    places::{Layout, Node},
+    places::{Layout, Node, Writers},
     published::PublishedOrders,
     report::Report,
     run_dir::{Occupied, RunDir},
@@ -79,6 +79,8 @@ pub struct Settings {
     pub run_dir: RunDir,
     /// How it is to be watched.
     pub observe: ObserveSettings,
+    /// What the probe measured of copies to memory behind CXL.
+    pub writers: Writers,
 }
 
 /// What the loop wakes up for.

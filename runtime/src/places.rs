@@ -7,6 +7,7 @@
 
 mod node;
 mod reach;
+mod writers;
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -39,8 +40,9 @@ use tierfeed_workload_analyzer::{
 
 pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
+pub use writers::{Measured, Writers};
 
-/// Threads that copy from and to each tier.
+/// Threads that copy from and to each tier, unless it was measured that one does.
 const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 
 /// What the tables and the alignment of a sample take in staging memory, at most.
@@ -61,6 +63,8 @@ pub struct Place {
     pub share: Option<Percent>,
     /// Whether it is what its name says.
     pub origin: Origin,
+    /// What decided how many threads copy, if anything did.
+    pub writers: Option<Measured>,
 }
 
 /// All tiers of the job on this node.
@@ -234,7 +238,8 @@ pub(crate) fn session(
     }
 }
 
-fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
+/// What the job lets an epoch write to a tier of this kind.
+pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
     job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }
 
@@ -247,6 +252,7 @@ struct Wanted {
     speed: Option<tierfeed_core::tier::Speed>,
     cpus: Vec<usize>,
     origin: Origin,
+    writers: Option<Measured>,
 }
 
 impl Wanted {
@@ -271,7 +277,7 @@ impl Wanted {
                 kind: self.claim.kind,
                 backing: self.backing,
                 emulated: self.speed,
-                copy_threads: COPY_THREADS,
+                copy_threads: self.writers.map_or(COPY_THREADS, Measured::threads),
                 cpus: self.cpus,
             },
             budget,
@@ -279,6 +285,7 @@ impl Wanted {
             pool: self.claim.pool,
             share,
             origin: self.origin,
+            writers: self.writers,
         }
     }
 }
@@ -293,6 +300,7 @@ fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, Plac
         speed: request.speed,
         cpus,
         origin,
+        writers: None,
     };
     if let Some(path) = &request.path {
         let backing = Backing::Directory(PathBuf::clone(path));
@@ -312,7 +320,10 @@ fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, Plac
         let backing = Backing::Memory(Locality::Numa(*numa));
         // A node that has CPUs is main memory of a neighbour that plays a CXL card.
         let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
-        wanted(node::pool_of_numa(*numa), backing, node.cpus_near(*numa), origin, parts)
+        let pool = node::pool_of_numa(*numa);
+        let wanted = wanted(pool, backing, node.cpus_near(*numa), origin, parts);
+        let is_real = origin == Origin::Real;
+        Wanted { writers: node.writers_to(*numa).filter(|_| is_real), ..wanted }
     };
     Ok(numa_nodes.iter().map(on_node).collect())
 }

@@ -3,11 +3,13 @@
 mod advice;
 mod digest;
 mod facts;
+mod tier;
 mod verdict;
 
 pub use advice::Advice;
 pub use digest::{Published, order_digest};
 pub use facts::Facts;
+pub use tier::{TierEntry, WritersEntry};
 pub use verdict::{by_name, name};
 
 use std::{
@@ -18,6 +20,7 @@ use std::{
 
 use serde::Serialize;
 use tierfeed_core::{session::Fault, units::Nanoseconds};
+use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
 
@@ -81,6 +84,11 @@ pub struct Report {
     pub cold_engine: String,
     /// Reads of it that ran at a time at the end, at most.
     pub cold_reads_at_a_time: u64,
+    /// What the requests to a bucket came to, if that is what was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_requests: Option<RequestsEntry>,
+    /// Batches that trainers went on with as copies, because they kept too many.
+    pub lease_copyouts: u64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochEntry>,
     /// What the agent held at most.
@@ -91,6 +99,23 @@ pub struct Report {
     /// How the trainers' memory was spread, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expanded_memory: Option<Expansion>,
+}
+
+/// Requests to a bucket, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RequestsEntry {
+    /// Of every kind.
+    pub requests: u64,
+    /// Those that repeat one that failed.
+    pub retries: u64,
+    /// Those that were sent because another was late.
+    pub hedges: u64,
+    /// Hedges that brought the last byte.
+    pub hedges_won: u64,
+    /// Samples that were read by several requests.
+    pub split: u64,
+    /// Bytes that came and were of no use.
+    pub discarded_bytes: u64,
 }
 
 /// Percentiles of the waits, at most 1/16 too high.
@@ -113,19 +138,6 @@ pub struct FaultEntry {
     pub object: String,
     /// What went wrong.
     pub fault: &'static str,
-}
-
-/// One tier as it was used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TierEntry {
-    /// Its kind.
-    pub name: &'static str,
-    /// What it might use at first.
-    pub budget_bytes: u64,
-    /// What of that was for the cache; the rest was staging memory.
-    pub cache_bytes: u64,
-    /// Whether it is something else that plays this kind, or has its speed imposed.
-    pub emulated: bool,
 }
 
 /// One pass over the dataset.
@@ -205,12 +217,35 @@ impl Report {
             cold_store_emulated: facts.cold_store_emulated,
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
+            object_requests: facts.requests.map(RequestsEntry::from),
+            lease_copyouts: facts.copyouts,
             tiers: facts.tiers,
             epochs,
             memory: facts.memory,
             job_scratch: facts.scratch,
             expanded_memory: None,
         }
+    }
+
+    /// What the data plane chose, line by line, for people.
+    #[must_use]
+    pub fn choices(&self) -> Vec<String> {
+        let at_a_time = self.cold_reads_at_a_time;
+        let mut lines = vec![format!(
+            "cold store: {}; at most {at_a_time} reads at a time at the end",
+            self.cold_engine
+        )];
+        lines.extend(self.object_requests.map(|it| {
+            let RequestsEntry { requests, retries, hedges, hedges_won, .. } = it;
+            format!(
+                "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
+            )
+        }));
+        lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
+        lines.extend((self.lease_copyouts > 0).then(|| {
+            format!("{} batches were copied for trainers that keep too many", self.lease_copyouts)
+        }));
+        lines
     }
 
     /// Writes the report so that no reader sees half of it.
@@ -235,6 +270,13 @@ pub struct WriteError {
     pub path: PathBuf,
     /// As the system says.
     pub source: io::Error,
+}
+
+impl From<ObjectFigures> for RequestsEntry {
+    fn from(it: ObjectFigures) -> Self {
+        let ObjectFigures { requests, retries, hedges, hedges_won, split, discarded } = it;
+        Self { requests, retries, hedges, hedges_won, split, discarded_bytes: discarded.0 }
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]

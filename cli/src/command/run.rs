@@ -17,7 +17,7 @@ use tierfeed_runtime::{
 };
 use tokio::task::JoinHandle;
 
-use super::expansion;
+use super::{analyze, expansion};
 use crate::{
     arguments::{Launch, Run},
     environment,
@@ -80,6 +80,7 @@ async fn all(
         node: None,
         run_dir: run_dir.clone(),
         observe: arguments.observe.settings(),
+        writers: analyze::writers(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());
@@ -178,6 +179,9 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
         Bytes(report.cold_read_bytes),
         hits.join(", ")
     );
+    for choice in report.choices() {
+        eprintln!("  {choice}");
+    }
     if report.fault_count > 0 {
         eprintln!("{} faults; the report names them", report.fault_count);
     }

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal, Write},
+    ops::ControlFlow,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -23,7 +24,7 @@ use tokio::{
 };
 
 use super::status;
-use crate::{arguments::Top, environment, failure::Failure, observed, output};
+use crate::{arguments::Top, environment, failure::Failure, observed};
 
 /// A shorter interval would only measure the looking.
 const INTERVAL_MIN: Nanoseconds = Nanoseconds(100_000_000);
@@ -73,7 +74,9 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
             eprintln!("the job is over");
             return Ok(());
         }
-        screen.show(&frame(before.as_ref(), &now))?;
+        if screen.show(&frame(before.as_ref(), &now))?.is_break() {
+            return Ok(());
+        }
         before = Some(now);
         frames += 1;
         if arguments.frames.is_some_and(|most| frames >= most) {
@@ -175,9 +178,10 @@ impl Screen {
         Ok(Self::Terminal(Term::stdout()))
     }
 
-    fn show(&self, lines: &[String]) -> Result<(), Failure> {
+    /// Breaks once nobody reads.
+    fn show(&self, lines: &[String]) -> Result<ControlFlow<()>, Failure> {
         match self {
-            Self::Lines => output::lines(&(lines.join("\n") + "\n\n")),
+            Self::Lines => put(&(lines.join("\n") + "\n\n")),
             Self::Terminal(terminal) => {
                 let (rows, columns) = terminal.size();
                 put(&drawn(lines, rows.into(), columns.into()))
@@ -191,7 +195,10 @@ impl Screen {
             put(LEAVE)?;
         }
         nix::sys::signal::raise(SIGSTOP).context("cannot stop").map_err(Failure::Work)?;
-        if matches!(self, Self::Terminal(_)) { put(ENTER) } else { Ok(()) }
+        if matches!(self, Self::Terminal(_)) {
+            put(ENTER)?;
+        }
+        Ok(())
     }
 }
 
@@ -215,9 +222,16 @@ fn drawn(lines: &[String], rows: usize, columns: usize) -> String {
     text + "\u{1b}[J"
 }
 
-fn put(text: &str) -> Result<(), Failure> {
+/// Breaks if the reader closed its end, as `head` does: that is no failure.
+fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
     let mut out = io::stdout().lock();
-    output::written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        other => {
+            other.context("cannot write to standard output").map_err(Failure::Work)?;
+            Ok(ControlFlow::Continue(()))
+        }
+    }
 }
 
 #[cfg(test)]

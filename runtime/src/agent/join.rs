@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
     manager::JobText,
-    places::{Layout, Node, PlacesError},
+    places::{Layout, Node, PlacesError, Writers},
     run_dir::{Occupant, Occupied},
     token::{self, TokenError},
     wire::Remedy,
@@ -99,7 +99,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let text = client.job().await.map_err(JoinError::from)?;
     let index_file = settings.run_dir.index();
     let job_file = text.file.clone();
-    let look = move || look_at_job(&text, index_file);
+    let writers = settings.writers.clone();
+    let look = move || look_at_job(&text, index_file, writers);
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let (job, index, index_path, node, layout) = looked;
@@ -134,13 +135,17 @@ async fn look_for(settings: &Settings, clock: Clock) -> Result<Client, CallError
 
 type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
 
-fn look_at_job(text: &JobText, index_file: PathBuf) -> Result<Looked, JoinError> {
+fn look_at_job(
+    text: &JobText,
+    index_file: PathBuf,
+    writers: Writers,
+) -> Result<Looked, JoinError> {
     let job = Job::parse(&text.text, &text.file)?;
     let index_path = job.dataset.index.clone().unwrap_or(index_file);
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
     let demand = Demand::of(&job, &Sizes::from(&index))?;
-    let node = Node::read(&job).map_err(PlacesError::from)?;
+    let node = Node::read(&job).map_err(PlacesError::from)?.with_writers(writers);
     let layout = Layout::fit(&job, &demand, &node)?;
     Ok((job, Arc::new(index), index_path, node, layout))
 }

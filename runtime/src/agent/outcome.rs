@@ -8,12 +8,13 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-
+use tierfeed_prefetcher::plane::{Counters, Usage};
+use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
 use super::{Agent, AgentError};
 use crate::{
-    places::{Layout, Place},
+    places::{self, Layout, Place},
     report::{Facts, Report, TierEntry},
     scratch::Scratch,
 };
@@ -28,19 +29,24 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     drop(clients);
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let usage = plane.usage();
+        let ended = (plane.usage(), plane.counters());
         plane.shutdown();
-        usage
+        ended
     });
     lending.abort_all();
     let mut footprint = agent.footprint;
+    let mut used = None;
     match timeout(THREADS_END_WITHIN, ended).await {
-        Ok(Ok(usage)) => footprint.note(&usage, agent.loans.granted()),
+        Ok(Ok((usage, counters))) => {
+            footprint.note(&usage, agent.loans.granted());
+            used = Some((usage, counters));
+        }
         Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
         Err(_) => {
             tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
+    let copyouts = agent.observer.copyouts;
     agent.observer.end();
     let scratch = agent.scratch.map(Scratch::end);
     let progress = session.progress();
@@ -62,11 +68,13 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         staged_batches: agent.assignment.staged_batches,
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
-        tiers: agent.layout.places.iter().map(entry).collect(),
+        tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
         cold_engine: &agent.cold_engine,
         cold_reads_at_a_time: session.cold_window() as u64,
+        requests: agent.requests.as_ref().map(|counters| counters.figures()),
+        copyouts,
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
         memory: footprint,
@@ -80,13 +88,22 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     Ok(Some(report))
 }
 
-fn entry(place: &Place) -> TierEntry {
-    TierEntry {
-        name: place.settings.kind.name(),
-        budget_bytes: place.budget.0,
-        cache_bytes: place.cache.0,
-        emulated: place.origin == fleet::Origin::Emulated,
-    }
+/// Each tier as it was set up, and as it was used if that is known.
+fn tiers(
+    job: &Job,
+    layout: &Layout,
+    progress: &Progress,
+    used: Option<&(Usage, Counters)>,
+) -> Vec<TierEntry> {
+    let begun = progress.epochs.iter().filter(|epoch| epoch.batches > 0).count() as u64;
+    let entry = |(at, place): (usize, &Place)| {
+        let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
+        match used.and_then(|(usage, counters)| Some((usage.tiers.get(at)?, counters.tiers.get(at)?))) {
+            Some((usage, traffic)) => planned.used(usage, traffic, begun),
+            None => planned,
+        }
+    };
+    layout.places.iter().enumerate().map(entry).collect()
 }
 
 /// What the manager is told.

@@ -13,6 +13,8 @@ use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::Job;
 
+use super::writers::{Measured, Writers};
+
 /// All memory of the host: main memory, what plays CXL memory, RAM disks.
 pub(crate) const MEMORY: Pool = Pool(0);
 
@@ -81,6 +83,7 @@ pub struct Node {
     inventory: Box<Inventory>,
     disks: Vec<Disk>,
     pools: BTreeMap<Pool, Free>,
+    writers: Writers,
 }
 
 impl Node {
@@ -101,8 +104,8 @@ impl Node {
     /// A host with what was found on it.
     #[must_use]
     pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
-        let pools = BTreeMap::new();
-        let mut host = Self { inventory: Box::new(inventory), disks, pools };
+        let (pools, writers) = (BTreeMap::new(), Writers::default());
+        let mut host = Self { inventory: Box::new(inventory), disks, pools, writers };
         host.pools = host.memory_free(available);
         for disk in host.disks.clone() {
             if !disk.is_tmpfs {
@@ -111,6 +114,17 @@ impl Node {
             }
         }
         host
+    }
+
+    /// The same host, of which the probe measured this.
+    #[must_use]
+    pub fn with_writers(self, writers: Writers) -> Self {
+        Self { writers, ..self }
+    }
+
+    /// What the probe measured of copies to a node.
+    pub(super) fn writers_to(&self, numa: NumaNode) -> Option<Measured> {
+        self.writers.of(&self.inventory.host, numa)
     }
 
     /// What can be given, by pool.

@@ -8,6 +8,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
     EpochEntry, TierEntry,
@@ -50,6 +51,10 @@ pub struct Facts<'a> {
     pub cold_engine: &'a str,
     /// Reads of it that ran at a time at the end, at most.
     pub cold_reads_at_a_time: u64,
+    /// What the requests to a bucket came to.
+    pub requests: Option<ObjectFigures>,
+    /// Batches that trainers went on with as copies.
+    pub copyouts: u64,
     /// The declared time of a training step.
     pub step_time: Option<Nanoseconds>,
     /// How long the training took.

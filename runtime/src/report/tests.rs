@@ -75,7 +75,8 @@ fn progress() -> Progress {
 }
 
 fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
-    TierEntry { name: kind.name(), budget_bytes: cache, cache_bytes: cache, emulated }
+    let (name, budget_bytes, cache_bytes) = (kind.name(), cache, cache);
+    TierEntry { name, budget_bytes, cache_bytes, emulated, ..TierEntry::default() }
 }
 
 fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
@@ -95,6 +96,8 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         cold_store_emulated: true,
         cold_engine: "threads",
         cold_reads_at_a_time: 8,
+        requests: None,
+        copyouts: 0,
         step_time: None,
         wall: Nanoseconds(500_000_000),
         memory: Footprint::default(),
@@ -286,4 +289,29 @@ fn the_parts_of_the_stall_add_up_to_it() {
     assert!((sum - report.stall_s).abs() < 1e-9, "{sum} {}", report.stall_s);
     assert!((report.stall_for_s["cold-store"] - 10.0).abs() < 1e-9);
     assert!((report.busy_s["cxl-memory"] - 10.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_was_chosen_is_told_line_by_line() {
+    let progress = progress();
+    let (requests, retries, hedges, hedges_won) = (40, 3, 5, 2);
+    let (split, discarded) = (1, Bytes(77));
+    let figures = ObjectFigures { requests, retries, hedges, hedges_won, split, discarded };
+    let mut facts = facts(&progress, &TIERS);
+    facts.tiers[0].stored = Some("page-cache");
+    facts.tiers[0].copy_threads = 1;
+    let report = report(Facts { requests: Some(figures), copyouts: 6, ..facts });
+    assert_eq!(
+        report.choices(),
+        [
+            "cold store: threads; at most 8 reads at a time at the end",
+            "requests: 40, 3 repeated, 5 hedged, 2 of these in time",
+            "main-memory: the page cache, 1 copy thread",
+            "6 batches were copied for trainers that keep too many",
+        ]
+    );
+    let document = serde_json::to_value(&report).unwrap();
+    assert_eq!(document["object_requests"]["discarded_bytes"], 77);
+    assert_eq!(document["lease_copyouts"], 6);
+    assert_eq!(document["tiers"][0]["stored"], "page-cache");
 }
