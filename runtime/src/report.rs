@@ -3,6 +3,7 @@
 mod advice;
 mod digest;
 mod facts;
+mod page;
 mod tier;
 mod verdict;
 
@@ -254,12 +255,27 @@ impl Report {
     ///
     /// [`WriteError`] if the folder cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
-        let failed = |source| WriteError { path: path.to_owned(), source };
-        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        let beside = path.with_extension("json.part");
-        fs::write(&beside, text + "\n").map_err(failed)?;
-        fs::rename(&beside, path).map_err(failed)
+        let text = serde_json::to_string_pretty(self);
+        let failed = |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
+        put(path, &(text.map_err(failed)? + "\n"))
     }
+
+    /// Writes the report as a page for a browser, likewise.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] if the folder cannot be written.
+    pub fn write_page(&self, path: &Path) -> Result<(), WriteError> {
+        put(path, &self.page())
+    }
+}
+
+fn put(path: &Path, text: &str) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    fs::write(&beside, text).map_err(failed)?;
+    fs::rename(&beside, path).map_err(failed)
 }
 
 /// A report that could not be written.

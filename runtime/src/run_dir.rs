@@ -210,6 +210,12 @@ impl RunDir {
         self.path.join("prometheus.json")
     }
 
+    /// Where the agent leaves its report as a page for a browser.
+    #[must_use]
+    pub fn report_page(&self) -> PathBuf {
+        self.path.join("report.html")
+    }
+
     /// Where the report will be.
     #[must_use]
     pub fn report(&self) -> PathBuf {

@@ -186,4 +186,5 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
         eprintln!("{} faults; the report names them", report.fault_count);
     }
     eprintln!("report: {}", path.display());
+    eprintln!("as a page: {}", path.with_file_name("report.html").display());
 }

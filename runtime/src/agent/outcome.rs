@@ -82,6 +82,9 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     };
     let report = Report::of(facts, &agent.published, |sample| agent.index.object_name(sample));
     report.write(&agent.run_dir.report())?;
+    if let Err(error) = report.write_page(&agent.run_dir.report_page()) {
+        tracing::warn!(%error, "there is no page of the report");
+    }
     if let Err(error) = agent.published.clear() {
         tracing::debug!(%error, "published orders are left behind");
     }

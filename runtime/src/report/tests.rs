@@ -315,3 +315,57 @@ fn what_was_chosen_is_told_line_by_line() {
     assert_eq!(document["lease_copyouts"], 6);
     assert_eq!(document["tiers"][0]["stored"], "page-cache");
 }
+
+/// The page as XML, which it is below its first line.
+fn page(report: &Report) -> String {
+    let page = report.page();
+    let (first, rest) = page.split_once('\n').unwrap();
+    assert_eq!(first, "<!DOCTYPE html>");
+    rest.to_owned()
+}
+
+#[test]
+fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
+    let progress = progress();
+    let report = report(facts(&progress, &TIERS));
+    let text = page(&report);
+    let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
+    for shown in [report.verdict.as_str(), "cold-store 100.0 %", "main-memory", "cxl-memory (emulated)"] {
+        assert!(texts.contains(&shown), "no {shown:?} in {texts:#?}");
+    }
+    let pictures = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg")));
+    assert_eq!(pictures.count(), 2);
+    assert!(!document.descendants().any(|node| {
+        ["script", "link", "img", "iframe"].contains(&node.tag_name().name())
+            || node.attributes().any(|it| ["src", "href"].contains(&it.name()))
+    }));
+}
+
+#[test]
+fn names_from_outside_stay_text_on_the_page() {
+    let progress = progress();
+    let name = "</title><script>alert(1)</script>&\u{1}";
+    let report = Report::of(
+        Facts { job: name, ..facts(&progress, &TIERS) },
+        &Nothing,
+        |_| "<img src=x>".to_owned(),
+    );
+    let text = page(&report);
+    let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let has = |name: &str| document.descendants().any(|node| node.tag_name().name() == name);
+    assert!(!has("script") && !has("img"), "{text}");
+    assert!(text.contains("&lt;img src=x&gt;"), "the object of a fault is named");
+}
+
+#[test]
+fn a_run_of_many_epochs_makes_a_page_of_bounded_bars_and_an_empty_one_a_page() {
+    let mut progress = progress();
+    progress.epochs = vec![epoch(1000, 0, 0, 40); 1000];
+    let many = page(&report(facts(&progress, &TIERS)));
+    assert!(many.contains("Waited in each 13 epochs, s"), "{}", &many[..2000]);
+    assert!(many.matches("<rect ").count() < 100);
+    progress.epochs.clear();
+    let none = page(&report(facts(&progress, &TIERS)));
+    roxmltree::Document::parse(&none).unwrap();
+}
