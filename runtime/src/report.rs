@@ -10,7 +10,7 @@ mod verdict;
 pub use advice::Advice;
 pub use digest::{Published, order_digest};
 pub use facts::Facts;
-pub use tier::{TierEntry, WritersEntry};
+pub use tier::{StagingEntry, TierEntry, WritersEntry};
 pub use verdict::{by_name, name};
 
 use std::{
@@ -79,6 +79,8 @@ pub struct Report {
     pub tier_fault_count: u64,
     /// The tiers as they were used.
     pub tiers: Vec<TierEntry>,
+    /// Staging memory as it was used.
+    pub staging: StagingEntry,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
     /// How it was read, and why so.
@@ -221,6 +223,7 @@ impl Report {
             object_requests: facts.requests.map(RequestsEntry::from),
             lease_copyouts: facts.copyouts,
             tiers: facts.tiers,
+            staging: facts.staging,
             epochs,
             memory: facts.memory,
             job_scratch: facts.scratch,
@@ -242,6 +245,7 @@ impl Report {
                 "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
             )
         }));
+        lines.extend(self.staging.choice());
         lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
         lines.extend((self.lease_copyouts > 0).then(|| {
             format!("{} batches were copied for trainers that keep too many", self.lease_copyouts)

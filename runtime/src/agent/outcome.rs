@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{Agent, AgentError};
 use crate::{
     places::{self, Layout, Place},
-    report::{Facts, Report, TierEntry},
+    report::{Facts, Report, StagingEntry, TierEntry},
     scratch::Scratch,
 };
 
@@ -69,6 +69,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
+        staging: StagingEntry::of(used.as_ref().and_then(|(usage, _)| usage.staging)),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
         cold_engine: &agent.cold_engine,

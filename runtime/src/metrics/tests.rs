@@ -86,7 +86,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     let view = View {
         progress: &progress,
         counters: &counters,
-        usage: &Usage { arenas: Bytes(77), tiers: vec![] },
+        usage: &Usage { arenas: Bytes(77), staging: None, tiers: vec![] },
         kinds: &[Kind::CxlMemory, Kind::CxlMemory],
         levels: vec![(Bytes(10), Bytes(5)), (Bytes(20), Bytes(6))],
         leases: vec![(Rank(4), 2), (Rank(5), 0)],

@@ -11,7 +11,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    EpochEntry, TierEntry,
+    EpochEntry, StagingEntry, TierEntry,
     advice::Grounds,
     seconds,
     verdict::{self, Waiting},
@@ -43,6 +43,8 @@ pub struct Facts<'a> {
     pub session_tiers: &'a [Kind],
     /// The tiers as they were used.
     pub tiers: Vec<TierEntry>,
+    /// Staging memory as it was used.
+    pub staging: StagingEntry,
     /// The declared rate of the cold store; zero if it is not declared.
     pub cold: BytesPerSecond,
     /// Whether the cold store was slowed down.

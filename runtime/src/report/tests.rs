@@ -92,6 +92,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         chunk: Bytes(100),
         session_tiers: tiers,
         tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
+        staging: StagingEntry::default(),
         cold: BytesPerSecond(1_000),
         cold_store_emulated: true,
         cold_engine: "threads",

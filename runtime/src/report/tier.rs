@@ -56,6 +56,45 @@ pub struct WritersEntry {
     pub two_bytes_per_s: u64,
 }
 
+/// Staging memory as it was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct StagingEntry {
+    /// As [`TierEntry::stored`]; `None` if no trainer came.
+    pub stored: Option<&'static str>,
+    /// As [`TierEntry::pages`].
+    pub pages: Option<&'static str>,
+}
+
+impl StagingEntry {
+    /// What was found on the staging memory of the first rank.
+    #[must_use]
+    pub fn of(way: Option<Way>) -> Self {
+        let (stored, pages) = way.map_or((None, None), named);
+        Self { stored, pages }
+    }
+
+    /// The same for people; `None` if no trainer came.
+    #[must_use]
+    pub fn choice(self) -> Option<String> {
+        Some(format!("staging: {}", words(self.stored?, self.pages).join(", ")))
+    }
+}
+
+/// How something is stored, for people.
+fn words(stored: &str, pages: Option<&str>) -> Vec<String> {
+    let stored = match stored {
+        "cached-stores" => "stores through the caches",
+        "non-temporal-stores" => "stores past the caches",
+        "direct-io" => "direct I/O",
+        _ => "the page cache",
+    };
+    let pages = pages.map(|pages| match pages {
+        "small" => "small pages".to_owned(),
+        pages => format!("{pages} huge pages"),
+    });
+    [stored.to_owned()].into_iter().chain(pages).collect()
+}
+
 impl TierEntry {
     /// A tier as it was set up.
     #[must_use]
@@ -94,17 +133,7 @@ impl TierEntry {
     /// What was chosen for it, for people; `None` of a tier that held nothing.
     #[must_use]
     pub fn choice(&self) -> Option<String> {
-        let mut words = vec![match self.stored? {
-            "cached-stores" => "stores through the caches",
-            "non-temporal-stores" => "stores past the caches",
-            "direct-io" => "direct I/O",
-            _ => "the page cache",
-        }
-        .to_owned()];
-        words.extend(self.pages.map(|pages| match pages {
-            "small" => "small pages".to_owned(),
-            pages => format!("{pages} huge pages"),
-        }));
+        let mut words = words(self.stored?, self.pages);
         words.push(match (self.copy_threads, self.writers_measured) {
             (1, None) => "1 copy thread".to_owned(),
             (threads, None) => format!("{threads} copy threads"),
@@ -189,6 +218,12 @@ mod tests {
         );
         assert!(choice(Stores::Cached, HugePages::Reserved).contains("reserved huge pages"));
         assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
+        let staging = Way::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
+        assert_eq!(
+            StagingEntry::of(Some(staging)).choice().unwrap(),
+            "staging: stores through the caches, reserved huge pages"
+        );
+        assert_eq!(StagingEntry::of(None).choice(), None, "no trainer came");
     }
 
     #[test]
