@@ -274,20 +274,23 @@ fn a_running_job_is_shown_frame_by_frame_and_an_ended_one_is_over() {
     eventually("the training is on its way", || cluster.fixture.lines() >= 6);
     let top = |run_dir: &str, more: &[&str]| {
         let mut top = cluster.fixture.tierfeed(&["top", "--run-dir", run_dir]);
-        top.args(more).args(["--interval", "100 ms"]).output().unwrap()
+        top.args(more).output().unwrap()
     };
-    let output = top("manager", &["--frames", "2"]);
+    let twice = ["--frames", "2", "--interval", "100 ms"];
+    let output = top("manager", &twice);
     assert_ended(&output, 0);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.matches("small: 1 of 1 nodes, batch ").count(), 2, "{text}");
     // The manager is elsewhere for the run directory of an agent.
-    let output = top("run", &["--frames", "2"]);
+    let output = top("run", &twice);
     assert_ended(&output, 0);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.matches("agent of this node: small, policy gap").count(), 2, "{text}");
     assert!(text.contains("waiting now: ") && text.contains("main-memory"), "{text}");
     assert!(!text.contains('\u{1b}'), "it is no terminal");
-    assert_ended(&top("run", &["--frames", "1", "--interval", "1 ms"]), 2);
+    let hasty = top("run", &["--interval", "1 ms"]);
+    assert_ended(&hasty, 2);
+    assert!(String::from_utf8_lossy(&hasty.stderr).contains("at least 100 ms"));
     end_well(trainers);
     agent.signal("-TERM");
     agent.ends_with(0);

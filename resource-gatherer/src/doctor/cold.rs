@@ -9,7 +9,7 @@ use super::{
 use crate::inventory::mount::Medium;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
-    let of_path = |files| [engine(facts, files), dont_cache(facts, files), view(files)];
+    let of_path = |files: &ColdFiles| [engine(facts, files), dont_cache(facts, files), view(files)];
     facts.cold.iter().flat_map(of_path).collect()
 }
 
@@ -34,7 +34,7 @@ fn engine(facts: &Facts, files: &ColdFiles) -> Finding {
         ),
         Attempt::Done if can_ring && !is_refused(files.view) => {
             let asks = files.alignment.map_or_else(String::new, asks);
-            Finding::ok(SUBJECT, format!("{place}: io_uring past the page cache{asks}"))
+            Finding::ok(SUBJECT, format!("{place}: io_uring past the page cache where samples share files{asks}"))
         }
         Attempt::Done => Finding::ok(SUBJECT, format!("{place}: threads through the page cache")),
     }

@@ -617,7 +617,8 @@ fn cold_files_say_how_they_are_read_and_what_direct_reads_ask_for() {
     let mut facts = healthy();
     assert_eq!(
         found(&facts),
-        "/data on xfs: io_uring past the page cache, memory at multiples of 512 B, offsets of 4 KiB"
+        "/data on xfs: io_uring past the page cache where samples share files, \
+         memory at multiples of 512 B, offsets of 4 KiB"
     );
     facts.rings = Rings::Disabled(2);
     assert_eq!(found(&facts), "/data on xfs: threads through the page cache");

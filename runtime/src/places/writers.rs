@@ -84,7 +84,7 @@ fn whole(rate: f64) -> BytesPerSecond {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tierfeed_resource_gatherer::{
         probe::estimate::Estimate,
         report::Transfer,
@@ -139,6 +139,14 @@ mod tests {
         ];
         report.transfers = transfers;
         report
+    }
+
+    /// One and two threads are as fast, on node 2 of the host "host".
+    pub(in crate::places) fn even() -> Writers {
+        let copy = |threads| transfer("main-memory", "cxl-memory", threads, 17.0);
+        let mut report = report(vec![copy(1), copy(2)]);
+        "host".clone_into(&mut report.host);
+        Writers::measured(&report)
     }
 
     fn threads(one: f64, two: f64) -> Option<usize> {

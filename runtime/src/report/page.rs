@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 
 use tierfeed_core::units::Bytes;
 
-use super::{EpochEntry, Report, TierEntry};
+use super::{EpochEntry, FaultEntry, Report, TierEntry};
+use crate::footprint::Moment;
 
 /// Faults and changes of memory that are listed.
 const LISTED_MAX: usize = 50;
@@ -45,7 +46,7 @@ impl Report {
         page.table(&titles, self.tiers.iter().map(|tier| self.tier_row(tier)));
         page.element("h2", "Memory");
         page.picture(&pictures::memory(&self.memory));
-        let changed = |moment: &crate::footprint::Moment| {
+        let changed = |moment: &Moment| {
             let at = moment.time.0 / 1_000_000_000;
             moment.changes.iter().map(|change| format!("{at} s: {change}")).collect::<Vec<_>>()
         };
@@ -55,7 +56,7 @@ impl Report {
         page.table(&titles, self.epochs.iter().map(epoch_row));
         if self.fault_count > 0 {
             page.element("h2", "Faults");
-            let fault = |it: &super::FaultEntry| {
+            let fault = |it: &FaultEntry| {
                 format!("sample {} of {}: {}", it.sample, it.object, it.fault)
             };
             page.list(self.faults.iter().take(LISTED_MAX).map(fault));
@@ -135,16 +136,12 @@ impl Page {
     }
 
     fn table(&mut self, titles: &[&str], rows: impl Iterator<Item = Vec<String>>) {
-        let cells = |name: &str, row: &mut dyn Iterator<Item = &str>| {
-            let cells = row.map(|cell| format!("<{name}>{}</{name}>", escaped(cell)));
-            format!("<tr>{}</tr>\n", cells.collect::<String>())
-        };
         self.push("<table>\n");
         if titles.iter().any(|title| !title.is_empty()) {
-            self.push(&cells("th", &mut titles.iter().copied()));
+            self.push(&cells("th", titles.iter().copied()));
         }
         for row in rows {
-            self.push(&cells("td", &mut row.iter().map(String::as_str)));
+            self.push(&cells("td", row.iter().map(String::as_str)));
         }
         self.push("</table>\n");
     }
@@ -165,6 +162,12 @@ impl Page {
     fn push(&mut self, text: &str) {
         self.0.write_str(text).expect("a String takes everything");
     }
+}
+
+/// One row of a table.
+fn cells<'a>(name: &str, row: impl Iterator<Item = &'a str>) -> String {
+    let cells = row.map(|cell| format!("<{name}>{}</{name}>", escaped(cell)));
+    format!("<tr>{}</tr>\n", cells.collect::<String>())
 }
 
 /// Text as HTML may hold it.

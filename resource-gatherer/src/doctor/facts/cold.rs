@@ -121,7 +121,8 @@ fn first_file(path: &Path) -> Option<PathBuf> {
     let mut folders = vec![path.to_owned()];
     let mut looked = 0;
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).ok()?.flatten() {
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        for entry in entries.flatten() {
             looked += 1;
             match entry.file_type() {
                 Ok(kind) if kind.is_file() => return Some(entry.path()),

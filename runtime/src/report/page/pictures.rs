@@ -28,7 +28,7 @@ pub(super) fn waits(epochs: &[EpochEntry]) -> String {
     let mut svg = Svg::default();
     let each = epochs.len().div_ceil(BARS_MAX).max(1);
     let bars: Vec<BTreeMap<&str, f64>> = epochs.chunks(each).map(summed).collect();
-    let highest = bars.iter().map(|bar| bar.values().sum()).fold(0.0, f64::max);
+    let highest = bars.iter().map(|bar| bar.values().sum::<f64>()).fold(0.0, f64::max);
     let causes = longest_first(&bars);
     let heading = match each {
         1 => "Waited in each epoch, s".to_owned(),
@@ -75,7 +75,7 @@ fn summed(epochs: &[EpochEntry]) -> BTreeMap<&'static str, f64> {
 fn longest_first<'a>(bars: &[BTreeMap<&'a str, f64>]) -> Vec<&'a str> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for (cause, part) in bars.iter().flatten() {
-        *sums.entry(cause).or_default() += part;
+        *sums.entry(*cause).or_default() += part;
     }
     let most = sums.values().copied().fold(0.0, f64::max);
     let mut causes: Vec<_> =
@@ -96,7 +96,7 @@ pub(super) fn memory(footprint: &Footprint) -> String {
     lines.push(("lent", each(moments, |it| it.lent_bytes)));
     lines.push(("free on the node", each(moments, |it| it.free_bytes)));
     let highest = lines.iter().flat_map(|(_, values)| values).copied().fold(0.0, f64::max);
-    let end = moments.last().map_or(0.0, |it| seconds(it));
+    let end = moments.last().map_or(0.0, seconds);
     svg.text((LEFT, UPPER - 16.0), "ink heading", "Memory, MiB");
     let (x, y) = (axis(end), Axis::from_zero(highest, (LOWER, UPPER)));
     axes(&mut svg, &x, &y, "seconds since the agent started");
