@@ -21,7 +21,7 @@ pub use join::JoinError;
 pub use observe::Settings as ObserveSettings;
 pub use start::AgentError;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
     fleet::{Assignment, Direction},
@@ -51,7 +51,7 @@ use crate::{
     clock::Clock,
     footprint::Footprint,
     metrics::Ask,
-    places::{Layout, Node, Writers},
+    places::{Layout, Node},
     published::PublishedOrders,
     report::Report,
     run_dir::{Occupied, RunDir},
@@ -77,10 +77,10 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
+    /// Where the probe left its report, if anywhere.
+    pub tiers_report: Option<PathBuf>,
     /// How it is to be watched.
     pub observe: ObserveSettings,
-    /// What the probe measured of copies to memory behind CXL.
-    pub writers: Writers,
 }
 
 /// What the loop wakes up for.

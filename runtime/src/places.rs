@@ -40,7 +40,7 @@ use tierfeed_workload_analyzer::{
 
 pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
-pub use writers::{Measured, Writers};
+pub use writers::Measured;
 
 /// Threads that copy from and to each tier, unless it was measured that one does.
 const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
@@ -252,7 +252,6 @@ struct Wanted {
     speed: Option<tierfeed_core::tier::Speed>,
     cpus: Vec<usize>,
     origin: Origin,
-    writers: Option<Measured>,
 }
 
 impl Wanted {
@@ -277,7 +276,7 @@ impl Wanted {
                 kind: self.claim.kind,
                 backing: self.backing,
                 emulated: self.speed,
-                copy_threads: self.writers.map_or(COPY_THREADS, Measured::threads),
+                copy_threads: COPY_THREADS,
                 cpus: self.cpus,
             },
             budget,
@@ -285,7 +284,7 @@ impl Wanted {
             pool: self.claim.pool,
             share,
             origin: self.origin,
-            writers: self.writers,
+            writers: None,
         }
     }
 }
@@ -300,7 +299,6 @@ fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, Plac
         speed: request.speed,
         cpus,
         origin,
-        writers: None,
     };
     if let Some(path) = &request.path {
         let backing = Backing::Directory(PathBuf::clone(path));
@@ -320,10 +318,7 @@ fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, Plac
         let backing = Backing::Memory(Locality::Numa(*numa));
         // A node that has CPUs is main memory of a neighbour that plays a CXL card.
         let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
-        let pool = node::pool_of_numa(*numa);
-        let wanted = wanted(pool, backing, node.cpus_near(*numa), origin, parts);
-        let is_real = origin == Origin::Real;
-        Wanted { writers: node.writers_to(*numa).filter(|_| is_real), ..wanted }
+        wanted(node::pool_of_numa(*numa), backing, node.cpus_near(*numa), origin, parts)
     };
     Ok(numa_nodes.iter().map(on_node).collect())
 }

@@ -14,7 +14,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::{Report, report};
 use tierfeed_runtime::{
-    places::{Layout, Node, Place, PlacesError, Writers},
+    places::{Layout, Node, Place, PlacesError},
     prediction,
 };
 use tierfeed_workload_analyzer::{
@@ -168,11 +168,6 @@ pub(crate) fn layout(job: &Job, demand: &Demand) -> Result<Layout, Failure> {
 pub(crate) fn measured() -> Option<Report> {
     let path = environment::tiers_report(None).ok()?;
     report::read(&path).ok()
-}
-
-/// What the last probe says of copies to memory behind CXL.
-pub(crate) fn writers() -> Writers {
-    measured().map_or_else(Writers::default, |report| Writers::measured(&report))
 }
 
 /// What the job imposes, else what the user says.

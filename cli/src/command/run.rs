@@ -17,7 +17,7 @@ use tierfeed_runtime::{
 };
 use tokio::task::JoinHandle;
 
-use super::{analyze, expansion};
+use super::expansion;
 use crate::{
     arguments::{Launch, Run},
     environment,
@@ -79,8 +79,8 @@ async fn all(
         token: None,
         node: None,
         run_dir: run_dir.clone(),
+        tiers_report: environment::tiers_report(None).ok(),
         observe: arguments.observe.settings(),
-        writers: analyze::writers(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());

@@ -1,6 +1,9 @@
 //! From an address to a place in the job: what an agent does before it can serve.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tierfeed_core::{
     fleet::{Assignment, Registration},
@@ -8,6 +11,7 @@ use tierfeed_core::{
     order::SpecError,
     units::Nanoseconds,
 };
+use tierfeed_resource_gatherer::report;
 use tierfeed_workload_analyzer::{
     Index, Job,
     demand::{Demand, Sizes},
@@ -20,7 +24,7 @@ use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
     manager::JobText,
-    places::{Layout, Node, PlacesError, Writers},
+    places::{Layout, Node, PlacesError},
     run_dir::{Occupant, Occupied},
     token::{self, TokenError},
     wire::Remedy,
@@ -99,8 +103,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let text = client.job().await.map_err(JoinError::from)?;
     let index_file = settings.run_dir.index();
     let job_file = text.file.clone();
-    let writers = settings.writers.clone();
-    let look = move || look_at_job(&text, index_file, writers);
+    let tiers_report = settings.tiers_report.clone();
+    let look = move || look_at_job(&text, index_file, tiers_report.as_deref());
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let (job, index, index_path, node, layout) = looked;
@@ -138,14 +142,17 @@ type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
 fn look_at_job(
     text: &JobText,
     index_file: PathBuf,
-    writers: Writers,
+    tiers_report: Option<&Path>,
 ) -> Result<Looked, JoinError> {
     let job = Job::parse(&text.text, &text.file)?;
     let index_path = job.dataset.index.clone().unwrap_or(index_file);
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
     let demand = Demand::of(&job, &Sizes::from(&index))?;
-    let node = Node::read(&job).map_err(PlacesError::from)?.with_writers(writers);
+    let node = Node::read(&job).map_err(PlacesError::from)?;
     let layout = Layout::fit(&job, &demand, &node)?;
+    // Without a report nothing was measured.
+    let measured = tiers_report.and_then(|path| report::read(path).ok());
+    let layout = layout.with_writers(&node, measured.as_ref());
     Ok((job, Arc::new(index), index_path, node, layout))
 }

@@ -13,8 +13,6 @@ use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::Job;
 
-use super::writers::{Measured, Writers};
-
 /// All memory of the host: main memory, what plays CXL memory, RAM disks.
 pub(crate) const MEMORY: Pool = Pool(0);
 
@@ -83,7 +81,6 @@ pub struct Node {
     inventory: Box<Inventory>,
     disks: Vec<Disk>,
     pools: BTreeMap<Pool, Free>,
-    writers: Writers,
 }
 
 impl Node {
@@ -104,8 +101,8 @@ impl Node {
     /// A host with what was found on it.
     #[must_use]
     pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
-        let (pools, writers) = (BTreeMap::new(), Writers::default());
-        let mut host = Self { inventory: Box::new(inventory), disks, pools, writers };
+        let pools = BTreeMap::new();
+        let mut host = Self { inventory: Box::new(inventory), disks, pools };
         host.pools = host.memory_free(available);
         for disk in host.disks.clone() {
             if !disk.is_tmpfs {
@@ -116,15 +113,9 @@ impl Node {
         host
     }
 
-    /// The same host, of which the probe measured this.
-    #[must_use]
-    pub fn with_writers(self, writers: Writers) -> Self {
-        Self { writers, ..self }
-    }
-
-    /// What the probe measured of copies to a node.
-    pub(super) fn writers_to(&self, numa: NumaNode) -> Option<Measured> {
-        self.writers.of(&self.inventory.host, numa)
+    /// Its name.
+    pub(super) fn host(&self) -> &str {
+        &self.inventory.host
     }
 
     /// What can be given, by pool.

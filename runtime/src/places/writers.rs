@@ -3,20 +3,21 @@
 //! Such a device often takes no more from two cores than from one, and what the second one does then is
 //! to wait in the way of those that read. Where nothing was measured, two copy, as to every other tier.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::num::NonZeroUsize;
 
-use tierfeed_core::{id::NumaNode, tier::Kind, units::BytesPerSecond};
+use tierfeed_core::{
+    fleet::Origin,
+    id::NumaNode,
+    tier::{Kind, Locality},
+    units::BytesPerSecond,
+};
+use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::report::{Report, Tier};
+
+use super::{Layout, Node};
 
 /// A second writer has to bring more than this, in hundredths of what one writes.
 const WORTH: u128 = 110;
-
-/// What was measured on a host, by NUMA node.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Writers {
-    host: String,
-    nodes: BTreeMap<NumaNode, Measured>,
-}
 
 /// Copies from main memory to one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,16 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// What `report` says of a node behind CXL, if both figures are there and undisturbed.
+    fn of(report: &Report, node: NumaNode) -> Option<Self> {
+        let is_it = |tier: &&Tier| {
+            let is_real = tier.kind == Kind::CxlMemory && !tier.emulated;
+            is_real && tier.numa_nodes.contains(&node.0)
+        };
+        let tier = report.tiers.iter().find(is_it)?;
+        Some(Self { one: rate(report, tier, 1)?, two: rate(report, tier, 2)? })
+    }
+
     /// How many shall copy.
     #[must_use]
     pub fn threads(self) -> NonZeroUsize {
@@ -36,28 +47,23 @@ impl Measured {
     }
 }
 
-impl Writers {
-    /// What `report` says of the nodes behind CXL, of which both figures are there and undisturbed.
+impl Layout {
+    /// Lets as many threads write to each tier behind CXL as the probe of this host found to help.
     #[must_use]
-    pub fn measured(report: &Report) -> Self {
-        let is_cxl = |tier: &&Tier| tier.kind == Kind::CxlMemory && !tier.emulated;
-        let of_tier = |tier: &Tier| {
-            let (one, two) = (rate(report, tier, 1)?, rate(report, tier, 2)?);
-            Some(Measured { one, two })
+    pub fn with_writers(mut self, node: &Node, measured: Option<&Report>) -> Self {
+        let Some(report) = measured.filter(|report| report.host == node.host()) else {
+            return self;
         };
-        let mut nodes = BTreeMap::new();
-        for tier in report.tiers.iter().filter(is_cxl) {
-            let measured = of_tier(tier);
-            nodes.extend(
-                tier.numa_nodes.iter().filter_map(|node| Some((NumaNode(*node), measured?))),
-            );
+        for place in self.places.iter_mut().filter(|place| place.origin == Origin::Real) {
+            if let (Kind::CxlMemory, Backing::Memory(Locality::Numa(numa))) =
+                (place.settings.kind, &place.settings.backing)
+                && let Some(measured) = Measured::of(report, *numa)
+            {
+                place.settings.copy_threads = measured.threads();
+                place.writers = Some(measured);
+            }
         }
-        Self { host: report.host.clone(), nodes }
-    }
-
-    /// What was measured of a node, if it was on this host.
-    pub(super) fn of(&self, host: &str, node: NumaNode) -> Option<Measured> {
-        self.nodes.get(&node).copied().filter(|_| self.host == host)
+        self
     }
 }
 
@@ -142,11 +148,11 @@ pub(super) mod tests {
     }
 
     /// One and two threads are as fast, on node 2 of the host "host".
-    pub(in crate::places) fn even() -> Writers {
+    pub(in crate::places) fn even() -> Report {
         let copy = |threads| transfer("main-memory", "cxl-memory", threads, 17.0);
         let mut report = report(vec![copy(1), copy(2)]);
         "host".clone_into(&mut report.host);
-        Writers::measured(&report)
+        report
     }
 
     fn threads(one: f64, two: f64) -> Option<usize> {
@@ -156,7 +162,7 @@ pub(super) mod tests {
             transfer("main-memory", "cxl-memory", 2, two),
             transfer("cxl-memory", "main-memory", 2, 90.0),
         ];
-        let measured = Writers::measured(&report(copies)).of("a", NumaNode(2));
+        let measured = Measured::of(&report(copies), NumaNode(2));
         measured.map(|measured| measured.threads().get())
     }
 
@@ -175,12 +181,11 @@ pub(super) mod tests {
         let disturbed =
             Transfer { bytes_per_s: Estimate { contended: true, ..two.bytes_per_s }, ..two.clone() };
         for copies in [vec![], vec![one.clone()], vec![one.clone(), disturbed]] {
-            assert_eq!(Writers::measured(&report(copies)).of("a", NumaNode(2)), None);
+            assert_eq!(Measured::of(&report(copies), NumaNode(2)), None);
         }
-        let writers = Writers::measured(&report(vec![one, two]));
-        assert!(writers.of("a", NumaNode(2)).is_some());
-        assert_eq!(writers.of("b", NumaNode(2)), None, "another host");
-        assert_eq!(writers.of("a", NumaNode(3)), None, "an emulated tier");
-        assert_eq!(Writers::default().of("a", NumaNode(2)), None);
+        let report = report(vec![one, two]);
+        assert!(Measured::of(&report, NumaNode(2)).is_some());
+        assert_eq!(Measured::of(&report, NumaNode(3)), None, "an emulated tier");
+        assert_eq!(Measured::of(&report, NumaNode(4)), None, "a node that was not there");
     }
 }
