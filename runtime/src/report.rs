@@ -156,6 +156,8 @@ pub struct EpochEntry {
     pub cold_read_bytes: u64,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes by the tier that they were copied to.
+    pub tier_written_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needed no cold read.
     pub hit_ratio: f64,
     /// The share of the demand that was ready when it was asked for.

@@ -99,11 +99,11 @@ fn tiers(
     progress: &Progress,
     used: Option<&(Usage, Counters)>,
 ) -> Vec<TierEntry> {
-    let begun = progress.epochs.iter().filter(|epoch| epoch.batches > 0).count() as u64;
+    let most = |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, place): (usize, &Place)| {
         let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
         match used.and_then(|(usage, counters)| Some((usage.tiers.get(at)?, counters.tiers.get(at)?))) {
-            Some((usage, traffic)) => planned.used(usage, traffic, begun),
+            Some((usage, traffic)) => planned.used(usage, traffic, most(at).unwrap_or_default()),
             None => planned,
         }
     };

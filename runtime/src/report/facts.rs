@@ -77,6 +77,10 @@ impl Facts<'_> {
             for (tier, bytes) in reads {
                 *tier_read_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
             }
+            let mut tier_written_bytes = self.no_tier_read();
+            for (tier, bytes) in (0..).zip(&epoch.written) {
+                *tier_written_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
+            }
             let avoidable = if number == 0 { 0 } else { cached };
             EpochEntry {
                 epoch: number,
@@ -84,6 +88,7 @@ impl Facts<'_> {
                 demand_bytes: epoch.demand.0,
                 cold_read_bytes: epoch.cold.0,
                 tier_read_bytes,
+                tier_written_bytes,
                 hit_ratio: hit_ratio(epoch.cold, epoch.demand),
                 ready_ratio: share(epoch.ready, epoch.demand),
                 stall_s: seconds(epoch.stall) / ranks,

@@ -37,6 +37,7 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         cold: Bytes(cold),
         from_tier: vec![Bytes(main), Bytes(cxl)],
         hits: vec![main / 100, cxl / 100],
+        written: vec![Bytes(main), Bytes(2 * cxl)],
         misses: cold / 100,
         ready: Bytes(250),
         late: 3,

@@ -38,11 +38,11 @@ pub struct TierEntry {
     pub writers_measured: Option<WritersEntry>,
     /// Bytes of the samples that were copied to it.
     pub written_bytes: u64,
-    /// The same as a mean over the epochs that were begun.
-    pub written_per_epoch_bytes: u64,
+    /// The most that an epoch wrote to it.
+    pub epoch_written_max_bytes: u64,
     /// What the job let an epoch write to it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub writes_per_epoch_max_bytes: Option<u64>,
+    pub writes_per_epoch_bytes: Option<u64>,
     /// Writes to its disk that failed.
     pub failed_writes: u64,
 }
@@ -110,21 +110,20 @@ impl TierEntry {
             emulated: place.origin == Origin::Emulated,
             copy_threads: place.settings.copy_threads.get() as u64,
             writers_measured: place.writers.map(entry),
-            writes_per_epoch_max_bytes: writes_per_epoch.map(|bytes| bytes.0),
+            writes_per_epoch_bytes: writes_per_epoch.map(|bytes| bytes.0),
             ..Self::default()
         }
     }
 
-    /// The same after a run of so many epochs.
+    /// The same after a run whose epochs wrote at most so much to it.
     #[must_use]
-    pub fn used(self, usage: &TierUsage, traffic: &TierTraffic, epochs: u64) -> Self {
+    pub fn used(self, usage: &TierUsage, traffic: &TierTraffic, most: Bytes) -> Self {
         let (stored, pages) = usage.way.map_or((None, None), named);
-        let written_bytes = traffic.written.bytes.0;
         Self {
             stored,
             pages,
-            written_bytes,
-            written_per_epoch_bytes: written_bytes / epochs.max(1),
+            written_bytes: traffic.written.bytes.0,
+            epoch_written_max_bytes: most.0,
             failed_writes: traffic.writes_failed,
             ..self
         }
@@ -143,9 +142,9 @@ impl TierEntry {
                 BytesPerSecond(rates.two_bytes_per_s)
             ),
         });
-        words.extend(self.writes_per_epoch_max_bytes.map(|most| {
-            let written = Bytes(self.written_per_epoch_bytes);
-            format!("{written} an epoch written of at most {}", Bytes(most))
+        words.extend(self.writes_per_epoch_bytes.map(|allowed| {
+            let most = Bytes(self.epoch_written_max_bytes);
+            format!("at most {most} written in an epoch of {} allowed", Bytes(allowed))
         }));
         Some(format!("{}: {}", self.name, words.join(", ")))
     }
@@ -183,7 +182,7 @@ mod tests {
         let usage = TierUsage { kind, medium: Medium::Disk, bytes: Bytes(5), way };
         let (read, writes_failed) = (Traffic::default(), 2);
         let written = Traffic { operations: 3, bytes: Bytes::mib(90), failed: 0 };
-        planned.used(&usage, &TierTraffic { kind, read, written, writes_failed }, 3)
+        planned.used(&usage, &TierTraffic { kind, read, written, writes_failed }, Bytes::mib(30))
     }
 
     fn planned() -> TierEntry {
@@ -193,13 +192,13 @@ mod tests {
     #[test]
     fn wear_stands_beside_its_limit() {
         let most = Some(Bytes::mib(40).0);
-        let tier = TierEntry { writes_per_epoch_max_bytes: most, ..planned() };
+        let tier = TierEntry { writes_per_epoch_bytes: most, ..planned() };
         let tier = used(Some(Way::Direct), tier);
         assert_eq!((tier.stored, tier.pages), (Some("direct-io"), None));
         assert_eq!((tier.written_bytes, tier.failed_writes), (Bytes::mib(90).0, 2));
         assert_eq!(
             tier.choice().unwrap(),
-            "storage: direct I/O, 2 copy threads, 30 MiB an epoch written of at most 40 MiB"
+            "storage: direct I/O, 2 copy threads, at most 30 MiB written in an epoch of 40 MiB allowed"
         );
     }
 
