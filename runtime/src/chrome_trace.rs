@@ -168,9 +168,7 @@ impl Author {
             What::Resized(tier, _) => {
                 (format!("resize {}", self.end(End::Tier(tier))), "events".to_owned(), "event")
             }
-            What::Limited(_) => {
-                ("limit staging".to_owned(), "events".to_owned(), "event")
-            }
+            What::Limited(_) => ("limit staging".to_owned(), "events".to_owned(), "event"),
             What::Came(rank) => {
                 (format!("trainer of rank {} connected", rank.0), "events".to_owned(), "event")
             }

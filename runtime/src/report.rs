@@ -262,7 +262,8 @@ impl Report {
     /// [`WriteError`] if the folder cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         let text = serde_json::to_string_pretty(self);
-        let failed = |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
+        let failed =
+            |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
         put(path, &(text.map_err(failed)? + "\n"))
     }
 

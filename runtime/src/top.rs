@@ -91,12 +91,18 @@ fn nodes(
     passed: Option<Nanoseconds>,
 ) -> Vec<String> {
     let mut table = Table::new(&[
-        "node", "state", "batches", "samples/s", "handed over", "cold", "waiting", "faults",
+        "node",
+        "state",
+        "batches",
+        "samples/s",
+        "handed over",
+        "cold",
+        "waiting",
+        "faults",
     ]);
     for node in status.joined.iter().take(NODES_MAX) {
-        let same = |other: &&NodeStatus| {
-            other.node == node.node && other.generation == node.generation
-        };
+        let same =
+            |other: &&NodeStatus| other.node == node.node && other.generation == node.generation;
         let earlier = earlier.and_then(|it| it.joined.iter().find(same));
         let rate = |of: fn(&NodeStatus) -> u64| {
             earlier.and_then(|earlier| per_second(of(earlier), of(node), passed?))
@@ -137,9 +143,8 @@ fn ranks(change: &Change<'_>) -> Vec<String> {
     ranks.sort_by_key(|rank| (rank.len(), *rank));
     ranks.dedup();
     for rank in ranks.iter().take(RANKS_MAX) {
-        let whole = |of: &BTreeMap<&str, f64>| {
-            format!("{:.0}", of.get(rank).copied().unwrap_or(0.0))
-        };
+        let whole =
+            |of: &BTreeMap<&str, f64>| format!("{:.0}", of.get(rank).copied().unwrap_or(0.0));
         table.row([
             (*rank).to_owned(),
             whole(&steps),
@@ -156,17 +161,19 @@ fn ranks(change: &Change<'_>) -> Vec<String> {
 }
 
 fn tiers(change: &Change<'_>) -> Vec<String> {
-    let mut table = Table::new(&["tier", "may hold", "holds", "full", "read", "written", "running"]);
-    let (capacity, used) =
-        (change.by("tierfeed_tier_capacity_bytes", "tier"), change.by("tierfeed_tier_used_bytes", "tier"));
+    let mut table =
+        Table::new(&["tier", "may hold", "holds", "full", "read", "written", "running"]);
+    let (capacity, used) = (
+        change.by("tierfeed_tier_capacity_bytes", "tier"),
+        change.by("tierfeed_tier_used_bytes", "tier"),
+    );
     let read = change.rates_by("tierfeed_read_bytes_total", "tier");
     let written = change.rates_by("tierfeed_demoted_bytes_total", "to");
     let running = change.by("tierfeed_io_inflight", "tier");
     let names = ["main-memory", "cxl-memory", "scratch", "storage", "cold"];
     for name in names.into_iter().filter(|name| running.contains_key(name)) {
-        let level = |of: &BTreeMap<&str, f64>| {
-            of.get(name).map_or_else(unknown, |value| size(*value))
-        };
+        let level =
+            |of: &BTreeMap<&str, f64>| of.get(name).map_or_else(unknown, |value| size(*value));
         let full = capacity.get(name).map_or_else(unknown, |capacity| {
             percent(used.get(name).copied().unwrap_or(0.0), *capacity)
         });
@@ -186,7 +193,8 @@ fn tiers(change: &Change<'_>) -> Vec<String> {
 
 fn sums(change: &Change<'_>) -> Vec<String> {
     let value = |name| change.value(name);
-    let (held, budget) = (value("tierfeed_memory_held_bytes"), value("tierfeed_memory_budget_bytes"));
+    let (held, budget) =
+        (value("tierfeed_memory_held_bytes"), value("tierfeed_memory_budget_bytes"));
     let mut lines = vec![format!(
         "memory: {} held, {} of it staging; the job may hold {} ({})",
         size(held),

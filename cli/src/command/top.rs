@@ -55,7 +55,8 @@ pub(crate) fn run(arguments: &Top) -> Result<(), Failure> {
 
 async fn watch(arguments: &Top) -> Result<(), Failure> {
     let mut sources = Sources::find(arguments).await?;
-    let mut signals = Signals::listen().context("cannot listen for signals").map_err(Failure::Work)?;
+    let mut signals =
+        Signals::listen().context("cannot listen for signals").map_err(Failure::Work)?;
     let screen = Screen::open()?;
     let clock = Clock::start();
     let mut before: Option<Look> = None;

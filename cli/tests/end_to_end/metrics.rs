@@ -244,9 +244,7 @@ fn a_manager_tells_which_nodes_joined_and_what_they_did() {
     near(sum(&before, "tierfeed_manager_nodes", ""), 0.0);
     near(sum(&before, "tierfeed_manager_nodes_wanted", ""), 1.0);
     let mut agent = cluster.agent();
-    eventually("the agent joined", || {
-        sum(&scrape(), "tierfeed_manager_nodes", "alive") > 0.5
-    });
+    eventually("the agent joined", || sum(&scrape(), "tierfeed_manager_nodes", "alive") > 0.5);
     end_well(cluster.trainers(0));
     agent.signal("-TERM");
     agent.ends_with(0);

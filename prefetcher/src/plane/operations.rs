@@ -210,10 +210,10 @@ impl Operations {
         };
         Usage {
             arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
-            staging: self.arena_way.get().map(|(stores, pages)| Way::Memory {
-                stores: *stores,
-                pages: *pages,
-            }),
+            staging: self
+                .arena_way
+                .get()
+                .map(|(stores, pages)| Way::Memory { stores: *stores, pages: *pages }),
             tiers: self.tiers.iter().map(usage_of).collect(),
         }
     }

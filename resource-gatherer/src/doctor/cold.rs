@@ -34,7 +34,10 @@ fn engine(facts: &Facts, files: &ColdFiles) -> Finding {
         ),
         Attempt::Done if can_ring && !is_refused(files.view) => {
             let asks = files.alignment.map_or_else(String::new, asks);
-            Finding::ok(SUBJECT, format!("{place}: io_uring past the page cache where samples share files{asks}"))
+            Finding::ok(
+                SUBJECT,
+                format!("{place}: io_uring past the page cache where samples share files{asks}"),
+            )
         }
         Attempt::Done => Finding::ok(SUBJECT, format!("{place}: threads through the page cache")),
     }

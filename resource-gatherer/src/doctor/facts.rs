@@ -140,7 +140,9 @@ impl Facts {
             has_hwloc: cfg!(feature = "hwloc"),
             scratch: Directory::look(sysroot, &inventory.mounts, Path::new("/dev/shm")),
             storage: Directory::look(sysroot, &inventory.mounts, storage(sysroot)),
-            cold: ColdFiles::example(sysroot, &inventory.mounts, storage(sysroot)).into_iter().collect(),
+            cold: ColdFiles::example(sysroot, &inventory.mounts, storage(sysroot))
+                .into_iter()
+                .collect(),
             sockets: SocketFolder::look(sysroot),
             inventory,
         })

@@ -62,10 +62,7 @@ pub(super) fn fetcher(
 }
 
 /// The engine that suits the files, which is stated in the log.
-fn by_files(
-    files: &Arc<FileSource>,
-    operations_max: NonZeroUsize,
-) -> Result<Cold, AgentError> {
+fn by_files(files: &Arc<FileSource>, operations_max: NonZeroUsize) -> Result<Cold, AgentError> {
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
     let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;
     tracing::info!(engine = %choice, "cold files");

@@ -70,7 +70,8 @@ impl Observer {
         let (seen, by) = (Arc::clone(&recorder), author.clone());
         let trace = move || chrome_trace::write(&seen.recording(), &by);
         let socket = run_dir.observe_socket();
-        let server = Server::start(&socket, settings.metrics.as_deref(), Some(Arc::new(trace))).await?;
+        let server =
+            Server::start(&socket, settings.metrics.as_deref(), Some(Arc::new(trace))).await?;
         let targets = run_dir.prometheus_targets();
         if let Some(address) = server.address() {
             tracing::info!(%address, "metrics");

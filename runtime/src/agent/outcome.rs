@@ -99,10 +99,13 @@ fn tiers(
     progress: &Progress,
     used: Option<&(Usage, Counters)>,
 ) -> Vec<TierEntry> {
-    let most = |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
+    let most =
+        |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, place): (usize, &Place)| {
         let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
-        match used.and_then(|(usage, counters)| Some((usage.tiers.get(at)?, counters.tiers.get(at)?))) {
+        match used
+            .and_then(|(usage, counters)| Some((usage.tiers.get(at)?, counters.tiers.get(at)?)))
+        {
             Some((usage, traffic)) => planned.used(usage, traffic, most(at).unwrap_or_default()),
             None => planned,
         }

@@ -144,7 +144,8 @@ fn told(fleet: &Fleet) -> Vec<Family> {
         family
     };
     let count = |name, help, value| gauge(name, help, None, Value::Count(value));
-    let bytes = |name, help, Bytes(value)| gauge(name, help, Some(Unit::Bytes), Value::Count(value));
+    let bytes =
+        |name, help, Bytes(value)| gauge(name, help, Some(Unit::Bytes), Value::Count(value));
     let stall = Value::Seconds(seconds(Nanoseconds(sum(|it| it.stall.0))));
     let help = "Time for which trainers waited, summed over ranks, as the nodes told last";
     vec![

@@ -136,7 +136,10 @@ mod tests {
         assert_eq!(scrape.sum("a_total"), Some(1007.5));
         assert_eq!(scrape.by("a_total", "tier"), [("cold", 7.5), ("scratch", 1000.0)].into());
         assert_eq!(scrape.by("a_total", "rank"), BTreeMap::new());
-        assert_eq!((scrape.sum("b"), scrape.sum("b_bucket"), scrape.sum("a")), (Some(7.0), Some(9.0), None));
+        assert_eq!(
+            (scrape.sum("b"), scrape.sum("b_bucket"), scrape.sum("a")),
+            (Some(7.0), Some(9.0), None)
+        );
         assert_eq!(scrape.label("a_total", "source"), Some("s3"));
     }
 

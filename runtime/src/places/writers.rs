@@ -72,9 +72,10 @@ fn rate(report: &Report, to: &Tier, threads: u32) -> Option<BytesPerSecond> {
     let is_main = |name: &str| {
         report.tiers.iter().any(|tier| tier.name == name && tier.kind == Kind::MainMemory)
     };
-    let copies = report.transfers.iter().filter(|copy| {
-        copy.to == to.name && copy.threads == threads && is_main(&copy.from)
-    });
+    let copies = report
+        .transfers
+        .iter()
+        .filter(|copy| copy.to == to.name && copy.threads == threads && is_main(&copy.from));
     let sound = copies.map(|copy| copy.bytes_per_s).filter(|it| it.samples > 0 && !it.contended);
     let best = sound.map(|estimate| estimate.median).max_by(f64::total_cmp)?;
     Some(whole(best))
@@ -91,10 +92,7 @@ fn whole(rate: f64) -> BytesPerSecond {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use tierfeed_resource_gatherer::{
-        probe::estimate::Estimate,
-        report::Transfer,
-    };
+    use tierfeed_resource_gatherer::{probe::estimate::Estimate, report::Transfer};
 
     use super::*;
 
@@ -178,8 +176,10 @@ pub(super) mod tests {
     fn what_was_not_measured_here_decides_nothing() {
         let one = transfer("main-memory", "cxl-memory", 1, 17.0);
         let two = transfer("main-memory", "cxl-memory", 2, 17.0);
-        let disturbed =
-            Transfer { bytes_per_s: Estimate { contended: true, ..two.bytes_per_s }, ..two.clone() };
+        let disturbed = Transfer {
+            bytes_per_s: Estimate { contended: true, ..two.bytes_per_s },
+            ..two.clone()
+        };
         for copies in [vec![], vec![one.clone()], vec![one.clone(), disturbed]] {
             assert_eq!(Measured::of(&report(copies), NumaNode(2)), None);
         }

@@ -52,13 +52,13 @@ impl Report {
         };
         page.list(self.memory.timeline.moments().iter().flat_map(changed).take(LISTED_MAX));
         page.element("h2", "Epochs");
-        let titles = ["epoch", "batches", "read cold", "no policy below", "hits", "ready", "waited"];
+        let titles =
+            ["epoch", "batches", "read cold", "no policy below", "hits", "ready", "waited"];
         page.table(&titles, self.epochs.iter().map(epoch_row));
         if self.fault_count > 0 {
             page.element("h2", "Faults");
-            let fault = |it: &FaultEntry| {
-                format!("sample {} of {}: {}", it.sample, it.object, it.fault)
-            };
+            let fault =
+                |it: &FaultEntry| format!("sample {} of {}: {}", it.sample, it.object, it.fault);
             page.list(self.faults.iter().take(LISTED_MAX).map(fault));
         }
         page.finish(&format!("tierfeed: {job}"))
@@ -71,14 +71,26 @@ impl Report {
             ("batches, samples", format!("{}, {}", self.steps, self.samples)),
             ("handed over", Bytes(self.bytes).to_string()),
             ("time", format!("{:.2} s, at best {:.2} s", self.wall_s, self.lower_bound_s)),
-            ("waited", format!("{:.3} s, {:.3} s of it for the first batch", self.stall_s, self.first_stall_s)),
+            (
+                "waited",
+                format!(
+                    "{:.3} s, {:.3} s of it for the first batch",
+                    self.stall_s, self.first_stall_s
+                ),
+            ),
             (
                 "a batch was waited for",
-                format!("{:.4} s in the middle, {:.4} s at p99, {:.4} s at most", waits.p50, waits.p99, waits.max),
+                format!(
+                    "{:.4} s in the middle, {:.4} s at p99, {:.4} s at most",
+                    waits.p50, waits.p99, waits.max
+                ),
             ),
             ("read cold", Bytes(self.cold_read_bytes).to_string()),
             ("read in vain", Bytes(self.wasted_bytes).to_string()),
-            ("faults", format!("{} of samples, {} of tiers", self.fault_count, self.tier_fault_count)),
+            (
+                "faults",
+                format!("{} of samples, {} of tiers", self.fault_count, self.tier_fault_count),
+            ),
             (
                 "memory at its peak",
                 format!("{} of {}", Bytes(self.memory.peak_bytes), Bytes(self.memory.budget_bytes)),
@@ -128,8 +140,7 @@ impl Page {
     }
 
     fn list(&mut self, items: impl Iterator<Item = String>) {
-        let items: String =
-            items.map(|item| format!("<li>{}</li>\n", escaped(&item))).collect();
+        let items: String = items.map(|item| format!("<li>{}</li>\n", escaped(&item))).collect();
         if !items.is_empty() {
             self.push(&format!("<ul>\n{items}</ul>\n"));
         }

@@ -331,12 +331,17 @@ fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
     let progress = progress();
     let report = report(facts(&progress, &TIERS));
     let text = page(&report);
-    let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let document =
+        roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
     let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
-    for shown in [report.verdict.as_str(), "cold-store 100.0 %", "main-memory", "cxl-memory (emulated)"] {
+    for shown in
+        [report.verdict.as_str(), "cold-store 100.0 %", "main-memory", "cxl-memory (emulated)"]
+    {
         assert!(texts.contains(&shown), "no {shown:?} in {texts:#?}");
     }
-    let pictures = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg")));
+    let pictures = document
+        .descendants()
+        .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg")));
     assert_eq!(pictures.count(), 2);
     assert!(!document.descendants().any(|node| {
         ["script", "link", "img", "iframe"].contains(&node.tag_name().name())
@@ -348,13 +353,12 @@ fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
 fn names_from_outside_stay_text_on_the_page() {
     let progress = progress();
     let name = "</title><script>alert(1)</script>&\u{1}";
-    let report = Report::of(
-        Facts { job: name, ..facts(&progress, &TIERS) },
-        &Nothing,
-        |_| "<img src=x>".to_owned(),
-    );
+    let report = Report::of(Facts { job: name, ..facts(&progress, &TIERS) }, &Nothing, |_| {
+        "<img src=x>".to_owned()
+    });
     let text = page(&report);
-    let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let document =
+        roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
     let has = |name: &str| document.descendants().any(|node| node.tag_name().name() == name);
     assert!(!has("script") && !has("img"), "{text}");
     assert!(text.contains("&lt;img src=x&gt;"), "the object of a fault is named");

@@ -204,9 +204,8 @@ mod tests {
 
     #[test]
     fn memory_says_how_it_is_stored_and_in_which_pages() {
-        let choice = |stores, pages| {
-            used(Some(Way::Memory { stores, pages }), planned()).choice().unwrap()
-        };
+        let choice =
+            |stores, pages| used(Some(Way::Memory { stores, pages }), planned()).choice().unwrap();
         assert_eq!(
             choice(Stores::NonTemporal, HugePages::Transparent(Bytes::mib(2))),
             "storage: stores past the caches, transparent huge pages, 2 copy threads"

@@ -95,7 +95,8 @@ fn rates_are_of_the_time_between_two_looks() {
     ] {
         assert!(lines.iter().any(|other| other == line), "no {line:?} in {lines:#?}");
     }
-    let faults = "7 late batches, 0 copied out, 0 B read in vain, 1 unreadable samples, 2 faults of tiers";
+    let faults =
+        "7 late batches, 0 copied out, 0 B read in vain, 1 unreadable samples, 2 faults of tiers";
     assert_eq!(lines.last().unwrap(), faults);
 }
 

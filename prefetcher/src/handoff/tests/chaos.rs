@@ -16,8 +16,12 @@ use super::{
     stage::{LIMITS, Stage, batch_id},
 };
 use crate::handoff::{
-    ClientEvent, Delivery, GrantId, channel::Channel, client::sealed_order, entry::{Parting, Submission},
-    packet, ring::Entry,
+    ClientEvent, Delivery, GrantId,
+    channel::Channel,
+    client::sealed_order,
+    entry::{Parting, Submission},
+    packet,
+    ring::Entry,
 };
 
 #[derive(Debug, Clone)]

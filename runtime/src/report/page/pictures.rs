@@ -89,7 +89,8 @@ pub(super) fn memory(footprint: &Footprint) -> String {
     let moments = footprint.timeline.moments();
     let mut svg = Svg::default();
     let mut lines: Vec<(&str, Vec<f64>)> = vec![("staging", each(moments, |it| it.staging_bytes))];
-    let names: Vec<&str> = moments.first().into_iter().flat_map(|it| it.tier_bytes.keys()).copied().collect();
+    let names: Vec<&str> =
+        moments.first().into_iter().flat_map(|it| it.tier_bytes.keys()).copied().collect();
     for name in names {
         lines.push((name, each(moments, |it| it.tier_bytes.get(name).copied().unwrap_or(0))));
     }
