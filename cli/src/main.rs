@@ -40,7 +40,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Analyze(it) => command::analyze::run(&it),
         Command::Plan(it) => command::plan::run(&it),
         Command::Run(it) => command::run::run(&it),
-        Command::Manager(it) => command::manager::run(it),
+        Command::Manager(it) => command::manager::run(&it),
         Command::Agent(it) => command::agent::run(it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),

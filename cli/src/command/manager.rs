@@ -13,7 +13,7 @@ use tierfeed_runtime::{
 
 use crate::{arguments, environment, failure::Failure, jobs};
 
-pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
     let settings = indexed.manager()?;
     super::runtime()?.block_on(async {
         let door = Door::tcp(&arguments.listen, token).await.map_err(Failure::input)?;
-        let metrics = watched(&arguments, &run_dir, &job.name).await?;
+        let metrics = watched(arguments, &run_dir, &job.name).await?;
         let address = door.tcp_address().map_err(Failure::work)?;
         if address.is_some_and(|address| !address.ip().is_loopback()) {
             tracing::warn!("the token travels in the clear; use a network that you trust");

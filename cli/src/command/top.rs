@@ -175,7 +175,7 @@ impl Screen {
         if !io::stdout().is_terminal() || is_dumb {
             return Ok(Self::Lines);
         }
-        put(ENTER)?;
+        switch(ENTER)?;
         Ok(Self::Terminal(Term::stdout()))
     }
 
@@ -193,11 +193,11 @@ impl Screen {
     /// Gives the terminal back to the shell until the user wants to go on.
     fn suspend(&self) -> Result<(), Failure> {
         if matches!(self, Self::Terminal(_)) {
-            put(LEAVE)?;
+            switch(LEAVE)?;
         }
         nix::sys::signal::raise(SIGSTOP).context("cannot stop").map_err(Failure::Work)?;
         if matches!(self, Self::Terminal(_)) {
-            put(ENTER)?;
+            switch(ENTER)?;
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         if matches!(self, Self::Terminal(_)) {
             // A terminal that is gone needs nothing back.
-            drop(put(LEAVE));
+            drop(switch(LEAVE));
         }
     }
 }
@@ -221,6 +221,11 @@ fn drawn(lines: &[String], rows: usize, columns: usize) -> String {
         text.push_str("\u{1b}[K\r\n");
     }
     text + "\u{1b}[J"
+}
+
+/// Goes to the page of the live view, or back.
+fn switch(page: &str) -> Result<(), Failure> {
+    put(page).map(drop)
 }
 
 /// Breaks if the reader closed its end, as `head` does: that is no failure.

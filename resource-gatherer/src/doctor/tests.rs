@@ -631,7 +631,7 @@ fn a_dataset_that_cannot_be_read_directly_is_named_with_its_fix() {
     let refused = |file_system: &str, medium| {
         let (direct, file_system) = (Attempt::Refused(EINVAL), file_system.to_owned());
         move |it: &mut Facts| {
-            it.cold = vec![ColdFiles { direct, file_system, medium, ..cold_files() }];
+            it.cold = vec![ColdFiles { file_system, medium, direct, ..cold_files() }];
         }
     };
     let layered = refused("overlay", Medium::Other);
@@ -650,7 +650,7 @@ fn what_the_kernel_or_the_file_system_lacks_for_cold_files_is_told_apart() {
         move |it: &mut Facts| {
             it.kernel = kernel;
             let dont_cache = Attempt::Refused(EOPNOTSUPP);
-            it.cold = vec![ColdFiles { dont_cache, file_system, ..cold_files() }];
+            it.cold = vec![ColdFiles { file_system, dont_cache, ..cold_files() }];
         }
     };
     let subject = "page cache spared";

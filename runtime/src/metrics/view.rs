@@ -229,8 +229,8 @@ impl View<'_> {
         }
         let mut staging = gauge("staging_held", "Staging memory of all ranks");
         staging.add(Labels::new(), Value::Count(self.usage.arenas.0));
-        let help = "Batches that each rank may have staged";
-        let mut batches = Family::new("staging_batches_max", help, None, Sort::Gauge);
+        let says = "Batches that each rank may have staged";
+        let mut batches = Family::new("staging_batches_max", says, None, Sort::Gauge);
         batches.add(Labels::new(), Value::Count(self.batches_max.into()));
         let mut memory = gauge("memory_held", "Memory of the agent, RAM disks included");
         let mut budget = gauge("memory_budget", "What of it the job may hold");

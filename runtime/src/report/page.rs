@@ -140,9 +140,9 @@ impl Page {
     }
 
     fn list(&mut self, items: impl Iterator<Item = String>) {
-        let items: String = items.map(|item| format!("<li>{}</li>\n", escaped(&item))).collect();
+        let items: Vec<_> = items.map(|item| format!("<li>{}</li>\n", escaped(&item))).collect();
         if !items.is_empty() {
-            self.push(&format!("<ul>\n{items}</ul>\n"));
+            self.push(&format!("<ul>\n{}</ul>\n", items.concat()));
         }
     }
 
@@ -177,8 +177,8 @@ impl Page {
 
 /// One row of a table.
 fn cells<'a>(name: &str, row: impl Iterator<Item = &'a str>) -> String {
-    let cells = row.map(|cell| format!("<{name}>{}</{name}>", escaped(cell)));
-    format!("<tr>{}</tr>\n", cells.collect::<String>())
+    let cells: Vec<_> = row.map(|cell| format!("<{name}>{}</{name}>", escaped(cell))).collect();
+    format!("<tr>{}</tr>\n", cells.concat())
 }
 
 /// Text as HTML may hold it.

@@ -20,13 +20,13 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
     }
 }
 
-fn status(node: NodeStatus) -> Option<JobStatus> {
+fn status(node: NodeStatus) -> JobStatus {
     let (job, nodes, draining, batches) = ("resnet50".to_owned(), 2, false, 1000);
-    Some(JobStatus { job, nodes, draining, batches, joined: vec![node] })
+    JobStatus { job, nodes, draining, batches, joined: vec![node] }
 }
 
 /// An agent of two ranks that took so many batches each and waited so long.
-fn agent(steps: u64, waited: f64, cold: u64) -> Option<Scrape> {
+fn agent(steps: u64, waited: f64, cold: u64) -> Scrape {
     let text = format!(
         "tierfeed_build_info{{version=\"0\"}} 1\n\
          tierfeed_io_backend_info{{backend=\"io_uring\"}} 1\n\
@@ -56,7 +56,7 @@ fn agent(steps: u64, waited: f64, cold: u64) -> Option<Scrape> {
          tierfeed_tier_faults_total 2\n\
          # EOF\n"
     );
-    Some(Scrape::parse(&text).unwrap())
+    Scrape::parse(&text).unwrap()
 }
 
 fn look(second: u64, status: Option<JobStatus>, agent: Option<Scrape>) -> Look {
@@ -73,8 +73,8 @@ fn words(lines: &[String], first: &str) -> Vec<String> {
 
 #[test]
 fn rates_are_of_the_time_between_two_looks() {
-    let before = look(10, status(node(100, 0)), agent(50, 1.0, 4_000_000));
-    let now = look(12, status(node(140, 500)), agent(70, 1.5, 54_000_000));
+    let before = look(10, Some(status(node(100, 0))), Some(agent(50, 1.0, 4_000_000)));
+    let now = look(12, Some(status(node(140, 500))), Some(agent(70, 1.5, 54_000_000)));
     let lines = frame(Some(&before), &now);
     assert_eq!(
         lines[0],
@@ -102,7 +102,7 @@ fn rates_are_of_the_time_between_two_looks() {
 
 #[test]
 fn one_look_has_no_rates_and_says_what_was_waited_for_since_the_start() {
-    let lines = frame(None, &look(1, status(node(100, 9)), agent(50, 1.5, 4)));
+    let lines = frame(None, &look(1, Some(status(node(100, 9))), Some(agent(50, 1.5, 4))));
     assert!(!lines[0].contains("left"), "{lines:#?}");
     assert_eq!(words(&lines[1..4], "0")[3..7], ["-", "-", "-", "-"]);
     assert_eq!(words(&lines, "main-memory")[4..6], ["-", "-"]);
@@ -112,9 +112,9 @@ fn one_look_has_no_rates_and_says_what_was_waited_for_since_the_start() {
 
 #[test]
 fn a_process_that_counts_from_zero_again_has_no_rates() {
-    let before = look(1, status(node(100, 9)), agent(50, 1.5, 4_000));
+    let before = look(1, Some(status(node(100, 9))), Some(agent(50, 1.5, 4_000)));
     let restarted = NodeStatus { generation: 1, ..node(3, 0) };
-    let lines = frame(Some(&before), &look(2, status(restarted), agent(2, 0.1, 10)));
+    let lines = frame(Some(&before), &look(2, Some(status(restarted)), Some(agent(2, 0.1, 10))));
     assert_eq!(words(&lines[1..4], "0")[3..7], ["-", "-", "-", "-"]);
     assert_eq!(words(&lines[4..], "0"), ["0", "2", "-", "4", "1", "-"]);
     assert!(!lines[0].contains("left"), "{lines:#?}");
@@ -122,9 +122,9 @@ fn a_process_that_counts_from_zero_again_has_no_rates() {
 
 #[test]
 fn a_node_without_an_agent_and_an_agent_without_a_manager_are_shown() {
-    let lines = frame(None, &look(1, status(node(1, 0)), None));
+    let lines = frame(None, &look(1, Some(status(node(1, 0))), None));
     assert_eq!(lines.len(), 4, "{lines:#?}");
-    let lines = frame(None, &look(1, None, agent(1, 0.0, 0)));
+    let lines = frame(None, &look(1, None, Some(agent(1, 0.0, 0))));
     assert!(lines[0].starts_with("agent of this node: "), "{lines:#?}");
     assert!(frame(None, &Look::default()).is_empty());
 }
@@ -134,8 +134,8 @@ fn an_agent_that_tells_nothing_makes_no_line_panic_and_many_ranks_no_endless_scr
     let before = look(1, None, Some(Scrape::default()));
     let now = look(1, None, Some(Scrape::default()));
     assert!(!frame(Some(&before), &now).is_empty());
-    let text: String =
-        (0..100).map(|rank| format!("tierfeed_batches_ready{{rank=\"{rank}\"}} 1\n")).collect();
+    let ranks = (0..100).map(|rank| format!("tierfeed_batches_ready{{rank=\"{rank}\"}} 1"));
+    let text = ranks.collect::<Vec<_>>().join("\n");
     let lines = frame(None, &look(1, None, Some(Scrape::parse(&text).unwrap())));
     assert!(lines.iter().any(|line| line == "and 84 more ranks"), "{lines:#?}");
     assert!(lines.iter().position(|line| line.starts_with("10 ")).unwrap() > 10, "{lines:#?}");
