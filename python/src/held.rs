@@ -42,15 +42,15 @@ enum Memory {
 /// The right to a staged batch; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) lease: LeaseId,
+    connection: Arc<Connection>,
+    id: LeaseId,
     /// Whether Python goes on with a copy.
     is_copied: AtomicBool,
 }
 
 impl Lease {
-    pub(crate) fn new(connection: Arc<Connection>, lease: LeaseId) -> Self {
-        Self { connection, lease, is_copied: AtomicBool::new(false) }
+    pub(crate) fn new(connection: Arc<Connection>, id: LeaseId) -> Self {
+        Self { connection, id, is_copied: AtomicBool::new(false) }
     }
 }
 
@@ -58,7 +58,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let is_copied = *self.is_copied.get_mut();
         let parting = if is_copied { Parting::Copied } else { Parting::Used };
-        self.connection.release(self.lease, parting);
+        self.connection.release(self.id, parting);
     }
 }
 
@@ -94,7 +94,7 @@ impl Held {
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.
     pub(crate) fn deliver(&self, waited: Nanoseconds) {
         if let Memory::Leased { lease, .. } = &self.memory {
-            lease.connection.deliver(lease.lease, waited);
+            lease.connection.deliver(lease.id, waited);
         }
     }
 
