@@ -21,7 +21,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::handoff::{
-    Client, Explained, Hello, LeasedBatch, NextError, Reply, RequestError, Role,
+    Client, Explained, Hello, LeasedBatch, NextError, Parting, Reply, RequestError, Role,
 };
 
 use crate::{
@@ -88,14 +88,14 @@ impl Connection {
     }
 
     /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
-    pub(crate) fn release(&self, lease: LeaseId) {
+    pub(crate) fn release(&self, lease: LeaseId, parting: Parting) {
         if std::process::id() != self.pid {
             return;
         }
         self.leases().remove(&lease);
         if let Ok(client) = self.client() {
             // The only failure: the agent is gone and has the batch back already.
-            let _ = client.release(lease);
+            let _ = client.part_with(lease, parting);
         }
     }
 }
@@ -104,7 +104,7 @@ impl Link {
     fn batch(&self, leased: LeasedBatch) -> Batch {
         let LeasedBatch { id, lease, arena, offset, len, rows } = leased;
         let name = lease;
-        let lease = Lease { connection: Arc::clone(&self.connection), lease };
+        let lease = Lease::new(Arc::clone(&self.connection), lease);
         let held = Held::leased(lease, arena, offset, len);
         self.connection.leases().insert(name, (held.base().addr(), held.len()));
         let rows = rows.into_iter().map(|row| Row {
