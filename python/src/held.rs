@@ -4,7 +4,13 @@
 //! unmapped and a lease goes back to the agent, on whatever thread that happens: no Python object is
 //! touched, and nothing waits.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use memmap2::{MmapMut, MmapRaw};
 use tierfeed_core::{
@@ -12,6 +18,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::{Mapping, View};
+use tierfeed_prefetcher::handoff::Parting;
 
 use crate::{grant::Chunk, link::Connection};
 
@@ -35,13 +42,23 @@ enum Memory {
 /// The right to a staged batch; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) lease: LeaseId,
+    connection: Arc<Connection>,
+    id: LeaseId,
+    /// Whether Python goes on with a copy.
+    is_copied: AtomicBool,
+}
+
+impl Lease {
+    pub(crate) fn new(connection: Arc<Connection>, id: LeaseId) -> Self {
+        Self { connection, id, is_copied: AtomicBool::new(false) }
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.connection.release(self.lease);
+        let is_copied = *self.is_copied.get_mut();
+        let parting = if is_copied { Parting::Copied } else { Parting::Used };
+        self.connection.release(self.id, parting);
     }
 }
 
@@ -63,19 +80,21 @@ impl Held {
         Self { memory: Memory::Lent(chunk) }
     }
 
-    /// The same bytes in pages of this process; `None` of memory that takes no room from an agent.
+    /// The same bytes in pages of this process; `None` of memory that takes no room from an agent, which
+    /// is told of the copy when the batch goes back.
     pub(crate) fn copied(&self) -> io::Result<Option<Self>> {
-        let Memory::Leased { arena, start, len, .. } = &self.memory else { return Ok(None) };
+        let Memory::Leased { lease, arena, start, len } = &self.memory else { return Ok(None) };
         let len = Bytes(*len as u64);
         let mut blank = Blank::map(len)?;
         arena.read(Bytes(*start as u64), blank.place(Bytes(0), len)).map_err(io::Error::other)?;
+        lease.is_copied.store(true, Ordering::Relaxed);
         Ok(Some(blank.into_held()))
     }
 
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.
     pub(crate) fn deliver(&self, waited: Nanoseconds) {
         if let Memory::Leased { lease, .. } = &self.memory {
-            lease.connection.deliver(lease.lease, waited);
+            lease.connection.deliver(lease.id, waited);
         }
     }
 

@@ -4,20 +4,24 @@
 //! other threads meanwhile.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PySet, PyTuple},
+};
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
     session::Refusal,
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::handoff::{
-    Client, Explained, Hello, LeasedBatch, NextError, Reply, RequestError, Role,
+    Client, Explained, Hello, LeasedBatch, NextError, Parting, Reply, RequestError, Role,
 };
 
 use crate::{
@@ -53,6 +57,8 @@ pub(crate) struct Link {
     rank: Rank,
     fingerprint: u64,
     batches_ahead: u32,
+    /// Answers that were taken out of the ring and not given to Python.
+    put_back: Mutex<VecDeque<Reply>>,
 }
 
 /// The agent's answer to a request that it does not fulfil.
@@ -82,14 +88,14 @@ impl Connection {
     }
 
     /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
-    pub(crate) fn release(&self, lease: LeaseId) {
+    pub(crate) fn release(&self, lease: LeaseId, parting: Parting) {
         if std::process::id() != self.pid {
             return;
         }
         self.leases().remove(&lease);
         if let Ok(client) = self.client() {
             // The only failure: the agent is gone and has the batch back already.
-            let _ = client.release(lease);
+            let _ = client.part_with(lease, parting);
         }
     }
 }
@@ -98,7 +104,7 @@ impl Link {
     fn batch(&self, leased: LeasedBatch) -> Batch {
         let LeasedBatch { id, lease, arena, offset, len, rows } = leased;
         let name = lease;
-        let lease = Lease { connection: Arc::clone(&self.connection), lease };
+        let lease = Lease::new(Arc::clone(&self.connection), lease);
         let held = Held::leased(lease, arena, offset, len);
         self.connection.leases().insert(name, (held.base().addr(), held.len()));
         let rows = rows.into_iter().map(|row| Row {
@@ -108,6 +114,24 @@ impl Link {
             len: row.len,
         });
         Batch::new(id, rows, Origin::Agent, held)
+    }
+}
+
+impl Link {
+    fn put_back(&self) -> MutexGuard<'_, VecDeque<Reply>> {
+        self.put_back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, (epoch, step): (u32, u32)) -> BatchId {
+        BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank }
+    }
+
+    /// Whether there is nothing to do about an answer but to use it: it is the batch that is wanted,
+    /// whole, and training gives its batches back.
+    fn is_plain(&self, leased: &LeasedBatch, wanted: BatchId) -> bool {
+        let is_whole = leased.rows.iter().all(|row| row.len.is_some());
+        let held = self.connection.leases().len() + 1;
+        leased.id == wanted && is_whole && held < self.batches_ahead as usize
     }
 }
 
@@ -154,6 +178,7 @@ impl Link {
                 pid: std::process::id(),
                 leases: Mutex::default(),
             }),
+            put_back: Mutex::default(),
         })
     }
 
@@ -193,13 +218,43 @@ impl Link {
         self.connection.leases().values().next().copied()
     }
 
-    /// Asks for a batch. False if as many are asked for or held as the agent allows.
-    fn request(&self, epoch: u32, step: u32) -> PyResult<bool> {
-        let batch = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
-        match self.connection.client()?.request(batch) {
-            Ok(()) => Ok(true),
-            Err(RequestError::TooMany { .. }) => Ok(false),
+    /// Asks for batches, in this order, and returns for how many: the agent allows no more for now.
+    fn request(&self, places: Vec<(u32, u32)>) -> PyResult<usize> {
+        let batches = places.into_iter().map(|place| self.place(place));
+        match self.connection.client()?.request_each(batches) {
+            Ok(count) => Ok(count),
+            Err(RequestError::TooMany { .. }) => Ok(0),
             Err(error) => Err(errors::request(&error)),
+        }
+    }
+
+    /// The batch at `place`, if it is there and nothing is left to do but to use it, `following` being
+    /// `asked` for as well; the agent is told, and `place` is not among the `asked` any more. None in any
+    /// other case; what came instead is for [`Self::next`].
+    ///
+    /// The way that most batches take: no other thread, nothing that waits.
+    fn take_ready(
+        &self,
+        asked: &Bound<'_, PySet>,
+        place: &Bound<'_, PyTuple>,
+        following: &Bound<'_, PyTuple>,
+    ) -> PyResult<Option<Batch>> {
+        let mut put_back = self.put_back();
+        if !put_back.is_empty() || !asked.contains(place)? || !asked.contains(following)? {
+            return Ok(None);
+        }
+        let reply = self.connection.client().ok().and_then(|it| it.try_next().ok().flatten());
+        let Some(reply) = reply else { return Ok(None) };
+        match reply {
+            Reply::Batch(leased) if self.is_plain(&leased, self.place(place.extract()?)) => {
+                asked.discard(place)?;
+                self.connection.deliver(leased.lease, Nanoseconds(0));
+                Ok(Some(self.batch(leased)))
+            }
+            other => {
+                put_back.push_back(other);
+                Ok(None)
+            }
         }
     }
 
@@ -207,8 +262,14 @@ impl Link {
     fn next(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<Py<PyAny>>> {
         let timeout = Duration::try_from_secs_f64(timeout_s)
             .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
-        let client = self.connection.client()?;
-        match py.detach(|| wait(&client, timeout))? {
+        let put_back = self.put_back().pop_front();
+        let reply = if put_back.is_some() {
+            put_back
+        } else {
+            let client = self.connection.client()?;
+            py.detach(|| wait(&client, timeout))?
+        };
+        match reply {
             None => Ok(None),
             Some(Reply::Batch(leased)) => Ok(Some(Py::new(py, self.batch(leased))?.into_any())),
             Some(Reply::Refused { batch, refusal }) => {

@@ -21,7 +21,7 @@ pub use join::JoinError;
 pub use observe::Settings as ObserveSettings;
 pub use start::AgentError;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
     fleet::{Assignment, Direction},
@@ -30,6 +30,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
+    fetcher::ObjectCounters,
     handoff::{Briefing, ClientEvent, Server},
     plane::DataPlane,
 };
@@ -76,6 +77,8 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
+    /// Where the probe left its report, if anywhere.
+    pub tiers_report: Option<PathBuf>,
     /// How it is to be watched.
     pub observe: ObserveSettings,
 }
@@ -116,6 +119,8 @@ pub struct Agent {
     session: Session,
     plane: DataPlane,
     cold_engine: String,
+    /// What the requests to a bucket come to.
+    requests: Option<Arc<ObjectCounters>>,
     server: Server,
     clients: mpsc::Receiver<ClientEvent>,
     completions: Completions,

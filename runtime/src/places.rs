@@ -7,6 +7,7 @@
 
 mod node;
 mod reach;
+mod writers;
 
 use std::{
     collections::BTreeMap,
@@ -40,8 +41,9 @@ use tierfeed_workload_analyzer::{
 
 pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
+pub use writers::Measured;
 
-/// Threads that copy from and to each tier.
+/// Threads that copy from and to each tier, unless it was measured that one does.
 const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 
 /// What the tables and the alignment of a sample take in staging memory, at most.
@@ -62,6 +64,8 @@ pub struct Place {
     pub share: Option<Percent>,
     /// Whether it is what its name says.
     pub origin: Origin,
+    /// What decided how many threads copy, if anything did.
+    pub writers: Option<Measured>,
 }
 
 /// All tiers of the job on this node.
@@ -259,7 +263,8 @@ pub(crate) fn session(
     }
 }
 
-fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
+/// What the job lets an epoch write to a tier of this kind.
+pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
     job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }
 
@@ -304,6 +309,7 @@ impl Wanted {
             pool: self.claim.pool,
             share,
             origin: self.origin,
+            writers: None,
         }
     }
 }

@@ -21,7 +21,7 @@ use tierfeed_prefetcher::handoff::MemoryClient;
 use super::{
     cast::{Cast, Part},
     clock::{Clock, pause},
-    scene::{Disk, RANKS, Scene, Source},
+    scene::{Disk, RANKS, SCRATCH_DISK_BYTES, Scene, Source},
     store::Trouble,
 };
 
@@ -270,7 +270,12 @@ impl Tools<'_> {
         }
         let mut file = File::create(&filler)?;
         let noise = vec![0x5a; 64 << 10];
-        while let Ok(()) = file.write_all(&noise) {}
+        // No more than the RAM disk has: what lies there now may be a directory of everybody's disk.
+        for _ in 0..SCRATCH_DISK_BYTES / noise.len() {
+            if file.write_all(&noise).is_err() {
+                break;
+            }
+        }
         Ok(Some(Cure::Remove(filler)))
     }
 

@@ -35,8 +35,9 @@ impl Group {
 
     /// Makes it short, as a neighbour would that takes memory.
     pub(super) fn squeeze(&self) -> io::Result<()> {
-        let used = fs::read_to_string(self.path.join("memory.usage_in_bytes"))?;
-        let used: u64 = used.trim().parse().map_err(io::Error::other)?;
+        // Not what is cached of files: an agent counts that as free, and the kernel takes it.
+        let stat = self.path.join("memory.stat");
+        let used = field(&stat, "total_rss ").saturating_add(field(&stat, "total_shmem "));
         self.allow(used.saturating_add(LEFT).min(self.limit.0))
     }
 

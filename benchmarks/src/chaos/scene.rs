@@ -25,6 +25,8 @@ const EPOCHS: u32 = 20_000;
 
 const CHUNK: &str = "256 KiB";
 const SCRATCH_DISK: &str = "size=12m,mode=700";
+/// What fits there, and a little more.
+pub(super) const SCRATCH_DISK_BYTES: usize = 16 << 20;
 
 /// Where the scratch tier lies.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use tierfeed_runtime::{
     client::Address,
     expansion::Expansion,
     manager::{Door, Manager},
+    metrics,
     report::Report,
     run_dir::{Occupant, RunDir},
     scratch, shutdown,
@@ -78,12 +79,16 @@ async fn all(
     let (stop_agent, agent_shutdown) = shutdown::channel();
     let socket = run_dir.manager_socket();
     let door = Door::unix(&socket).map_err(Failure::work)?;
-    let manager = tokio::spawn(Manager::start(indexed.manager()?, door, manager_shutdown).run());
+    let metrics = metrics::Server::start(&run_dir.overview_socket(), None, None).await;
+    let manager = Manager::start(indexed.manager()?, door, manager_shutdown)
+        .watched_at(metrics.map_err(Failure::work)?);
+    let manager = tokio::spawn(manager.run());
     let settings = agent::Settings {
         manager: Address::Unix(socket),
         token: None,
         node: None,
         run_dir: run_dir.clone(),
+        tiers_report: environment::tiers_report(None).ok(),
         observe: arguments.observe.settings(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
@@ -183,8 +188,12 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
         Bytes(report.cold_read_bytes),
         hits.join(", ")
     );
+    for choice in report.choices() {
+        eprintln!("  {choice}");
+    }
     if report.fault_count > 0 {
         eprintln!("{} faults; the report names them", report.fault_count);
     }
     eprintln!("report: {}", path.display());
+    eprintln!("as a page: {}", path.with_file_name("report.html").display());
 }

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Busy, Causes, Fault, Refusal, line::Link},
+    session::{Busy, Causes, Fault, Place, Refusal, line::Link},
     units::{Bytes, Nanoseconds},
 };
 
@@ -29,6 +29,8 @@ pub struct EpochProgress {
     pub from_tier: Vec<Bytes>,
     /// Samples read from each tier.
     pub hits: Vec<u64>,
+    /// Bytes written to each tier in the course of this epoch's batches, in whole grains.
+    pub written: Vec<Bytes>,
     /// Samples read from the cold store.
     pub misses: u64,
     /// Bytes of the batches that were [ready](READY_WITHIN) when the trainer asked.
@@ -185,6 +187,7 @@ impl Progress {
         let epoch = EpochProgress {
             from_tier: vec![Bytes(0); tiers],
             hits: vec![0; tiers],
+            written: vec![Bytes(0); tiers],
             causes: Causes::none(tiers),
             ..EpochProgress::default()
         };
@@ -269,6 +272,14 @@ impl Progress {
         } else {
             epoch.cold.0 += len.0;
             epoch.misses += 1;
+        }
+    }
+
+    /// Takes note of a sample that was copied to a tier.
+    pub(super) fn wrote(&mut self, epoch: Epoch, place: &Place) {
+        let epoch = self.epochs.get_mut(epoch.0 as usize);
+        if let Some(sum) = epoch.and_then(|it| it.written.get_mut(usize::from(place.tier.0))) {
+            sum.0 += place.pieces.iter().map(|piece| piece.len.0).sum::<u64>();
         }
     }
 

@@ -66,6 +66,26 @@ fn a_batch_is_the_same_bytes_on_both_sides() {
 }
 
 #[test]
+fn whoever_goes_on_with_a_copy_says_so_when_it_gives_the_batch_back() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    for (step, parting) in [(1, Parting::Copied), (2, Parting::Used)] {
+        client.request(batch_id(step)).unwrap();
+        assert_eq!(stage.requested(), (holder, batch_id(step)));
+        stage.lease(holder, step);
+        assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+        let given = LeaseId(u64::from(step));
+        client.part_with(given, parting).unwrap();
+        match stage.event() {
+            ClientEvent::Released { lease, parting: said, .. } => {
+                assert_eq!((lease, said), (given, parting));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_refusal_reaches_the_client_with_its_sample() {
     let stage = Stage::new();
     let (client, holder) = stage.attach();
@@ -123,6 +143,34 @@ fn as_many_batches_as_the_window_pass_and_one_more_is_refused() {
             assert_eq!(stage.released(), (holder, LeaseId(u64::from(step))));
         }
     }
+}
+
+#[test]
+fn of_several_requests_as_many_pass_as_the_window_has_room_for() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    let window = stage::LIMITS.window;
+    client.request(batch_id(0)).unwrap();
+    let sent = client.request_each((1..window + 5).map(batch_id)).unwrap();
+    assert_eq!(sent, window as usize - 1);
+    for step in 0..window {
+        assert_eq!(stage.requested(), (holder, batch_id(step)));
+    }
+    let more = client.request_each([batch_id(window)]);
+    assert_eq!(more, Err(RequestError::TooMany { window }));
+}
+
+#[test]
+fn an_answer_that_is_there_is_taken_without_waiting_for_one_that_is_not() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    client.request(batch_id(0)).unwrap();
+    assert_eq!(stage.requested(), (holder, batch_id(0)));
+    assert!(client.try_next().unwrap().is_none());
+    stage.lease(holder, 0);
+    let taken = std::iter::repeat_with(|| client.try_next().unwrap()).flatten().next();
+    assert!(matches!(taken, Some(Reply::Batch(leased)) if leased.id == batch_id(0)));
+    assert!(client.try_next().unwrap().is_none());
 }
 
 #[test]

@@ -228,7 +228,7 @@ class Feed:
     def take(self, place: Place, following: Place, window: Window) -> Batch:
         """The batch at `place`, with requests for `following` and its `window` on their way.
 
-        Runs once a step with the caches full of training: every call less counts.
+        The way of every batch that was not there when it was wanted.
         """
         if self._pid != os.getpid():
             self._attach()

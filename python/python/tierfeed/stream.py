@@ -32,24 +32,24 @@ class Stream:
         self.link = link
         self.alive = True
         self._gone: Gone | None = None
-        self._asked: set[Place] = set()
+        self.asked: set[Place] = set()
         self._unwanted: set[Place] = set()
         self._ready: dict[Place, Batch | Refused] = {}
 
     def ask(self, places: Iterable[Place]) -> None:
         """Asks for batches, as far as the agent's window goes; for none twice."""
+        new = []
         for place in places:
             self._unwanted.discard(place)
-            if not self.alive or self.has_asked(place):
-                continue
-            try:
-                if not self.link.request(*place):
-                    return
-            except Gone as gone:
-                # Not the end yet: what is in the ring already comes first.
-                self._gone = gone
-                return
-            self._asked.add(place)
+            if not self.has_asked(place):
+                new.append(place)
+        if not new or not self.alive:
+            return
+        try:
+            self.asked.update(new[: self.link.request(new)])
+        except Gone as gone:
+            # Not the end yet: what is in the ring already comes first.
+            self._gone = gone
 
     def ask_ahead(self, place: Place, following: Place, window: Window) -> None:
         """Asks for `place` and its window, unless `place` and the one after it are on their way.
@@ -57,7 +57,7 @@ class Stream:
         The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
         done for several batches at a time, and most batches are taken without waking the agent.
         """
-        asked, ready = self._asked, self._ready
+        asked, ready = self.asked, self._ready
         if (place in asked or place in ready) and (following in asked or following in ready):
             return
         self.ask([place, *window(place)])
@@ -69,12 +69,12 @@ class Stream:
 
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""
-        return place in self._ready or place in self._asked
+        return place in self._ready or place in self.asked
 
     def want_only(self, places: Iterable[Place]) -> None:
         """Gives up what was asked for and is not among `places`."""
         wanted = set(places)
-        self._unwanted = self._asked - wanted
+        self._unwanted = self.asked - wanted
         for place in self._ready.keys() - wanted:
             del self._ready[place]
 
@@ -87,15 +87,15 @@ class Stream:
         while True:
             if self._ready and place in self._ready:
                 return self._ready.pop(place)
-            if place in self._asked and (answer := self.link.next(0.0)) is not None:
+            if place in self.asked and (answer := self.link.next(0.0)) is not None:
                 if answer.place == place:
-                    self._asked.discard(place)
+                    self.asked.discard(place)
                     return answer
                 self._file(answer)
                 continue
-            if self._gone is not None and not self._asked:
+            if self._gone is not None and not self.asked:
                 raise self._gone
-            if not self.alive or place not in self._asked:
+            if not self.alive or place not in self.asked:
                 return None
             is_full = self.link.leases >= self.link.batches_ahead
             answer = self.link.next(PATIENCE_HOLDING_ALL_S if is_full else patience_s)
@@ -119,7 +119,7 @@ class Stream:
 
     def _file(self, answer: Batch | Refused) -> None:
         place = answer.place
-        self._asked.discard(place)
+        self.asked.discard(place)
         if place in self._unwanted:
             self._unwanted.discard(place)
         else:

@@ -11,6 +11,7 @@ use tierfeed_core::{
     order::SpecError,
     units::Nanoseconds,
 };
+use tierfeed_resource_gatherer::report;
 use tierfeed_workload_analyzer::{
     Index, Job,
     demand::{Demand, Sizes},
@@ -103,7 +104,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let text = client.job().await.map_err(JoinError::from)?;
     let run_dir = settings.run_dir.clone();
     let job_file = text.file.clone();
-    let look = move || look_at_job(&text, &run_dir);
+    let tiers_report = settings.tiers_report.clone();
+    let look = move || look_at_job(&text, &run_dir, tiers_report.as_deref());
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let (job, index, index_path, node, layout) = looked;
@@ -138,7 +140,11 @@ async fn look_for(settings: &Settings, clock: Clock) -> Result<Client, CallError
 
 type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
 
-fn look_at_job(text: &JobText, run_dir: &RunDir) -> Result<Looked, JoinError> {
+fn look_at_job(
+    text: &JobText,
+    run_dir: &RunDir,
+    tiers_report: Option<&Path>,
+) -> Result<Looked, JoinError> {
     let job = Job::parse(&text.text, &text.file)?;
     let index_path = job.dataset.index.clone().unwrap_or_else(|| run_dir.index());
     let expected = text.index_fingerprint;
@@ -146,6 +152,9 @@ fn look_at_job(text: &JobText, run_dir: &RunDir) -> Result<Looked, JoinError> {
     let demand = Demand::of(&job, &Sizes::from(&index))?;
     let node = Node::read(&job).map_err(PlacesError::from)?;
     let layout = layout(&job, &demand, &node, has_worked(run_dir, &text.file))?;
+    // Without a report nothing was measured.
+    let measured = tiers_report.and_then(|path| report::read(path).ok());
+    let layout = layout.with_writers(&node, measured.as_ref());
     Ok((job, Arc::new(index), index_path, node, layout))
 }
 

@@ -127,6 +127,7 @@ mod tests {
             pool: places::MEMORY,
             share: share.and_then(Percent::new),
             origin: Origin::Real,
+            writers: None,
         }
     }
 

@@ -120,9 +120,9 @@ pub(super) async fn agent(
     let completions = Completions::default();
     let finished = completions.clone();
     let settings = plane_settings(&job, &layout);
-    let (fetcher, cold_engine) = fetcher(&job, &index, settings.operations_max)?;
+    let cold = fetcher(&job, &index, settings.operations_max)?;
     let plane =
-        DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+        DataPlane::start(&settings, cold.fetcher, move |op, outcome| finished.push(op, outcome))?;
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
@@ -188,7 +188,8 @@ pub(super) async fn agent(
         briefing,
         session,
         plane,
-        cold_engine,
+        cold_engine: cold.engine,
+        requests: cold.requests,
         server,
         clients,
         completions,
