@@ -251,7 +251,7 @@ impl Tools<'_> {
             Kind::TierFull => self.fill_tier()?,
             Kind::TierLost => self.lose_tier(fault, cast)?,
             Kind::MemoryTaken => Some(Cure::End(self.hog(fault)?)),
-            Kind::MemoryShort => self.press()?,
+            Kind::MemoryShort => self.press(cast)?,
             Kind::MemoryLent => self.borrow(),
             Kind::ObjectsVanished | Kind::ObjectsCut | Kind::ObjectStalled => self.damage(fault)?,
             Kind::StoreRefuses => self.trouble(Trouble::Refuse, &[])?,
@@ -297,9 +297,13 @@ impl Tools<'_> {
         hog.spawn().context("cannot start the hogger")
     }
 
-    /// Takes what the control group of the agent has left.
-    fn press(&self) -> anyhow::Result<Option<Cure>> {
+    /// Takes what the control group of the agent has left. What the agent has by then is left to it, and
+    /// to the one after it.
+    fn press(&self, cast: &Cast) -> anyhow::Result<Option<Cure>> {
         let Ok(group) = &self.scene.group else { return Ok(None) };
+        if cast.age(Part::Agent).is_none_or(|age| age < SETTLED) {
+            return Ok(None);
+        }
         group.squeeze()?;
         Ok(Some(Cure::Relax))
     }
