@@ -78,8 +78,10 @@ impl Store {
     /// Makes trouble, for every request or for some keys below [`PREFIX`]. Returns its number.
     pub(super) fn begin(&self, trouble: Trouble, keys: &[String]) -> anyhow::Result<u64> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let keys: String = keys.iter().map(|key| format!(" {PREFIX}/{key}")).collect();
-        self.order(&format!("begin {number} {}{keys}\n", trouble.word()))?;
+        let mut order = format!("begin {number} {}", trouble.word());
+        keys.iter().for_each(|key| order.extend([" ", PREFIX, "/", key]));
+        order.push('\n');
+        self.order(&order)?;
         Ok(number)
     }
 

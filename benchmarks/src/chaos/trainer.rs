@@ -356,8 +356,8 @@ mod tests {
         let mut sums: Vec<u64> = (0..4_u8).map(|it| xxh3_64(&[it; 500])).collect();
         (0..4_u8).for_each(|it| fs::write(path(&format!("data/cat/{it}.jpg")), [it; 500]).unwrap());
         change(&mut sums);
-        let lines: String = sums.iter().map(|sum| format!("{sum:016x}\n")).collect();
-        fs::write(path("sums"), lines).unwrap();
+        let lines: Vec<String> = sums.iter().map(|sum| format!("{sum:016x}\n")).collect();
+        fs::write(path("sums"), lines.concat()).unwrap();
         let job = format!(
             "name: alone\n\
              dataset: {{ source: {}, format: image-folder }}\n\
