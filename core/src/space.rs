@@ -141,6 +141,17 @@ impl Space {
         self.remove_hole(chunk, 0, len);
     }
 
+    /// Takes a chunk away whatever lies there. What is taken of it must not be given back.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such chunk.
+    pub fn abandon_chunk(&mut self, chunk: ChunkId) {
+        self.take_behind(chunk, Bytes(0));
+        let len = self.chunks.remove(&chunk);
+        assert!(len.is_some(), "only a chunk that was added is abandoned");
+    }
+
     /// Takes `len` bytes, in one piece if some hole holds them.
     ///
     /// Returns `None`, and takes nothing, if they are not free or would lie in too many pieces.

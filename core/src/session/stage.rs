@@ -6,6 +6,7 @@ use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
     causes::Marks,
     ops::{Access, Touch},
+    show::Showing,
     staging::{Staged, Taker},
     work::Kind,
 };
@@ -84,7 +85,8 @@ impl Session {
             local: Bytes(0),
             cold: Bytes(0),
             piece,
-            pending: 0,
+            // Until everything is planned: what is shown may be complete at once.
+            pending: 1,
             unreadable: None,
             taker,
             is_stale: false,
@@ -96,6 +98,8 @@ impl Session {
             let offset = Bytes(piece.offset.0 + entry.offset.0);
             self.stage_sample(id, index, entry.sample, Slot { rank: id.rank, offset, len });
         }
+        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
+        staging.staged.get_mut(&id).into_iter().for_each(|staged| staged.pending -= 1);
         self.look_at(id);
         true
     }
@@ -113,6 +117,7 @@ impl Session {
     fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
         let op = self.ops.name();
         let place = self.cache.place(sample).cloned();
+        let shown = self.name(batch, sample, slot.len);
         let read = Read { sample, at: self.horizon.read_of(batch, entry) };
         self.cache.read(read, &self.horizon);
         let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
@@ -120,7 +125,12 @@ impl Session {
             let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
             sum.0 += slot.len.0;
         }
-        if let Some(place) = place {
+        let is_shown = place.as_ref().is_some_and(|place| {
+            self.show(op, Showing { batch, entry, sample, slot }, shown, place)
+        });
+        if is_shown {
+            // Nothing moves.
+        } else if let Some(place) = place {
             let command = Command::Promote { op, sample, from: place.clone(), to: slot };
             let kind = Kind::Arrive { batch, entry, sample, tier: Some(place.tier), slot };
             let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };
