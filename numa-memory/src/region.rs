@@ -7,6 +7,9 @@
 //! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
 
 mod huge;
+mod shelf;
+
+pub use shelf::{Shelf, ShelfRequest, Span};
 
 use std::{
     io,
