@@ -105,7 +105,7 @@ impl Seat {
             let len = row.len.with_context(|| format!("sample {} is missing", row.sample.0))?;
             let mut first = [0; 1];
             if len.0 > 0 {
-                leased.arena.read(Bytes(leased.offset.0 + row.offset.0), &mut first)?;
+                leased.read(row, &mut first)?;
             }
         }
         Ok(leased)

@@ -21,7 +21,7 @@ pub use join::JoinError;
 pub use observe::Settings as ObserveSettings;
 pub use start::AgentError;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
     fleet::{Assignment, Direction},
@@ -76,6 +76,8 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
+    /// Where the probe left its report, if anywhere.
+    pub tiers_report: Option<PathBuf>,
     /// How it is to be watched.
     pub observe: ObserveSettings,
 }

@@ -17,7 +17,11 @@ use std::{
 };
 
 use serde::Serialize;
-use tierfeed_core::{session::Fault, units::Nanoseconds};
+use tierfeed_core::{
+    direct::{Choice, Way},
+    session::Fault,
+    units::Nanoseconds,
+};
 
 use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
 
@@ -55,6 +59,10 @@ pub struct Report {
     pub tier_hits: BTreeMap<&'static str, u64>,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Samples of them that trainers read where they lay, so that nobody copied them.
+    pub direct_samples: u64,
+    /// Bytes of these.
+    pub direct_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
     /// Bytes read for batches that no trainer took.
@@ -126,6 +134,36 @@ pub struct TierEntry {
     pub cache_bytes: u64,
     /// Whether it is something else that plays this kind, or has its speed imposed.
     pub emulated: bool,
+    /// Whether trainers read samples of it where they lie; nothing where nobody could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direct: Option<DirectEntry>,
+}
+
+/// The choice between reading in place and copying.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DirectEntry {
+    /// What the job asks for: `auto`, `always` or `never`.
+    pub asked: &'static str,
+    /// Whether samples are read in place.
+    pub used: bool,
+    /// The choice in a sentence.
+    pub why: String,
+    /// How long a MiB keeps somebody busy if it is copied, as far as it is known.
+    pub copied_ns_per_mib: Option<u64>,
+    /// The same if it is read in place.
+    pub direct_ns_per_mib: Option<u64>,
+}
+
+impl From<Choice> for DirectEntry {
+    fn from(choice: Choice) -> Self {
+        Self {
+            asked: choice.wish.name(),
+            used: choice.way == Way::Direct,
+            why: choice.to_string(),
+            copied_ns_per_mib: choice.costs.map(|costs| costs.copied.0),
+            direct_ns_per_mib: choice.costs.map(|costs| costs.direct.0),
+        }
+    }
 }
 
 /// One pass over the dataset.
@@ -186,6 +224,8 @@ impl Report {
             first_stall_s: waiting.first_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
+            direct_samples: progress.epochs.iter().map(|epoch| epoch.shown_samples).sum(),
+            direct_bytes: progress.epochs.iter().map(|epoch| epoch.shown.0).sum(),
             cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
             wasted_bytes: facts.wasted.0,
             busy_s: facts.busy(),

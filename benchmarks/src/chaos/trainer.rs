@@ -157,7 +157,7 @@ impl Training<'_> {
             ensure!(row.sample == *sample, "{:?} instead of {sample:?}", row.sample);
             let len = row.len.with_context(|| format!("sample {} was left out", sample.0))?;
             let mut bytes = vec![0; usize::try_from(len.0)?];
-            leased.arena.read(Bytes(leased.offset.0 + row.offset.0), &mut bytes)?;
+            leased.read(row, &mut bytes)?;
             self.compare(*sample, &bytes, "the agent")?;
         }
         Ok(())

@@ -66,7 +66,12 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         require_computed(&known)?;
         return dump::order(arguments, &known);
     }
-    let layout = layout(&known.job, &known.demand)?;
+    let sizes = known.sizes();
+    let layout = layout(&known.job, &known.demand)?.with_direct_use(
+        &known.job,
+        sizes.iter().copied(),
+        measured().as_ref(),
+    );
     if arguments.peers {
         return peers::run(arguments, &known, &layout);
     }

@@ -75,6 +75,7 @@ async fn all(
         token: None,
         node: None,
         run_dir: run_dir.clone(),
+        tiers_report: environment::tiers_report(None).ok(),
         observe: arguments.observe.settings(),
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
@@ -174,6 +175,15 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
         Bytes(report.cold_read_bytes),
         hits.join(", ")
     );
+    for tier in &report.tiers {
+        if let Some(direct) = &tier.direct {
+            eprintln!("direct use of {}: {}", tier.name, direct.why);
+        }
+    }
+    if report.direct_samples > 0 {
+        let (samples, bytes) = (report.direct_samples, Bytes(report.direct_bytes));
+        eprintln!("read in place: {samples} samples, {bytes}");
+    }
     if report.fault_count > 0 {
         eprintln!("{} faults; the report names them", report.fault_count);
     }

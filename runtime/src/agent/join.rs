@@ -1,6 +1,9 @@
 //! From an address to a place in the job: what an agent does before it can serve.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tierfeed_core::{
     fleet::{Assignment, Registration},
@@ -8,6 +11,7 @@ use tierfeed_core::{
     order::SpecError,
     units::Nanoseconds,
 };
+use tierfeed_resource_gatherer::report;
 use tierfeed_workload_analyzer::{
     Index, Job,
     demand::{Demand, Sizes},
@@ -99,7 +103,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let text = client.job().await.map_err(JoinError::from)?;
     let index_file = settings.run_dir.index();
     let job_file = text.file.clone();
-    let look = move || look_at_job(&text, index_file);
+    let tiers_report = settings.tiers_report.clone();
+    let look = move || look_at_job(&text, index_file, tiers_report.as_deref());
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let (job, index, index_path, node, layout) = looked;
@@ -134,7 +139,11 @@ async fn look_for(settings: &Settings, clock: Clock) -> Result<Client, CallError
 
 type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
 
-fn look_at_job(text: &JobText, index_file: PathBuf) -> Result<Looked, JoinError> {
+fn look_at_job(
+    text: &JobText,
+    index_file: PathBuf,
+    tiers_report: Option<&Path>,
+) -> Result<Looked, JoinError> {
     let job = Job::parse(&text.text, &text.file)?;
     let index_path = job.dataset.index.clone().unwrap_or(index_file);
     let expected = text.index_fingerprint;
@@ -142,5 +151,8 @@ fn look_at_job(text: &JobText, index_file: PathBuf) -> Result<Looked, JoinError>
     let demand = Demand::of(&job, &Sizes::from(&index))?;
     let node = Node::read(&job).map_err(PlacesError::from)?;
     let layout = Layout::fit(&job, &demand, &node)?;
+    // Without a report nothing was measured.
+    let measured = tiers_report.and_then(|path| report::read(path).ok());
+    let layout = layout.with_direct_use(&job, index.sizes(), measured.as_ref());
     Ok((job, Arc::new(index), index_path, node, layout))
 }

@@ -86,6 +86,7 @@ fn entry(place: &Place) -> TierEntry {
         budget_bytes: place.budget.0,
         cache_bytes: place.cache.0,
         emulated: place.origin == fleet::Origin::Emulated,
+        direct: place.direct.map(Into::into),
     }
 }
 

@@ -38,6 +38,8 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         from_tier: vec![Bytes(main), Bytes(cxl)],
         hits: vec![main / 100, cxl / 100],
         misses: cold / 100,
+        shown: Bytes(cxl / 2),
+        shown_samples: cxl / 200,
         ready: Bytes(250),
         late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),
@@ -63,6 +65,7 @@ fn progress() -> Progress {
         on_error: tierfeed_core::session::OnError::Fail,
         windows: tierfeed_core::session::Windows::default(),
         aim: tierfeed_core::policy::Aim::default(),
+        shows: Vec::new(),
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
     progress.epochs = vec![epoch(1000, 0, 0, 40), epoch(400, 400, 200, 20)];
@@ -75,7 +78,8 @@ fn progress() -> Progress {
 }
 
 fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
-    TierEntry { name: kind.name(), budget_bytes: cache, cache_bytes: cache, emulated }
+    let direct = None;
+    TierEntry { name: kind.name(), budget_bytes: cache, cache_bytes: cache, emulated, direct }
 }
 
 fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
@@ -169,6 +173,8 @@ fn a_report_has_the_promised_keys_and_replaces_an_older_one() {
         "wall_s",
         "stall_s",
         "tier_hits",
+        "direct_samples",
+        "direct_bytes",
         "cold_read_bytes",
         "lower_bound_s",
         "batch_wait_s",

@@ -118,7 +118,7 @@ fn what_is_no_message_ends_the_connection_and_is_no_event() {
         (&b"\xff\xfe not json"[..], "makes no sense"),
         (&br#"{"type":"free_memory","grant":1}"#[..], "does not have"),
         (&br#"{"type":"allocate_memory","request":1,"bytes":5}"#[..], "no hello"),
-        (&br#"{"type":"hello","protocol":2,"rank":0,"role":"trainer","pid":1}"#[..], "protocol 2"),
+        (&br#"{"type":"hello","protocol":1,"rank":0,"role":"trainer","pid":1}"#[..], "protocol 1"),
         (&[b' '; 5000][..], "longer than 4096 bytes"),
     ] {
         let rogue = Rogue::connect(&stage);
