@@ -58,6 +58,8 @@ struct Tier {
     budget_bytes: u64,
     cache_bytes: u64,
     emulated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direct: Option<DirectEntry>,
 }
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
@@ -192,6 +194,7 @@ fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedul
         budget_bytes: tier.budget.0,
         cache_bytes: place.cache.0,
         emulated: tier.origin == tierfeed_core::fleet::Origin::Emulated,
+        direct: place.direct.map(Into::into),
     });
     Schedule {
         job: job.name.clone(),
@@ -241,6 +244,10 @@ fn table(schedule: &Schedule) -> String {
         let (budget, cache) = (Bytes(tier.budget_bytes), Bytes(tier.cache_bytes));
         writeln!(text, "{:<14}budget {budget:>12}, cache {cache:>12}{mark}", tier.name)
             .expect("writing to a string cannot fail");
+        if let Some(direct) = &tier.direct {
+            writeln!(text, "{:<14}direct use: {}", "", direct.why)
+                .expect("writing to a string cannot fail");
+        }
     }
     text
 }
