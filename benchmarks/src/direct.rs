@@ -17,11 +17,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
-use tierfeed_core::{
-    id::NumaNode,
-    tier::Locality,
-    units::Bytes,
-};
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{
     Checksum, Mapping, Pages, ReadView, Region, Request, Shelf, ShelfRequest, Span, kernels,
 };
@@ -186,7 +182,9 @@ impl Memory {
             let part = |of: u64| {
                 let samples = samples(settings).skip(usize::try_from(of).unwrap_or(usize::MAX));
                 let own = samples.step_by(settings.threads.get());
-                scope.spawn(move || own.map(|(at, len)| self.copy_one(at, len)).try_for_each(|it| it))
+                scope.spawn(move || {
+                    own.map(|(at, len)| self.copy_one(at, len)).try_for_each(|it| it)
+                })
             };
             let started: Vec<_> = (0..threads).map(part).collect();
             started.into_iter().try_for_each(|it| it.join().expect("copies do not panic"))

@@ -299,7 +299,10 @@ mod tests {
         for rates in [None, Some(rates(0, 10, 12)), Some(rates(16, 0, 12)), Some(rates(16, 10, 0))]
         {
             let choice = choose(&facts(Wish::Auto, rates));
-            assert_eq!((choice.way, choice.reason, choice.costs), (Way::Copied, Reason::NoRates, None));
+            assert_eq!(
+                (choice.way, choice.reason, choice.costs),
+                (Way::Copied, Reason::NoRates, None)
+            );
             assert_eq!(choose(&facts(Wish::Always, rates)).way, Way::Direct);
         }
     }

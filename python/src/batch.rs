@@ -245,8 +245,7 @@ impl Batch {
         if self.is_even() && self.shown(&held).next().is_some() {
             let first = self.rows[0];
             let (gathered, pitch) = py.detach(|| self.gathered(&held))?;
-            let grid =
-                Window::grid(Arc::new(gathered), 0, self.rows.len(), first.len, pitch);
+            let grid = Window::grid(Arc::new(gathered), 0, self.rows.len(), first.len, pitch);
             return grid.map(View::new).ok_or_else(|| errors::outside(self.id, first.sample));
         }
         let pitch = self.pitch().ok_or_else(|| {

@@ -114,9 +114,7 @@ impl Window {
     /// Copies the bytes of one row.
     pub(crate) fn copy_to(&self, place: &mut [u8]) -> io::Result<()> {
         match &self.shelf {
-            Some(shelf) => {
-                shelf.read(Bytes(self.offset as u64), place).map_err(io::Error::other)
-            }
+            Some(shelf) => shelf.read(Bytes(self.offset as u64), place).map_err(io::Error::other),
             None => self.held.read(self.offset, place),
         }
     }
@@ -279,7 +277,9 @@ impl View {
             return Err(PyBufferError::new_err("the rows are not in Fortran order"));
         }
         if window.is_read_only() && wants(ffi::PyBUF_WRITABLE) {
-            return Err(PyBufferError::new_err("this sample lies in memory that is read-only here"));
+            return Err(PyBufferError::new_err(
+                "this sample lies in memory that is read-only here",
+            ));
         }
         // SAFETY:
         // - Valid for writes: the caller passes null or a `Py_buffer` to fill, and null is refused.

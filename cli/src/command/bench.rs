@@ -8,18 +8,18 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use serde::Serialize;
-use tierfeed_core::id::NumaNode;
 use tierfeed_benchmarks::{
-    chaos, copy, deli, direct, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
-    reader, tiers_accuracy, tiers_contended,
+    chaos, copy, deli, direct, dlcache, end_to_end, handoff, index, io, limits, lobster, objects,
+    policies, reader, tiers_accuracy, tiers_contended,
 };
+use tierfeed_core::id::NumaNode;
 
 use crate::{
     arguments::{
-        Bench, BenchChaos, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd, BenchHandoff,
-        BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace,
-        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer,
-        DlcachePatterns, IoEngine, TiersSubject,
+        Bench, BenchChaos, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
+        BenchHandoff, BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects,
+        BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
+        BenchTrainer, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,

@@ -101,10 +101,7 @@ fn where_nothing_was_measured_samples_are_copied_and_the_report_says_why() {
 
 #[test]
 fn what_can_never_be_is_refused_with_its_line() {
-    for (more, part) in [
-        ("verify: always\n", "verify: shared"),
-        ("policy: lru\n", "policy: lru"),
-    ] {
+    for (more, part) in [("verify: always\n", "verify: shared"), ("policy: lru\n", "policy: lru")] {
         let fixture = Fixture::new();
         write_job(&fixture, ", direct: always", more);
         let done = fixture.run(0).output().unwrap();

@@ -11,12 +11,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::{
-    batch::Shown,
-    id::ChunkId,
-    space::Piece,
-    units::Bytes,
-};
+use crate::{batch::Shown, id::ChunkId, space::Piece, units::Bytes};
 
 /// The named places of one tier.
 #[derive(Debug, Default)]

@@ -114,9 +114,7 @@ impl Session {
     pub(super) fn fetch_what_is_shown_in(&mut self, tier: TierId, chunk: ChunkId) {
         for showing in self.shown_in(tier, chunk) {
             let Showing { batch, entry, sample, slot } = showing;
-            let is_showing = |kind: &Kind| {
-                matches!(kind, Kind::Show { batch: of, entry: at, .. } if (*of, *at) == (batch, entry))
-            };
+            let is_showing = |kind: &Kind| matches!(kind, Kind::Show { batch: of, entry: at, .. } if (*of, *at) == (batch, entry));
             let waits = self.works.values_mut().find(|work| is_showing(&work.kind));
             if let Some(work) = waits {
                 work.lost = Some(Fault::Poisoned(tier, chunk));

@@ -237,8 +237,9 @@ impl Play {
             }
             Command::DropChunk { tier, chunk } => {
                 let names_it = |shown: &Shown| (shown.tier, shown.chunk) == (tier, chunk);
-                let mut named = self.named().filter_map(|at| self.entry(at)?.shown);
-                assert!(!named.any(|shown| names_it(&shown)), "invariant 9: {chunk:?} is named");
+                let is_named =
+                    self.named().filter_map(|at| self.entry(at)?.shown).any(|it| names_it(&it));
+                assert!(!is_named, "invariant 9: {chunk:?} is named");
                 let was_there = self.body.chunks.remove(&(tier, chunk));
                 assert!(was_there, "{chunk:?} was dropped before it was added");
             }
@@ -350,14 +351,20 @@ impl Play {
     fn assert_unnamed(&self, command: &Command) {
         let Command::Demote { sample, to, .. } = command else { return };
         for at in self.named() {
-            let Some(Entry { sample: named, shown: Some(shown), len: Some(len), .. }) = self.entry(at)
+            let Some(Entry { sample: named, shown: Some(shown), len: Some(len), .. }) =
+                self.entry(at)
             else {
                 continue;
             };
-            let piece = Piece { chunk: shown.chunk, offset: shown.offset, len: Space::rounded(len) };
+            let piece =
+                Piece { chunk: shown.chunk, offset: shown.offset, len: Space::rounded(len) };
             let is_apart = shown.tier != to.tier || !to.pieces.iter().any(|it| it.overlaps(&piece));
-            let is_awaited = named == *sample && !matches!(at.1, Taker::Leased(..) | Taker::Held(..));
-            assert!(is_apart || is_awaited, "invariant 9: {command:?} while {at:?} names {shown:?}");
+            let is_awaited =
+                named == *sample && !matches!(at.1, Taker::Leased(..) | Taker::Held(..));
+            assert!(
+                is_apart || is_awaited,
+                "invariant 9: {command:?} while {at:?} names {shown:?}"
+            );
         }
     }
 

@@ -220,9 +220,8 @@ impl<'a, O: Observer> Trace<'a, O> {
 
     fn lease(&mut self, offset: Bytes, batch: &Batch, now: Nanoseconds) {
         let spot = |sample, at: Bytes| (batch.id.rank, Bytes(offset.0 + at.0), sample);
-        let arrivals = || {
-            batch.entries.iter().filter_map(|it| self.arrived.get(&spot(it.sample, it.offset)))
-        };
+        let arrivals =
+            || batch.entries.iter().filter_map(|it| self.arrived.get(&spot(it.sample, it.offset)));
         // What is shown was there when the rest was asked for.
         let placed = arrivals().map(|arrival| arrival.issued).min().unwrap_or(now);
         let read = |entry: &Entry| {

@@ -24,11 +24,11 @@ use std::{
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::fcntl::FallocateFlags;
 use nix::sys::{
     memfd::MFdFlags,
     stat::{Mode as FileMode, fchmod},
 };
-use nix::fcntl::FallocateFlags;
 use tierfeed_core::{tier::Locality, units::Bytes};
 
 use super::{advise_pages, allocate_range, create, failed, seal, set_policy};

@@ -285,7 +285,10 @@ mod tests {
         let arena = arena();
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
         write(&arena, Bytes(64), &batch, |_| None, |_| None).unwrap();
-        assert!(matches!(read(&arena, &Shelves::default(), &ready(Bytes(64), &batch)), Err(TableError::Batch { .. })));
+        assert!(matches!(
+            read(&arena, &Shelves::default(), &ready(Bytes(64), &batch)),
+            Err(TableError::Batch { .. })
+        ));
     }
 
     #[test]

@@ -43,13 +43,7 @@ pub(crate) fn faster_stores(chunk: &Mapping, pace: &Pace) -> Stores {
     if best[1] < best[0] { Stores::NonTemporal } else { Stores::Cached }
 }
 
-fn time_of(
-    origin: &Mapping,
-    chunk: &Mapping,
-    span: Bytes,
-    stores: Stores,
-    pace: &Pace,
-) -> u64 {
+fn time_of(origin: &Mapping, chunk: &Mapping, span: Bytes, stores: Stores, pace: &Pace) -> u64 {
     let start = pace.now();
     for offset in (0..span.0).step_by(usize::try_from(PIECE).expect("it fits")) {
         let (offset, len) = (Bytes(offset), Bytes(PIECE.min(span.0 - offset)));

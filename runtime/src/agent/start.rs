@@ -123,8 +123,8 @@ pub(super) async fn agent(
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
     let shelves = plane.shelves();
-    let layout = layout
-        .without_shelves(|at| shelves.iter().any(|shelf| usize::from(shelf.tier().0) == at));
+    let layout =
+        layout.without_shelves(|at| shelves.iter().any(|shelf| usize::from(shelf.tier().0) == at));
     layout.places.iter().for_each(log_tier);
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;

@@ -36,8 +36,7 @@ impl Layout {
             if choice.way == Way::Direct && shelves == SHELVES_MAX {
                 choice = Choice { way: Way::Copied, reason: Reason::NoAddresses, ..choice };
             }
-            if let (Way::Direct, Backing::Memory(locality)) =
-                (choice.way, &place.settings.backing)
+            if let (Way::Direct, Backing::Memory(locality)) = (choice.way, &place.settings.backing)
             {
                 let chunks_max = chunks_max(place, chunk, total);
                 place.settings.backing = Backing::Shelf(*locality, chunks_max);

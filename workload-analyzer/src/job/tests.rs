@@ -644,7 +644,10 @@ fn where_samples_are_read_can_be_said_unless_it_can_never_be() {
     }
     assert_eq!(job("", "").unwrap().tiers[1].direct, Wish::Auto);
     let said = job(", direct: yes", "").unwrap_err().to_string();
-    assert!(said.contains("tiers.cxl-memory.direct is `yes`; expected one of auto, always"), "{said}");
+    assert!(
+        said.contains("tiers.cxl-memory.direct is `yes`; expected one of auto, always"),
+        "{said}"
+    );
     let said = job(", direct: always", "policy: fifo\n").unwrap_err().to_string();
     assert!(said.contains("`policy: fifo`") && said.contains("`policy: gap`"), "{said}");
 }
