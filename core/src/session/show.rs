@@ -22,7 +22,7 @@ use crate::{
 
 /// A sample of a batch that is being staged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Showing {
+pub(super) struct Needed {
     pub(super) batch: BatchId,
     pub(super) entry: usize,
     pub(super) sample: SampleId,
@@ -48,12 +48,12 @@ impl Session {
     pub(super) fn show(
         &mut self,
         op: OpId,
-        showing: Showing,
+        needed: Needed,
         shown: Option<Shown>,
         place: &Place,
     ) -> bool {
         let Some(shown) = shown else { return false };
-        let Showing { batch, entry, sample, slot } = showing;
+        let Needed { batch, entry, sample, slot } = needed;
         let lies_there = match self.cache.place(sample) {
             Some(now) => now == place,
             // After the last epoch nobody needs its room.
@@ -112,10 +112,13 @@ impl Session {
     /// Reads from the cold store what batches that nobody has yet name in a chunk that broke. Of those
     /// that were handed over, the trainer has to read what is there.
     pub(super) fn fetch_what_is_shown_in(&mut self, tier: TierId, chunk: ChunkId) {
-        for showing in self.shown_in(tier, chunk) {
-            let Showing { batch, entry, sample, slot } = showing;
-            let is_showing = |kind: &Kind| matches!(kind, Kind::Show { batch: of, entry: at, .. } if (*of, *at) == (batch, entry));
-            let waits = self.works.values_mut().find(|work| is_showing(&work.kind));
+        for needed in self.shown_in(tier, chunk) {
+            let Needed { batch, entry, sample, slot } = needed;
+            let shows_it = |kind: &Kind| match kind {
+                Kind::Show { batch: of, entry: at, .. } => (*of, *at) == (batch, entry),
+                _ => false,
+            };
+            let waits = self.works.values_mut().find(|work| shows_it(&work.kind));
             if let Some(work) = waits {
                 work.lost = Some(Fault::Poisoned(tier, chunk));
                 continue;
@@ -129,22 +132,22 @@ impl Session {
         }
     }
 
-    fn shown_in(&self, tier: TierId, chunk: ChunkId) -> Vec<Showing> {
+    fn shown_in(&self, tier: TierId, chunk: ChunkId) -> Vec<Needed> {
         let staged = self.ranks.values().flat_map(|staging| staging.staged.values());
         let awaited = staged.filter(|staged| staged.is_awaited());
-        let showings = awaited.flat_map(|staged| {
+        let needed = awaited.flat_map(|staged| {
             let lies_there = |entry: &Entry| {
                 entry.shown.is_some_and(|shown| (shown.tier, shown.chunk) == (tier, chunk))
             };
             let entries = staged.batch.entries.iter().enumerate();
-            entries.filter(move |(_, entry)| lies_there(entry)).map(|(at, entry)| Showing {
+            entries.filter(move |(_, entry)| lies_there(entry)).map(|(at, entry)| Needed {
                 batch: staged.batch.id,
                 entry: at,
                 sample: entry.sample,
                 slot: staged.slot_of(entry),
             })
         });
-        showings.collect()
+        needed.collect()
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
     causes::Marks,
     ops::{Access, Touch},
-    show::Showing,
+    show::Needed,
     staging::{Staged, Taker},
     work::Kind,
 };
@@ -116,21 +116,26 @@ impl Session {
 
     fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
         let op = self.ops.name();
+        let needed = Needed { batch, entry, sample, slot };
         let place = self.cache.place(sample).cloned();
         let shown = self.name(batch, sample, slot.len);
         let read = Read { sample, at: self.horizon.read_of(batch, entry) };
         self.cache.read(read, &self.horizon);
+        if !place.as_ref().is_some_and(|place| self.show(op, needed, shown, place)) {
+            self.bring(op, needed, place);
+        }
+        self.follow_changes(Some(Arrival { batch, slot, op }));
+    }
+
+    /// Plans the copy of a sample out of `place`, or its fetch.
+    fn bring(&mut self, op: OpId, needed: Needed, place: Option<Place>) {
+        let Needed { batch, entry, sample, slot } = needed;
         let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
         if let Some(staged) = staged {
             let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
             sum.0 += slot.len.0;
         }
-        let is_shown = place.as_ref().is_some_and(|place| {
-            self.show(op, Showing { batch, entry, sample, slot }, shown, place)
-        });
-        if is_shown {
-            // Nothing moves.
-        } else if let Some(place) = place {
+        if let Some(place) = place {
             let command = Command::Promote { op, sample, from: place.clone(), to: slot };
             let kind = Kind::Arrive { batch, entry, sample, tier: Some(place.tier), slot };
             let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };
@@ -143,7 +148,6 @@ impl Session {
             let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
             self.plan(op, kind, command, &[], None);
         }
-        self.follow_changes(Some(Arrival { batch, slot, op }));
     }
 
     /// Plans the copy of a sample that is being staged to its place in a tier.
