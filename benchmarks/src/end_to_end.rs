@@ -307,7 +307,7 @@ pub fn table(outcome: &Outcome) -> String {
     );
     _ = writeln!(
         text,
-        "{:<14}{:<14}{:>9}{:>9}{:>8}{:>12}{:>10}{:>12}",
+        "{:<14}{:<14}{:>9}{:>9}{:>8}{:>12}{:>12}{:>12}",
         "cold limit",
         "cold rate",
         "wall s",
@@ -321,7 +321,7 @@ pub fn table(outcome: &Outcome) -> String {
         let minimal = float(run.minimal_cold_bytes);
         _ = writeln!(
             text,
-            "{:<14}{:<14}{:>9.2}{:>9.2}{:>7.3}x{:>11.3}x{:>10}{:>11.3}x",
+            "{:<14}{:<14}{:>9.2}{:>9.2}{:>7.3}x{:>11.3}x{:>12}{:>11.3}x",
             BytesPerSecond(run.cold_limit_bytes_per_s).to_string(),
             BytesPerSecond(whole(run.cold_bytes_per_s)).to_string(),
             run.wall_s,

@@ -93,6 +93,7 @@ impl Seat {
 
     /// The batch of this rank at the step that `batch` is of, with a look at every sample.
     fn batch(&self, batch: BatchId) -> anyhow::Result<LeasedBatch> {
+        let asked = now();
         let leased = match self.client.next(PATIENCE)? {
             Reply::Batch(leased) => leased,
             Reply::Refused { batch, refusal } => bail!("{batch:?}: {}", Explained(refusal)),
@@ -100,7 +101,8 @@ impl Seat {
         if (leased.id.epoch, leased.id.step) != (batch.epoch, batch.step) {
             bail!("{:?} came at the step of {batch:?}", leased.id);
         }
-        self.client.deliver(leased.lease, Nanoseconds(0))?;
+        let waited = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.client.deliver(leased.lease, Nanoseconds(waited))?;
         for row in &leased.rows {
             let len = row.len.with_context(|| format!("sample {} is missing", row.sample.0))?;
             let mut first = [0; 1];

@@ -57,15 +57,23 @@ class PlayedLink:
         self.published: dict[int, list[int]] = {}
         self.is_forgotten = False
 
-    def request(self, epoch: int, step: int) -> bool:
+    def request(self, places: list[tuple[int, int]]) -> int:
         if self.left == 0:
             raise tierfeed.Gone("died")
-        assert (epoch, step) not in self.ring, "asked for twice"
-        if len(self.ring) >= self.agent.window:
-            return False
-        self.left -= 1
-        self.ring.append((epoch, step))
-        return True
+        assert not set(places) & set(self.ring), "asked for twice"
+        taken = places[: min(self.left, self.agent.window - len(self.ring))]
+        self.left -= len(taken)
+        self.ring.extend(taken)
+        return len(taken)
+
+    def take_ready(self, epoch: int, step: int) -> tierfeed.Batch | None:
+        """As the ring gives it: the oldest answer or none."""
+        if self.ring[:1] != [(epoch, step)] or (epoch, step) in self.agent.refuses:
+            return None
+        del self.ring[0]
+        self.agent.served.append((epoch, step))
+        ids = self.order.batch(epoch, step, self.rank)
+        return self.agent.local.read(epoch, step, self.rank, ids)
 
     def next(self, timeout_s: float):
         if not self.ring:
@@ -240,7 +248,7 @@ def test_an_agent_that_hangs_is_given_up(
     (link,) = agent.links
     batches = feed.epoch(0)
     next(batches)
-    link.next = lambda timeout_s: None
+    link.next, link.take_ready = lambda timeout_s: None, lambda epoch, step: None
     assert places(batches) == ALL[1:13]
     assert feed.mode == "direct"
 
@@ -250,9 +258,10 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
     (link,) = agent.links
     batches = feed.epoch(0)
     next(batches)
-    serve, link.leases, link.next = link.next, 4, lambda timeout_s: None
+    serve, serve_ready = link.next, link.take_ready
+    link.leases, link.next, link.take_ready = 4, lambda timeout_s: None, lambda epoch, step: None
     assert places([next(batches), next(batches)]) == ALL[1:3]
-    link.leases, link.next = 0, serve
+    link.leases, link.next, link.take_ready = 0, serve, serve_ready
     assert places(batches) == ALL[3:13]
     assert not feed.stream()._ready, "what came too late went back"
     assert feed.mode == "agent"

@@ -20,7 +20,7 @@ mod order_file;
 use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     time::Duration,
 };
 
@@ -181,13 +181,36 @@ impl Client {
     ///
     /// [`RequestError::TooMany`] if as many batches as the agent allows are asked for or held.
     pub fn request(&self, batch: BatchId) -> Result<(), RequestError> {
+        self.request_each([batch]).map(drop)
+    }
+
+    /// Asks for batches and wakes the agent once, which costs more than all else that a request does.
+    /// Returns how many of them it may have for now; the others were not asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request`]; [`RequestError::TooMany`] if not even one may be asked for.
+    pub fn request_each(
+        &self,
+        batches: impl IntoIterator<Item = BatchId>,
+    ) -> Result<usize, RequestError> {
         self.link.check_process()?;
         if let Some(disconnected) = self.link.farewell() {
             return Err(disconnected.into());
         }
-        self.flow().request(&*self.rings, batch).map_err(|error| self.as_request_error(error))?;
-        wake::ring_agent(&self.agent_bell);
-        Ok(())
+        let mut sent = 0;
+        for batch in batches {
+            let outcome = self.flow().request(&*self.rings, batch);
+            match outcome {
+                Ok(()) => sent += 1,
+                Err(flow::RequestError::TooMany { .. }) if sent > 0 => break,
+                Err(error) => return Err(self.as_request_error(error)),
+            }
+        }
+        if sent > 0 {
+            wake::ring_agent(&self.agent_bell);
+        }
+        Ok(sent)
     }
 
     /// Waits for the next answer, at most `timeout`.
@@ -221,6 +244,20 @@ impl Client {
                 Wait::Ended => self.link.hear_farewell(),
                 Wait::Over => return Err(NextError::TimedOut),
             }
+        }
+    }
+
+    /// An answer that is there already; waits neither for the agent nor for another thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::next`], but never [`NextError::TimedOut`].
+    pub fn try_next(&self) -> Result<Option<Reply>, NextError> {
+        self.link.check_process()?;
+        match self.completions.try_lock() {
+            Ok(mut completions) => self.take(&mut completions),
+            Err(TryLockError::Poisoned(completions)) => self.take(&mut completions.into_inner()),
+            Err(TryLockError::WouldBlock) => Ok(None),
         }
     }
 

@@ -127,6 +127,34 @@ fn as_many_batches_as_the_window_pass_and_one_more_is_refused() {
 }
 
 #[test]
+fn of_several_requests_as_many_pass_as_the_window_has_room_for() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    let window = stage::LIMITS.window;
+    client.request(batch_id(0)).unwrap();
+    let sent = client.request_each((1..window + 5).map(batch_id)).unwrap();
+    assert_eq!(sent, window as usize - 1);
+    for step in 0..window {
+        assert_eq!(stage.requested(), (holder, batch_id(step)));
+    }
+    let more = client.request_each([batch_id(window)]);
+    assert_eq!(more, Err(RequestError::TooMany { window }));
+}
+
+#[test]
+fn an_answer_that_is_there_is_taken_without_waiting_for_one_that_is_not() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    client.request(batch_id(0)).unwrap();
+    assert_eq!(stage.requested(), (holder, batch_id(0)));
+    assert!(client.try_next().unwrap().is_none());
+    stage.lease(holder, 0);
+    let taken = std::iter::repeat_with(|| client.try_next().unwrap()).flatten().next();
+    assert!(matches!(taken, Some(Reply::Batch(leased)) if leased.id == batch_id(0)));
+    assert!(client.try_next().unwrap().is_none());
+}
+
+#[test]
 fn a_published_order_arrives_before_the_first_request_for_it() {
     let stage = Stage::new();
     let (client, holder) = stage.attach();

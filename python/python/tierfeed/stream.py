@@ -38,18 +38,18 @@ class Stream:
 
     def ask(self, places: Iterable[Place]) -> None:
         """Asks for batches, as far as the agent's window goes; for none twice."""
+        new = []
         for place in places:
             self._unwanted.discard(place)
-            if not self.alive or self.has_asked(place):
-                continue
-            try:
-                if not self.link.request(*place):
-                    return
-            except Gone as gone:
-                # Not the end yet: what is in the ring already comes first.
-                self._gone = gone
-                return
-            self._asked.add(place)
+            if not self.has_asked(place):
+                new.append(place)
+        if not new or not self.alive:
+            return
+        try:
+            self._asked.update(new[: self.link.request(new)])
+        except Gone as gone:
+            # Not the end yet: what is in the ring already comes first.
+            self._gone = gone
 
     def ask_ahead(self, place: Place, following: Place, window: Window) -> None:
         """Asks for `place` and its window, unless `place` and the one after it are on their way.
@@ -77,6 +77,16 @@ class Stream:
         self._unwanted = self._asked - wanted
         for place in self._ready.keys() - wanted:
             del self._ready[place]
+
+    def take_ready(self, place: Place, following: Place) -> Batch | None:
+        """The batch at `place` if it is there and nothing else is to be done, `following` being asked for."""
+        asked = self._asked
+        if place not in asked or following not in asked:
+            return None
+        batch = self.link.take_ready(*place)
+        if batch is not None:
+            asked.discard(place)
+        return batch
 
     def take(self, place: Place, patience_s: float) -> Batch | Refused | None:
         """The answer for `place`; None if it could not be asked for, or waits for a batch held here.

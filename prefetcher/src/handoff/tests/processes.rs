@@ -313,6 +313,7 @@ fn a_client_in_a_forked_process_does_nothing() {
     assert_eq!(client.request(batch_id(1)), Err(RequestError::Forked(forked)));
     assert_eq!(client.release(LeaseId(0)), Err(ReleaseError::Forked(forked)));
     assert!(matches!(client.next(PATIENCE), Err(NextError::Forked(it)) if it == forked));
+    assert!(matches!(client.try_next(), Err(NextError::Forked(it)) if it == forked));
     // What the copy in the child does not do, the parent still can.
     client.pretend_to_be_created_by(current);
     client.release(LeaseId(0)).unwrap();
