@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 use tierfeed_prefetcher::handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role};
 

@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId},
     order::{EpochOrder, Spec},
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
     handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role},

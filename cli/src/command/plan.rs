@@ -22,6 +22,7 @@ use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
     places::Layout,
     prediction::{self, Nodes, depth, site::Site},
+    report::DirectEntry,
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
