@@ -1,4 +1,4 @@
-//! Trainers that read samples where the node keeps them.
+//! Trainers that read samples where the node keeps them: with seven steps an epoch, in the last one.
 
 use std::fs;
 
@@ -36,11 +36,10 @@ fn number(report: &serde_json::Value, key: &str) -> u64 {
 
 #[test]
 fn samples_are_read_in_place_and_every_byte_is_that_of_the_cold_store() {
-    let prefetch = "prefetch: { batches: 2 }\n";
     let mut digests = Vec::new();
     for direct in ["always", "never"] {
         let fixture = Fixture::new();
-        write_job(&fixture, &format!(", direct: {direct}"), prefetch);
+        write_job(&fixture, &format!(", direct: {direct}"), "");
         let report = run(&fixture);
         let hits = report["tier_hits"]["cxl-memory"].as_u64().unwrap();
         let (samples, bytes) = (number(&report, "direct_samples"), number(&report, "direct_bytes"));
@@ -63,7 +62,7 @@ fn samples_are_read_in_place_and_every_byte_is_that_of_the_cold_store() {
 #[test]
 fn the_simulator_predicts_what_is_read_from_where_with_samples_in_place_too() {
     let fixture = Fixture::new();
-    write_job(&fixture, ", direct: always", "prefetch: { batches: 2 }\n");
+    write_job(&fixture, ", direct: always", "");
     let mut plan = fixture.tierfeed(&["plan", "--simulate", "--json"]);
     let output = plan.arg(fixture.job()).output().unwrap();
     let predicted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
