@@ -65,6 +65,7 @@ impl View {
     pub fn map(fd: OwnedFd, len: Bytes) -> Result<Self, MapError> {
         let count = check(&fd, len)?;
         let raw = MmapOptions::new().len(count).map_raw(&fd).map_err(failed(len))?;
+        drop(fd);
         Ok(Self { mapping: Mapping::new(raw) })
     }
 }
@@ -79,6 +80,7 @@ impl ReadView {
     pub fn map(fd: OwnedFd, len: Bytes) -> Result<Self, MapError> {
         let count = check(&fd, len)?;
         let raw = MmapOptions::new().len(count).map_raw_read_only(&fd).map_err(failed(len))?;
+        drop(fd);
         Ok(Self { mapping: Mapping::new(raw) })
     }
 

@@ -247,10 +247,10 @@ impl Tier {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
                 Body::Memory(allocate(&name, *locality, len, Pages::Huge)?)
             }
-            Place::Shelf(shelf, starts) => {
-                let span = shelf.take().map_err(SpaceError::Memory)?;
-                let mut starts = starts.write().unwrap_or_else(PoisonError::into_inner);
-                starts.insert(chunk, span.offset());
+            Place::Shelf(all, starts) => {
+                let span = all.take().map_err(SpaceError::Memory)?;
+                let mut known = starts.write().unwrap_or_else(PoisonError::into_inner);
+                known.insert(chunk, span.offset());
                 Body::Shelved(span)
             }
             Place::Directory(directory) => Body::File(self.create_file(directory)?),
@@ -302,8 +302,8 @@ impl Tier {
     /// What trainers map of it, if they may read there.
     pub(crate) fn shelved(&self, tier: TierId) -> Option<Shelved> {
         match &self.place {
-            Place::Shelf(shelf, starts) => {
-                Some(Shelved { tier, shelf: Arc::clone(shelf), starts: Arc::clone(starts) })
+            Place::Shelf(all, starts) => {
+                Some(Shelved { tier, shelf: Arc::clone(all), starts: Arc::clone(starts) })
             }
             Place::Memory(_) | Place::Directory(_) | Place::Disk(..) => None,
         }

@@ -116,9 +116,9 @@ impl Batch {
 
     /// One sample, where it lies.
     fn window(&self, held: Arc<Held>, row: &Present) -> PyResult<Window> {
-        let shelf = row.shown.and_then(|shown| Some((held.shelf(shown.tier).cloned()?, shown)));
-        let window = match shelf {
-            Some((shelf, shown)) => Window::on_shelf(held, shelf, shown),
+        let elsewhere = row.shown.and_then(|shown| Some((held.shelf(shown.tier).cloned()?, shown)));
+        let window = match elsewhere {
+            Some((memory, shown)) => Window::on_shelf(held, memory, shown),
             None => Window::line(held, row.offset, row.len),
         };
         window.ok_or_else(|| errors::outside(self.id, row.sample))

@@ -118,8 +118,8 @@ impl Held {
 
     /// Copies a sample on a shelf.
     pub(crate) fn read_shown(&self, shown: &Shown, place: &mut [u8]) -> io::Result<()> {
-        let shelf = self.shelf(shown.tier).ok_or(io::ErrorKind::NotFound)?;
-        shelf.read(Bytes(shown.at as u64), place).map_err(io::Error::other)
+        let memory = self.shelf(shown.tier).ok_or(io::ErrorKind::NotFound)?;
+        memory.read(Bytes(shown.at as u64), place).map_err(io::Error::other)
     }
 
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.

@@ -99,8 +99,8 @@ impl Window {
     fn address(&self) -> *mut u8 {
         let base = match &self.shelf {
             None => self.held.base(),
-            Some(shelf) => {
-                let start = shelf.as_ptr_range(Bytes(0), shelf.len());
+            Some(memory) => {
+                let start = memory.as_ptr_range(Bytes(0), memory.len());
                 start.expect("a mapping contains itself").cast_mut()
             }
         };
@@ -114,7 +114,7 @@ impl Window {
     /// Copies the bytes of one row.
     pub(crate) fn copy_to(&self, place: &mut [u8]) -> io::Result<()> {
         match &self.shelf {
-            Some(shelf) => shelf.read(Bytes(self.offset as u64), place).map_err(io::Error::other),
+            Some(memory) => memory.read(Bytes(self.offset as u64), place).map_err(io::Error::other),
             None => self.held.read(self.offset, place),
         }
     }

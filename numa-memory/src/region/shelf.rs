@@ -135,8 +135,8 @@ impl Shelf {
         let _claim = capacity::claim(Path::new("/"), locality, piece)?;
         let no_room = AllocateError::NoRoom { wanted: piece, available: Bytes(0), locality };
         let index = self.free().pop_first().ok_or(no_room)?;
-        let start = usize::try_from(u64::from(index) * self.pitch).expect("it lies in the mapping");
-        let count = usize::try_from(piece.0).expect("it lies in the mapping");
+        let start = to_usize(u64::from(index) * self.pitch);
+        let count = to_usize(piece.0);
         let mapping = Mapping::part(Arc::clone(&self.raw), start, count, placement::page_bytes());
         let placement = Placement::Anywhere;
         // From here on its drop gives everything back.
@@ -179,11 +179,11 @@ impl Span {
     }
 
     fn byte_count(&self) -> usize {
-        usize::try_from(self.mapping.len().0).expect("it is mapped")
+        to_usize(self.mapping.len().0)
     }
 
     fn populate(&self) -> io::Result<()> {
-        let start = usize::try_from(self.offset().0).expect("it is mapped");
+        let start = to_usize(self.offset().0);
         loop {
             match self.shelf.raw.advise_range(Advice::PopulateWrite, start, self.byte_count()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
@@ -216,6 +216,10 @@ impl Drop for Span {
             self.shelf.free().insert(self.index);
         }
     }
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("the crate builds for 64-bit targets only")
 }
 
 /// The same file for reading only. Its mode keeps others of this user from opening it for more by mistake.

@@ -113,7 +113,7 @@ impl LeasedBatch {
     pub fn read(&self, row: &Row, buffer: &mut [u8]) -> Result<(), RangeError> {
         match row.shelf.map(|tier| self.shelves.get(tier)) {
             None => self.arena.read(Bytes(self.offset.0.saturating_add(row.offset.0)), buffer),
-            Some(Some(shelf)) => shelf.read(row.offset, buffer),
+            Some(Some(memory)) => memory.read(row.offset, buffer),
             Some(None) => {
                 let (len, mapped) = (Bytes(buffer.len() as u64), Bytes(0));
                 Err(RangeError::Outside { offset: row.offset, len, mapped })
@@ -137,7 +137,7 @@ impl Client {
         let FromAgent::Welcome { reading: Some(reading) } = message else {
             return Err(ConnectError::Protocol);
         };
-        let Reading { briefing, window, ring_bytes, arena_bytes, shelves } = reading;
+        let Reading { briefing, window, ring_bytes, arena_bytes, shelves } = *reading;
         let channel = Channel::new(window).ok_or(ConnectError::Protocol)?;
         let mut descriptors = descriptors;
         let of_shelves = descriptors.split_off(descriptors.len().min(4));

@@ -88,7 +88,7 @@ pub(super) enum FromAgent {
     /// Comes with four descriptors: memfd of the rings, memfd of the arena, read end of the pipe that
     /// wakes the client, eventfd that wakes the agent; then one for each shelf, in order. For [`Role::Memory`] with none.
     Welcome {
-        reading: Option<Reading>,
+        reading: Option<Box<Reading>>,
     },
     Published {
         request: RequestId,

@@ -328,7 +328,7 @@ mod tests {
         };
         let rows = look(4032, 64, &shelves).unwrap();
         assert_eq!((rows[0].shelf, rows[0].offset), (Some(TIER), Bytes(4032)));
-        for (offset, len) in [(4032, 65), (32, 64), (4096, 1), (u64::MAX & !63, 64), (0, 4097)] {
+        for (offset, len) in [(4032, 65), (32, 64), (4096, 1), (u64::MAX - 63, 64), (0, 4097)] {
             let refused = look(offset, len, &shelves);
             assert!(matches!(refused, Err(TableError::Shelf { tier: 2, .. })), "{refused:?}");
         }

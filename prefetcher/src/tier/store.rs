@@ -162,7 +162,7 @@ impl Store {
 
     /// Pages of its memory that broke so far.
     pub(crate) fn bus_errors(&self) -> u32 {
-        self.body.memory().map_or(0, |memory| memory.bus_errors())
+        self.body.memory().map_or(0, Mapping::bus_errors)
     }
 
     /// What is copied from or to it at once, at most.

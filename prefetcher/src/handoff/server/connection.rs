@@ -204,7 +204,7 @@ impl Connection {
             arena_bytes: reader.arena_bytes().0,
             shelves: reader.shelves(),
         };
-        let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(reading) })
+        let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(Box::new(reading)) })
             .map_err(|error: Malformed| AdmitError::Briefing(error.into()))?;
         shared.watch.add(reader.agent_bell(), Source::Bell(holder)).map_err(AdmitError::system)?;
         match packet::send(self.socket_fd(), &welcome, &reader.descriptors()) {

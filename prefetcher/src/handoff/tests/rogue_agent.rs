@@ -48,13 +48,13 @@ impl RogueAgent {
 
     fn welcome(&self) -> FromAgent {
         FromAgent::Welcome {
-            reading: Some(Reading {
+            reading: Some(Box::new(Reading {
                 briefing: briefing(),
                 window: LIMITS.window,
                 ring_bytes: self.rings.len().0,
                 arena_bytes: self.arena.len().0,
                 shelves: Vec::new(),
-            }),
+            })),
         }
     }
 
