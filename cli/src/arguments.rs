@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Says where a running job stands.
     Status(Status),
+    /// Shows a running job live: rates by tier, batches ready, waits and their causes, memory.
+    Top(Top),
     /// Writes what a running agent did last as a trace for Perfetto, or merges traces.
     Trace(Trace),
     /// Asks all agents of a job to end and to write their reports.
@@ -354,6 +356,10 @@ pub(crate) struct Manager {
     /// directory].
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
+    /// takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
 }
 
 /// How to reach the manager of a job.
@@ -491,6 +497,18 @@ pub(crate) struct Status {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+    /// Between two looks.
+    #[arg(long, value_name = "TIME", default_value = "1 s")]
+    pub(crate) interval: Nanoseconds,
+    /// Ends after so many frames [default: when it is stopped, or the job is over].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) frames: Option<u64>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Hog {
     #[command(flatten)]
     pub(crate) goal: HogGoal,
@@ -530,6 +548,10 @@ pub(crate) struct HogGoal {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// A dataset, or a file of it: says how it would be read; may be given several times [default: tried in
+    /// the directory for storage].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Vec<PathBuf>,
     /// Ends with code 1 if anything is missing.
     #[arg(long)]
     pub(crate) strict: bool,

@@ -15,6 +15,7 @@ pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod tiers;
+pub(crate) mod top;
 pub(crate) mod trace;
 
 use std::{

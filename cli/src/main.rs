@@ -10,6 +10,7 @@ mod command;
 mod environment;
 mod failure;
 mod jobs;
+mod observed;
 mod output;
 mod processes;
 
@@ -39,10 +40,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Analyze(it) => command::analyze::run(&it),
         Command::Plan(it) => command::plan::run(&it),
         Command::Run(it) => command::run::run(&it),
-        Command::Manager(it) => command::manager::run(it),
+        Command::Manager(it) => command::manager::run(&it),
         Command::Agent(it) => command::agent::run(it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
+        Command::Top(it) => command::top::run(&it),
         Command::Trace(it) => command::trace::run(&it),
         Command::Drain(it) => command::drain::run(&it),
         Command::Read(it) => command::read::run(it),

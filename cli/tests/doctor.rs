@@ -142,3 +142,28 @@ fn a_small_limit_of_locked_memory_is_found() {
     let is_lifted = memory["found"].as_str().unwrap().contains("CAP_IPC_LOCK");
     assert_eq!(memory["state"] == "ok", is_lifted, "{memory}");
 }
+
+#[test]
+fn a_dataset_is_looked_at_by_its_path_and_a_missing_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("sample"), [7; 5000]).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let document = json(&doctor(&["--json", "--path", path]));
+    let cold = finding(&document, "cold reads")["found"].as_str().unwrap();
+    assert!(cold.starts_with(path), "{cold}");
+    assert!(!cold.contains("no file to try"), "{cold}");
+    let output = doctor(&["--path", "/no/such/dataset"]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("/no/such/dataset is not there"), "{errors}");
+}
+
+#[test]
+fn a_denied_cachestat_is_found_with_the_filter_that_allows_it() {
+    // The same on every architecture, and younger than the table of `libc`.
+    const CACHESTAT: libc::c_long = 451;
+    let document = doctor_without(&[CACHESTAT]);
+    let seen = finding(&document, "page cache seen");
+    assert_eq!(seen["state"], "degraded", "{seen}");
+    assert!(seen["fixes"].to_string().contains("allows cachestat"), "{seen}");
+}

@@ -315,6 +315,11 @@ impl Session {
         self.ranks.iter().map(|(rank, staging)| (*rank, staging.leases()))
     }
 
+    /// Batches of each rank that are complete and that no trainer has taken yet.
+    pub fn ready(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
+        self.ranks.iter().map(|(rank, staging)| (*rank, staging.ready()))
+    }
+
     /// Bytes read for batches that nobody took.
     #[must_use]
     pub fn wasted(&self) -> Bytes {

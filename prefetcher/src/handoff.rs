@@ -37,6 +37,7 @@ pub use self::{
         NextError, ReleaseError, Reply, RequestError,
     },
     endpoint::BindError,
+    entry::Parting,
     message::{
         GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role, SHELVES_MAX,
     },

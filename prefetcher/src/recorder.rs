@@ -72,6 +72,8 @@ pub enum What {
     Held(BatchId),
     /// A tier may hold so many chunks from now on.
     Resized(TierId, u32),
+    /// Each rank may have so many batches staged from now on.
+    Limited(u32),
     /// A trainer connected.
     Came(Rank),
     /// A trainer is gone.

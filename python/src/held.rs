@@ -4,7 +4,13 @@
 //! unmapped and a lease goes back to the agent, on whatever thread that happens: no Python object is
 //! touched, and nothing waits.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use memmap2::{MmapMut, MmapRaw};
 use tierfeed_core::{
@@ -12,7 +18,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::{Mapping, ReadView, View};
-use tierfeed_prefetcher::handoff::Shelves;
+use tierfeed_prefetcher::handoff::{Parting, Shelves};
 
 use crate::{grant::Chunk, link::Connection};
 
@@ -48,13 +54,23 @@ pub(crate) struct Shown {
 /// The right to a staged batch; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) lease: LeaseId,
+    connection: Arc<Connection>,
+    id: LeaseId,
+    /// Whether Python goes on with a copy.
+    is_copied: AtomicBool,
+}
+
+impl Lease {
+    pub(crate) fn new(connection: Arc<Connection>, id: LeaseId) -> Self {
+        Self { connection, id, is_copied: AtomicBool::new(false) }
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.connection.release(self.lease);
+        let is_copied = *self.is_copied.get_mut();
+        let parting = if is_copied { Parting::Copied } else { Parting::Used };
+        self.connection.release(self.id, parting);
     }
 }
 
@@ -83,9 +99,12 @@ impl Held {
     }
 
     /// The same bytes in pages of this process, and behind them those of the samples on shelves, each at
-    /// its own place; `None` of memory that takes no room from an agent.
+    /// its own place; `None` of memory that takes no room from an agent, which is told of the copy when
+    /// the batch goes back.
     pub(crate) fn copied(&self, shown: &[Shown]) -> io::Result<Option<Self>> {
-        let Memory::Leased { arena, start, len, .. } = &self.memory else { return Ok(None) };
+        let Memory::Leased { lease, arena, start, len, .. } = &self.memory else {
+            return Ok(None);
+        };
         let len = Bytes(*len as u64);
         let ends = shown.iter().map(|it| it.own.saturating_add(it.len) as u64);
         let mut blank = Blank::map(Bytes(ends.fold(len.0, u64::max)))?;
@@ -94,6 +113,7 @@ impl Held {
             let place = blank.place(Bytes(it.own as u64), Bytes(it.len as u64));
             self.read_shown(it, place)?;
         }
+        lease.is_copied.store(true, Ordering::Relaxed);
         Ok(Some(blank.into_held()))
     }
 
@@ -125,7 +145,7 @@ impl Held {
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.
     pub(crate) fn deliver(&self, waited: Nanoseconds) {
         if let Memory::Leased { lease, .. } = &self.memory {
-            lease.connection.deliver(lease.lease, waited);
+            lease.connection.deliver(lease.id, waited);
         }
     }
 

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -122,6 +123,17 @@ class Node:
         done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
         found: dict[str, str] = json.loads(done.stdout)
         return {name: value for name, value in found.items() if name.startswith("TIERFEED_")}
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric of the agent over its labels."""
+        observed = Path(self.environment()["TIERFEED_SOCK"]).with_name("observe.sock")
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(TIMEOUT_S)
+            asked.connect(str(observed))
+            asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            lines = asked.makefile(encoding="utf-8").read().splitlines()
+        named = [line for line in lines if line.split("{")[0].split(" ")[0] == name]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in named)
 
     def train(self, mode: str, pace_s: float = 0.0, rank: int = 0) -> subprocess.Popen[bytes]:
         """A trainer of the agent, beside this process, in a process group of its own."""

@@ -46,7 +46,12 @@ def test_a_training_that_keeps_every_batch_gets_copies_and_a_warning_with_the_ty
         assert_whole(world, kept, 0)
         link = feed.stream().link
         assert link.leases < link.batches_ahead, "one place stays in circulation"
-        assert feed.lease_copyouts == len(kept) - link.leases
+        copies = feed.lease_copyouts
+        assert copies == len(kept) - link.leases
+        node.wait_for(
+            lambda: running.metric("tierfeed_lease_copyouts_total") == copies,
+            "the agent to know of every copy",
+        )
         assert {batch.origin for batch in kept} == {"agent"}, "nothing was read twice"
         assert feed.mode == "agent"
 
@@ -71,6 +76,7 @@ def test_a_training_that_keeps_nothing_is_not_warned(world: World, running: Node
             for batch in feed.epoch(epoch):
                 assert batch.origin == "agent"
         assert feed.lease_copyouts == 0
+    assert running.metric("tierfeed_lease_copyouts_total") == 0
 
 
 def test_tensors_that_are_collected_are_named(world: World, running: Node) -> None:

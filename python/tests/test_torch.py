@@ -12,7 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import tierfeed
 from conftest import World, make_world
-from tierfeed.torch import TierDataset, TierDistributedSampler, TierLoader, passthrough
+from tierfeed.torch import TierDataset, TierDistributedSampler, TierLoader, passthrough, tracing
 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
 
@@ -52,6 +52,26 @@ def test_a_loader_copies_nothing_and_holds_nothing(world: World) -> None:
         assert places[-1] % 4096 == 0
         del tensors
         assert not mapped_at(places[-1])
+
+
+def spans(world: World, named: str) -> int:
+    """How often a span stands in the profile of an epoch of 13 batches."""
+    loader = TierLoader(world.direct(), decode=crc)
+    with torch.autograd.profiler.profile() as profile:
+        assert len(list(loader)) == 13
+    return sum(event.name == named for event in profile.function_events)
+
+
+def test_waits_stand_in_the_trace_of_a_training_that_profiles_itself(world: World) -> None:
+    assert spans(world, tracing.NEXT_BATCH) == 14, "each batch, and the end of the epoch"
+    assert spans(world, tracing.DECODE) == 13
+
+
+def test_without_a_profiler_nothing_is_noted(world: World) -> None:
+    nothing = tracing.waiting(tracing.NEXT_BATCH)
+    assert tracing.waiting(tracing.DECODE) is nothing
+    with torch.autograd.profiler.profile():
+        assert tracing.waiting(tracing.NEXT_BATCH) is not nothing
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])

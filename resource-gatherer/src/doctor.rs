@@ -5,6 +5,7 @@
 //! command or a setting, never advice to read something.
 
 mod calls;
+mod cold;
 mod cxl;
 pub mod facts;
 mod host;
@@ -146,6 +147,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
         calls::findings(facts),
         limits::findings(facts),
         storage::findings(facts),
+        cold::findings(facts),
         host::findings(facts),
     ]
     .into_iter()

@@ -30,6 +30,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
+    fetcher::ObjectCounters,
     handoff::{Briefing, ClientEvent, Server},
     plane::DataPlane,
 };
@@ -118,6 +119,8 @@ pub struct Agent {
     session: Session,
     plane: DataPlane,
     cold_engine: String,
+    /// What the requests to a bucket come to.
+    requests: Option<Arc<ObjectCounters>>,
     server: Server,
     clients: mpsc::Receiver<ClientEvent>,
     completions: Completions,

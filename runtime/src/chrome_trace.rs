@@ -88,7 +88,7 @@ impl Author {
                     into.push((at, event));
                 }
             }
-            What::Came(_) | What::Left(_) | What::Resized(..) => {
+            What::Came(_) | What::Left(_) | What::Resized(..) | What::Limited(_) => {
                 let tid = tracks.shared(&group);
                 let at = event.at;
                 let event = self.event("i", &name, category, tid, at, |fields| {
@@ -168,6 +168,7 @@ impl Author {
             What::Resized(tier, _) => {
                 (format!("resize {}", self.end(End::Tier(tier))), "events".to_owned(), "event")
             }
+            What::Limited(_) => ("limit staging".to_owned(), "events".to_owned(), "event"),
             What::Came(rank) => {
                 (format!("trainer of rank {} connected", rank.0), "events".to_owned(), "event")
             }
@@ -192,6 +193,7 @@ impl Author {
             What::Arena(_, error) | What::Chunk(_, error) => json!({"fault": fault(error)}),
             What::Staged(id) | What::Waited(id) | What::Part(id, _) | What::Held(id) => batch(id),
             What::Resized(_, chunks) => json!({"chunks_max": chunks}),
+            What::Limited(batches) => json!({"batches_max": batches}),
             What::Came(_) | What::Left(_) => json!({}),
         }
     }

@@ -18,6 +18,9 @@ pub use timeline::{Moment, State, Timeline};
 pub struct Footprint {
     /// What the job may hold in memory, RAM disks included.
     pub budget_bytes: u64,
+    /// Memory of any sort together, when it was noted last.
+    #[serde(skip)]
+    pub held_bytes: u64,
     /// Memory of any sort together, at its peak.
     pub peak_bytes: u64,
     /// Anonymous memory and files of the process itself, at their peak.
@@ -38,7 +41,8 @@ impl Footprint {
         let own = own_memory().0;
         let memfd = usage.on(Medium::Memory).0 + lent.0;
         let tmpfs = usage.on(Medium::Tmpfs).0;
-        self.peak_bytes = self.peak_bytes.max(own + memfd + tmpfs);
+        self.held_bytes = own + memfd + tmpfs;
+        self.peak_bytes = self.peak_bytes.max(self.held_bytes);
         self.peak_own_bytes = self.peak_own_bytes.max(own);
         self.peak_memfd_bytes = self.peak_memfd_bytes.max(memfd);
         self.peak_tmpfs_bytes = self.peak_tmpfs_bytes.max(tmpfs);

@@ -20,5 +20,6 @@ pub mod run_dir;
 pub mod scratch;
 pub mod shutdown;
 pub mod token;
+pub mod top;
 pub mod trainer_file;
 pub mod wire;

@@ -29,6 +29,7 @@ use tonic::transport::Server;
 use self::service::{Gate, Request, Service};
 use crate::{
     clock::Clock,
+    metrics::{self, Tally},
     shutdown::{self, Shutdown},
     wire,
 };
@@ -83,6 +84,7 @@ pub enum ManagerError {
 
 enum Event {
     Asked(Request),
+    AskedFigures(metrics::Ask),
     Tick,
     ShutdownAsked,
 }
@@ -101,6 +103,8 @@ pub struct Manager {
     stop_server: shutdown::Trigger,
     drain_until: Option<Nanoseconds>,
     is_over: bool,
+    tally: Tally,
+    metrics: Option<metrics::Server>,
 }
 
 impl Manager {
@@ -124,7 +128,15 @@ impl Manager {
             stop_server,
             drain_until: None,
             is_over: false,
+            tally: Tally::default(),
+            metrics: None,
         }
+    }
+
+    /// Answers whoever asks `metrics` as long as it runs.
+    #[must_use]
+    pub fn watched_at(self, metrics: metrics::Server) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Serves until all agents drained, or until the grace time after the shutdown is over.
@@ -153,6 +165,7 @@ impl Manager {
             biased; // Fixed order: many requests must not delay the shutdown.
             () = self.shutdown.recv(), if !is_draining => Event::ShutdownAsked,
             Some(request) = self.requests.recv() => Event::Asked(request),
+            ask = next_ask(&mut self.metrics) => Event::AskedFigures(ask),
             _ = self.ticks.tick() => Event::Tick,
         }
     }
@@ -160,7 +173,12 @@ impl Manager {
     fn apply(&mut self, event: Event) {
         let now = self.clock.now();
         match event {
-            Event::Asked(request) => self.serve(request),
+            Event::Asked(request) => {
+                self.tally.heard(request.message());
+                self.serve(request);
+            }
+            // An error means that whoever asked hung up.
+            Event::AskedFigures(ask) => drop(ask.send(self.tally.families(&self.job, &self.fleet))),
             Event::ShutdownAsked => self.drain(now),
             Event::Tick => {
                 self.fleet.handle_tick(now);
@@ -171,6 +189,7 @@ impl Manager {
             }
         }
         while let Some(notice) = self.fleet.poll_notice() {
+            self.tally.announced(&notice);
             self.announce(notice);
         }
     }
@@ -180,6 +199,7 @@ impl Manager {
         match request {
             Request::Register(registration, reply) => {
                 let assigned = self.fleet.handle_registration(registration, now);
+                self.tally.registered(&assigned);
                 match &assigned {
                     Ok(it) => {
                         self.available.remove(&it.node);
@@ -242,6 +262,18 @@ impl Manager {
             Notice::NodeBack { node } => tracing::info!(node = node.0, "node is back"),
             Notice::Over => self.is_over = true,
         }
+    }
+}
+
+/// The next who wants the figures; waits for ever if nobody can.
+async fn next_ask(metrics: &mut Option<metrics::Server>) -> metrics::Ask {
+    let asked = match metrics {
+        Some(metrics) => metrics.next().await,
+        None => None,
+    };
+    match asked {
+        Some(ask) => ask,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,15 +1,19 @@
-//! The figures of an agent as metrics that Prometheus reads.
+//! The figures of an agent or a manager as metrics that Prometheus reads.
 //!
 //! Nothing is kept for this: when somebody asks, the loop of the agent lists what the session and the
-//! data plane count anyway, and whoever asked has it written. So metrics cost nothing until they are
-//! read, and those of one answer are of one moment.
+//! data plane count anyway, that of the manager what its fleet knows, and whoever asked has it written.
+//! So metrics cost nothing until they are read, and those of one answer are of one moment.
 //!
 //! Labels are bounded: kinds of tiers, the kind of source, causes, faults, the ranks of this node.
 
+mod fleet;
+mod scrape;
 mod server;
 mod view;
 
-pub use server::{Ask, ServeError, Server, Target};
+pub use fleet::{Message, Tally};
+pub use scrape::{SCRAPE_BYTES_MAX, Scrape, ScrapeError};
+pub use server::{Ask, ServeError, Server, Target, Trace};
 pub use view::View;
 
 use std::fmt;

@@ -8,6 +8,7 @@
 mod direct;
 mod node;
 mod reach;
+mod writers;
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -41,8 +42,9 @@ use tierfeed_workload_analyzer::{
 
 pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
+pub use writers::Measured;
 
-/// Threads that copy from and to each tier.
+/// Threads that copy from and to each tier, unless it was measured that one does.
 const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 
 /// What the tables and the alignment of a sample take in staging memory, at most.
@@ -65,6 +67,8 @@ pub struct Place {
     pub origin: Origin,
     /// Whether trainers read samples of it where they lie; `None` where nobody could.
     pub direct: Option<Choice>,
+    /// What decided how many threads copy, if anything did.
+    pub writers: Option<Measured>,
 }
 
 /// All tiers of the job on this node.
@@ -252,7 +256,8 @@ pub(crate) fn session(
     }
 }
 
-fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
+/// What the job lets an epoch write to a tier of this kind.
+pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
     job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }
 
@@ -298,6 +303,7 @@ impl Wanted {
             share,
             origin: self.origin,
             direct: None,
+            writers: None,
         }
     }
 }

@@ -2,12 +2,17 @@
 
 mod advice;
 mod digest;
+mod direct;
 mod facts;
+mod page;
+mod tier;
 mod verdict;
 
 pub use advice::Advice;
 pub use digest::{Published, order_digest};
+pub use direct::DirectEntry;
 pub use facts::Facts;
+pub use tier::{StagingEntry, TierEntry, WritersEntry};
 pub use verdict::{by_name, name};
 
 use std::{
@@ -17,11 +22,8 @@ use std::{
 };
 
 use serde::Serialize;
-use tierfeed_core::{
-    direct::{Choice, Way},
-    session::Fault,
-    units::Nanoseconds,
-};
+use tierfeed_core::{session::Fault, units::Nanoseconds};
+use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
 
@@ -83,12 +85,19 @@ pub struct Report {
     pub tier_fault_count: u64,
     /// The tiers as they were used.
     pub tiers: Vec<TierEntry>,
+    /// Staging memory as it was used.
+    pub staging: StagingEntry,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
     /// How it was read, and why so.
     pub cold_engine: String,
     /// Reads of it that ran at a time at the end, at most.
     pub cold_reads_at_a_time: u64,
+    /// What the requests to a bucket came to, if that is what was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_requests: Option<RequestsEntry>,
+    /// Batches that trainers went on with as copies, because they kept too many.
+    pub lease_copyouts: u64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochEntry>,
     /// What the agent held at most.
@@ -99,6 +108,23 @@ pub struct Report {
     /// How the trainers' memory was spread, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expanded_memory: Option<Expansion>,
+}
+
+/// Requests to a bucket, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RequestsEntry {
+    /// Of every kind.
+    pub requests: u64,
+    /// Those that repeat one that failed.
+    pub retries: u64,
+    /// Those that were sent because another was late.
+    pub hedges: u64,
+    /// Hedges that brought the last byte.
+    pub hedges_won: u64,
+    /// Samples that were read by several requests.
+    pub split: u64,
+    /// Bytes that came and were of no use.
+    pub discarded_bytes: u64,
 }
 
 /// Percentiles of the waits, at most 1/16 too high.
@@ -123,49 +149,6 @@ pub struct FaultEntry {
     pub fault: &'static str,
 }
 
-/// One tier as it was used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TierEntry {
-    /// Its kind.
-    pub name: &'static str,
-    /// What it might use at first.
-    pub budget_bytes: u64,
-    /// What of that was for the cache; the rest was staging memory.
-    pub cache_bytes: u64,
-    /// Whether it is something else that plays this kind, or has its speed imposed.
-    pub emulated: bool,
-    /// Whether trainers read samples of it where they lie; nothing where nobody could.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direct: Option<DirectEntry>,
-}
-
-/// The choice between reading in place and copying.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DirectEntry {
-    /// What the job asks for: `auto`, `always` or `never`.
-    pub asked: &'static str,
-    /// Whether samples are read in place.
-    pub used: bool,
-    /// The choice in a sentence.
-    pub why: String,
-    /// How long a MiB keeps somebody busy if it is copied, as far as it is known.
-    pub copied_ns_per_mib: Option<u64>,
-    /// The same if it is read in place.
-    pub direct_ns_per_mib: Option<u64>,
-}
-
-impl From<Choice> for DirectEntry {
-    fn from(choice: Choice) -> Self {
-        Self {
-            asked: choice.wish.name(),
-            used: choice.way == Way::Direct,
-            why: choice.to_string(),
-            copied_ns_per_mib: choice.costs.map(|costs| costs.copied.0),
-            direct_ns_per_mib: choice.costs.map(|costs| costs.direct.0),
-        }
-    }
-}
-
 /// One pass over the dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochEntry {
@@ -179,6 +162,8 @@ pub struct EpochEntry {
     pub cold_read_bytes: u64,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes by the tier that they were copied to.
+    pub tier_written_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needed no cold read.
     pub hit_ratio: f64,
     /// The share of the demand that was ready when it was asked for.
@@ -245,12 +230,42 @@ impl Report {
             cold_store_emulated: facts.cold_store_emulated,
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
+            object_requests: facts.requests.map(RequestsEntry::from),
+            lease_copyouts: facts.copyouts,
             tiers: facts.tiers,
+            staging: facts.staging,
             epochs,
             memory: facts.memory,
             job_scratch: facts.scratch,
             expanded_memory: None,
         }
+    }
+
+    /// What the data plane chose, line by line, for people.
+    #[must_use]
+    pub fn choices(&self) -> Vec<String> {
+        let at_a_time = self.cold_reads_at_a_time;
+        let mut lines = vec![format!(
+            "cold store: {}; at most {at_a_time} reads at a time at the end",
+            self.cold_engine
+        )];
+        lines.extend(self.object_requests.map(|it| {
+            let RequestsEntry { requests, retries, hedges, hedges_won, .. } = it;
+            format!(
+                "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
+            )
+        }));
+        lines.extend(self.staging.choice());
+        lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
+        lines.extend(self.tiers.iter().filter_map(TierEntry::direct_use));
+        lines.extend((self.direct_samples > 0).then(|| {
+            let (samples, bytes) = (self.direct_samples, Bytes(self.direct_bytes));
+            format!("read in place: {samples} samples, {bytes}")
+        }));
+        lines.extend((self.lease_copyouts > 0).then(|| {
+            format!("{} batches were copied for trainers that keep too many", self.lease_copyouts)
+        }));
+        lines
     }
 
     /// Writes the report so that no reader sees half of it.
@@ -259,12 +274,28 @@ impl Report {
     ///
     /// [`WriteError`] if the folder cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
-        let failed = |source| WriteError { path: path.to_owned(), source };
-        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        let beside = path.with_extension("json.part");
-        fs::write(&beside, text + "\n").map_err(failed)?;
-        fs::rename(&beside, path).map_err(failed)
+        let text = serde_json::to_string_pretty(self);
+        let failed =
+            |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
+        put(path, &(text.map_err(failed)? + "\n"))
     }
+
+    /// Writes the report as a page for a browser, likewise.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] if the folder cannot be written.
+    pub fn write_page(&self, path: &Path) -> Result<(), WriteError> {
+        put(path, &self.page())
+    }
+}
+
+fn put(path: &Path, text: &str) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    fs::write(&beside, text).map_err(failed)?;
+    fs::rename(&beside, path).map_err(failed)
 }
 
 /// A report that could not be written.
@@ -275,6 +306,13 @@ pub struct WriteError {
     pub path: PathBuf,
     /// As the system says.
     pub source: io::Error,
+}
+
+impl From<ObjectFigures> for RequestsEntry {
+    fn from(it: ObjectFigures) -> Self {
+        let ObjectFigures { requests, retries, hedges, hedges_won, split, discarded } = it;
+        Self { requests, retries, hedges, hedges_won, split, discarded_bytes: discarded.0 }
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]

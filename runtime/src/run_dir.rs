@@ -186,16 +186,34 @@ impl RunDir {
         self.path.join("trainer.json")
     }
 
+    /// Where metrics of the manager are asked for.
+    #[must_use]
+    pub fn overview_socket(&self) -> PathBuf {
+        self.sockets.join("overview.sock")
+    }
+
     /// Where metrics and traces are asked for.
     #[must_use]
     pub fn observe_socket(&self) -> PathBuf {
         self.sockets.join("observe.sock")
     }
 
+    /// Where Prometheus learns where metrics of the manager are.
+    #[must_use]
+    pub fn manager_targets(&self) -> PathBuf {
+        self.path.join("prometheus-manager.json")
+    }
+
     /// Where Prometheus learns where metrics are.
     #[must_use]
     pub fn prometheus_targets(&self) -> PathBuf {
         self.path.join("prometheus.json")
+    }
+
+    /// Where the agent leaves its report as a page for a browser.
+    #[must_use]
+    pub fn report_page(&self) -> PathBuf {
+        self.path.join("report.html")
     }
 
     /// Where the report will be.

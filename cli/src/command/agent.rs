@@ -15,14 +15,8 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let report_path = run_dir.report();
     let observe = arguments.observe.settings();
     let node = arguments.node.map(NodeId);
-    let settings = Settings {
-        manager: arguments.manager,
-        token,
-        node,
-        run_dir,
-        tiers_report: environment::tiers_report(None).ok(),
-        observe,
-    };
+    let (manager, tiers_report) = (arguments.manager, environment::tiers_report(None).ok());
+    let settings = Settings { manager, token, node, run_dir, tiers_report, observe };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));

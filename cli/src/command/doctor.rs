@@ -40,7 +40,17 @@ enum Colour {
 }
 
 pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
+    if let Some(missing) = arguments.path.iter().find(|path| !path.exists()) {
+        return Err(Failure::Input(anyhow!(
+            "--path: {} is not there; name a file or a directory of a dataset",
+            missing.display()
+        )));
+    }
     let facts = Facts::gather(Sysroot::live()).map_err(Failure::work)?;
+    let facts = match arguments.path.as_slice() {
+        [] => facts,
+        paths => facts.with_cold_files(paths),
+    };
     let findings = doctor::diagnose(&facts);
     let count = Count::of(&findings);
     if arguments.json {

@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use anyhow::Context;
 use tierfeed_runtime::{
     manager::{Door, Manager},
+    metrics,
     run_dir::{Occupant, RunDir},
     shutdown,
     token::Token,
@@ -12,15 +13,16 @@ use tierfeed_runtime::{
 
 use crate::{arguments, environment, failure::Failure, jobs};
 
-pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
-    let run_dir = environment::new_run_dir(arguments.run_dir, &job.name)?;
+    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
     let indexed = jobs::load(&arguments.job, Some(run_dir.index()))?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
     let settings = indexed.manager()?;
     super::runtime()?.block_on(async {
         let door = Door::tcp(&arguments.listen, token).await.map_err(Failure::input)?;
+        let metrics = watched(arguments, &run_dir, &job.name).await?;
         let address = door.tcp_address().map_err(Failure::work)?;
         if address.is_some_and(|address| !address.ip().is_loopback()) {
             tracing::warn!("the token travels in the clear; use a network that you trust");
@@ -32,10 +34,33 @@ pub(crate) fn run(arguments: arguments::Manager) -> Result<(), Failure> {
         tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let outcome = Manager::start(settings, door, asked).run().await.map_err(Failure::work);
+        let manager = Manager::start(settings, door, asked).watched_at(metrics);
+        let outcome = manager.run().await.map_err(Failure::work);
         signals.abort();
+        if arguments.metrics.is_some() {
+            // An error means that it was not written or is gone.
+            drop(fs::remove_file(run_dir.manager_targets()));
+        }
         outcome
     })
+}
+
+/// Serves metrics at the socket of the run directory, and where the user wants them.
+async fn watched(
+    arguments: &arguments::Manager,
+    run_dir: &RunDir,
+    job: &str,
+) -> Result<metrics::Server, Failure> {
+    let (socket, address) = (run_dir.overview_socket(), arguments.metrics.as_deref());
+    let server = metrics::Server::start(&socket, address, None).await.map_err(Failure::input)?;
+    if let Some(address) = server.address() {
+        tracing::info!(%address, "metrics");
+        let targets = run_dir.manager_targets();
+        if let Err(error) = metrics::Target::manager(job, address).write(&targets) {
+            tracing::warn!(%error, "Prometheus is not told where the metrics are");
+        }
+    }
+    Ok(server)
 }
 
 /// The token of the file, of the environment, of an earlier manager here, or a new one.

@@ -9,6 +9,7 @@ use tierfeed_runtime::{
     client::Address,
     expansion::Expansion,
     manager::{Door, Manager},
+    metrics,
     report::Report,
     run_dir::{Occupant, RunDir},
     scratch, shutdown,
@@ -69,7 +70,10 @@ async fn all(
     let (stop_agent, agent_shutdown) = shutdown::channel();
     let socket = run_dir.manager_socket();
     let door = Door::unix(&socket).map_err(Failure::work)?;
-    let manager = tokio::spawn(Manager::start(indexed.manager()?, door, manager_shutdown).run());
+    let metrics = metrics::Server::start(&run_dir.overview_socket(), None, None).await;
+    let manager = Manager::start(indexed.manager()?, door, manager_shutdown)
+        .watched_at(metrics.map_err(Failure::work)?);
+    let manager = tokio::spawn(manager.run());
     let settings = agent::Settings {
         manager: Address::Unix(socket),
         token: None,
@@ -175,17 +179,12 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
         Bytes(report.cold_read_bytes),
         hits.join(", ")
     );
-    for tier in &report.tiers {
-        if let Some(direct) = &tier.direct {
-            eprintln!("direct use of {}: {}", tier.name, direct.why);
-        }
-    }
-    if report.direct_samples > 0 {
-        let (samples, bytes) = (report.direct_samples, Bytes(report.direct_bytes));
-        eprintln!("read in place: {samples} samples, {bytes}");
+    for choice in report.choices() {
+        eprintln!("  {choice}");
     }
     if report.fault_count > 0 {
         eprintln!("{} faults; the report names them", report.fault_count);
     }
     eprintln!("report: {}", path.display());
+    eprintln!("as a page: {}", path.with_file_name("report.html").display());
 }

@@ -1,12 +1,6 @@
 //! `tierfeed trace`.
 
-use std::{
-    fs,
-    io::{Read, Write},
-    os::unix::net::UnixStream,
-    path::Path,
-    time::Duration,
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, anyhow};
 use tierfeed_runtime::chrome_trace::{self, TRACE_BYTES_MAX};
@@ -15,11 +9,8 @@ use crate::{
     arguments::{Trace, TraceCommand},
     environment,
     failure::Failure,
-    output,
+    observed, output,
 };
-
-/// An agent that says nothing for this long hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(arguments: &Trace) -> Result<(), Failure> {
     if let Some(TraceCommand::Merge(merge)) = &arguments.command {
@@ -28,24 +19,13 @@ pub(crate) fn run(arguments: &Trace) -> Result<(), Failure> {
     }
     let run_dir = environment::running_run_dir(arguments.run_dir.as_deref())?;
     let socket = run_dir.observe_socket();
-    let missing = || format!("{}: no agent runs here; use --run-dir", socket.display());
-    let stream = UnixStream::connect(&socket).with_context(missing).map_err(Failure::Input)?;
-    let text = ask(stream).context("the agent did not send a trace").map_err(Failure::Work)?;
-    put(&text, arguments.output.as_deref())
-}
-
-/// One question of HTTP 1.0, whose answer ends with the connection.
-fn ask(mut stream: UnixStream) -> anyhow::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"GET /trace HTTP/1.0\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(TRACE_BYTES_MAX).read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the headers")?;
-    let status = head.lines().next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(anyhow!("it answered {status:?}"));
+    if !socket.exists() {
+        let missing = anyhow!("{}: no agent runs here; use --run-dir", socket.display());
+        return Err(Failure::Input(missing));
     }
-    Ok(body.to_owned())
+    let text = observed::get(&socket, "/trace", TRACE_BYTES_MAX);
+    let text = text.context("the agent did not send a trace").map_err(Failure::Work)?;
+    put(&text, arguments.output.as_deref())
 }
 
 fn put(text: &str, path: Option<&Path>) -> Result<(), Failure> {

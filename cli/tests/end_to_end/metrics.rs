@@ -234,3 +234,86 @@ fn an_address_that_is_taken_is_refused_before_anything_runs() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains(&format!("cannot serve metrics at {address}")), "{errors}");
 }
+
+#[test]
+fn a_manager_tells_which_nodes_joined_and_what_they_did() {
+    let cluster = Cluster::of(Fixture::new(), Vec::new());
+    let socket = cluster.fixture.path("manager/overview.sock");
+    let scrape = || parse(&get(UnixStream::connect(&socket).unwrap(), "/metrics").1);
+    let before = scrape();
+    near(sum(&before, "tierfeed_manager_nodes", ""), 0.0);
+    near(sum(&before, "tierfeed_manager_nodes_wanted", ""), 1.0);
+    let mut agent = cluster.agent();
+    eventually("the agent joined", || sum(&scrape(), "tierfeed_manager_nodes", "alive") > 0.5);
+    end_well(cluster.trainers(0));
+    agent.signal("-TERM");
+    agent.ends_with(0);
+    let after = scrape();
+    let report = cluster.fixture.report();
+    for (name, key) in [
+        ("tierfeed_job_batches", "steps"),
+        ("tierfeed_job_handed_over_bytes", "bytes"),
+        ("tierfeed_job_cold_read_bytes", "cold_read_bytes"),
+    ] {
+        near(sum(&after, name, ""), report[key].as_f64().unwrap());
+    }
+    near(sum(&after, "tierfeed_manager_plans_total", ""), 1.0);
+    near(sum(&after, "tierfeed_manager_messages_total", "drained"), 1.0);
+    near(sum(&after, "tierfeed_manager_nodes", "drained"), 1.0);
+    near(sum(&after, "tierfeed_manager_epoch", ""), 2.0);
+}
+
+#[test]
+fn a_running_job_is_shown_frame_by_frame_and_an_ended_one_is_over() {
+    let cluster = Cluster::of(Fixture::new(), Vec::new());
+    let mut agent = cluster.agent();
+    eventually("the agent serves", || cluster.fixture.run_dir().join("trainer.json").exists());
+    let trainers = cluster.trainers(5_000);
+    eventually("the training is on its way", || cluster.fixture.lines() >= 6);
+    let top = |run_dir: &str, more: &[&str]| {
+        let mut top = cluster.fixture.tierfeed(&["top", "--run-dir", run_dir]);
+        top.args(more).output().unwrap()
+    };
+    let twice = ["--frames", "2", "--interval", "100 ms"];
+    let output = top("manager", &twice);
+    assert_ended(&output, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("small: 1 of 1 nodes, batch ").count(), 2, "{text}");
+    // The manager is elsewhere for the run directory of an agent.
+    let output = top("run", &twice);
+    assert_ended(&output, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("agent of this node: small, policy gap").count(), 2, "{text}");
+    assert!(text.contains("waiting now: ") && text.contains("main-memory"), "{text}");
+    assert!(!text.contains('\u{1b}'), "it is no terminal");
+    let hasty = top("run", &["--interval", "1 ms"]);
+    assert_ended(&hasty, 2);
+    assert!(String::from_utf8_lossy(&hasty.stderr).contains("at least 100 ms"));
+    end_well(trainers);
+    agent.signal("-TERM");
+    agent.ends_with(0);
+    assert_ended(&top("run", &[]), 2);
+}
+
+#[test]
+fn a_report_says_how_each_tier_was_stored_and_has_a_page() {
+    let fixture = Fixture::new();
+    assert_ended(&fixture.run(0).output().unwrap(), 0);
+    let report = fixture.report();
+    let tier = |name: &str| {
+        let tiers = report["tiers"].as_array().unwrap();
+        tiers.iter().find(|tier| tier["name"] == name).unwrap().clone()
+    };
+    for (name, ways) in [
+        ("main-memory", ["cached-stores", "non-temporal-stores"]),
+        ("scratch", ["page-cache", "page-cache"]),
+    ] {
+        let stored = tier(name)["stored"].as_str().unwrap().to_owned();
+        assert!(ways.contains(&stored.as_str()), "{name}: {stored}");
+        assert!(tier(name)["written_bytes"].as_u64().unwrap() > 0);
+    }
+    assert!(report["staging"]["stored"].is_string());
+    assert_eq!(report["lease_copyouts"], 0);
+    let page = fs::read_to_string(fixture.run_dir().join("report.html")).unwrap();
+    assert!(page.contains(report["verdict"].as_str().unwrap()), "{page}");
+}

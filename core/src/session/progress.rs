@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Busy, Causes, Fault, Refusal, line::Link},
+    session::{Busy, Causes, Fault, Place, Refusal, line::Link},
     units::{Bytes, Nanoseconds},
 };
 
@@ -29,6 +29,8 @@ pub struct EpochProgress {
     pub from_tier: Vec<Bytes>,
     /// Samples read from each tier.
     pub hits: Vec<u64>,
+    /// Bytes written to each tier in the course of this epoch's batches, in whole grains.
+    pub written: Vec<Bytes>,
     /// Samples read from the cold store.
     pub misses: u64,
     /// What of [`Self::from_tier`] trainers read where it lies: it was not copied.
@@ -189,6 +191,7 @@ impl Progress {
         let epoch = EpochProgress {
             from_tier: vec![Bytes(0); tiers],
             hits: vec![0; tiers],
+            written: vec![Bytes(0); tiers],
             causes: Causes::none(tiers),
             ..EpochProgress::default()
         };
@@ -282,6 +285,14 @@ impl Progress {
         let epoch = &mut self.epochs[epoch.0 as usize];
         epoch.shown.0 += len.0;
         epoch.shown_samples += 1;
+    }
+
+    /// Takes note of a sample that was copied to a tier.
+    pub(super) fn wrote(&mut self, epoch: Epoch, place: &Place) {
+        let epoch = self.epochs.get_mut(epoch.0 as usize);
+        if let Some(sum) = epoch.and_then(|it| it.written.get_mut(usize::from(place.tier.0))) {
+            sum.0 += place.pieces.iter().map(|piece| piece.len.0).sum::<u64>();
+        }
     }
 
     pub(super) fn fault(&mut self, sample: SampleId, fault: Fault) {

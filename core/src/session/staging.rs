@@ -271,6 +271,15 @@ impl Staging {
         self.staged.values().filter(is_out).count()
     }
 
+    /// Batches that are complete and that no trainer has taken.
+    pub(super) fn ready(&self) -> usize {
+        let is_ready = |staged: &&Staged| {
+            let is_here = staged.pending == 0 && staged.unreadable.is_none() && !staged.is_stale;
+            matches!(staged.taker, Taker::Leased(..)) || (is_here && staged.is_awaited())
+        };
+        self.staged.values().filter(is_ready).count()
+    }
+
     /// The lease of a batch, if `holder` has it.
     pub(super) fn leased(&mut self, holder: HolderId, lease: LeaseId) -> Option<&mut Staged> {
         self.staged.values_mut().find(|staged| {

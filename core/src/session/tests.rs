@@ -65,6 +65,8 @@ struct Body {
     /// Where bytes lie that were fetched to be read once.
     unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
+    /// Bytes that were copied to tiers.
+    demoted: u64,
     /// Pages of arenas whose memory was given back.
     trimmed: BTreeSet<(Rank, u64)>,
 }
@@ -113,6 +115,7 @@ impl Body {
                 self.arrive(*sample, *to);
             }
             Command::Demote { sample, from, to, .. } if outcome.is_ok() => {
+                self.demoted += to.pieces.iter().map(|piece| piece.len.0).sum::<u64>();
                 match from {
                     Origin::Staging(slot) if slot.len.0 == 0 => {}
                     Origin::Staging(slot) => {
@@ -659,6 +662,20 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
 }
 
 #[test]
+fn a_batch_is_ready_from_its_last_sample_until_a_trainer_takes_it() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let ready = |world: &Play| world.session.ready().map(|(_, count)| count).collect::<Vec<_>>();
+    assert_eq!(ready(&world), [0, 0], "staged, and nothing read yet");
+    world.drain();
+    assert_eq!(ready(&world), [3, 3]);
+    assert!(world.ask(0));
+    assert_eq!(ready(&world), [3, 3], "handed over, and still in the ring");
+    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+    assert_eq!(ready(&world), [2, 3]);
+}
+
+#[test]
 fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
     let mut world = staged_ahead(policy::Kind::None, 400);
     world.drain();
@@ -670,6 +687,16 @@ fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
     world.trainers[0].asked.insert(batch);
     world.tell(Event::Requested { holder, batch });
     assert_eq!(world.session.wasted(), Bytes(read));
+}
+
+#[test]
+fn what_an_epoch_writes_is_what_arrives_in_the_tiers() {
+    let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
+    world.play(&[1], 0);
+    let epochs = &world.session.progress().epochs;
+    let all: u64 = epochs.iter().flat_map(|epoch| &epoch.written).map(|bytes| bytes.0).sum();
+    assert!(epochs[0].written[0].0 > 0, "the first epoch fills the tiers");
+    assert_eq!(all, world.body.demoted, "whole grains, each copy once");
 }
 
 #[test]

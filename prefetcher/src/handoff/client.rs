@@ -47,7 +47,7 @@ pub use self::{
 use super::{
     briefing::Briefing,
     channel::Channel,
-    entry::{Completion, Ready},
+    entry::{Completion, Parting, Ready},
     message::{FromAgent, FromClient, Hello, Reading, Role},
     ring::Consumer,
     shelves::Shelves,
@@ -280,8 +280,17 @@ impl Client {
     ///
     /// [`ReleaseError::NotHeld`] for a lease that is not held, most often a second release.
     pub fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.part_with(lease, Parting::Used)
+    }
+
+    /// As [`Self::release`], and tells whether the trainer goes on with a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::release`].
+    pub fn part_with(&self, lease: LeaseId, parting: Parting) -> Result<(), ReleaseError> {
         self.link.check_process()?;
-        let released = self.flow().release(&*self.rings, lease);
+        let released = self.flow().release(&*self.rings, lease, parting);
         if released.is_ok() {
             wake::ring_agent(&self.agent_bell);
         }

@@ -1,6 +1,6 @@
 //! What the 64 bytes of a ring entry mean.
 //!
-//! Word 0 says which kind of entry it is and, for a refusal, why; the others depend on it. Entries
+//! Word 0 says which kind of entry it is and, for a refusal or a release, why; the others depend on it. Entries
 //! come out of memory that the other side can write, so decoding checks every number that a type
 //! here cannot hold; whether an offset lies inside its arena is checked by who reads there.
 
@@ -21,6 +21,10 @@ const LEASE: u32 = 3;
 const REFUSED: u32 = 4;
 const DELIVERED: u32 = 5;
 
+/// The upper half of the first word of a release.
+const USED: u32 = 0;
+const COPIED: u32 = 1;
+
 /// What a client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Submission {
@@ -29,7 +33,16 @@ pub(super) enum Submission {
     /// Its trainer starts to use one, and had to wait so long for it.
     Delivered(LeaseId, Nanoseconds),
     /// It is done with one.
-    Release(LeaseId),
+    Release(LeaseId, Parting),
+}
+
+/// How a client lets go of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parting {
+    /// The trainer is done with it.
+    Used,
+    /// The trainer keeps so many batches that it got a copy of this one.
+    Copied,
 }
 
 /// What the agent answers.
@@ -71,7 +84,13 @@ impl Submission {
             Self::Delivered(lease, Nanoseconds(waited)) => {
                 [pair(DELIVERED, 0), lease.0, 0, 0, waited, 0, 0, 0]
             }
-            Self::Release(lease) => [pair(RELEASE, 0), lease.0, 0, 0, 0, 0, 0, 0],
+            Self::Release(lease, parting) => {
+                let code = match parting {
+                    Parting::Used => USED,
+                    Parting::Copied => COPIED,
+                };
+                [pair(RELEASE, code), lease.0, 0, 0, 0, 0, 0, 0]
+            }
         }
     }
 
@@ -79,7 +98,8 @@ impl Submission {
         match halves(entry[0]) {
             (REQUEST, 0) => Ok(Self::Request(batch_of(entry).0)),
             (DELIVERED, 0) => Ok(Self::Delivered(LeaseId(entry[1]), Nanoseconds(entry[4]))),
-            (RELEASE, 0) => Ok(Self::Release(LeaseId(entry[1]))),
+            (RELEASE, USED) => Ok(Self::Release(LeaseId(entry[1]), Parting::Used)),
+            (RELEASE, COPIED) => Ok(Self::Release(LeaseId(entry[1]), Parting::Copied)),
             _ => Err(Meaningless { kind: entry[0] }),
         }
     }
@@ -160,7 +180,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_submission_reads_back_as_it_was_written(batch in any_batch(), lease in any::<u64>()) {
-            for submission in [Submission::Request(batch), Submission::Release(LeaseId(lease))] {
+            let release = |parting| Submission::Release(LeaseId(lease), parting);
+            let releases = [Parting::Used, Parting::Copied].map(release);
+            for submission in [Submission::Request(batch)].into_iter().chain(releases) {
                 prop_assert_eq!(Submission::decode(submission.encode()), Ok(submission));
             }
         }
@@ -201,6 +223,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused() {
+        assert!(Submission::decode([pair(RELEASE, 2), 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(Submission::decode([pair(LEASE, 0), 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(Completion::decode([pair(REQUEST, 0), 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(Completion::decode([pair(REFUSED, 9), 0, 0, 0, 0, 0, 0, 0]).is_err());

@@ -48,6 +48,7 @@ use super::{
     briefing::Briefing,
     channel::Channel,
     endpoint::{BindError, Endpoint},
+    entry::Parting,
     message::{GrantId, RequestId, SHELVES_MAX},
     wake,
 };
@@ -121,6 +122,8 @@ pub enum ClientEvent {
         holder: HolderId,
         /// What; never one that it does not hold.
         lease: LeaseId,
+        /// Whether it goes on with a copy.
+        parting: Parting,
     },
     /// It handed over what its rank reads in an epoch.
     Published {

@@ -67,6 +67,26 @@ fn a_batch_is_the_same_bytes_on_both_sides() {
 }
 
 #[test]
+fn whoever_goes_on_with_a_copy_says_so_when_it_gives_the_batch_back() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    for (step, parting) in [(1, Parting::Copied), (2, Parting::Used)] {
+        client.request(batch_id(step)).unwrap();
+        assert_eq!(stage.requested(), (holder, batch_id(step)));
+        stage.lease(holder, step);
+        assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+        let given = LeaseId(u64::from(step));
+        client.part_with(given, parting).unwrap();
+        match stage.event() {
+            ClientEvent::Released { lease, parting: said, .. } => {
+                assert_eq!((lease, said), (given, parting));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_refusal_reaches_the_client_with_its_sample() {
     let stage = Stage::new();
     let (client, holder) = stage.attach();

@@ -208,6 +208,8 @@ pub struct TierUsage {
 pub struct Usage {
     /// Staging memory of all ranks.
     pub arenas: Bytes,
+    /// How it is stored to; `None` before the first trainer.
+    pub staging: Option<Way>,
     /// By tier, fastest first.
     pub tiers: Vec<TierUsage>,
 }

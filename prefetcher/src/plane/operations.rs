@@ -15,7 +15,7 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{AllocateError, Pages, Region, Stores};
+use tierfeed_numa_memory::{AllocateError, HugePages, Pages, Region, Stores};
 
 use crate::{
     pace::Pace,
@@ -26,7 +26,7 @@ use crate::{
         settings::{Settings, StartError, Verify},
     },
     recorder::Recorder,
-    tier::{Body, Shelved, SpaceError, Store, Tier, TierSettings, allocate, faster_stores},
+    tier::{Body, Shelved, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
 };
 
 /// Told of every operation that ended.
@@ -37,7 +37,8 @@ pub(crate) struct Operations {
     tiers: Vec<WatchedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
-    arena_stores: OnceLock<Stores>,
+    /// How the first arena is stored to, and the pages that it lies in.
+    arena_way: OnceLock<(Stores, HugePages)>,
     staging: Locality,
     stopping: AtomicBool,
     faults: AtomicU64,
@@ -73,7 +74,7 @@ impl Operations {
             tiers: tiers.collect::<Result<_, _>>()?,
             arenas: RwLock::default(),
             arenas_held: Arc::default(),
-            arena_stores: OnceLock::new(),
+            arena_way: OnceLock::new(),
             staging: settings.staging,
             stopping: AtomicBool::new(false),
             faults: AtomicU64::new(0),
@@ -214,6 +215,10 @@ impl Operations {
         };
         Usage {
             arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
+            staging: self
+                .arena_way
+                .get()
+                .map(|(stores, pages)| Way::Memory { stores: *stores, pages: *pages }),
             tiers: self.tiers.iter().map(usage_of).collect(),
         }
     }
@@ -240,7 +245,8 @@ impl Operations {
         }
         let name = format!("tierfeed-staging-{}", rank.0);
         let region = allocate(&name, self.staging, len, Pages::Reserved)?;
-        let stores = *self.arena_stores.get_or_init(|| faster_stores(&region, &self.pace));
+        let way = || (faster_stores(&region, &self.pace), region.huge_pages());
+        let (stores, _) = *self.arena_way.get_or_init(way);
         let store =
             Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);

@@ -4,14 +4,19 @@
 //! the process runs on, with memory and files of its own that are gone afterwards.
 
 mod attempts;
+mod cold;
 mod places;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use tierfeed_core::units::Bytes;
 
 pub use self::{
     attempts::{Attempt, Rings},
+    cold::ColdFiles,
     places::{Directory, SocketFolder},
 };
 use crate::{
@@ -69,6 +74,8 @@ pub struct Facts {
     pub scratch: Option<Directory>,
     /// The directory for storage tiers and temporary files.
     pub storage: Option<Directory>,
+    /// How files of datasets can be read: of the paths that were asked about, else of the storage directory.
+    pub cold: Vec<ColdFiles>,
     /// Where sockets go whose path would be too long.
     pub sockets: Option<SocketFolder>,
 }
@@ -133,9 +140,21 @@ impl Facts {
             has_hwloc: cfg!(feature = "hwloc"),
             scratch: Directory::look(sysroot, &inventory.mounts, Path::new("/dev/shm")),
             storage: Directory::look(sysroot, &inventory.mounts, storage(sysroot)),
+            cold: ColdFiles::example(sysroot, &inventory.mounts, storage(sysroot))
+                .into_iter()
+                .collect(),
             sockets: SocketFolder::look(sysroot),
             inventory,
         })
+    }
+
+    /// The same, with how the files below `paths` can be read on this machine. A path that is not there is
+    /// left out.
+    #[must_use]
+    pub fn with_cold_files(self, paths: &[PathBuf]) -> Self {
+        let look = |path: &PathBuf| ColdFiles::look(&self.inventory.mounts, path);
+        let cold = paths.iter().filter_map(look).collect();
+        Self { cold, ..self }
     }
 
     /// Whether this process has the capability with this number.
@@ -275,6 +294,7 @@ mod tests {
         assert_eq!(facts.calls.len(), Call::ALL.len());
         assert_ne!(facts.memfd, Attempt::Untried);
         assert_ne!(facts.rings, Rings::Untried);
+        assert_ne!(facts.cold[0].dont_cache, Attempt::Untried);
         assert!(facts.storage.unwrap().is_writable.is_done());
     }
 }

@@ -33,7 +33,8 @@ fn locked_memory(facts: &Facts) -> Finding {
     let finding = Finding::degraded(
         SUBJECT,
         found,
-        "what should stay in memory is touched again and again instead of locked, and may be swapped",
+        "what should stay in memory is touched again and again instead of locked, and may be swapped; \
+         rings read into memory that is not registered",
     );
     let finding = match hard {
         None => finding.fix(Place::Shell, "ulimit -l unlimited"),

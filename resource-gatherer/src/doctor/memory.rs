@@ -142,14 +142,14 @@ fn huge_page_pool(facts: &Facts) -> Finding {
     let sizes = facts.huge_page_pools.iter().map(|pool| pool.pages.saturating_mul(pool.page.0));
     let held = sizes.fold(0, u64::saturating_add);
     match held {
-        0 => Finding::ok(SUBJECT, "none"),
+        0 => Finding::ok(SUBJECT, "none; staging lies in transparent huge pages"),
         _ if held <= facts.inventory.memory.total_bytes / 100 * POOL_PERCENT => {
             Finding::ok(SUBJECT, words.join(", "))
         }
         _ => Finding::degraded(
             SUBJECT,
             format!("{} set apart: {}", Bytes(held), words.join(", ")),
-            "tierfeed takes transparent huge pages, so this memory is lost to its tiers",
+            "staging lies in them if they are enough for it; the rest is lost to the tiers",
         )
         .fix(Place::Host, "sysctl -w vm.nr_hugepages=0"),
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::units::Bytes;
+use tierfeed_file_io::direct::Alignment;
 
 use super::{
-    facts::{Attempt, Call, Directory, Limit, Pool, Rings, SocketFolder},
+    facts::{Attempt, Call, ColdFiles, Directory, Limit, Pool, Rings, SocketFolder},
     *,
 };
 use crate::inventory::{
@@ -77,7 +78,20 @@ fn healthy() -> Facts {
         has_hwloc: true,
         scratch: Some(directory("/dev/shm", "tmpfs", Medium::Memory)),
         storage: Some(directory("/var/tmp", "xfs", Medium::SolidState)),
+        cold: vec![cold_files()],
         ..Facts::default()
+    }
+}
+
+fn cold_files() -> ColdFiles {
+    ColdFiles {
+        path: "/data".into(),
+        file_system: "xfs".to_owned(),
+        medium: Medium::SolidState,
+        direct: Attempt::Done,
+        alignment: Some(Alignment { memory: Bytes(512), offset: Bytes(4096) }),
+        dont_cache: Attempt::Done,
+        view: Attempt::Done,
     }
 }
 
@@ -592,4 +606,61 @@ fn nothing_known_is_nothing_wrong_with_calls() {
     for subject in ["memory policies", "io_uring", "sealed memfds", "pidfds", "clock"] {
         assert_eq!(of(subject), State::Ok, "{subject}");
     }
+}
+
+#[test]
+fn cold_files_say_how_they_are_read_and_what_direct_reads_ask_for() {
+    let found = |facts: &Facts| {
+        let all = diagnose(facts);
+        all.into_iter().find(|finding| finding.subject == "cold reads").unwrap().found
+    };
+    let mut facts = healthy();
+    assert_eq!(
+        found(&facts),
+        "/data on xfs: io_uring past the page cache where samples share files, \
+         memory at multiples of 512 B, offsets of 4 KiB"
+    );
+    facts.rings = Rings::Disabled(2);
+    assert_eq!(found(&facts), "/data on xfs: threads through the page cache");
+    facts.cold = vec![ColdFiles { direct: Attempt::Untried, ..cold_files() }];
+    assert_eq!(found(&facts), "/data on xfs: no file to try");
+}
+
+#[test]
+fn a_dataset_that_cannot_be_read_directly_is_named_with_its_fix() {
+    let refused = |file_system: &str, medium| {
+        let (direct, file_system) = (Attempt::Refused(EINVAL), file_system.to_owned());
+        move |it: &mut Facts| {
+            it.cold = vec![ColdFiles { file_system, medium, direct, ..cold_files() }];
+        }
+    };
+    let layered = refused("overlay", Medium::Other);
+    check(layered, Degraded, "cold reads", "O_DIRECT refused with EINVAL", "-v /data:/data");
+    check(refused("9p", Medium::Network), Degraded, "cold reads", "/data on 9p", "ext4 or xfs");
+    let mut facts = healthy();
+    refused("tmpfs", Medium::Memory)(&mut facts);
+    assert!(diagnose(&facts).iter().all(|finding| finding.state == State::Ok));
+}
+
+#[test]
+fn what_the_kernel_or_the_file_system_lacks_for_cold_files_is_told_apart() {
+    const EOPNOTSUPP: i32 = 95;
+    let spared = |kernel: &str, file_system: &str| {
+        let (kernel, file_system) = (kernel.to_owned(), file_system.to_owned());
+        move |it: &mut Facts| {
+            it.kernel = kernel;
+            let dont_cache = Attempt::Refused(EOPNOTSUPP);
+            it.cold = vec![ColdFiles { file_system, dont_cache, ..cold_files() }];
+        }
+    };
+    let subject = "page cache spared";
+    check(spared("6.12.9", "xfs"), Degraded, subject, "EOPNOTSUPP", "Linux 6.14");
+    check(spared("6.15.0", "overlay"), Degraded, subject, "RWF_DONTCACHE", "-v /data:/data");
+    let seen = |errno| {
+        move |it: &mut Facts| {
+            it.cold = vec![ColdFiles { view: Attempt::Refused(errno), ..cold_files() }];
+        }
+    };
+    check(seen(ENOSYS), Degraded, "page cache seen", "cachestat refused", "Linux 6.5");
+    check(seen(EPERM), Degraded, "page cache seen", "EPERM", "allows cachestat");
 }

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use tierfeed_prefetcher::{
-    fetcher::{FILE_THREADS, Fetcher, READ_THREADS, ThreadFetcher, choose},
+    fetcher::{FILE_THREADS, Fetcher, ObjectCounters, READ_THREADS, ThreadFetcher, choose},
     plane::StartError,
     source::{FileSource, Source, ThrottledSource},
 };
@@ -15,15 +15,32 @@ use crate::reader;
 /// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;
 
-/// What reads the cold store of a job, as fast as the job imposes, and how it is called.
+/// What reads the cold store of a job.
+#[derive(Debug)]
+pub(super) struct Cold {
+    pub(super) fetcher: Box<dyn Fetcher>,
+    /// How it is called, and why it was chosen.
+    pub(super) engine: String,
+    /// What its requests come to, if it makes any.
+    pub(super) requests: Option<Arc<ObjectCounters>>,
+}
+
+impl Cold {
+    fn new(fetcher: Box<dyn Fetcher>, engine: String) -> Self {
+        Self { fetcher, engine, requests: None }
+    }
+}
+
+/// What reads the cold store of a job, as fast as the job imposes.
 pub(super) fn fetcher(
     job: &Job,
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
-) -> Result<(Box<dyn Fetcher>, String), AgentError> {
+) -> Result<Cold, AgentError> {
     if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.dataset.speed) {
         let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
-        return Ok((Box::new(fetcher), "requests".to_owned()));
+        let requests = Some(fetcher.counters());
+        return Ok(Cold { requests, ..Cold::new(Box::new(fetcher), "requests".to_owned()) });
     }
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => {
@@ -41,16 +58,13 @@ pub(super) fn fetcher(
     };
     let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
     let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    Ok((Box::new(fetcher.map_err(failed)?), "threads".to_owned()))
+    Ok(Cold::new(Box::new(fetcher.map_err(failed)?), "threads".to_owned()))
 }
 
 /// The engine that suits the files, which is stated in the log.
-fn by_files(
-    files: &Arc<FileSource>,
-    operations_max: NonZeroUsize,
-) -> Result<(Box<dyn Fetcher>, String), AgentError> {
+fn by_files(files: &Arc<FileSource>, operations_max: NonZeroUsize) -> Result<Cold, AgentError> {
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
     let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;
     tracing::info!(engine = %choice, "cold files");
-    Ok((fetcher, choice.to_string()))
+    Ok(Cold::new(fetcher, choice.to_string()))
 }

@@ -128,6 +128,7 @@ mod tests {
             share: share.and_then(Percent::new),
             origin: Origin::Real,
             direct: None,
+            writers: None,
         }
     }
 

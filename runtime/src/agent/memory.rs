@@ -168,6 +168,7 @@ impl Agent {
             }
             Step::Staging { from, to } => {
                 tracing::info!(from, to, ?reason, "batches staged ahead");
+                self.observer.note(What::Limited(to));
                 self.tell(SessionEvent::StagingLimited { batches: to });
             }
         }

@@ -8,7 +8,10 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::recorder::{Event, Recorder, What};
+use tierfeed_prefetcher::{
+    handoff::Parting,
+    recorder::{Event, Recorder, What},
+};
 
 use super::{Agent, AgentError};
 use crate::{
@@ -47,6 +50,8 @@ pub(super) struct Observer {
     /// When the last wait of each rank ended. A wait is told after it, some time later each time, and two
     /// of them cannot be at once.
     waited_until: BTreeMap<Rank, Nanoseconds>,
+    /// Batches that trainers went on with as copies.
+    pub(super) copyouts: u64,
 }
 
 impl Observer {
@@ -65,7 +70,8 @@ impl Observer {
         let (seen, by) = (Arc::clone(&recorder), author.clone());
         let trace = move || chrome_trace::write(&seen.recording(), &by);
         let socket = run_dir.observe_socket();
-        let server = Server::start(&socket, settings.metrics.as_deref(), trace).await?;
+        let server =
+            Server::start(&socket, settings.metrics.as_deref(), Some(Arc::new(trace))).await?;
         let targets = run_dir.prometheus_targets();
         if let Some(address) = server.address() {
             tracing::info!(%address, "metrics");
@@ -73,8 +79,16 @@ impl Observer {
                 tracing::warn!(%error, "Prometheus is not told where the metrics are");
             }
         }
-        let (trace, held, waited_until) = (settings.trace, BTreeMap::new(), BTreeMap::new());
-        Ok(Self { recorder, server, author, targets, trace, held, waited_until })
+        Ok(Self {
+            recorder,
+            server,
+            author,
+            targets,
+            trace: settings.trace,
+            held: BTreeMap::new(),
+            waited_until: BTreeMap::new(),
+            copyouts: 0,
+        })
     }
 
     /// The next who wants the metrics; waits for ever if nobody can.
@@ -113,7 +127,8 @@ impl Observer {
     }
 
     /// Takes note of a batch that came back.
-    pub(super) fn released(&mut self, lease: LeaseId) {
+    pub(super) fn released(&mut self, lease: LeaseId, parting: Parting) {
+        self.copyouts += u64::from(parting == Parting::Copied);
         if let Some((_, batch, since)) = self.held.remove(&lease) {
             let lasted = Nanoseconds(self.recorder.now().0.saturating_sub(since.0));
             self.recorder.note(Event { at: since, lasted, what: What::Held(batch) });
@@ -156,6 +171,14 @@ impl Agent {
             kinds: &kinds,
             levels: levels(&self.session),
             leases: self.session.leases().collect(),
+            ready: self.session.ready().collect(),
+            batches_max: self.limits.batches(),
+            copyouts: self.observer.copyouts,
+            requests: self.requests.as_ref().map(|counters| counters.figures()),
+            cold_window: self.session.cold_window(),
+            memory: (Bytes(self.footprint.held_bytes), Bytes(self.footprint.budget_bytes)),
+            job: &self.job.name,
+            policy: self.assignment.policy.name(),
             wasted: self.session.wasted(),
             first_rank: Rank(self.assignment.node.0 * self.assignment.order.world.ranks_per_node),
             source: source(&self.job),

@@ -8,13 +8,14 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-
+use tierfeed_prefetcher::plane::{Counters, Usage};
+use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
 use super::{Agent, AgentError};
 use crate::{
-    places::{Layout, Place},
-    report::{Facts, Report, TierEntry},
+    places::{self, Layout, Place},
+    report::{Facts, Report, StagingEntry, TierEntry},
     scratch::Scratch,
 };
 
@@ -28,19 +29,24 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     drop(clients);
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let usage = plane.usage();
+        let ended = (plane.usage(), plane.counters());
         plane.shutdown();
-        usage
+        ended
     });
     lending.abort_all();
     let mut footprint = agent.footprint;
+    let mut used = None;
     match timeout(THREADS_END_WITHIN, ended).await {
-        Ok(Ok(usage)) => footprint.note(&usage, agent.loans.granted()),
+        Ok(Ok((usage, counters))) => {
+            footprint.note(&usage, agent.loans.granted());
+            used = Some((usage, counters));
+        }
         Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
         Err(_) => {
             tracing::warn!("threads still wait for storage; the report is written without them");
         }
     }
+    let copyouts = agent.observer.copyouts;
     agent.observer.end();
     let scratch = agent.scratch.map(Scratch::end);
     let progress = session.progress();
@@ -62,11 +68,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         staged_batches: agent.assignment.staged_batches,
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
-        tiers: agent.layout.places.iter().map(entry).collect(),
+        tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
+        staging: StagingEntry::of(used.as_ref().and_then(|(usage, _)| usage.staging)),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
         cold_engine: &agent.cold_engine,
         cold_reads_at_a_time: session.cold_window() as u64,
+        requests: agent.requests.as_ref().map(|counters| counters.figures()),
+        copyouts,
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
         memory: footprint,
@@ -74,20 +83,34 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     };
     let report = Report::of(facts, &agent.published, |sample| agent.index.object_name(sample));
     report.write(&agent.run_dir.report())?;
+    if let Err(error) = report.write_page(&agent.run_dir.report_page()) {
+        tracing::warn!(%error, "there is no page of the report");
+    }
     if let Err(error) = agent.published.clear() {
         tracing::debug!(%error, "published orders are left behind");
     }
     Ok(Some(report))
 }
 
-fn entry(place: &Place) -> TierEntry {
-    TierEntry {
-        name: place.settings.kind.name(),
-        budget_bytes: place.budget.0,
-        cache_bytes: place.cache.0,
-        emulated: place.origin == fleet::Origin::Emulated,
-        direct: place.direct.map(Into::into),
-    }
+/// Each tier as it was set up, and as it was used if that is known.
+fn tiers(
+    job: &Job,
+    layout: &Layout,
+    progress: &Progress,
+    used: Option<&(Usage, Counters)>,
+) -> Vec<TierEntry> {
+    let most =
+        |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
+    let entry = |(at, place): (usize, &Place)| {
+        let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
+        match used
+            .and_then(|(usage, counters)| Some((usage.tiers.get(at)?, counters.tiers.get(at)?)))
+        {
+            Some((usage, traffic)) => planned.used(usage, traffic, most(at).unwrap_or_default()),
+            None => planned,
+        }
+    };
+    layout.places.iter().enumerate().map(entry).collect()
 }
 
 /// What the manager is told.

@@ -119,9 +119,9 @@ pub(super) async fn agent(
     let completions = Completions::default();
     let finished = completions.clone();
     let settings = plane_settings(&job, &layout);
-    let (fetcher, cold_engine) = fetcher(&job, &index, settings.operations_max)?;
+    let cold = fetcher(&job, &index, settings.operations_max)?;
     let plane =
-        DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+        DataPlane::start(&settings, cold.fetcher, move |op, outcome| finished.push(op, outcome))?;
     let shelves = plane.shelves();
     let layout =
         layout.without_shelves(|at| shelves.iter().any(|shelf| usize::from(shelf.tier().0) == at));
@@ -193,7 +193,8 @@ pub(super) async fn agent(
         briefing,
         session,
         plane,
-        cold_engine,
+        cold_engine: cold.engine,
+        requests: cold.requests,
         server,
         clients,
         completions,

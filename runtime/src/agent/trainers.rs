@@ -66,9 +66,9 @@ impl Agent {
                     self.observer.taken(holder, lease, taken);
                 }
             }
-            ClientEvent::Released { holder, lease } => {
+            ClientEvent::Released { holder, lease, parting } => {
                 self.note_training();
-                self.observer.released(lease);
+                self.observer.released(lease, parting);
                 self.tell(Event::Released { holder, lease });
             }
             ClientEvent::Published { holder: _, rank, epoch, samples } => {

@@ -74,6 +74,7 @@ fn a_wait_holds_its_parts_and_staging_has_two_ends() {
         event(140, 10, What::Part(batch(1), Cause::Tier(TierId(1)))),
         event(20, 90, What::Staged(batch(1))),
         event(150, 0, What::Resized(TierId(0), 4)),
+        event(160, 0, What::Limited(3)),
     ]);
     let events = events_of(&document);
     let shown: Vec<_> = events
@@ -89,10 +90,12 @@ fn a_wait_holds_its_parts_and_staging_has_two_ends() {
             ("e", "batch 1:1"),
             ("X", "cxl-memory"),
             ("i", "resize main-memory"),
+            ("i", "limit staging"),
         ]
     );
     assert_eq!(events[1]["tid"], events[2]["tid"]);
     assert_eq!(events[0]["id"], events[3]["id"]);
+    assert_eq!(events[6]["args"]["batches_max"], 3);
 }
 
 proptest! {

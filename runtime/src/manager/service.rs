@@ -15,6 +15,7 @@ use tonic::{
 
 use super::JobText;
 use crate::{
+    metrics::Message,
     token::Token,
     wire::{
         self, WireError,
@@ -53,6 +54,20 @@ pub(super) enum Request {
     },
     Drain(oneshot::Sender<()>),
     Status(oneshot::Sender<pb::StatusReply>),
+}
+
+impl Request {
+    /// What sort of message it came with.
+    pub(super) const fn message(&self) -> Message {
+        match self {
+            Self::Register(..) => Message::Register,
+            Self::Report { .. } => Message::Report,
+            Self::Drained { .. } => Message::Drained,
+            Self::AskMemory { .. } | Self::ReturnMemory { .. } => Message::Memory,
+            Self::Drain(_) => Message::Drain,
+            Self::Status(_) => Message::Status,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -39,7 +39,7 @@ const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 pub type Ask = oneshot::Sender<Families>;
 
 /// Writes the trace of the moment.
-type Trace = Arc<dyn Fn() -> String + Send + Sync>;
+pub type Trace = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ struct Answers {
 
 impl Server {
     /// Listens at a socket file, and at an address such as `127.0.0.1:9464` if there is one; port 0 takes
-    /// a free one. `trace` writes what `/trace` shows. Must be called within a tokio runtime.
+    /// a free one. `trace` writes what `/trace` shows, if there is such a page. Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Server {
     pub async fn start(
         socket: &Path,
         address: Option<&str>,
-        trace: impl Fn() -> String + Send + Sync + 'static,
+        trace: Option<Trace>,
     ) -> Result<Self, ServeError> {
         let (ask, asked) = mpsc::channel(ASKED_MAX);
         let mut tasks = JoinSet::new();
@@ -89,7 +89,7 @@ impl Server {
             tasks.spawn(accept(answers.clone(), Door::Tcp(listener)));
         }
         let listener = listen(socket)?;
-        let answers = Answers { trace: Some(Arc::new(trace)), ..answers };
+        let answers = Answers { trace, ..answers };
         tasks.spawn(accept(answers, Door::Unix(listener)));
         Ok(Self { asked, _tasks: tasks, address: bound, socket: socket.to_owned() })
     }
@@ -113,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-/// Where Prometheus finds an agent: an entry of a file for its `file_sd_configs`.
+/// Where Prometheus finds an agent or a manager: an entry of a file for its `file_sd_configs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
     targets: Vec<String>,
@@ -130,6 +130,16 @@ impl Target {
     /// The agent of `node` at `address`. One that listens everywhere is found by the name of its host.
     #[must_use]
     pub fn new(job: &str, node: u32, address: SocketAddr) -> Self {
+        Self::named(job, node.to_string(), address)
+    }
+
+    /// The manager of a job at `address`, as an agent without a number.
+    #[must_use]
+    pub fn manager(job: &str, address: SocketAddr) -> Self {
+        Self::named(job, "manager".to_owned(), address)
+    }
+
+    fn named(job: &str, node: String, address: SocketAddr) -> Self {
         let host = if address.ip().is_unspecified() {
             gethostname().unwrap_or_default().to_string_lossy().into_owned()
         } else if address.is_ipv6() {
@@ -139,7 +149,7 @@ impl Target {
         };
         Self {
             targets: vec![format!("{host}:{}", address.port())],
-            labels: Labels { tierfeed_job: job.to_owned(), tierfeed_node: node.to_string() },
+            labels: Labels { tierfeed_job: job.to_owned(), tierfeed_node: node },
         }
     }
 

@@ -8,6 +8,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_prefetcher::{
+    fetcher::ObjectFigures,
     plane::{Counters, Moves, Traffic, Usage},
     recorder::End,
 };
@@ -58,6 +59,10 @@ fn progress() -> Progress {
 }
 
 fn text() -> String {
+    text_of(None)
+}
+
+fn text_of(requests: Option<ObjectFigures>) -> String {
     let tier = |tier| End::Tier(TierId(tier));
     let moves = |from, to| Moves {
         from,
@@ -82,10 +87,18 @@ fn text() -> String {
     let view = View {
         progress: &progress,
         counters: &counters,
-        usage: &Usage { arenas: Bytes(77), tiers: vec![] },
+        usage: &Usage { arenas: Bytes(77), staging: None, tiers: vec![] },
         kinds: &[Kind::CxlMemory, Kind::CxlMemory],
         levels: vec![(Bytes(10), Bytes(5)), (Bytes(20), Bytes(6))],
         leases: vec![(Rank(4), 2), (Rank(5), 0)],
+        ready: vec![(Rank(4), 3), (Rank(5), 1)],
+        batches_max: 6,
+        copyouts: 5,
+        requests,
+        cold_window: 12,
+        memory: (Bytes(70), Bytes(90)),
+        job: "resnet",
+        policy: "gap",
         wasted: Bytes(9),
         first_rank: Rank(4),
         source: "file".to_owned(),
@@ -115,6 +128,37 @@ fn figures_are_sums_over_epochs_and_tiers_of_one_kind_are_one() {
     has("tierfeed_read_errors_total{tier=\"cxl-memory\",kind=\"io\"} 4");
     has("tierfeed_leases_active{rank=\"0\"} 2");
     has("tierfeed_io_backend_info{backend=\"threads\"} 1");
+}
+
+#[test]
+fn what_is_staged_held_and_copied_is_told() {
+    has("tierfeed_batches_ready{rank=\"0\"} 3");
+    has("tierfeed_batches_ready{rank=\"1\"} 1");
+    has("tierfeed_staging_batches_max 6");
+    has("tierfeed_lease_copyouts_total 5");
+    has("tierfeed_memory_held_bytes 70");
+    has("tierfeed_memory_budget_bytes 90");
+    has("tierfeed_cold_window 12");
+    has("tierfeed_job_info{job=\"resnet\",policy=\"gap\"} 1");
+}
+
+#[test]
+fn requests_are_told_of_where_a_bucket_is_read_by_them() {
+    assert!(!text().contains("tierfeed_object_"));
+    let (requests, retries, hedges, hedges_won) = (40, 3, 5, 2);
+    let (split, discarded) = (1, Bytes(77));
+    let figures = ObjectFigures { requests, retries, hedges, hedges_won, split, discarded };
+    let text = text_of(Some(figures));
+    for line in [
+        "tierfeed_object_requests_total 40",
+        "tierfeed_object_retries_total 3",
+        "tierfeed_object_hedges_total 5",
+        "tierfeed_object_hedges_won_total 2",
+        "tierfeed_object_split_total 1",
+        "tierfeed_object_discarded_bytes_total 77",
+    ] {
+        assert!(text.lines().any(|other| other == line), "no line {line:?} in\n{text}");
+    }
 }
 
 #[test]

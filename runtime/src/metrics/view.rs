@@ -8,6 +8,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_prefetcher::{
+    fetcher::ObjectFigures,
     plane::{Counters, Usage},
     recorder::End,
 };
@@ -30,6 +31,22 @@ pub struct View<'a> {
     pub levels: Vec<(Bytes, Bytes)>,
     /// Batches that trainers have, by rank.
     pub leases: Vec<(Rank, usize)>,
+    /// Batches that are complete and not taken yet, by rank.
+    pub ready: Vec<(Rank, usize)>,
+    /// Batches that each rank may have staged now.
+    pub batches_max: u32,
+    /// Batches that trainers went on with as copies.
+    pub copyouts: u64,
+    /// What the requests to a bucket came to, if that is what is read.
+    pub requests: Option<ObjectFigures>,
+    /// Reads of the cold store that may be given out now.
+    pub cold_window: usize,
+    /// The memory that the agent holds, and what it may.
+    pub memory: (Bytes, Bytes),
+    /// The name of the job.
+    pub job: &'a str,
+    /// The rule of retention.
+    pub policy: &'a str,
     /// Bytes read for batches that no trainer took.
     pub wasted: Bytes,
     /// The first rank of the node.
@@ -54,6 +71,7 @@ impl View<'_> {
             self.moves(),
             self.tiers(),
             self.links(),
+            self.requests(),
         ];
         Families(groups.into_iter().flatten().collect())
     }
@@ -64,7 +82,11 @@ impl View<'_> {
         build.add(vec![("version", version)], Value::Present);
         let mut backend = Family::new("io_backend", "What reads the cold store", None, Sort::Info);
         backend.add(vec![("backend", self.backend.to_owned())], Value::Present);
-        vec![build, backend]
+        let mut job = Family::new("job", "The job and its rule of retention", None, Sort::Info);
+        let labels = [("job", self.job), ("policy", self.policy)];
+        let labels = labels.map(|(name, value)| (name, value.to_owned()));
+        job.add(labels.into(), Value::Present);
+        vec![build, backend, job]
     }
 
     fn delivered(&self) -> Vec<Family> {
@@ -120,7 +142,14 @@ impl View<'_> {
         for (rank, active) in &self.leases {
             leases.add(self.rank(*rank), Value::Count(*active as u64));
         }
-        vec![wait, stall, lead, hold, leases]
+        let help = "Batches that are complete and that no trainer has taken";
+        let mut ready = Family::new("batches_ready", help, None, Sort::Gauge);
+        for (rank, count) in &self.ready {
+            ready.add(self.rank(*rank), Value::Count(*count as u64));
+        }
+        let help = "Batches that trainers went on with as copies, because they keep too many";
+        let copyouts = count("lease_copyouts", help, self.copyouts);
+        vec![wait, stall, lead, hold, leases, ready, copyouts]
     }
 
     fn reads(&self) -> Vec<Family> {
@@ -200,7 +229,14 @@ impl View<'_> {
         }
         let mut staging = gauge("staging_held", "Staging memory of all ranks");
         staging.add(Labels::new(), Value::Count(self.usage.arenas.0));
-        vec![capacity, used, held, staging]
+        let says = "Batches that each rank may have staged";
+        let mut batches = Family::new("staging_batches_max", says, None, Sort::Gauge);
+        batches.add(Labels::new(), Value::Count(self.batches_max.into()));
+        let mut memory = gauge("memory_held", "Memory of the agent, RAM disks included");
+        let mut budget = gauge("memory_budget", "What of it the job may hold");
+        memory.add(Labels::new(), Value::Count(self.memory.0.0));
+        budget.add(Labels::new(), Value::Count(self.memory.1.0));
+        vec![capacity, used, held, staging, batches, memory, budget]
     }
 
     fn links(&self) -> Vec<Family> {
@@ -216,7 +252,22 @@ impl View<'_> {
         for (kind, link) in self.kinds.iter().zip(&self.progress.tiers_busy) {
             add(kind.name(), link);
         }
-        vec![inflight, busy]
+        let help = "Reads of the cold store that may be given out at a time";
+        let mut window = Family::new("cold_window", help, None, Sort::Gauge);
+        window.add(Labels::new(), Value::Count(self.cold_window as u64));
+        vec![inflight, busy, window]
+    }
+
+    fn requests(&self) -> Vec<Family> {
+        let Some(it) = self.requests else { return Vec::new() };
+        vec![
+            count("object_requests", "Requests to the bucket, of every kind", it.requests),
+            count("object_retries", "Those that repeat one that failed", it.retries),
+            count("object_hedges", "Those that were sent because another was late", it.hedges),
+            count("object_hedges_won", "Hedges that brought the last byte", it.hedges_won),
+            count("object_split", "Samples read by several requests", it.split),
+            bytes("object_discarded", "Bytes that came and were of no use", it.discarded),
+        ]
     }
 
     fn rank(&self, rank: Rank) -> Labels {
@@ -234,13 +285,13 @@ impl View<'_> {
     }
 }
 
-fn count(name: &'static str, help: &'static str, value: u64) -> Family {
+pub(super) fn count(name: &'static str, help: &'static str, value: u64) -> Family {
     let mut family = Family::new(name, help, None, Sort::Counter);
     family.add(Labels::new(), Value::Count(value));
     family
 }
 
-fn bytes(name: &'static str, help: &'static str, value: Bytes) -> Family {
+pub(super) fn bytes(name: &'static str, help: &'static str, value: Bytes) -> Family {
     let mut family = Family::new(name, help, Some(Unit::Bytes), Sort::Counter);
     family.add(Labels::new(), Value::Count(value.0));
     family

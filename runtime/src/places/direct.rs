@@ -15,7 +15,7 @@ use tierfeed_resource_gatherer::{
 };
 use tierfeed_workload_analyzer::{Job, job::Verify};
 
-use super::{COPY_THREADS, Layout, Place};
+use super::{Layout, Place};
 
 /// Addresses beyond the chunks that a tier may have: where memory broke, a chunk is not used again.
 const SPARE_CHUNKS: u64 = 16;
@@ -119,7 +119,7 @@ fn rates(place: &Place, report: &Report) -> Option<Rates> {
     let main = of_kind(Kind::MainMemory).find_map(|tier| tier.numa_node)?;
     let (tier, main) = (pair_of(report, tier)?, pair_of(report, main)?);
     Some(Rates {
-        tier_copying: read_by(tier, COPY_THREADS.get())?,
+        tier_copying: read_by(tier, place.settings.copy_threads.get())?,
         tier_alone: read_by(tier, 1)?,
         main_memory: read_by(main, 1)?,
     })

@@ -113,6 +113,11 @@ impl Node {
         host
     }
 
+    /// Its name.
+    pub(crate) fn host(&self) -> &str {
+        &self.inventory.host
+    }
+
     /// What can be given, by pool.
     #[must_use]
     pub fn pools(&self) -> &BTreeMap<Pool, Free> {

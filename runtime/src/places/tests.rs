@@ -7,7 +7,7 @@ use tierfeed_core::{
     units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::{
-    Available, Inventory,
+    Available, Inventory, Report,
     inventory::{CgroupMemory, Memory, Node as NumaInventory, cgroup::Version, node::MemoryKind},
 };
 
@@ -104,6 +104,24 @@ fn cxl_memory_that_is_there_is_used_and_real() {
     let cxl = &layout.places[1];
     assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Numa(NumaNode(2))));
     assert_eq!((cxl.origin, cxl.settings.cpus.as_slice()), (Origin::Real, [0, 1].as_slice()));
+}
+
+#[test]
+fn memory_behind_cxl_gets_as_many_writers_as_were_measured_to_help() {
+    let nodes = |kind| vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, kind, Vec::new())];
+    let writers = |measured: Option<&Report>, tiers| {
+        let node = host(nodes(MemoryKind::Cxl));
+        let layout = fit(tiers, &node).unwrap().with_writers(&node, measured);
+        layout.places.iter().map(|place| place.settings.copy_threads.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(writers(None, CXL), [2, 2]);
+    let mut measured = writers::tests::even();
+    assert_eq!(writers(Some(&measured), CXL), [2, 1]);
+    let played = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB, \
+                  emulate: { latency: 1 us, bandwidth: 9 GB/s } }\n";
+    assert_eq!(writers(Some(&measured), played), [2, 2], "its speed is imposed");
+    "another".clone_into(&mut measured.host);
+    assert_eq!(writers(Some(&measured), CXL), [2, 2], "measured elsewhere");
 }
 
 #[test]

@@ -8,9 +8,10 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    EpochEntry, TierEntry,
+    EpochEntry, StagingEntry, TierEntry,
     advice::Grounds,
     seconds,
     verdict::{self, Waiting},
@@ -42,6 +43,8 @@ pub struct Facts<'a> {
     pub session_tiers: &'a [Kind],
     /// The tiers as they were used.
     pub tiers: Vec<TierEntry>,
+    /// Staging memory as it was used.
+    pub staging: StagingEntry,
     /// The declared rate of the cold store; zero if it is not declared.
     pub cold: BytesPerSecond,
     /// Whether the cold store was slowed down.
@@ -50,6 +53,10 @@ pub struct Facts<'a> {
     pub cold_engine: &'a str,
     /// Reads of it that ran at a time at the end, at most.
     pub cold_reads_at_a_time: u64,
+    /// What the requests to a bucket came to.
+    pub requests: Option<ObjectFigures>,
+    /// Batches that trainers went on with as copies.
+    pub copyouts: u64,
     /// The declared time of a training step.
     pub step_time: Option<Nanoseconds>,
     /// How long the training took.
@@ -70,6 +77,10 @@ impl Facts<'_> {
             for (tier, bytes) in reads {
                 *tier_read_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
             }
+            let mut tier_written_bytes = self.no_tier_read();
+            for (tier, bytes) in (0..).zip(&epoch.written) {
+                *tier_written_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
+            }
             let avoidable = if number == 0 { 0 } else { cached };
             EpochEntry {
                 epoch: number,
@@ -77,6 +88,7 @@ impl Facts<'_> {
                 demand_bytes: epoch.demand.0,
                 cold_read_bytes: epoch.cold.0,
                 tier_read_bytes,
+                tier_written_bytes,
                 hit_ratio: hit_ratio(epoch.cold, epoch.demand),
                 ready_ratio: share(epoch.ready, epoch.demand),
                 stall_s: seconds(epoch.stall) / ranks,

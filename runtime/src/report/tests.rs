@@ -37,6 +37,7 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         cold: Bytes(cold),
         from_tier: vec![Bytes(main), Bytes(cxl)],
         hits: vec![main / 100, cxl / 100],
+        written: vec![Bytes(main), Bytes(2 * cxl)],
         misses: cold / 100,
         shown: Bytes(cxl / 2),
         shown_samples: cxl / 200,
@@ -78,8 +79,8 @@ fn progress() -> Progress {
 }
 
 fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
-    let direct = None;
-    TierEntry { name: kind.name(), budget_bytes: cache, cache_bytes: cache, emulated, direct }
+    let (name, budget_bytes, cache_bytes) = (kind.name(), cache, cache);
+    TierEntry { name, budget_bytes, cache_bytes, emulated, ..TierEntry::default() }
 }
 
 fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
@@ -95,10 +96,13 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         chunk: Bytes(100),
         session_tiers: tiers,
         tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
+        staging: StagingEntry::default(),
         cold: BytesPerSecond(1_000),
         cold_store_emulated: true,
         cold_engine: "threads",
         cold_reads_at_a_time: 8,
+        requests: None,
+        copyouts: 0,
         step_time: None,
         wall: Nanoseconds(500_000_000),
         memory: Footprint::default(),
@@ -292,4 +296,87 @@ fn the_parts_of_the_stall_add_up_to_it() {
     assert!((sum - report.stall_s).abs() < 1e-9, "{sum} {}", report.stall_s);
     assert!((report.stall_for_s["cold-store"] - 10.0).abs() < 1e-9);
     assert!((report.busy_s["cxl-memory"] - 10.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_was_chosen_is_told_line_by_line() {
+    let progress = progress();
+    let (requests, retries, hedges, hedges_won) = (40, 3, 5, 2);
+    let (split, discarded) = (1, Bytes(77));
+    let figures = ObjectFigures { requests, retries, hedges, hedges_won, split, discarded };
+    let mut facts = facts(&progress, &TIERS);
+    facts.tiers[0].stored = Some("page-cache");
+    facts.tiers[0].copy_threads = 1;
+    let report = report(Facts { requests: Some(figures), copyouts: 6, ..facts });
+    assert_eq!(
+        report.choices(),
+        [
+            "cold store: threads; at most 8 reads at a time at the end",
+            "requests: 40, 3 repeated, 5 hedged, 2 of these in time",
+            "main-memory: the page cache, 1 copy thread",
+            "6 batches were copied for trainers that keep too many",
+        ]
+    );
+    let document = serde_json::to_value(&report).unwrap();
+    assert_eq!(document["object_requests"]["discarded_bytes"], 77);
+    assert_eq!(document["lease_copyouts"], 6);
+    assert_eq!(document["tiers"][0]["stored"], "page-cache");
+}
+
+/// The page as XML, which it is below its first line.
+fn page(report: &Report) -> String {
+    let page = report.page();
+    let (first, rest) = page.split_once('\n').unwrap();
+    assert_eq!(first, "<!DOCTYPE html>");
+    rest.to_owned()
+}
+
+#[test]
+fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
+    let progress = progress();
+    let report = report(facts(&progress, &TIERS));
+    let text = page(&report);
+    let document =
+        roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
+    for shown in
+        [report.verdict.as_str(), "cold-store 100.0 %", "main-memory", "cxl-memory (emulated)"]
+    {
+        assert!(texts.contains(&shown), "no {shown:?} in {texts:#?}");
+    }
+    let pictures = document
+        .descendants()
+        .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg")));
+    assert_eq!(pictures.count(), 2);
+    assert!(!document.descendants().any(|node| {
+        ["script", "link", "img", "iframe"].contains(&node.tag_name().name())
+            || node.attributes().any(|it| ["src", "href"].contains(&it.name()))
+    }));
+}
+
+#[test]
+fn names_from_outside_stay_text_on_the_page() {
+    let progress = progress();
+    let name = "</title><script>alert(1)</script>&\u{1}";
+    let report = Report::of(Facts { job: name, ..facts(&progress, &TIERS) }, &Nothing, |_| {
+        "<img src=x>".to_owned()
+    });
+    let text = page(&report);
+    let document =
+        roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+    let has = |name: &str| document.descendants().any(|node| node.tag_name().name() == name);
+    assert!(!has("script") && !has("img"), "{text}");
+    assert!(text.contains("&lt;img src=x&gt;"), "the object of a fault is named");
+}
+
+#[test]
+fn a_run_of_many_epochs_makes_a_page_of_bounded_bars_and_an_empty_one_a_page() {
+    let mut progress = progress();
+    progress.epochs = vec![epoch(1000, 0, 0, 40); 1000];
+    let many = page(&report(facts(&progress, &TIERS)));
+    assert!(many.contains("Waited in each 13 epochs, s"), "{}", &many[..2000]);
+    assert!(many.matches("<rect ").count() < 100);
+    progress.epochs.clear();
+    let none = page(&report(facts(&progress, &TIERS)));
+    roxmltree::Document::parse(&none).unwrap();
 }

@@ -9,7 +9,7 @@ use tierfeed_core::{
 
 use crate::handoff::{
     channel::Channel,
-    entry::Submission,
+    entry::{Parting, Submission},
     ring::{Producer, PushError, Words},
 };
 
@@ -98,12 +98,13 @@ impl Flow {
         &mut self,
         rings: &impl Words,
         lease: LeaseId,
+        parting: Parting,
     ) -> Result<(), ReleaseError> {
         if !self.leases.remove(&lease) {
             return Err(ReleaseError::NotHeld);
         }
         self.delivered.remove(&lease);
-        let entry = Submission::Release(lease).encode();
+        let entry = Submission::Release(lease, parting).encode();
         self.submissions.push(rings, entry).map_err(ReleaseError::Broken)
     }
 }

@@ -134,12 +134,12 @@ impl Reader {
                     }
                     ClientEvent::Delivered { holder, lease, waited }
                 }
-                Submission::Release(lease) => {
+                Submission::Release(lease, parting) => {
                     if !self.leases.remove(&lease) {
                         return Err(Rule::NotHeld { lease });
                     }
                     self.delivered.remove(&lease);
-                    ClientEvent::Released { holder, lease }
+                    ClientEvent::Released { holder, lease, parting }
                 }
             });
         }

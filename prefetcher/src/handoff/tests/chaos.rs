@@ -16,8 +16,12 @@ use super::{
     stage::{LIMITS, Stage, batch_id},
 };
 use crate::handoff::{
-    ClientEvent, Delivery, GrantId, channel::Channel, client::sealed_order, entry::Submission,
-    packet, ring::Entry,
+    ClientEvent, Delivery, GrantId,
+    channel::Channel,
+    client::sealed_order,
+    entry::{Parting, Submission},
+    packet,
+    ring::Entry,
 };
 
 #[derive(Debug, Clone)]
@@ -113,7 +117,7 @@ proptest! {
                     Move::Deliver(lease) => {
                         Submission::Delivered(LeaseId(lease), Nanoseconds(1)).encode()
                     }
-                    Move::Release(lease) => Submission::Release(LeaseId(lease)).encode(),
+                    Move::Release(lease) => Submission::Release(LeaseId(lease), Parting::Used).encode(),
                     Move::Entry(entry) => entry,
                     Move::Noise(bytes) => {
                         say(&bytes, &[]);

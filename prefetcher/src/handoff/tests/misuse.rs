@@ -20,7 +20,7 @@ use crate::handoff::{
     Client, ClientEvent, ConnectError, Departure, Hello, Role,
     channel::Channel,
     endpoint::seqpacket_socket,
-    entry::Submission,
+    entry::{Parting, Submission},
     message::{self, FromAgent, FromClient},
     packet::{self, Arrival, PACKET_BYTES_MAX},
     ring::{ENTRY_BYTES, Entry, Producer, PushError},
@@ -175,7 +175,7 @@ fn more_requests_than_the_window_end_the_connection() {
 fn a_lease_that_is_not_held_cannot_be_released() {
     let stage = Stage::new();
     let (rogue, mut rings, _) = Rogue::attached(&stage);
-    rings.submit(Submission::Release(LeaseId(5)));
+    rings.submit(Submission::Release(LeaseId(5), Parting::Used));
     rings.ring();
     assert!(rogue.reason().contains("released lease 5"));
     assert_expelled(&stage, "released lease 5");

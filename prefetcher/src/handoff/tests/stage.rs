@@ -99,7 +99,7 @@ impl Stage {
 
     pub(super) fn released(&self) -> (HolderId, LeaseId) {
         match self.event() {
-            ClientEvent::Released { holder, lease } => (holder, lease),
+            ClientEvent::Released { holder, lease, .. } => (holder, lease),
             other => panic!("{other:?}"),
         }
     }

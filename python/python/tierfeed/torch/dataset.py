@@ -11,6 +11,7 @@ from tierfeed import environment
 from tierfeed._native import Batch, Reconfigure, Sample, SampleError
 from tierfeed.feed import Feed
 from tierfeed.torch.decoding import Decode, as_tensor
+from tierfeed.torch.tracing import NEXT_BATCH, waiting
 
 
 class TierDataset(Dataset[Any]):
@@ -48,7 +49,8 @@ class TierDataset(Dataset[Any]):
         """A whole batch, as `DataLoader` asks for it since PyTorch 2.0."""
         ids = [int(index) for index in indices]
         step = self._search(ids)
-        batch = self._feed.read(ids) if step is None else self._feed.batch(self._epoch, step)
+        with waiting(NEXT_BATCH):
+            batch = self._feed.read(ids) if step is None else self._feed.batch(self._epoch, step)
         return [self._decode(sample, sample.label) for sample in batch]
 
     def __getitem__(self, index: int) -> Any:

@@ -13,6 +13,7 @@ from tierfeed._native import Batch, Reconfigure
 from tierfeed.batches import Batches
 from tierfeed.feed import Feed, connect
 from tierfeed.torch.decoding import Decode, Decoder, as_tensor
+from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.torch.waits import Stats, Waits
 
 STATE_VERSION = 2
@@ -146,7 +147,8 @@ class TierLoader:
     def _begin(self, batches: Batches) -> list[_Begun]:
         """Waits for the next batch; none at the end of the epoch."""
         begin_s = time.perf_counter()
-        batch = next(batches, None)
+        with waiting(NEXT_BATCH):
+            batch = next(batches, None)
         wait_s = time.perf_counter() - begin_s
         return [] if batch is None else [_Begun(batch, self._decoder.start(batch), wait_s)]
 
@@ -158,7 +160,8 @@ class TierLoader:
     def _finish(self, begun: _Begun) -> Any:
         batch, started, wait_s = begun
         begin_s = time.perf_counter()
-        decoded = self._decoder.finish(started)
+        with waiting(DECODE):
+            decoded = self._decoder.finish(started)
         if self._decoder.threads:
             wait_s += time.perf_counter() - begin_s
         self._waits.add(wait_s, samples=len(batch), nbytes=batch.nbytes)

@@ -1,0 +1,254 @@
+//! `tierfeed top`: a running job, live.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use console::Term;
+use nix::sys::signal::Signal::{SIGSTOP, SIGTSTP};
+use tierfeed_core::units::Nanoseconds;
+use tierfeed_runtime::{
+    client::Client,
+    clock::Clock,
+    metrics::{SCRAPE_BYTES_MAX, Scrape},
+    top::{Look, frame},
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
+    time::sleep,
+};
+
+use super::status;
+use crate::{arguments::Top, environment, failure::Failure, observed};
+
+/// A shorter interval would only measure the looking.
+const INTERVAL_MIN: Nanoseconds = Nanoseconds(100_000_000);
+
+/// Whom there is to ask.
+struct Sources {
+    manager: Option<Client>,
+    /// The socket of the agent of this node.
+    agent: Option<PathBuf>,
+}
+
+/// What came of work that the user may interrupt.
+enum Outcome<T> {
+    Done(T),
+    Stopped,
+    Suspended,
+}
+
+pub(crate) fn run(arguments: &Top) -> Result<(), Failure> {
+    if arguments.interval < INTERVAL_MIN {
+        return Err(Failure::Input(anyhow!(
+            "--interval is {}; it must be at least {INTERVAL_MIN}",
+            arguments.interval
+        )));
+    }
+    super::finish(watch(arguments))
+}
+
+async fn watch(arguments: &Top) -> Result<(), Failure> {
+    let mut sources = Sources::find(arguments).await?;
+    let mut signals =
+        Signals::listen().context("cannot listen for signals").map_err(Failure::Work)?;
+    let screen = Screen::open()?;
+    let clock = Clock::start();
+    let mut before: Option<Look> = None;
+    let mut frames = 0_u64;
+    loop {
+        let now = match signals.unless(sources.look(&clock)).await {
+            Outcome::Done(now) => now,
+            Outcome::Stopped => return Ok(()),
+            Outcome::Suspended => {
+                screen.suspend()?;
+                continue;
+            }
+        };
+        if now.status.is_none() && now.agent.is_none() {
+            drop(screen);
+            eprintln!("the job is over");
+            return Ok(());
+        }
+        if screen.show(&frame(before.as_ref(), &now))?.is_break() {
+            return Ok(());
+        }
+        before = Some(now);
+        frames += 1;
+        if arguments.frames.is_some_and(|most| frames >= most) {
+            return Ok(());
+        }
+        match signals.unless(sleep(Duration::from_nanos(arguments.interval.0))).await {
+            Outcome::Done(()) => (),
+            Outcome::Stopped => return Ok(()),
+            Outcome::Suspended => screen.suspend()?,
+        }
+    }
+}
+
+impl Sources {
+    async fn find(arguments: &Top) -> Result<Self, Failure> {
+        let reach = &arguments.reach;
+        let run_dir = match (&reach.manager, &reach.run_dir) {
+            (Some(_), None) => None,
+            (_, given) => Some(environment::running_run_dir(given.as_deref())?),
+        };
+        let socket = run_dir.map(|run_dir| run_dir.observe_socket());
+        let agent = socket.filter(|socket| socket.exists());
+        let manager = match status::reach(reach).await {
+            Ok(client) => Some(client),
+            // An agent alone, whose manager is elsewhere.
+            Err(_) if agent.is_some() => None,
+            Err(failure) => return Err(failure),
+        };
+        Ok(Self { manager, agent })
+    }
+
+    /// Asks both; one that does not answer is left out.
+    async fn look(&mut self, clock: &Clock) -> Look {
+        let status = match &mut self.manager {
+            Some(manager) => manager.status().await.ok(),
+            None => None,
+        };
+        let agent = match self.agent.clone() {
+            Some(socket) => spawn_blocking(move || scrape(&socket)).await.ok().flatten(),
+            None => None,
+        };
+        Look { at: clock.now(), status, agent }
+    }
+}
+
+fn scrape(socket: &Path) -> Option<Scrape> {
+    let text = observed::get(socket, "/metrics", SCRAPE_BYTES_MAX).ok()?;
+    Scrape::parse(&text).inspect_err(|error| tracing::debug!(%error, "no metrics")).ok()
+}
+
+/// What the user says meanwhile.
+struct Signals {
+    interrupts: Signal,
+    terminations: Signal,
+    hang_ups: Signal,
+    suspensions: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupts: signal(SignalKind::interrupt())?,
+            terminations: signal(SignalKind::terminate())?,
+            hang_ups: signal(SignalKind::hangup())?,
+            suspensions: signal(SignalKind::from_raw(SIGTSTP as i32))?,
+        })
+    }
+
+    /// Does the work, unless the user wants to leave first.
+    async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Outcome<T> {
+        tokio::select! {
+            biased; // Fixed order: who wants to leave does not wait.
+            _ = self.interrupts.recv() => Outcome::Stopped,
+            _ = self.terminations.recv() => Outcome::Stopped,
+            _ = self.hang_ups.recv() => Outcome::Stopped,
+            _ = self.suspensions.recv() => Outcome::Suspended,
+            done = work => Outcome::Done(done),
+        }
+    }
+}
+
+/// A terminal that is drawn over with every frame, or lines where there is none.
+enum Screen {
+    Terminal(Term),
+    Lines,
+}
+
+/// Another page than that of the shell, which comes back as it was; no cursor.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+
+impl Screen {
+    fn open() -> Result<Self, Failure> {
+        let is_dumb = environment::terminal().kind.is_none_or(|kind| kind == "dumb");
+        if !io::stdout().is_terminal() || is_dumb {
+            return Ok(Self::Lines);
+        }
+        switch(ENTER)?;
+        Ok(Self::Terminal(Term::stdout()))
+    }
+
+    /// Breaks once nobody reads.
+    fn show(&self, lines: &[String]) -> Result<ControlFlow<()>, Failure> {
+        match self {
+            Self::Lines => put(&(lines.join("\n") + "\n\n")),
+            Self::Terminal(terminal) => {
+                let (rows, columns) = terminal.size();
+                put(&drawn(lines, rows.into(), columns.into()))
+            }
+        }
+    }
+
+    /// Gives the terminal back to the shell until the user wants to go on.
+    fn suspend(&self) -> Result<(), Failure> {
+        if matches!(self, Self::Terminal(_)) {
+            switch(LEAVE)?;
+        }
+        nix::sys::signal::raise(SIGSTOP).context("cannot stop").map_err(Failure::Work)?;
+        if matches!(self, Self::Terminal(_)) {
+            switch(ENTER)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if matches!(self, Self::Terminal(_)) {
+            // A terminal that is gone needs nothing back.
+            drop(switch(LEAVE));
+        }
+    }
+}
+
+/// A frame over the last one: every line cut to the width and cleared to its end, and nothing below.
+fn drawn(lines: &[String], rows: usize, columns: usize) -> String {
+    let mut text = "\u{1b}[H".to_owned();
+    let shown = lines.iter().take(rows.saturating_sub(1).max(1));
+    for line in shown {
+        text.extend(line.chars().take(columns));
+        text.push_str("\u{1b}[K\r\n");
+    }
+    text + "\u{1b}[J"
+}
+
+/// Goes to the page of the live view, or back.
+fn switch(page: &str) -> Result<(), Failure> {
+    put(page).map(drop)
+}
+
+/// Breaks if the reader closed its end, as `head` does: that is no failure.
+fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        other => {
+            other.context("cannot write to standard output").map_err(Failure::Work)?;
+            Ok(ControlFlow::Continue(()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_fits_the_terminal_and_leaves_nothing_of_the_last_one() {
+        let lines: Vec<String> = ["first line", "ä second", "third"].map(str::to_owned).into();
+        let text = drawn(&lines, 3, 5);
+        assert_eq!(text, "\u{1b}[Hfirst\u{1b}[K\r\nä sec\u{1b}[K\r\n\u{1b}[J");
+        assert_eq!(drawn(&lines[..1], 0, 80), "\u{1b}[Hfirst line\u{1b}[K\r\n\u{1b}[J");
+    }
+}
