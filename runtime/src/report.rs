@@ -22,7 +22,10 @@ use std::{
 };
 
 use serde::Serialize;
-use tierfeed_core::{session::Fault, units::Nanoseconds};
+use tierfeed_core::{
+    session::Fault,
+    units::{Bytes, Nanoseconds},
+};
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
