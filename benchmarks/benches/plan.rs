@@ -76,6 +76,7 @@ fn settings(policy: policy::Kind) -> Settings {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
+        shows: Vec::new(),
     }
 }
 

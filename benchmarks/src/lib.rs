@@ -5,6 +5,7 @@
 pub mod chaos;
 pub mod copy;
 pub mod deli;
+pub mod direct;
 pub mod dlcache;
 pub mod end_to_end;
 pub mod handoff;

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 use tierfeed_prefetcher::handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role};
 
@@ -107,7 +107,7 @@ impl Seat {
             let len = row.len.with_context(|| format!("sample {} is missing", row.sample.0))?;
             let mut first = [0; 1];
             if len.0 > 0 {
-                leased.arena.read(Bytes(leased.offset.0 + row.offset.0), &mut first)?;
+                leased.read(row, &mut first)?;
             }
         }
         Ok(leased)

@@ -192,8 +192,7 @@ impl Training {
             let Some(len) = row.len else { continue };
             let mut bytes = vec![0; usize::try_from(len.0)?];
             let mut expected = vec![0; bytes.len()];
-            let offset = tierfeed_core::units::Bytes(leased.offset.0 + row.offset.0);
-            leased.arena.read(offset, &mut bytes)?;
+            leased.read(row, &mut bytes)?;
             self.files.read(*sample, &mut expected)?;
             ensure!(bytes == expected, "sample {} has wrong bytes", sample.0);
         }

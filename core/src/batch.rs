@@ -1,11 +1,13 @@
 //! How a batch lies in staging memory: samples on 64-byte boundaries, then a table that names them.
 //!
-//! The agent writes this layout and the trainer's client reads it; both take it from here.
+//! The agent writes this layout and the trainer's client reads it; both take it from here. A sample that
+//! is read where it is cached has its place in the layout all the same: should it have to be fetched
+//! after all, it goes there.
 
 use alloc::vec::Vec;
 
 use crate::{
-    id::{BatchId, SampleId},
+    id::{BatchId, ChunkId, SampleId, TierId},
     units::Bytes,
 };
 
@@ -30,6 +32,19 @@ pub struct Entry {
     pub offset: Bytes,
     /// How long it is, or `None` if it could not be read and the job skips such samples.
     pub len: Option<Bytes>,
+    /// Where the trainer reads it instead, if it was not copied into the batch.
+    pub shown: Option<Shown>,
+}
+
+/// A cached sample that a batch names where it lies: in one piece of a tier that trainers map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shown {
+    /// Which tier.
+    pub tier: TierId,
+    /// Which chunk of it.
+    pub chunk: ChunkId,
+    /// From the start of the chunk, a multiple of [`SAMPLE_ALIGN`].
+    pub offset: Bytes,
 }
 
 /// The layout of one batch.
@@ -52,7 +67,7 @@ impl Batch {
         let mut end = 0;
         let mut entries = Vec::new();
         for (sample, len) in samples {
-            entries.push(Entry { sample, offset: Bytes(end), len: Some(len) });
+            entries.push(Entry { sample, offset: Bytes(end), len: Some(len), shown: None });
             end = (end + len.0).next_multiple_of(SAMPLE_ALIGN);
         }
         let table_bytes = entries.len() as u64 * TABLE_ROW_BYTES;

@@ -8,14 +8,18 @@
 //!
 //! 1. A sample lies in at most one place, in the tier that the books name, and no two places share a
 //!    byte.
-//! 2. No tier holds more chunks than its limit.
+//! 2. No tier holds more chunks than its limit, but those that batches name when it falls.
+//! 3. A place that a batch names keeps its bytes: nothing else lies there, and its chunk stays.
 
+mod pins;
 #[cfg(test)]
 mod tests;
 
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 
+use self::pins::{Freed, Pins, Presence};
 use crate::{
+    batch::Shown,
     books::{Books, Level, Move},
     horizon::Horizon,
     id::{ChunkId, SampleId, TierId},
@@ -78,6 +82,7 @@ struct Tier {
     /// Chunks that the tier ever had. Numbers are not used again: an answer about a chunk that is
     /// long gone must not be taken for one about its successor.
     chunks_named: u32,
+    pins: Pins,
 }
 
 /// The places of all kept samples of a node, tiers fastest first.
@@ -107,6 +112,7 @@ impl Cache {
             space: space_of(buffer.kind),
             chunks_max: buffer.chunks_max,
             chunks_named: 0,
+            pins: Pins::default(),
         });
         Self {
             policy,
@@ -150,16 +156,37 @@ impl Cache {
         self.books.levels()
     }
 
-    /// Chunks that a tier has, or is getting.
+    /// Chunks that a tier has, or is getting, or is about to give back.
     #[must_use]
     pub fn chunk_count(&self, tier: TierId) -> u32 {
-        self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.space.chunk_count())
+        self.tiers.get(usize::from(tier.0)).map_or(0, Tier::chunk_count)
     }
 
     /// Chunks that a tier may have, by [`Self::resize`] and [`Self::lose_chunk`].
     #[must_use]
     pub fn chunks_max(&self, tier: TierId) -> u32 {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.chunks_max)
+    }
+
+    /// Keeps a sample's bytes where they are for a batch that names them, until [`Self::unpin`]; `None` if
+    /// the sample lies nowhere, or in several pieces.
+    pub fn pin(&mut self, sample: SampleId) -> Option<Shown> {
+        let Place { tier, pieces } = self.places.get(&sample)?;
+        let [piece] = pieces.as_slice() else { return None };
+        self.tiers[usize::from(tier.0)].pins.name(*piece);
+        Some(Shown { tier: *tier, chunk: piece.chunk, offset: piece.offset })
+    }
+
+    /// Takes note that a batch which named a place is gone. Each [`Self::pin`] is undone once.
+    pub fn unpin(&mut self, shown: Shown) {
+        let Some(tier) = self.tiers.get_mut(usize::from(shown.tier.0)) else { return };
+        match tier.pins.unname(shown) {
+            Some(Freed::Piece(piece)) => tier.space.give_back(&[piece]),
+            Some(Freed::Chunk(chunk)) => {
+                self.changes.push(Change::ChunkDropped { tier: shown.tier, chunk });
+            }
+            None => {}
+        }
     }
 
     /// Takes the changes since the last call, in the order in which they were made.
@@ -199,8 +226,7 @@ impl Cache {
             for sample in self.residents_of(tier, chunk) {
                 self.displace(sample, tier);
             }
-            self.tiers[usize::from(tier.0)].space.remove_chunk(chunk);
-            self.changes.push(Change::ChunkDropped { tier, chunk });
+            self.take_away(tier, chunk, Presence::There);
         }
     }
 
@@ -209,12 +235,14 @@ impl Cache {
     /// The tier does not ask for more than it has until [`Self::resize`] says that it may.
     pub fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId) {
         if !self.has_chunk(tier, chunk) {
+            let tier = self.tiers.get_mut(usize::from(tier.0));
+            tier.into_iter().for_each(|tier| tier.pins.lost(chunk));
             return;
         }
         for sample in self.residents_of(tier, chunk) {
             self.forget(sample);
         }
-        self.shrink_by(tier, chunk);
+        self.shrink_by(tier, chunk, Presence::Lost);
     }
 
     /// Gives up a chunk whose memory broke, with every sample in it; the tier is smaller by it, until
@@ -227,8 +255,7 @@ impl Cache {
             self.evict(sample);
             self.strike(sample);
         }
-        self.shrink_by(tier, chunk);
-        self.changes.push(Change::ChunkDropped { tier, chunk });
+        self.shrink_by(tier, chunk, Presence::There);
     }
 
     fn has_chunk(&self, tier: TierId, chunk: ChunkId) -> bool {
@@ -237,11 +264,24 @@ impl Cache {
     }
 
     /// Takes a chunk in which nothing lies, and its capacity, away.
-    fn shrink_by(&mut self, tier: TierId, chunk: ChunkId) {
+    fn shrink_by(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
+        self.take_away(tier, chunk, presence);
         let books = &mut self.tiers[usize::from(tier.0)];
-        books.space.remove_chunk(chunk);
         books.chunks_max = books.space.chunk_count();
         self.books.resize(tier, Bytes(u64::from(books.chunks_max).saturating_mul(self.chunk.0)));
+    }
+
+    /// Takes a chunk away in which no sample lies; what batches name there stays until they are gone.
+    fn take_away(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
+        let books = &mut self.tiers[usize::from(tier.0)];
+        if books.pins.leave(chunk, presence) {
+            books.space.abandon_chunk(chunk);
+            return;
+        }
+        books.space.remove_chunk(chunk);
+        if presence == Presence::There {
+            self.changes.push(Change::ChunkDropped { tier, chunk });
+        }
     }
 
     /// Gives a sample that the books put into `tier` its place there; `staged` is the one whose bytes
@@ -274,13 +314,13 @@ impl Cache {
         }
         let pieces = loop {
             let pieces = books.space.take(len);
-            if pieces.is_some() || books.space.chunk_count() >= books.chunks_max {
+            if pieces.is_some() || books.chunk_count() >= books.chunks_max {
                 break pieces;
             }
             let chunk = books.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
         };
-        if books.space.free().0 < self.chunk.0 / 2 && books.space.chunk_count() < books.chunks_max {
+        if books.space.free().0 < self.chunk.0 / 2 && books.chunk_count() < books.chunks_max {
             // Ahead of need: filling a chunk with pages takes longer than filling it with bytes.
             let chunk = books.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
@@ -319,9 +359,10 @@ impl Cache {
 
     /// Gives the place of a sample back.
     fn vacate(&mut self, sample: SampleId) {
-        if let Some(place) = self.places.remove(&sample) {
-            self.tiers[usize::from(place.tier.0)].space.give_back(&place.pieces);
-        }
+        let Some(Place { tier, pieces }) = self.places.remove(&sample) else { return };
+        let Tier { space, pins, .. } = &mut self.tiers[usize::from(tier.0)];
+        let free = pieces.iter().filter(|piece| !pins.vacate(piece));
+        free.for_each(|piece| space.give_back(core::slice::from_ref(piece)));
     }
 
     /// The samples with a piece in a chunk. Linear: chunks are given back seldom.
@@ -343,6 +384,10 @@ fn space_of(kind: Kind) -> Space {
 }
 
 impl Tier {
+    fn chunk_count(&self) -> u32 {
+        self.space.chunk_count().saturating_add(self.pins.leaving())
+    }
+
     fn add_chunk(&mut self, len: Bytes) -> ChunkId {
         let chunk = ChunkId(self.chunks_named);
         self.chunks_named += 1;

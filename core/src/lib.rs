@@ -24,6 +24,7 @@ pub mod assignment;
 pub mod batch;
 pub mod books;
 pub mod cache;
+pub mod direct;
 pub mod fleet;
 pub mod horizon;
 pub mod peers;

@@ -139,6 +139,19 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     }
 }
 
+/// For how long a sample stays where it was kept, as far as the policy decides: bytes that are lost and
+/// tiers that shrink are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// For ever.
+    ForGood,
+    /// At least until it is read again, whatever else is read meanwhile, as long as trainers follow the
+    /// order.
+    UntilRead,
+    /// Until room is needed for another one.
+    Unknown,
+}
+
 /// Keeps nothing.
 #[derive(Debug)]
 struct Nothing;
@@ -221,6 +234,17 @@ impl Kind {
     /// What messages call the choice: the names of [`Self::ALL`].
     pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, belady, fifo, \
                              lru, page-cache, none";
+
+    /// For how long the policy that [`build`] gives for such an order lets a sample stay.
+    #[must_use]
+    pub const fn stay(self, shuffle: Shuffle) -> Stay {
+        match (self, shuffle) {
+            (Self::Pinned, _) => Stay::ForGood,
+            (Self::Gap, Shuffle::Published) => Stay::Unknown,
+            (Self::Gap, _) => Stay::UntilRead,
+            _ => Stay::Unknown,
+        }
+    }
 
     /// The name in job files and reports.
     #[must_use]

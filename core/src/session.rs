@@ -8,7 +8,8 @@
 //! order in which operations get their turn follows from the time: earliest deadline first.
 //!
 //! A sample that the policy keeps is copied to its tier before the batch is handed over, because
-//! afterwards the trainer may write over it.
+//! afterwards the trainer may write over it. Of a tier that trainers map ([`Settings::shows`]) a sample
+//! that stays where it is is not copied at all: its batch names the place ([`show`]).
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -22,6 +23,7 @@
 //!    [`Settings::windows`], or what the window has become ([`Adaptation`]).
 //! 7. No operation that a batch needs waits for one that stands in line for a later batch.
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
+//! 9. A place that a batch names holds its sample when the batch is handed over, and until it is released.
 
 mod answers;
 mod busy;
@@ -33,6 +35,7 @@ mod op_table;
 mod ops;
 mod pace;
 mod progress;
+mod show;
 mod stage;
 mod staging;
 mod work;
@@ -107,6 +110,9 @@ pub struct Settings {
     pub windows: Windows,
     /// What the policy should mind beside the bytes that are read cold.
     pub aim: policy::Aim,
+    /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
+    /// of which it is not known how long a sample stays ([`policy::Kind::stay`]).
+    pub shows: Vec<TierId>,
 }
 
 impl Settings {
@@ -231,10 +237,12 @@ impl Session {
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
             Event::StagingLimited { batches } => self.handle_staging_limited(batches),
         }
+        self.put_away();
         self.call_off();
         self.fit_arenas();
         self.stage();
         self.fit_arenas();
+        self.put_away();
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
             self.line.divide_in_proportion();
         }

@@ -1,9 +1,8 @@
 //! Which bytes of a tier's chunks are free, and which are taken.
 //!
 //! A cached sample is only ever read by copying it, so it need not lie in one piece: a request takes
-//! the smallest hole that holds it, and where none does, the largest holes until the smallest one that
-//! holds the rest ends it: as few pieces as possible, and large holes stay large. Holes that are too small
-//! for any sample are therefore used again, and a tier fills to its last grain.
+//! the smallest hole that holds it, and where none does, the largest holes until it is met. Holes that
+//! are too small for any sample are therefore used again, and a tier fills to its last grain.
 //! On a disk a request takes the next hole instead, as a log would, while there is one that holds it.
 //!
 //! Invariants, checked by `mod tests`:
@@ -142,6 +141,17 @@ impl Space {
         self.remove_hole(chunk, 0, len);
     }
 
+    /// Takes a chunk away whatever lies there. What is taken of it must not be given back.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such chunk.
+    pub fn abandon_chunk(&mut self, chunk: ChunkId) {
+        self.take_behind(chunk, Bytes(0));
+        let len = self.chunks.remove(&chunk);
+        assert!(len.is_some(), "only a chunk that was added is abandoned");
+    }
+
     /// Takes `len` bytes, in one piece if some hole holds them.
     ///
     /// Returns `None`, and takes nothing, if they are not free or would lie in too many pieces.
@@ -212,13 +222,7 @@ impl Space {
         let mut pieces = Vec::new();
         let mut missing = needed;
         for &(hole_len, chunk, offset) in self.by_len.iter().rev().take(PIECES_MAX) {
-            let (len, chunk, offset) = if hole_len < missing {
-                (hole_len, chunk, offset)
-            } else {
-                // There is one, and it is none of those before: they are longer than this, or behind it.
-                let (_, chunk, offset) = self.by_len.range((missing, ChunkId(0), 0)..).next()?;
-                (missing, *chunk, *offset)
-            };
+            let len = hole_len.min(missing);
             pieces.push(Piece { chunk, offset: Bytes(offset), len: Bytes(len) });
             missing -= len;
             if missing == 0 {

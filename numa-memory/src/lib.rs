@@ -45,5 +45,5 @@ pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
 pub use mapping::{Mapping, PageCache, RangeError, cached};
 pub use placement::{Placement, Policy};
-pub use region::{HugePages, Pages, Region, Request};
-pub use view::{MapError, View};
+pub use region::{HugePages, Pages, Region, Request, Shelf, ShelfRequest, Span};
+pub use view::{MapError, ReadView, View};

@@ -17,7 +17,10 @@ mod huge_pages;
 
 use std::{
     fmt, io,
-    sync::atomic::{AtomicU32, AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64},
+    },
 };
 
 use memmap2::MmapRaw;
@@ -37,7 +40,10 @@ const PIECE_BYTES: usize = 16 << 10;
 pub struct Mapping {
     /// Before the memory, so that it goes first.
     watch: Option<Watch>,
-    raw: MmapRaw,
+    raw: Arc<MmapRaw>,
+    /// Where it starts in `raw`: it may be a part of that.
+    start: usize,
+    len: usize,
 }
 
 /// An access that would leave its mapping.
@@ -73,14 +79,24 @@ impl From<RangeError> for io::Error {
 
 impl Mapping {
     pub(crate) fn new(raw: MmapRaw) -> Self {
-        Self { watch: None, raw }
+        let len = raw.len();
+        Self { watch: None, raw: Arc::new(raw), start: 0, len }
     }
 
     /// A mapping of pages of `page_bytes` that broke memory shall not end the process by.
     pub(crate) fn watched(raw: MmapRaw, page_bytes: usize) -> Self {
         let start = raw.as_ptr().addr();
         let end = start + raw.len().next_multiple_of(page_bytes);
-        Self { watch: Some(Watch::over(start, end, page_bytes)), raw }
+        Self { watch: Some(Watch::over(start, end, page_bytes)), ..Self::new(raw) }
+    }
+
+    /// A part of a mapping, from a page on, watched on its own.
+    pub(crate) fn part(raw: Arc<MmapRaw>, start: usize, len: usize, page_bytes: usize) -> Self {
+        let inside = start.checked_add(len).is_some_and(|end| end <= raw.len());
+        assert!(inside, "{len} bytes at {start} lie in a mapping of {}", raw.len());
+        let from = raw.as_ptr().addr() + start;
+        let to = from + len.next_multiple_of(page_bytes);
+        Self { watch: Some(Watch::over(from, to, page_bytes)), raw, start, len }
     }
 
     /// Pages of it that broke so far. Each reads as zeros since, and what is written to it is seen
@@ -95,13 +111,13 @@ impl Mapping {
     /// How long it is.
     #[must_use]
     pub fn len(&self) -> Bytes {
-        Bytes(self.raw.len() as u64)
+        Bytes(self.len as u64)
     }
 
     /// Never: a mapping has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.raw.len() == 0
+        self.len == 0
     }
 
     /// Copies `len` bytes of `source` here. The ranges may overlap.
@@ -319,8 +335,8 @@ impl Mapping {
     /// memory that nobody has used yet.
     #[expect(unsafe_code, reason = "writes into the mapping")]
     pub(crate) fn touch_every(&self, page_bytes: usize) {
-        for offset in (0..self.raw.len()).step_by(page_bytes) {
-            let byte = self.raw.as_mut_ptr().wrapping_add(offset);
+        for offset in (0..self.len).step_by(page_bytes) {
+            let byte = self.first().wrapping_add(offset);
             // SAFETY:
             // - `byte` lies inside the mapping that `self` owns, and bytes need no alignment.
             // - Volatile, because a write that changes nothing must still happen.
@@ -336,11 +352,21 @@ impl Mapping {
 
     /// As [`Self::huge_page_bytes`], of the first `len` bytes, if the kernel shows just these together.
     pub(crate) fn huge_page_bytes_within(&self, len: Bytes) -> Option<Bytes> {
-        huge_pages::mapped_in(self.raw.as_ptr().addr(), to_usize(len))
+        huge_pages::mapped_in(self.address(), to_usize(len))
     }
 
+    /// All of what it is a part of, if it is only that.
     pub(crate) fn raw(&self) -> &MmapRaw {
         &self.raw
+    }
+
+    /// Where it starts in the address space of this process.
+    pub(crate) fn address(&self) -> usize {
+        self.first().addr()
+    }
+
+    fn first(&self) -> *mut u8 {
+        self.raw.as_mut_ptr().wrapping_add(self.start)
     }
 
     fn aligned(&self, offset: Bytes, align: u64) -> Result<*mut u8, RangeError> {
@@ -358,7 +384,7 @@ impl Mapping {
         if offset.0.checked_add(len.0).is_none_or(|end| end > mapped.0) {
             return Err(RangeError::Outside { offset, len, mapped });
         }
-        Ok((self.raw.as_mut_ptr().wrapping_add(to_usize(offset)), to_usize(len)))
+        Ok((self.first().wrapping_add(to_usize(offset)), to_usize(len)))
     }
 }
 

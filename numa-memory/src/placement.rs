@@ -69,13 +69,18 @@ pub(crate) struct Found {
 /// Looks where the touched pages of `mapping` lie, by `move_pages` and else by `numa_maps`; `None` if
 /// neither may be used here.
 pub(crate) fn find(mapping: &MmapRaw, node: NumaNode) -> Option<Found> {
-    if let Some(found) = find_within(mapping, 0, mapping.len(), node) {
+    find_at(mapping.as_ptr() as usize, mapping.len(), node)
+}
+
+/// The same of `len` bytes at an address of this process.
+pub(crate) fn find_at(start: usize, len: usize, node: NumaNode) -> Option<Found> {
+    if let Some(found) = find_by_pages(start, len, node) {
         return Some(found);
     }
     let maps = fs::read_to_string("/proc/self/numa_maps").ok()?;
-    let found = find_in_numa_maps(&maps, mapping.as_ptr() as usize, node)?;
+    let found = find_in_numa_maps(&maps, start, node)?;
     // The kernel may show neighbouring private mappings as one: then nothing is known about this one.
-    (found.pages_sampled == mapping.len().div_ceil(page_bytes())).then_some(found)
+    (found.pages_sampled == len.div_ceil(page_bytes())).then_some(found)
 }
 
 /// As [`find`], of a range of `mapping`, and by `move_pages` alone: `numa_maps` tells of whole mappings.
@@ -86,8 +91,11 @@ pub(crate) fn find_within(
     node: NumaNode,
 ) -> Option<Found> {
     let first = offset - offset % page_bytes();
-    let pages = sampled_pages(mapping.as_ptr() as usize + first, offset + len - first);
-    let nodes = policy::nodes_of(&pages).ok()?;
+    find_by_pages(mapping.as_ptr() as usize + first, offset + len - first, node)
+}
+
+fn find_by_pages(start: usize, len: usize, node: NumaNode) -> Option<Found> {
+    let nodes = policy::nodes_of(&sampled_pages(start, len)).ok()?;
     let wanted = i64::from(node.0);
     let pages_on_node = nodes.iter().filter(|it| i64::from(**it) == wanted).count();
     Some(Found { pages_sampled: nodes.len(), pages_on_node })

@@ -8,6 +8,9 @@
 
 mod huge;
 mod passage;
+mod shelf;
+
+pub use shelf::{Shelf, ShelfRequest, Span};
 
 use std::{
     io,

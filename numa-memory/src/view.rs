@@ -9,11 +9,20 @@ use nix::{
 };
 use tierfeed_core::units::Bytes;
 
-use crate::mapping::Mapping;
+use crate::{
+    checksum::Checksum,
+    mapping::{Mapping, RangeError},
+};
 
 /// This process's mapping of a memfd that came from another one.
 #[derive(Debug)]
 pub struct View {
+    mapping: Mapping,
+}
+
+/// This process's mapping of a memfd that came from another one, for reading only: nothing here writes.
+#[derive(Debug)]
+pub struct ReadView {
     mapping: Mapping,
 }
 
@@ -54,26 +63,92 @@ impl View {
     ///
     /// If the file is no memfd of at least this length that is sealed against shrinking.
     pub fn map(fd: OwnedFd, len: Bytes) -> Result<Self, MapError> {
-        if len.0 == 0 {
-            return Err(MapError::Empty);
-        }
-        // Seals before length: a sealed file cannot get shorter after it was measured.
-        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS).map_err(|_| MapError::NotSealed)?;
-        if !SealFlag::from_bits_retain(seals).contains(SealFlag::F_SEAL_SHRINK) {
-            return Err(MapError::NotSealed);
-        }
-        let failed = |source: io::Error| MapError::System { len, source };
-        let size = fstat(&fd).map_err(|errno| failed(errno.into()))?.st_size;
-        let actual = Bytes(u64::try_from(size).unwrap_or(0));
-        if actual < len {
-            return Err(MapError::TooShort { wanted: len, actual });
-        }
-        let count =
-            usize::try_from(len.0).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
-        let raw = MmapOptions::new().len(count).map_raw(&fd).map_err(failed)?;
+        let count = check(&fd, len)?;
+        let raw = MmapOptions::new().len(count).map_raw(&fd).map_err(failed(len))?;
         drop(fd);
         Ok(Self { mapping: Mapping::new(raw) })
     }
+}
+
+impl ReadView {
+    /// Maps the first `len` bytes of `fd` for reading. The descriptor is closed; the mapping keeps the
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::map`].
+    pub fn map(fd: OwnedFd, len: Bytes) -> Result<Self, MapError> {
+        let count = check(&fd, len)?;
+        let raw = MmapOptions::new().len(count).map_raw_read_only(&fd).map_err(failed(len))?;
+        drop(fd);
+        Ok(Self { mapping: Mapping::new(raw) })
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn len(&self) -> Bytes {
+        self.mapping.len()
+    }
+
+    /// Never: a mapping has at least one byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mapping.is_empty()
+    }
+
+    /// As [`Mapping::read`].
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is copied then.
+    pub fn read(&self, offset: Bytes, buffer: &mut [u8]) -> Result<(), RangeError> {
+        self.mapping.read(offset, buffer)
+    }
+
+    /// As [`Mapping::sum_into`].
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is summed then.
+    pub fn sum_into(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        self.mapping.sum_into(offset, len, sum)
+    }
+
+    /// As [`Mapping::as_ptr_range`], of memory that a write would be the end of the process at.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping.
+    pub fn as_ptr_range(&self, offset: Bytes, len: Bytes) -> Result<*const u8, RangeError> {
+        self.mapping.as_ptr_range(offset, len).map(<*mut u8>::cast_const)
+    }
+}
+
+/// Looks whether `len` bytes of a file can be mapped and will stay.
+fn check(fd: &OwnedFd, len: Bytes) -> Result<usize, MapError> {
+    if len.0 == 0 {
+        return Err(MapError::Empty);
+    }
+    // Seals before length: a sealed file cannot get shorter after it was measured.
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(|_| MapError::NotSealed)?;
+    if !SealFlag::from_bits_retain(seals).contains(SealFlag::F_SEAL_SHRINK) {
+        return Err(MapError::NotSealed);
+    }
+    let size = fstat(fd).map_err(|errno| failed(len)(errno.into()))?.st_size;
+    let actual = Bytes(u64::try_from(size).unwrap_or(0));
+    if actual < len {
+        return Err(MapError::TooShort { wanted: len, actual });
+    }
+    usize::try_from(len.0).map_err(|_| failed(len)(io::ErrorKind::OutOfMemory.into()))
+}
+
+fn failed(len: Bytes) -> impl Fn(io::Error) -> MapError {
+    move |source| MapError::System { len, source }
 }
 
 impl Deref for View {

@@ -24,6 +24,7 @@ mod peer;
 mod refusal;
 mod ring;
 mod server;
+mod shelves;
 mod table;
 mod wake;
 mod words;
@@ -37,13 +38,16 @@ pub use self::{
     },
     endpoint::BindError,
     entry::Parting,
-    message::{GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role},
+    message::{
+        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role, SHELVES_MAX,
+    },
     peer::Stranger,
     refusal::Explained,
     server::{
         AdmitError, ClientEvent, Delivery, Departure, Events, GrantError, LeaseError, Limits,
         PublishError, Server, StartError, Violation,
     },
+    shelves::Shelves,
     table::{Row, TableError},
 };
 

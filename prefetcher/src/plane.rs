@@ -30,7 +30,7 @@ use tierfeed_numa_memory::{
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::{fetcher::Fetcher, recorder::Recorder};
+use crate::{fetcher::Fetcher, recorder::Recorder, tier::Shelved};
 
 use answer::{Answer, Work};
 use operations::Operations;
@@ -140,6 +140,12 @@ impl DataPlane {
     #[must_use]
     pub fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         self.operations.arena(rank)
+    }
+
+    /// The memory of the tiers that trainers may read, as far as there are addresses for it.
+    #[must_use]
+    pub fn shelves(&self) -> Vec<Shelved> {
+        self.operations.shelves()
     }
 
     /// Bytes that are held now.

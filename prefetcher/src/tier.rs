@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    num::NonZeroUsize,
+    num::{NonZeroU32, NonZeroUsize},
     path::PathBuf,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
@@ -21,13 +21,16 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::ChunkId,
+    batch::Shown,
+    id::{ChunkId, TierId},
     session::Fault,
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
-use tierfeed_numa_memory::{AllocateError, HugePages, Pages, Region, Request, Stores};
+use tierfeed_numa_memory::{
+    AllocateError, HugePages, Pages, Region, Request, Shelf, ShelfRequest, Stores,
+};
 
 use crate::pace::{Link, Pace};
 
@@ -44,6 +47,9 @@ pub(crate) use transfer::{Check, TransferError, Which, forget, record_arrival, t
 pub enum Backing {
     /// In memory of this process.
     Memory(Locality),
+    /// In memory of this process that trainers map, so that they may read samples there: as many chunks
+    /// as this at a time.
+    Shelf(Locality, NonZeroU32),
     /// In files without a name in this directory: a RAM disk or a disk.
     Directory(PathBuf),
 }
@@ -135,9 +141,49 @@ pub(crate) struct Tier {
     stores: OnceLock<Stores>,
 }
 
+/// Where each chunk starts on its shelf.
+type Starts = Arc<RwLock<BTreeMap<ChunkId, Bytes>>>;
+
+/// The memory of a tier that trainers map, to read samples there.
+#[derive(Debug, Clone)]
+pub struct Shelved {
+    tier: TierId,
+    shelf: Arc<Shelf>,
+    starts: Starts,
+}
+
+impl Shelved {
+    /// Which tier.
+    #[must_use]
+    pub fn tier(&self) -> TierId {
+        self.tier
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn shelf(&self) -> &Arc<Shelf> {
+        &self.shelf
+    }
+
+    /// Where a sample lies on the shelf; `None` if its chunk is not there.
+    #[must_use]
+    pub fn offset_of(&self, shown: Shown) -> Option<Bytes> {
+        let starts = self.starts.read().unwrap_or_else(PoisonError::into_inner);
+        starts.get(&shown.chunk)?.0.checked_add(shown.offset.0).map(Bytes)
+    }
+
+    /// A tier whose first chunk starts at the start of its shelf.
+    #[cfg(test)]
+    pub(crate) fn with_first_chunk(tier: TierId, shelf: Arc<Shelf>) -> Self {
+        let starts = Arc::new(RwLock::new(BTreeMap::from([(ChunkId(0), Bytes(0))])));
+        Self { tier, shelf, starts }
+    }
+}
+
 #[derive(Debug)]
 enum Place {
     Memory(Locality),
+    Shelf(Arc<Shelf>, Starts),
     Directory(Directory),
     /// A directory on a disk.
     Disk(Directory, Arc<Windows>),
@@ -152,6 +198,9 @@ impl Tier {
     pub(crate) fn open(settings: &TierSettings, chunk: Bytes) -> Result<Self, DirectoryError> {
         let place = match &settings.backing {
             Backing::Memory(locality) => Place::Memory(*locality),
+            Backing::Shelf(locality, chunks_max) => {
+                reserve(settings.kind, *locality, chunk, *chunks_max)
+            }
             Backing::Directory(path) => match Directory::open(path)? {
                 disk if disk.medium() == Medium::Disk => Place::Disk(disk, Arc::default()),
                 other => Place::Directory(other),
@@ -173,7 +222,7 @@ impl Tier {
     /// What its chunks lie on.
     pub(crate) fn medium(&self) -> Medium {
         match &self.place {
-            Place::Memory(_) => Medium::Memory,
+            Place::Memory(_) | Place::Shelf(..) => Medium::Memory,
             Place::Directory(directory) | Place::Disk(directory, _) => directory.medium(),
         }
     }
@@ -198,15 +247,21 @@ impl Tier {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
                 Body::Memory(allocate(&name, *locality, len, Pages::Huge)?)
             }
+            Place::Shelf(all, starts) => {
+                let span = all.take().map_err(SpaceError::Memory)?;
+                let mut known = starts.write().unwrap_or_else(PoisonError::into_inner);
+                known.insert(chunk, span.offset());
+                Body::Shelved(span)
+            }
             Place::Directory(directory) => Body::File(self.create_file(directory)?),
             Place::Disk(directory, windows) => {
                 let file = self.create_file(directory)?;
                 Body::Disk(Arc::new(DiskChunk::new(file, len, windows)))
             }
         };
-        let stores = match &body {
-            Body::Memory(region) => *self.stores.get_or_init(|| faster_stores(region, pace)),
-            Body::File(_) | Body::Disk(_) => Stores::Cached,
+        let stores = match body.memory() {
+            Some(memory) => *self.stores.get_or_init(|| faster_stores(memory, pace)),
+            None => Stores::Cached,
         };
         let store = Store::new(Some(chunk), body, len, &self.held, stores);
         self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::new(store));
@@ -222,9 +277,13 @@ impl Tier {
     pub(crate) fn way(&self) -> Option<Way> {
         let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
         let way = match chunks.first_key_value()?.1.body() {
-            Body::Memory(region) => Way::Memory {
+            body @ (Body::Memory(_) | Body::Shelved(_)) => Way::Memory {
                 stores: self.stores.get().copied().unwrap_or(Stores::Cached),
-                pages: region.huge_pages(),
+                pages: match body {
+                    Body::Memory(region) => region.huge_pages(),
+                    // The kernel shows the pages of all chunks together.
+                    _ => HugePages::Unknown,
+                },
             },
             Body::Disk(chunk) if chunk.is_direct() => Way::Direct,
             Body::Disk(_) | Body::File(_) => Way::PageCache,
@@ -236,12 +295,25 @@ impl Tier {
     pub(crate) fn writes_failed(&self) -> u64 {
         match &self.place {
             Place::Disk(_, windows) => windows.failed(),
-            Place::Memory(_) | Place::Directory(_) => 0,
+            Place::Memory(_) | Place::Shelf(..) | Place::Directory(_) => 0,
+        }
+    }
+
+    /// What trainers map of it, if they may read there.
+    pub(crate) fn shelved(&self, tier: TierId) -> Option<Shelved> {
+        match &self.place {
+            Place::Shelf(all, starts) => {
+                Some(Shelved { tier, shelf: Arc::clone(all), starts: Arc::clone(starts) })
+            }
+            Place::Memory(_) | Place::Directory(_) | Place::Disk(..) => None,
         }
     }
 
     /// Forgets a chunk and returns it, to be dropped where that may take long.
     pub(crate) fn take_chunk(&self, chunk: ChunkId) -> Option<Arc<Store>> {
+        if let Place::Shelf(_, starts) = &self.place {
+            starts.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk);
+        }
         self.chunks.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk)
     }
 
@@ -256,6 +328,17 @@ impl Tier {
 
     fn chunk(&self, chunk: ChunkId) -> Option<Arc<Store>> {
         self.chunks.read().unwrap_or_else(PoisonError::into_inner).get(&chunk).cloned()
+    }
+}
+
+/// An address space for chunks that trainers read; plain memory where there is none.
+fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32) -> Place {
+    let name = format!("tierfeed-{kind}");
+    let request =
+        ShelfRequest { piece: chunk, pieces_max: chunks_max.get(), locality, name: &name };
+    match Shelf::reserve(&request) {
+        Ok(shelf) => Place::Shelf(Arc::new(shelf), Starts::default()),
+        Err(_) => Place::Memory(locality),
     }
 }
 

@@ -8,13 +8,13 @@ use pyo3::{
 };
 use tierfeed_core::{
     batch::SAMPLE_ALIGN,
-    id::BatchId,
+    id::{BatchId, TierId},
     units::{Bytes, Nanoseconds},
 };
 
 use crate::{
     errors,
-    held::{Held, to_usize},
+    held::{Blank, Held, Shown, to_usize},
     sample::Sample,
     view::{View, Window},
 };
@@ -40,10 +40,12 @@ pub(crate) struct Batch {
 pub(crate) struct Row {
     pub(crate) sample: u32,
     pub(crate) label: Option<i64>,
-    /// From the start of the batch.
+    /// From the start of the batch, or of the shelf.
     pub(crate) offset: Bytes,
     /// `None` if it could not be read.
     pub(crate) len: Option<Bytes>,
+    /// The tier on whose shelf it lies, if it was not copied into the batch.
+    pub(crate) shelf: Option<TierId>,
 }
 
 /// One sample that is there.
@@ -51,8 +53,10 @@ pub(crate) struct Row {
 struct Present {
     sample: u32,
     label: i64,
+    /// From the start of the batch. One that is shown lies there once the batch was copied.
     offset: usize,
     len: usize,
+    shown: Option<Shown>,
 }
 
 /// Who assembled a batch.
@@ -72,16 +76,26 @@ impl Batch {
         held: Held,
     ) -> Self {
         let (mut present, mut skipped) = (Vec::new(), Vec::new());
+        let align = to_usize(Bytes(SAMPLE_ALIGN));
+        let mut end = held.len().next_multiple_of(align);
         for row in rows {
-            match row.len {
-                Some(len) => present.push(Present {
-                    sample: row.sample,
-                    label: row.label.unwrap_or(UNLABELLED),
-                    offset: to_usize(row.offset),
-                    len: to_usize(len),
-                }),
-                None => skipped.push(row.sample),
-            }
+            let Some(len) = row.len.map(to_usize) else {
+                skipped.push(row.sample);
+                continue;
+            };
+            let at = to_usize(row.offset);
+            let shown = row.shelf.map(|tier| {
+                let own = end;
+                end = end.saturating_add(len).next_multiple_of(align);
+                Shown { tier, at, len, own }
+            });
+            present.push(Present {
+                sample: row.sample,
+                label: row.label.unwrap_or(UNLABELLED),
+                offset: shown.map_or(at, |shown| shown.own),
+                len,
+                shown,
+            });
         }
         Self { id, rows: present, skipped, origin, held: Mutex::new(Some(Arc::new(held))) }
     }
@@ -94,11 +108,47 @@ impl Batch {
         })
     }
 
+    /// The samples that lie on shelves, if the batch is still the agent's.
+    fn shown<'a>(&'a self, held: &'a Held) -> impl Iterator<Item = Shown> + 'a {
+        let shown = self.rows.iter().filter_map(|row| row.shown);
+        shown.filter(|shown| held.shelf(shown.tier).is_some())
+    }
+
+    /// One sample, where it lies.
+    fn window(&self, held: Arc<Held>, row: &Present) -> PyResult<Window> {
+        let elsewhere = row.shown.and_then(|shown| Some((held.shelf(shown.tier).cloned()?, shown)));
+        let window = match elsewhere {
+            Some((memory, shown)) => Window::on_shelf(held, memory, shown),
+            None => Window::line(held, row.offset, row.len),
+        };
+        window.ok_or_else(|| errors::outside(self.id, row.sample))
+    }
+
+    /// All samples, which have one length, as rows in pages of this process.
+    fn gathered(&self, held: &Arc<Held>) -> PyResult<(Held, usize)> {
+        let first = self.rows[0];
+        let align = to_usize(Bytes(SAMPLE_ALIGN));
+        let pitch = first.len.max(1).next_multiple_of(align);
+        let len = Bytes(pitch.saturating_mul(self.rows.len()) as u64);
+        let mut blank = Blank::map(len).map_err(|error| errors::no_memory(len, &error))?;
+        for (at, row) in self.rows.iter().enumerate() {
+            let window = self.window(Arc::clone(held), row)?;
+            let place = blank.place(Bytes((at * pitch) as u64), Bytes(row.len as u64));
+            window.copy_to(place).map_err(|error| errors::no_memory(len, &error))?;
+        }
+        Ok((blank.into_held(), pitch))
+    }
+
+    /// Whether all samples have one length.
+    fn is_even(&self) -> bool {
+        self.rows.windows(2).all(|pair| pair[1].len == pair[0].len) && !self.rows.is_empty()
+    }
+
     /// The distance between rows, if all have one length and one distance.
     fn pitch(&self) -> Option<usize> {
         let first = self.rows.first()?;
         let pitch = match self.rows.get(1) {
-            Some(second) => second.offset - first.offset,
+            Some(second) => second.offset.checked_sub(first.offset)?,
             None => first.len.next_multiple_of(to_usize(Bytes(SAMPLE_ALIGN))),
         };
         let is_even = self.rows.windows(2).all(|pair| {
@@ -184,14 +234,20 @@ impl Batch {
         let row = place.and_then(|place| self.rows.get(place)).ok_or_else(|| {
             PyIndexError::new_err(format!("sample {index} of a batch of {count}"))
         })?;
-        let window = Window::line(self.held()?, row.offset, row.len)
-            .ok_or_else(|| errors::outside(self.id, row.sample))?;
+        let window = self.window(self.held()?, row)?;
         Py::new(py, Sample::new(window, row.sample, row.label))
     }
 
-    /// All samples as the rows of one 2-d view, if they have one length.
-    fn array(&self) -> PyResult<View> {
+    /// All samples as the rows of one 2-d view, if they have one length. Where some of them lie in memory of
+    /// a tier, the rows are copied.
+    fn array(&self, py: Python<'_>) -> PyResult<View> {
         let held = self.held()?;
+        if self.is_even() && self.shown(&held).next().is_some() {
+            let first = self.rows[0];
+            let (gathered, pitch) = py.detach(|| self.gathered(&held))?;
+            let grid = Window::grid(Arc::new(gathered), 0, self.rows.len(), first.len, pitch);
+            return grid.map(View::new).ok_or_else(|| errors::outside(self.id, first.sample));
+        }
         let pitch = self.pitch().ok_or_else(|| {
             PyValueError::new_err(
                 "array() needs samples of one length, and none skipped between them",
@@ -215,7 +271,8 @@ impl Batch {
     /// in pages of this process already.
     fn detach(&self, py: Python<'_>) -> PyResult<bool> {
         let held = self.held()?;
-        let Some(copy) = py.detach(|| held.copied())? else { return Ok(false) };
+        let shown: Vec<_> = self.shown(&held).collect();
+        let Some(copy) = py.detach(|| held.copied(&shown))? else { return Ok(false) };
         let mut place = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.replace(Arc::new(copy));
         // Not under the lock: giving memory back is a system call.

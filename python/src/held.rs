@@ -14,11 +14,11 @@ use std::{
 
 use memmap2::{MmapMut, MmapRaw};
 use tierfeed_core::{
-    id::LeaseId,
+    id::{LeaseId, TierId},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{Mapping, View};
-use tierfeed_prefetcher::handoff::Parting;
+use tierfeed_numa_memory::{Mapping, ReadView, View};
+use tierfeed_prefetcher::handoff::{Parting, Shelves};
 
 use crate::{grant::Chunk, link::Connection};
 
@@ -34,9 +34,21 @@ enum Memory {
     Private(MmapRaw),
     /// Part of the agent's staging memory. Fields drop in order: the lease goes back first, and the
     /// mapping may be the last share of the arena.
-    Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize },
+    Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize, shelves: Shelves },
     /// A chunk that the agent lent to the workload.
     Lent(Arc<Chunk>),
+}
+
+/// A sample that was not copied into its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// On whose shelf it lies.
+    pub(crate) tier: TierId,
+    /// From the start of the shelf.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    /// Where it goes if the batch is copied, from the start of the copy.
+    pub(crate) own: usize,
 }
 
 /// The right to a staged batch; given back on drop.
@@ -68,11 +80,17 @@ impl Held {
         Self { memory: Memory::Private(pages.into()) }
     }
 
-    /// `len` bytes of `arena` from `offset`, for as long as the lease lasts.
-    pub(crate) fn leased(lease: Lease, arena: Arc<View>, offset: Bytes, len: Bytes) -> Self {
+    /// `len` bytes of `arena` from `offset`, and what lies on `shelves`, for as long as the lease lasts.
+    pub(crate) fn leased(
+        lease: Lease,
+        arena: Arc<View>,
+        offset: Bytes,
+        len: Bytes,
+        shelves: Shelves,
+    ) -> Self {
         let start = to_usize(offset).min(to_usize(arena.len()));
         let len = to_usize(len).min(to_usize(arena.len()) - start);
-        Self { memory: Memory::Leased { lease, arena, start, len } }
+        Self { memory: Memory::Leased { lease, arena, start, len, shelves } }
     }
 
     /// A whole chunk.
@@ -80,15 +98,48 @@ impl Held {
         Self { memory: Memory::Lent(chunk) }
     }
 
-    /// The same bytes in pages of this process; `None` of memory that takes no room from an agent, which
-    /// is told of the copy when the batch goes back.
-    pub(crate) fn copied(&self) -> io::Result<Option<Self>> {
-        let Memory::Leased { lease, arena, start, len } = &self.memory else { return Ok(None) };
+    /// The same bytes in pages of this process, and behind them those of the samples on shelves, each at
+    /// its own place; `None` of memory that takes no room from an agent, which is told of the copy when
+    /// the batch goes back.
+    pub(crate) fn copied(&self, shown: &[Shown]) -> io::Result<Option<Self>> {
+        let Memory::Leased { lease, arena, start, len, .. } = &self.memory else {
+            return Ok(None);
+        };
         let len = Bytes(*len as u64);
-        let mut blank = Blank::map(len)?;
+        let ends = shown.iter().map(|it| it.own.saturating_add(it.len) as u64);
+        let mut blank = Blank::map(Bytes(ends.fold(len.0, u64::max)))?;
         arena.read(Bytes(*start as u64), blank.place(Bytes(0), len)).map_err(io::Error::other)?;
+        for it in shown {
+            let place = blank.place(Bytes(it.own as u64), Bytes(it.len as u64));
+            self.read_shown(it, place)?;
+        }
         lease.is_copied.store(true, Ordering::Relaxed);
         Ok(Some(blank.into_held()))
+    }
+
+    /// Copies bytes of it.
+    pub(crate) fn read(&self, offset: usize, place: &mut [u8]) -> io::Result<()> {
+        match &self.memory {
+            Memory::Leased { arena, start, .. } => {
+                let at = Bytes(start.saturating_add(offset) as u64);
+                arena.read(at, place).map_err(io::Error::other)
+            }
+            Memory::Private(_) | Memory::Lent(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The memory of a tier that samples of a leased batch may lie in.
+    pub(crate) fn shelf(&self, tier: TierId) -> Option<&Arc<ReadView>> {
+        match &self.memory {
+            Memory::Leased { shelves, .. } => shelves.get(tier),
+            Memory::Private(_) | Memory::Lent(_) => None,
+        }
+    }
+
+    /// Copies a sample on a shelf.
+    pub(crate) fn read_shown(&self, shown: &Shown, place: &mut [u8]) -> io::Result<()> {
+        let memory = self.shelf(shown.tier).ok_or(io::ErrorKind::NotFound)?;
+        memory.read(Bytes(shown.at as u64), place).map_err(io::Error::other)
     }
 
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.

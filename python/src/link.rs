@@ -102,16 +102,17 @@ impl Connection {
 
 impl Link {
     fn batch(&self, leased: LeasedBatch) -> Batch {
-        let LeasedBatch { id, lease, arena, offset, len, rows } = leased;
+        let LeasedBatch { id, lease, arena, offset, len, rows, shelves } = leased;
         let name = lease;
         let lease = Lease::new(Arc::clone(&self.connection), lease);
-        let held = Held::leased(lease, arena, offset, len);
+        let held = Held::leased(lease, arena, offset, len, shelves);
         self.connection.leases().insert(name, (held.base().addr(), held.len()));
         let rows = rows.into_iter().map(|row| Row {
             sample: row.sample.0,
             label: row.label,
             offset: row.offset,
             len: row.len,
+            shelf: row.shelf,
         });
         Batch::new(id, rows, Origin::Agent, held)
     }

@@ -292,6 +292,7 @@ impl Local {
             label: label(entry.sample),
             offset: entry.offset,
             len: entry.len,
+            shelf: None,
         });
         Ok(Batch::new(id, rows, Origin::Direct, memory.into_held()))
     }

@@ -2,13 +2,15 @@
 //!
 //! The only file of this crate with unsafe code. Its invariants, which the SAFETY lists cite:
 //!
-//! 1. A window lies inside the memory of its [`Held`]: [`Window::line`] and [`Window::grid`] check it.
+//! 1. A window lies inside the memory of its [`Held`], or of a shelf that its `Held` keeps:
+//!    [`Window::line`], [`Window::grid`] and [`Window::on_shelf`] check it.
 //! 2. That memory stays mapped, at the same address, for as long as an `Arc` of the [`Held`] lives.
 //! 3. A window never changes after it was made, so pointers to its shape live as long as it does.
+//! 4. Nothing that can be written is made of a window on a shelf: it is mapped for reading.
 
 use std::{
     ffi::{c_int, c_void},
-    ptr,
+    io, ptr,
     sync::Arc,
 };
 
@@ -20,11 +22,18 @@ use dlpark::{
 };
 use pyo3::{exceptions::PyBufferError, ffi, prelude::*, sync::PyOnceLock};
 
-use crate::held::Held;
+use tierfeed_core::units::Bytes;
+use tierfeed_numa_memory::ReadView;
+
+use crate::{
+    errors,
+    held::{Blank, Held, Shown, to_usize},
+};
 
 /// Bytes of one batch, as one row or as several of equal length at equal distance.
 ///
-/// Memory, buffer and tensors of it are writable and shared: writing to one changes all.
+/// Memory, buffer and tensors of it are writable and shared: writing to one changes all. A sample that
+/// lies in memory of a tier is read-only, and a tensor of it is a copy.
 #[pyclass(frozen, subclass, weakref, module = "tierfeed")]
 pub(crate) struct View {
     window: Window,
@@ -34,6 +43,8 @@ pub(crate) struct View {
 #[derive(Clone)]
 pub(crate) struct Window {
     held: Arc<Held>,
+    /// The memory that it lies in, if not in that of `held`.
+    shelf: Option<Arc<ReadView>>,
     offset: usize,
     ndim: usize,
     shape: [isize; 2],
@@ -46,6 +57,7 @@ impl Window {
         let shape = [isize::try_from(len).ok()?, 1];
         (offset.checked_add(len)? <= held.len()).then_some(Self {
             held,
+            shelf: None,
             offset,
             ndim: 1,
             shape,
@@ -65,11 +77,57 @@ impl Window {
         let shape = [isize::try_from(rows).ok()?, isize::try_from(len).ok()?];
         let strides = [isize::try_from(pitch).ok()?, 1];
         let is_inside = pitch >= len && offset.checked_add(span)? <= held.len();
-        is_inside.then_some(Self { held, offset, ndim: 2, shape, strides })
+        is_inside.then_some(Self { held, shelf: None, offset, ndim: 2, shape, strides })
     }
 
+    /// A sample on a shelf that `held` keeps, or `None` if it is not all inside.
+    pub(crate) fn on_shelf(held: Arc<Held>, shelf: Arc<ReadView>, shown: Shown) -> Option<Self> {
+        let (offset, len) = (shown.at, shown.len);
+        let is_inside = offset.checked_add(len)? <= to_usize(shelf.len());
+        let shape = [isize::try_from(len).ok()?, 1];
+        is_inside.then_some(Self {
+            held,
+            shelf: Some(shelf),
+            offset,
+            ndim: 1,
+            shape,
+            strides: [1, 1],
+        })
+    }
+
+    /// To be read only, if [`Self::is_read_only`].
     fn address(&self) -> *mut u8 {
-        self.held.base().wrapping_add(self.offset)
+        let base = match &self.shelf {
+            None => self.held.base(),
+            Some(memory) => {
+                let start = memory.as_ptr_range(Bytes(0), memory.len());
+                start.expect("a mapping contains itself").cast_mut()
+            }
+        };
+        base.wrapping_add(self.offset)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.shelf.is_some()
+    }
+
+    /// Copies the bytes of one row.
+    pub(crate) fn copy_to(&self, place: &mut [u8]) -> io::Result<()> {
+        match &self.shelf {
+            Some(memory) => memory.read(Bytes(self.offset as u64), place).map_err(io::Error::other),
+            None => self.held.read(self.offset, place),
+        }
+    }
+
+    /// The same bytes in pages of this process, which may be written.
+    fn copied(&self) -> PyResult<Self> {
+        let len = usize::try_from(self.shape[0]).unwrap_or(0);
+        let bytes = Bytes(len as u64);
+        let failed = |error: io::Error| errors::no_memory(bytes, &error);
+        let mut blank = Blank::map(bytes).map_err(failed)?;
+        self.copy_to(blank.place(Bytes(0), bytes)).map_err(failed)?;
+        let window = Self::line(Arc::new(blank.into_held()), 0, len);
+        window.ok_or_else(|| PyBufferError::new_err("a copy holds what was copied"))
     }
 
     fn nbytes(&self) -> isize {
@@ -151,6 +209,12 @@ impl View {
         self.window.nbytes()
     }
 
+    /// Whether it lies in memory of a tier, which nobody may write.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.window.is_read_only()
+    }
+
     fn __len__(&self) -> usize {
         self.window.shape[0].unsigned_abs()
     }
@@ -175,6 +239,15 @@ impl View {
         dl_device: Option<(u32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
+        if self.window.is_read_only() {
+            if copy == Some(false) {
+                return Err(PyBufferError::new_err(
+                    "this sample lies in memory that is read-only here; a tensor of it is a copy",
+                ));
+            }
+            let request = ExportRequest::parse(stream, max_version, dl_device, None)?;
+            return export_dlpack(&self.window.copied()?, py, request);
+        }
         let request = ExportRequest::parse(stream, max_version, dl_device, copy)?;
         export_dlpack(&self.window, py, request)
     }
@@ -203,6 +276,11 @@ impl View {
         if window.ndim == 2 && wants(ffi::PyBUF_F_CONTIGUOUS) {
             return Err(PyBufferError::new_err("the rows are not in Fortran order"));
         }
+        if window.is_read_only() && wants(ffi::PyBUF_WRITABLE) {
+            return Err(PyBufferError::new_err(
+                "this sample lies in memory that is read-only here",
+            ));
+        }
         // SAFETY:
         // - Valid for writes: the caller passes null or a `Py_buffer` to fill, and null is refused.
         // - Exclusive: the interpreter gives it to this call alone until it returns.
@@ -216,7 +294,7 @@ impl View {
         // it releases the view, and reads shape, strides and format without writing to them.
         view.buf = window.address().cast::<c_void>();
         view.len = window.nbytes();
-        view.readonly = 0;
+        view.readonly = c_int::from(window.is_read_only());
         view.itemsize = 1;
         view.format = format.cast_mut();
         view.ndim = if window.ndim == 2 { 2 } else { 1 };

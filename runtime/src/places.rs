@@ -5,6 +5,7 @@
 //! emulated, if the job file says how fast it shall appear or leaves the place open; a place that the
 //! file names must be there.
 
+mod direct;
 mod node;
 mod reach;
 mod writers;
@@ -17,11 +18,12 @@ use std::{
 };
 
 use tierfeed_core::{
+    direct::Choice,
     fleet::{
         self, Origin,
         budget::{MainMemory, Staging},
     },
-    id::{NodeId, NumaNode},
+    id::{NodeId, NumaNode, TierId},
     order::Spec,
     policy::Aim,
     session::{self, Windows},
@@ -64,6 +66,8 @@ pub struct Place {
     pub share: Option<Percent>,
     /// Whether it is what its name says.
     pub origin: Origin,
+    /// Whether trainers read samples of it where they lie; `None` where nobody could.
+    pub direct: Option<Choice>,
     /// What decided how many threads copy, if anything did.
     pub writers: Option<Measured>,
 }
@@ -145,6 +149,12 @@ impl PlacesError {
 }
 
 impl Place {
+    /// Whether trainers map it.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        matches!(self.settings.backing, Backing::Shelf(..))
+    }
+
     /// What the manager is told of it.
     #[must_use]
     pub fn offer(&self) -> fleet::Tier {
@@ -206,7 +216,8 @@ impl Layout {
         node: NodeId,
     ) -> session::Settings {
         let tiers = self.places.iter().map(|it| self.buffer(it, it.cache)).collect();
-        session::Settings { node, ..session(job, sizes, order, self.arena, tiers) }
+        let shows = shown(self.places.iter().map(Place::is_shown));
+        session::Settings { node, shows, ..session(job, sizes, order, self.arena, tiers) }
     }
 
     /// What the manager is told.
@@ -219,7 +230,7 @@ impl Layout {
     #[must_use]
     pub fn memory_budget(&self, node: &Node) -> Bytes {
         let in_memory = |it: &&Place| match &it.settings.backing {
-            Backing::Memory(_) => true,
+            Backing::Memory(_) | Backing::Shelf(..) => true,
             Backing::Directory(_) => node.is_memory(it.pool),
         };
         Bytes(self.places.iter().filter(in_memory).map(|it| it.budget.0).sum())
@@ -230,7 +241,13 @@ impl Layout {
     }
 }
 
-/// What the session of the first node is built from, with these tiers.
+/// The tiers that trainers map, of which it is said for each whether they do.
+pub(crate) fn shown(are_shown: impl Iterator<Item = bool>) -> Vec<TierId> {
+    let shown = (0..=u8::MAX).map(TierId).zip(are_shown);
+    shown.filter_map(|(tier, is_shown)| is_shown.then_some(tier)).collect()
+}
+
+/// What the session of the first node is built from, with these tiers, none of which is shown.
 pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
@@ -260,6 +277,7 @@ pub(crate) fn session(
         },
         windows: Windows { assignment: job.assignment, ..windows },
         aim,
+        shows: Vec::new(),
     }
 }
 
@@ -309,6 +327,7 @@ impl Wanted {
             pool: self.claim.pool,
             share,
             origin: self.origin,
+            direct: None,
             writers: None,
         }
     }

@@ -2,6 +2,7 @@
 
 mod advice;
 mod digest;
+mod direct;
 mod facts;
 mod page;
 mod tier;
@@ -9,6 +10,7 @@ mod verdict;
 
 pub use advice::Advice;
 pub use digest::{Published, order_digest};
+pub use direct::DirectEntry;
 pub use facts::Facts;
 pub use tier::{StagingEntry, TierEntry, WritersEntry};
 pub use verdict::{by_name, name};
@@ -20,7 +22,10 @@ use std::{
 };
 
 use serde::Serialize;
-use tierfeed_core::{session::Fault, units::Nanoseconds};
+use tierfeed_core::{
+    session::Fault,
+    units::{Bytes, Nanoseconds},
+};
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
@@ -59,6 +64,10 @@ pub struct Report {
     pub tier_hits: BTreeMap<&'static str, u64>,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Samples of them that trainers read where they lay, so that nobody copied them.
+    pub direct_samples: u64,
+    /// Bytes of these.
+    pub direct_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
     /// Bytes read for batches that no trainer took.
@@ -203,6 +212,8 @@ impl Report {
             first_stall_s: waiting.first_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
+            direct_samples: progress.epochs.iter().map(|epoch| epoch.shown_samples).sum(),
+            direct_bytes: progress.epochs.iter().map(|epoch| epoch.shown.0).sum(),
             cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
             wasted_bytes: facts.wasted.0,
             busy_s: facts.busy(),
@@ -249,6 +260,11 @@ impl Report {
         }));
         lines.extend(self.staging.choice());
         lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
+        lines.extend(self.tiers.iter().filter_map(TierEntry::direct_use));
+        lines.extend((self.direct_samples > 0).then(|| {
+            let (samples, bytes) = (self.direct_samples, Bytes(self.direct_bytes));
+            format!("read in place: {samples} samples, {bytes}")
+        }));
         lines.extend((self.lease_copyouts > 0).then(|| {
             format!("{} batches were copied for trainers that keep too many", self.lease_copyouts)
         }));

@@ -20,6 +20,7 @@ use std::{
 
 use tierfeed_core::{
     assignment::Assignment,
+    direct,
     id::NumaNode,
     order::{Position, Shuffle, Spec, SpecError, World},
     policy,
@@ -193,6 +194,8 @@ pub struct TierRequest {
     pub writes_per_epoch: Option<Bytes>,
     /// The speed that the tier shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
+    /// For [`tier::Kind::CxlMemory`], whether trainers read samples where they lie; `auto` unless given.
+    pub direct: direct::Wish,
 }
 
 /// A directory for intermediate data and checkpoints of a job, on its scratch tier.

@@ -23,7 +23,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId},
     order::{EpochOrder, Spec},
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 use tierfeed_prefetcher::handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
 use tierfeed_workload_analyzer::{Index, Job};
@@ -201,7 +201,7 @@ impl Training<'_> {
             ensure!(row.sample == *sample, "{:?} instead of {sample:?}", row.sample);
             let len = row.len.with_context(|| format!("sample {} was left out", sample.0))?;
             let mut bytes = vec![0; usize::try_from(len.0)?];
-            leased.arena.read(Bytes(leased.offset.0 + row.offset.0), &mut bytes)?;
+            leased.read(row, &mut bytes)?;
             self.compare(*sample, &bytes, "the agent")?;
         }
         Ok(())

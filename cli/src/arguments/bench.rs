@@ -16,6 +16,8 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Samples from tier to tier through the data plane, and plain copies by as many threads.
     Copy(BenchCopy),
+    /// Samples of a tier read in place, and a copy of them in main memory, turn by turn.
+    Direct(BenchDirect),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
     /// Many small files, listed by find and indexed by tierfeed.
@@ -186,6 +188,29 @@ pub(crate) struct BenchCopy {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDirect {
+    /// The NUMA node that the tier lies on [default: main memory plays it].
+    #[arg(long, value_name = "N")]
+    pub(crate) numa_node: Option<u32>,
+    /// What each turn reads; twice as much memory is taken.
+    #[arg(long, value_name = "SIZE", default_value = "256 MiB")]
+    pub(crate) chunk: Bytes,
+    /// The length of a sample.
+    #[arg(long, value_name = "SIZE", default_value = "112 KiB")]
+    pub(crate) sample: Bytes,
+    /// Threads that copy.
+    #[arg(long, value_name = "NUMBER", default_value = "2")]
+    pub(crate) threads: std::num::NonZeroUsize,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 15,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
+    pub(crate) rounds: usize,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,16 +9,17 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    chaos, copy, deli, dlcache, end_to_end, handoff, index, io, limits, lobster, objects, policies,
-    reader, tiers_accuracy, tiers_contended,
+    chaos, copy, deli, direct, dlcache, end_to_end, handoff, index, io, limits, lobster, objects,
+    policies, reader, tiers_accuracy, tiers_contended,
 };
+use tierfeed_core::id::NumaNode;
 
 use crate::{
     arguments::{
-        Bench, BenchChaos, BenchCopy, BenchDeli, BenchDlcache, BenchEndToEnd, BenchHandoff,
-        BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects, BenchPlace,
-        BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTrainer,
-        ChaosSource, DlcachePatterns, IoEngine, TiersSubject,
+        Bench, BenchChaos, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
+        BenchHandoff, BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects,
+        BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
+        BenchTrainer, ChaosSource, DlcachePatterns, IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -29,6 +30,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
         Bench::Copy(it) => copy(it),
+        Bench::Direct(it) => direct(&it),
         Bench::Policies(it) => policies(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
@@ -122,6 +124,15 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, handoff::table)
+}
+
+fn direct(arguments: &BenchDirect) -> Result<(), Failure> {
+    let &BenchDirect { numa_node, chunk, sample, threads, rounds, json } = arguments;
+    let node = numa_node.map(NumaNode);
+    let settings = direct::Settings { node, chunk, sample, threads, rounds };
+    let outcome = direct::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&direct::table(&outcome)) }
 }
 
 fn copy(arguments: BenchCopy) -> Result<(), Failure> {

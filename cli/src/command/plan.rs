@@ -22,6 +22,7 @@ use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
     places::Layout,
     prediction::{self, Nodes, depth, site::Site},
+    report::DirectEntry,
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -58,6 +59,8 @@ struct Tier {
     budget_bytes: u64,
     cache_bytes: u64,
     emulated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direct: Option<DirectEntry>,
 }
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
@@ -66,7 +69,12 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         require_computed(&known)?;
         return dump::order(arguments, &known);
     }
-    let layout = layout(&known.job, &known.demand)?;
+    let sizes = known.sizes();
+    let layout = layout(&known.job, &known.demand)?.with_direct_use(
+        &known.job,
+        sizes.iter().copied(),
+        measured().as_ref(),
+    );
     if arguments.peers {
         return peers::run(arguments, &known, &layout);
     }
@@ -187,6 +195,7 @@ fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedul
         budget_bytes: tier.budget.0,
         cache_bytes: place.cache.0,
         emulated: tier.origin == tierfeed_core::fleet::Origin::Emulated,
+        direct: place.direct.map(Into::into),
     });
     Schedule {
         job: job.name.clone(),
@@ -236,6 +245,10 @@ fn table(schedule: &Schedule) -> String {
         let (budget, cache) = (Bytes(tier.budget_bytes), Bytes(tier.cache_bytes));
         writeln!(text, "{:<14}budget {budget:>12}, cache {cache:>12}{mark}", tier.name)
             .expect("writing to a string cannot fail");
+        if let Some(direct) = &tier.direct {
+            writeln!(text, "{:<14}direct use: {}", "", direct.why)
+                .expect("writing to a string cannot fail");
+        }
     }
     text
 }

@@ -4,6 +4,7 @@
 
 mod apart;
 mod bucket;
+mod direct;
 mod failures;
 mod fixture;
 mod memory;

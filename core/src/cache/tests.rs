@@ -79,9 +79,14 @@ fn check(cache: &Cache, limits: &[u32]) {
         assert_eq!(cache.books.tier_of(*sample), Some(place.tier), "invariant 1");
     }
     assert_eq!(cache.places.len(), cache.books.kept(), "invariant 1");
+    for (id, tier) in (0..).map(TierId).zip(&cache.tiers) {
+        // What is named and not given up is the place of a sample already.
+        let kept = tier.pins.pieces().filter(|(_, is_vacated)| *is_vacated);
+        pieces.extend(kept.map(|(piece, _)| (id, piece)));
+    }
     pieces.sort();
     let apart = pieces.is_sorted_by(|(tier, a), (other, b)| tier != other || !a.overlaps(b));
-    assert!(apart, "invariant 1");
+    assert!(apart, "invariants 1 and 3");
     for (tier, limit) in cache.tiers.iter().zip(limits) {
         assert!(tier.space.chunk_count() <= *limit, "invariant 2");
     }
@@ -94,6 +99,8 @@ enum Op {
     Resize(u8, u32),
     Lose(u8, u32),
     GiveUp(u8, u32),
+    Pin(u32),
+    Unpin(usize),
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -103,6 +110,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (0_u8..3, 0_u32..5).prop_map(|(tier, chunks)| Op::Resize(tier, chunks)),
         1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::Lose(tier, chunk)),
         1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::GiveUp(tier, chunk)),
+        3 => (0..SAMPLES).prop_map(Op::Pin),
+        2 => (0_usize..100).prop_map(Op::Unpin),
     ]
 }
 
@@ -114,6 +123,8 @@ proptest! {
         kind in prop::sample::select(&policy::Kind::ALL[..]),
     ) {
         let mut limits = [3, 2, 4];
+        let mut named: Vec<Shown> = Vec::new();
+        let mut chunks: BTreeMap<(TierId, ChunkId), u32> = BTreeMap::new();
         let Stage { mut cache, mut horizon } = Stage::new(kind, &limits, lens);
         for op in ops {
             match op {
@@ -131,6 +142,12 @@ proptest! {
                 }
                 Op::Lose(tier, chunk) => cache.lose_chunk(TierId(tier), ChunkId(chunk)),
                 Op::GiveUp(tier, chunk) => cache.give_up_chunk(TierId(tier), ChunkId(chunk)),
+                Op::Pin(sample) => named.extend(cache.pin(SampleId(sample))),
+                Op::Unpin(which) if named.is_empty() => prop_assert!(which < 100),
+                Op::Unpin(which) => {
+                    let shown = named.swap_remove(which % named.len());
+                    cache.unpin(shown);
+                }
             }
             let mut last = BTreeMap::new();
             for change in cache.take_changes() {
@@ -141,12 +158,31 @@ proptest! {
                     Change::Evicted { sample, .. } => {
                         last.insert(sample, None);
                     }
-                    Change::ChunkAdded { .. } | Change::ChunkDropped { .. } => {}
+                    Change::ChunkAdded { tier, chunk } => {
+                        *chunks.entry((tier, chunk)).or_default() += 1;
+                    }
+                    Change::ChunkDropped { tier, chunk } => {
+                        prop_assert_eq!(chunks.remove(&(tier, chunk)), Some(1), "dropped once");
+                        let names_it = |it: &Shown| (it.tier, it.chunk) == (tier, chunk);
+                        prop_assert!(!named.iter().any(names_it), "invariant 3");
+                    }
                 }
             }
             let is_told = last.iter().all(|(sample, place)| cache.place(*sample) == place.as_ref());
             prop_assert!(is_told, "what was told last is what holds");
             check(&cache, &limits);
+        }
+        named.drain(..).for_each(|shown| cache.unpin(shown));
+        for tier in &cache.tiers {
+            prop_assert_eq!((tier.pins.leaving(), tier.pins.pieces().count()), (0, 0));
+        }
+        check(&cache, &limits);
+        let used = |tier: TierId| {
+            let places = cache.places.values().filter(|place| place.tier == tier);
+            places.flat_map(|place| &place.pieces).map(|piece| piece.len.0).sum::<u64>()
+        };
+        for (id, tier) in (0..).map(TierId).zip(&cache.tiers) {
+            prop_assert_eq!(tier.space.capacity().0 - tier.space.free().0, used(id), "all came back");
         }
     }
 }

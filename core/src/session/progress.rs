@@ -33,6 +33,10 @@ pub struct EpochProgress {
     pub written: Vec<Bytes>,
     /// Samples read from the cold store.
     pub misses: u64,
+    /// What of [`Self::from_tier`] trainers read where it lies: it was not copied.
+    pub shown: Bytes,
+    /// Samples of it.
+    pub shown_samples: u64,
     /// Bytes of the batches that were [ready](READY_WITHIN) when the trainer asked.
     pub ready: Bytes,
     /// Batches that were not [ready](READY_WITHIN).
@@ -273,6 +277,14 @@ impl Progress {
             epoch.cold.0 += len.0;
             epoch.misses += 1;
         }
+    }
+
+    /// Takes note of a sample that is not copied, because its batch names the place.
+    pub(super) fn shown(&mut self, epoch: Epoch, tier: TierId, len: Bytes) {
+        self.read(epoch, Some(tier), len);
+        let epoch = &mut self.epochs[epoch.0 as usize];
+        epoch.shown.0 += len.0;
+        epoch.shown_samples += 1;
     }
 
     /// Takes note of a sample that was copied to a tier.

@@ -6,6 +6,7 @@ use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
     causes::Marks,
     ops::{Access, Touch},
+    show::Needed,
     staging::{Staged, Taker},
     work::Kind,
 };
@@ -84,7 +85,8 @@ impl Session {
             local: Bytes(0),
             cold: Bytes(0),
             piece,
-            pending: 0,
+            // Until everything is planned: what is shown may be complete at once.
+            pending: 1,
             unreadable: None,
             taker,
             is_stale: false,
@@ -96,6 +98,8 @@ impl Session {
             let offset = Bytes(piece.offset.0 + entry.offset.0);
             self.stage_sample(id, index, entry.sample, Slot { rank: id.rank, offset, len });
         }
+        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
+        staging.staged.get_mut(&id).into_iter().for_each(|staged| staged.pending -= 1);
         self.look_at(id);
         true
     }
@@ -112,9 +116,20 @@ impl Session {
 
     fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
         let op = self.ops.name();
+        let needed = Needed { batch, entry, sample, slot };
         let place = self.cache.place(sample).cloned();
+        let shown = self.name(batch, sample, slot.len);
         let read = Read { sample, at: self.horizon.read_of(batch, entry) };
         self.cache.read(read, &self.horizon);
+        if !place.as_ref().is_some_and(|place| self.show(op, needed, shown, place)) {
+            self.bring(op, needed, place);
+        }
+        self.follow_changes(Some(Arrival { batch, slot, op }));
+    }
+
+    /// Plans the copy of a sample out of `place`, or its fetch.
+    fn bring(&mut self, op: OpId, needed: Needed, place: Option<Place>) {
+        let Needed { batch, entry, sample, slot } = needed;
         let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
         if let Some(staged) = staged {
             let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
@@ -133,7 +148,6 @@ impl Session {
             let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
             self.plan(op, kind, command, &[], None);
         }
-        self.follow_changes(Some(Arrival { batch, slot, op }));
     }
 
     /// Plans the copy of a sample that is being staged to its place in a tier.

@@ -17,9 +17,9 @@ pub(super) use arena::Passage;
 
 use super::{causes::Marks, pace::Need};
 use crate::{
-    batch::Batch,
+    batch::{Batch, Entry, Shown},
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
-    session::Fault,
+    session::{Fault, Slot},
     space::{Piece, Space},
     units::{Bytes, Nanoseconds},
 };
@@ -78,6 +78,12 @@ pub(super) struct Staged {
 }
 
 impl Staged {
+    /// The place of a sample in the arena.
+    pub(super) fn slot_of(&self, entry: &Entry) -> Slot {
+        let offset = Bytes(self.piece.offset.0 + entry.offset.0);
+        Slot { rank: self.batch.id.rank, offset, len: entry.len.unwrap_or_default() }
+    }
+
     /// Whether the rank has not got it yet, and will.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(self.taker, Taker::Nobody | Taker::Requested(_))
@@ -119,6 +125,8 @@ pub(super) struct Staging {
     pub(super) opened_at: Nanoseconds,
     /// Bytes read for batches that nobody took.
     pub(super) wasted: Bytes,
+    /// Places that are named no more, by batches that are gone.
+    pub(super) unnamed: Vec<Shown>,
     /// Batches that may be staged, while memory is short.
     limit: Option<u32>,
     space: Space,
@@ -140,6 +148,7 @@ impl Staging {
             has_leftovers: false,
             opened_at: Nanoseconds(0),
             wasted: Bytes(0),
+            unnamed: Vec::new(),
             limit: None,
             space: Space::new(),
             memory: arena::Memory::new(len, batches),
@@ -362,6 +371,7 @@ impl Staging {
     pub(super) fn vacate(&mut self, batch: BatchId) {
         if let Some(staged) = self.staged.remove(&batch) {
             self.wasted.0 += staged.marks.wasted().0;
+            self.unnamed.extend(staged.batch.entries.iter().filter_map(|entry| entry.shown));
             self.space.give_back(&[staged.piece]);
             self.is_blocked = false;
         }

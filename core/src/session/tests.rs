@@ -1,16 +1,23 @@
 //! Sessions under every order of completions, with faults and trainers that come and go.
 
 mod limited;
+mod shown;
 
 use alloc::{collections::BTreeSet, vec};
 use core::num::NonZeroU32;
 
 use proptest::prelude::*;
 
-use super::{line::Link, staging::Arena, *};
+use super::{
+    line::Link,
+    staging::{Arena, Taker},
+    *,
+};
 use crate::{
+    batch::{Entry, Shown},
     id::{ChunkId, Epoch, LeaseId, Step},
     order::{Position, Shuffle, World},
+    space::{Piece, Space},
     tier::Kind as TierKind,
     units::Nanoseconds,
 };
@@ -39,6 +46,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         on_error,
         windows: windows(3, 2),
         aim: policy::Aim::default(),
+        shows: Vec::new(),
     }
 }
 
@@ -150,6 +158,9 @@ struct Trainer {
     next: Option<BatchId>,
     asked: BTreeSet<BatchId>,
     leases: VecDeque<(LeaseId, BatchId)>,
+    /// Whether it keeps every batch that it takes.
+    keeps: bool,
+    kept: Vec<(LeaseId, BatchId)>,
     got: Vec<BatchId>,
     refused: Vec<(BatchId, Refusal)>,
 }
@@ -164,6 +175,8 @@ impl Trainer {
             next: Some(BatchId { epoch: Epoch(0), step: Step(0), rank }),
             asked: BTreeSet::new(),
             leases: VecDeque::new(),
+            keeps: false,
+            kept: Vec::new(),
             got: Vec::new(),
             refused: Vec::new(),
         }
@@ -211,6 +224,7 @@ impl Play {
                     let key = (batch.id.rank, offset.0 + entry.offset.0);
                     match entry.len {
                         Some(Bytes(0)) => {}
+                        Some(_) if entry.shown.is_some() => self.assert_shown(entry),
                         Some(_) => assert_eq!(self.body.arenas.get(&key), Some(&entry.sample)),
                         None => self.skipped += 1,
                     }
@@ -225,6 +239,10 @@ impl Play {
                 trainer.refused.push((batch, reason));
             }
             Command::DropChunk { tier, chunk } => {
+                let names_it = |shown: &Shown| (shown.tier, shown.chunk) == (tier, chunk);
+                let is_named =
+                    self.named().filter_map(|at| self.entry(at)?.shown).any(|it| names_it(&it));
+                assert!(!is_named, "invariant 9: {chunk:?} is named");
                 let was_there = self.body.chunks.remove(&(tier, chunk));
                 assert!(was_there, "{chunk:?} was dropped before it was added");
             }
@@ -285,9 +303,72 @@ impl Play {
         let Some((lease, batch)) = trainer.leases.pop_front() else { return false };
         let waited = Nanoseconds(trainer.got.len() as u64 % 5 * 3000);
         trainer.got.push(batch);
+        if trainer.keeps {
+            trainer.kept.push((lease, batch));
+        }
+        let keeps = trainer.keeps;
         self.tell(Event::Delivered { holder, lease, waited });
-        self.tell(Event::Released { holder, lease });
+        if !keeps {
+            self.give_back(which, lease);
+        }
         true
+    }
+
+    /// What the trainer read is what lay there all the time.
+    fn give_back(&mut self, which: usize, lease: LeaseId) {
+        let holder = self.trainers[which].holder;
+        let staged = self.session.ranks.values().flat_map(|staging| staging.staged.values());
+        let staged = staged.filter(|staged| staged.taker == Taker::Held(holder, lease));
+        let entries = staged.flat_map(|staged| &staged.batch.entries);
+        entries.filter(|entry| entry.shown.is_some()).for_each(|entry| self.assert_shown(entry));
+        self.tell(Event::Released { holder, lease });
+    }
+
+    /// Every sample that a staged batch names where it lies: batch, who it is for, and which of its entries.
+    fn named(&self) -> impl Iterator<Item = (BatchId, Taker, usize)> + '_ {
+        let staged = self.session.ranks.values().flat_map(|staging| staging.staged.values());
+        staged.flat_map(|staged| {
+            let entries = staged.batch.entries.iter().enumerate();
+            let named = entries.filter(|(_, entry)| entry.shown.is_some());
+            named.map(|(at, _)| (staged.batch.id, staged.taker, at))
+        })
+    }
+
+    fn entry(&self, (batch, _, at): (BatchId, Taker, usize)) -> Option<Entry> {
+        let staged = self.session.ranks[&batch.rank].staged.get(&batch)?;
+        staged.batch.entries.get(at).copied()
+    }
+
+    fn assert_shown(&self, entry: &Entry) {
+        let (shown, len) = (entry.shown.unwrap(), entry.len.unwrap());
+        assert!(shown.offset.0.is_multiple_of(64));
+        let piece = Piece { chunk: shown.chunk, offset: shown.offset, len: Space::rounded(len) };
+        for grain in grains(&Place { tier: shown.tier, pieces: vec![piece] }) {
+            let there = self.body.tiers.get(&grain);
+            assert_eq!(there, Some(&entry.sample), "invariant 9: {entry:?}");
+            assert!(self.body.chunks.contains(&(grain.0, grain.1)), "invariant 9: {entry:?}");
+        }
+    }
+
+    /// No copy may end where a batch names another sample, or one that a trainer has.
+    fn assert_unnamed(&self, command: &Command) {
+        let Command::Demote { sample, to, .. } = command else { return };
+        for at in self.named() {
+            let Some(Entry { sample: named, shown: Some(shown), len: Some(len), .. }) =
+                self.entry(at)
+            else {
+                continue;
+            };
+            let piece =
+                Piece { chunk: shown.chunk, offset: shown.offset, len: Space::rounded(len) };
+            let is_apart = shown.tier != to.tier || !to.pieces.iter().any(|it| it.overlaps(&piece));
+            let is_awaited =
+                named == *sample && !matches!(at.1, Taker::Leased(..) | Taker::Held(..));
+            assert!(
+                is_apart || is_awaited,
+                "invariant 9: {command:?} while {at:?} names {shown:?}"
+            );
+        }
     }
 
     fn ask(&mut self, which: usize) -> bool {
@@ -314,6 +395,7 @@ impl Play {
         };
         let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
         let outcome = if fails { Err(fault) } else { Ok(()) };
+        self.assert_unnamed(&command);
         self.body.end(&command, outcome);
         self.tell(Event::Completed { op: command.op().unwrap(), outcome });
     }

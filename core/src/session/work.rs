@@ -39,6 +39,14 @@ pub(super) enum Kind {
         tier: Option<TierId>,
         slot: Slot,
     },
+    /// The sample is read where it lies, once it is there.
+    Show {
+        batch: BatchId,
+        entry: usize,
+        sample: SampleId,
+        tier: TierId,
+        slot: Slot,
+    },
     Retain {
         batch: BatchId,
         sample: SampleId,
@@ -56,7 +64,9 @@ impl Kind {
     /// The batch whose staging bytes the operation uses.
     fn batch(&self) -> Option<BatchId> {
         match self {
-            Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
+            Self::Arrive { batch, .. } | Self::Show { batch, .. } | Self::Retain { batch, .. } => {
+                Some(*batch)
+            }
             Self::OpenArena(_)
             | Self::Pass { .. }
             | Self::AddChunk { .. }
@@ -78,7 +88,9 @@ impl Kind {
     /// The batch that cannot be handed over before the operation ended.
     fn needed_by(&self) -> Option<BatchId> {
         match self {
-            Self::Arrive { batch, .. } | Self::Retain { batch, .. } => Some(*batch),
+            Self::Arrive { batch, .. } | Self::Show { batch, .. } | Self::Retain { batch, .. } => {
+                Some(*batch)
+            }
             Self::Move { batch, .. } => *batch,
             Self::OpenArena(_)
             | Self::Pass { .. }
@@ -95,7 +107,8 @@ impl Kind {
             Self::OpenArena(_)
             | Self::Pass { .. }
             | Self::AddChunk { .. }
-            | Self::DropChunk { .. } => None,
+            | Self::DropChunk { .. }
+            | Self::Show { .. } => None,
         }
     }
 }
@@ -114,7 +127,7 @@ enum State {
 /// An operation that has not ended.
 #[derive(Debug)]
 pub(super) struct Work {
-    kind: Kind,
+    pub(super) kind: Kind,
     state: State,
     /// Taken when it is given out.
     command: Option<Command>,
@@ -125,16 +138,17 @@ pub(super) struct Work {
     /// The operation that brings the bytes which this one reads.
     source: Option<OpId>,
     /// What befell the bytes that this one was to read, or the chunk that it was to write to.
-    lost: Option<Fault>,
+    pub(super) lost: Option<Fault>,
 }
 
 impl Session {
-    /// Plans an operation, and gives its command out if nothing stands in its way.
+    /// Plans an operation, and gives its command out if nothing stands in its way. One without a command
+    /// only waits.
     pub(super) fn plan(
         &mut self,
         op: OpId,
         kind: Kind,
-        command: Command,
+        command: impl Into<Option<Command>>,
         touches: &[Touch],
         source: Option<OpId>,
     ) {
@@ -150,7 +164,7 @@ impl Session {
         if let Some(need) = need {
             self.hasten(&waits_for, need);
         }
-        let (state, command) = (State::Blocked, Some(command));
+        let (state, command) = (State::Blocked, command.into());
         self.works.insert(op, Work { kind, state, command, need, waits_for, source, lost: None });
         if is_free {
             let runnable = self.start(op);
@@ -188,7 +202,10 @@ impl Session {
     fn start(&mut self, op: OpId) -> Vec<OpId> {
         let Some(work) = self.works.get_mut(op) else { return Vec::new() };
         match (&work.kind, work.lost) {
-            (Kind::Arrive { tier: Some(_), .. }, Some(_)) => self.fetch_instead(op),
+            (Kind::Arrive { tier: Some(_), .. } | Kind::Show { .. }, Some(_)) => {
+                self.fetch_instead(op);
+            }
+            (Kind::Show { .. }, None) => return self.end(op, Ok(())),
             (_, Some(fault)) => return self.end(op, Err(fault)),
             (Kind::DropChunk { .. }, None) => {
                 self.errands.extend(work.command.take());
@@ -210,8 +227,7 @@ impl Session {
     /// Ends an operation. Returns those that may run now.
     fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
         if let Err(Fault::Poisoned(tier, chunk)) = outcome {
-            self.cache.give_up_chunk(tier, chunk);
-            self.follow_changes(None);
+            self.give_up(tier, chunk);
         }
         let Some(work) = self.works.get(op) else { return Vec::new() };
         if let (Kind::Arrive { sample, tier: Some(_), .. }, Err(_)) = (&work.kind, outcome) {
@@ -228,6 +244,13 @@ impl Session {
             Err(fault) => self.fail(op, &kind, fault, lost.is_some()),
         }
         self.leave(op, &kind)
+    }
+
+    /// Does without a chunk whose memory broke.
+    pub(super) fn give_up(&mut self, tier: TierId, chunk: ChunkId) {
+        self.cache.give_up_chunk(tier, chunk);
+        self.follow_changes(None);
+        self.fetch_what_is_shown_in(tier, chunk);
     }
 
     /// Strikes an operation from the books. Returns those that may run now.
@@ -254,6 +277,8 @@ impl Session {
                 let len = outcome.map_or(Bytes(0), |()| slot.len);
                 staged.marks.arrived(*tier, len, now);
             }
+            // It was read for this batch no more than for any other.
+            Kind::Show { tier, .. } => staged.marks.arrived(Some(*tier), Bytes(0), now),
             _ => staged.marks.kept(now),
         }
     }
@@ -295,6 +320,9 @@ impl Session {
             }
             Kind::Arrive { batch, tier, slot, .. } => {
                 self.progress.read(batch.epoch, *tier, slot.len);
+            }
+            Kind::Show { batch, tier, slot, .. } => {
+                self.progress.shown(batch.epoch, *tier, slot.len);
             }
             Kind::Retain { sample, place, .. } | Kind::Move { sample, place, .. } => {
                 if let Some(batch) = kind.batch() {
@@ -365,7 +393,7 @@ impl Session {
                     self.writers.remove(sample);
                 }
             }
-            Kind::DropChunk { .. } => {}
+            Kind::DropChunk { .. } | Kind::Show { .. } => {}
         }
         for work in self.works.values_mut().filter(|work| work.source == Some(op)) {
             work.lost = Some(fault);
@@ -382,18 +410,21 @@ impl Session {
     /// Reads a sample from the cold store that its tier could not give.
     fn fetch_instead(&mut self, op: OpId) {
         let Some(work) = self.works.get_mut(op) else { return };
-        if let Kind::Arrive { sample, tier, slot, .. } = &mut work.kind {
-            *tier = None;
+        if let Kind::Arrive { batch, entry, sample, slot, .. }
+        | Kind::Show { batch, entry, sample, slot, .. } = work.kind
+        {
+            work.kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
             work.lost = None;
             work.state = State::InLine;
             // Whether it stays was decided when its tier still had it.
-            let (sample, to, retention) = (*sample, *slot, Retention::Kept);
+            let (to, retention) = (slot, Retention::Kept);
             work.command = Some(Command::Fetch { op, sample, to, retention });
             self.line.push(Link::Cold, work.need, self.now, op);
+            self.unname(batch, entry);
         }
     }
 
-    fn staged_of(&mut self, kind: &Kind) -> Option<&mut super::Staged> {
+    pub(super) fn staged_of(&mut self, kind: &Kind) -> Option<&mut super::Staged> {
         let batch = kind.batch()?;
         self.ranks.get_mut(&batch.rank).and_then(|it: &mut Staging| it.staged.get_mut(&batch))
     }

@@ -49,6 +49,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
+        shows: Vec::new(),
     }
 }
 

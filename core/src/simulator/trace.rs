@@ -1,7 +1,7 @@
 //! Tells, while a simulation runs, what every read and every step of it did.
 //!
 //! A read belongs to the batch in whose place it ends: commands name places in staging, and the lease
-//! of a batch names its own. Whether a read was in time is known when its step starts, so it is told
+//! of a batch names its own. A sample that is shown is read nowhere else; it is told with its batch. Whether a read was in time is known when its step starts, so it is told
 //! then.
 //!
 //! 1. Every read of a batch that is handed over is told once: by step, by rank, in reading order.
@@ -12,7 +12,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 use core::{convert::Infallible, ops::ControlFlow};
 
 use crate::{
-    batch::Batch,
+    batch::{Batch, Entry},
     id::{BatchId, Epoch, OpId, Rank, SampleId, Step, TierId},
     session::{Command, READY_WITHIN, Settings},
     units::{Bytes, Nanoseconds},
@@ -186,7 +186,7 @@ impl<'a, O: Observer> Trace<'a, O> {
         let (op, sample, tier, to) = match command {
             Command::Fetch { op, sample, to, .. } => (op, sample, None, to),
             Command::Promote { op, sample, from, to } => (op, sample, Some(from.tier), to),
-            Command::Lease { offset, batch, .. } => return self.lease(*offset, batch),
+            Command::Lease { offset, batch, .. } => return self.lease(*offset, batch, now),
             _ => return,
         };
         let arrival = Arrival { tier, issued: now, arrived: now };
@@ -218,13 +218,22 @@ impl<'a, O: Observer> Trace<'a, O> {
         self.observer.step(&outcome)
     }
 
-    fn lease(&mut self, offset: Bytes, batch: &Batch) {
+    fn lease(&mut self, offset: Bytes, batch: &Batch, now: Nanoseconds) {
         let spot = |sample, at: Bytes| (batch.id.rank, Bytes(offset.0 + at.0), sample);
-        let read = |sample, at, len| {
-            let Arrival { tier, issued, arrived } = *self.arrived.get(&spot(sample, at))?;
-            Some(Read { batch: batch.id, sample, len, tier, issued, arrived, needed: arrived })
+        let arrivals =
+            || batch.entries.iter().filter_map(|it| self.arrived.get(&spot(it.sample, it.offset)));
+        // What is shown was there when the rest was asked for.
+        let placed = arrivals().map(|arrival| arrival.issued).min().unwrap_or(now);
+        let read = |entry: &Entry| {
+            let Entry { sample, offset, len, shown } = *entry;
+            let Arrival { tier, issued, arrived } = match shown {
+                Some(shown) => Arrival { tier: Some(shown.tier), issued: placed, arrived: placed },
+                None => *self.arrived.get(&spot(sample, offset))?,
+            };
+            let (batch, len) = (batch.id, len?);
+            Some(Read { batch, sample, len, tier, issued, arrived, needed: arrived })
         };
-        let reads = batch.entries.iter().filter_map(|it| read(it.sample, it.offset, it.len?));
+        let reads = batch.entries.iter().filter_map(read);
         let reads = reads.collect();
         for entry in &batch.entries {
             self.arrived.remove(&spot(entry.sample, entry.offset));

@@ -29,7 +29,7 @@ use tierfeed_core::{
     session::Refusal,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::View;
+use tierfeed_numa_memory::{RangeError, View};
 
 #[cfg(test)]
 pub(in crate::handoff) use self::order_file::sealed_order;
@@ -50,6 +50,7 @@ use super::{
     entry::{Completion, Parting, Ready},
     message::{FromAgent, FromClient, Hello, Reading, Role},
     ring::Consumer,
+    shelves::Shelves,
     table::{self, Row},
     wake,
 };
@@ -60,6 +61,7 @@ pub struct Client {
     link: Link,
     briefing: Briefing,
     arena: Arc<View>,
+    shelves: Shelves,
     rings: View,
     flow: Mutex<Flow>,
     /// Held by whoever waits, so that no other thread takes its wake-up.
@@ -82,7 +84,8 @@ pub enum Reply {
     },
 }
 
-/// A batch in shared memory. It may be read and written until its lease is released.
+/// A batch in shared memory. It may be read and written until its lease is released; samples that lie on
+/// a shelf may only be read.
 #[derive(Debug, Clone)]
 pub struct LeasedBatch {
     /// Which batch.
@@ -95,8 +98,28 @@ pub struct LeasedBatch {
     pub offset: Bytes,
     /// Its length with padding and table; it ends inside the arena.
     pub len: Bytes,
-    /// Its samples in reading order; each lies inside the batch.
+    /// Its samples in reading order; each lies inside the batch, or on one of the shelves.
     pub rows: Vec<Row>,
+    /// The memory of tiers where samples of it may lie.
+    pub shelves: Shelves,
+}
+
+impl LeasedBatch {
+    /// Copies the beginning of a sample, wherever it lies, until `buffer` is full.
+    ///
+    /// # Errors
+    ///
+    /// If `row` is not one of [`Self::rows`] and leads outside.
+    pub fn read(&self, row: &Row, buffer: &mut [u8]) -> Result<(), RangeError> {
+        match row.shelf.map(|tier| self.shelves.get(tier)) {
+            None => self.arena.read(Bytes(self.offset.0.saturating_add(row.offset.0)), buffer),
+            Some(Some(memory)) => memory.read(row.offset, buffer),
+            Some(None) => {
+                let (len, mapped) = (Bytes(buffer.len() as u64), Bytes(0));
+                Err(RangeError::Outside { offset: row.offset, len, mapped })
+            }
+        }
+    }
 }
 
 impl Client {
@@ -114,10 +137,13 @@ impl Client {
         let FromAgent::Welcome { reading: Some(reading) } = message else {
             return Err(ConnectError::Protocol);
         };
-        let Reading { briefing, window, ring_bytes, arena_bytes } = reading;
+        let Reading { briefing, window, ring_bytes, arena_bytes, shelves } = *reading;
         let channel = Channel::new(window).ok_or(ConnectError::Protocol)?;
+        let mut descriptors = descriptors;
+        let of_shelves = descriptors.split_off(descriptors.len().min(4));
         let descriptors = <[OwnedFd; 4]>::try_from(descriptors);
         let [rings, arena, bell, agent_bell] = descriptors.map_err(|_| ConnectError::Protocol)?;
+        let shelves = Shelves::map(&shelves, of_shelves).ok_or(ConnectError::Protocol)??;
         if channel.len() > ring_bytes {
             return Err(ConnectError::Protocol);
         }
@@ -125,6 +151,7 @@ impl Client {
             link,
             briefing,
             arena: Arc::new(View::map(arena, Bytes(arena_bytes))?),
+            shelves,
             rings: View::map(rings, Bytes(ring_bytes))?,
             flow: Mutex::new(Flow::new(channel, window)),
             completions: Mutex::new(Consumer::new(channel.completions)),
@@ -141,6 +168,11 @@ impl Client {
     /// The staging memory of the rank.
     pub fn arena(&self) -> &Arc<View> {
         &self.arena
+    }
+
+    /// The memory of tiers where samples may lie.
+    pub fn shelves(&self) -> &Shelves {
+        &self.shelves
     }
 
     /// Asks for a batch. Answers come out of [`Self::next`], not always in the order of the requests.
@@ -340,11 +372,13 @@ impl Client {
                 Ok(Some(Reply::Refused { batch, refusal }))
             }
             Completion::Lease(ready) => {
-                let rows = table::read(&self.arena, &ready).map_err(|error| self.broken(&error))?;
+                let rows = table::read(&self.arena, &self.shelves, &ready);
+                let rows = rows.map_err(|error| self.broken(&error))?;
                 let Ready { lease, batch: id, offset, len, .. } = ready;
                 self.flow().leased(lease);
-                let arena = Arc::clone(&self.arena);
-                Ok(Some(Reply::Batch(LeasedBatch { id, lease, arena, offset, len, rows })))
+                let (arena, shelves) = (Arc::clone(&self.arena), self.shelves.clone());
+                let batch = LeasedBatch { id, lease, arena, offset, len, rows, shelves };
+                Ok(Some(Reply::Batch(batch)))
             }
         }
     }

@@ -158,7 +158,7 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word are what is wanted")]
-fn halves(word: u64) -> (u32, u32) {
+pub(super) fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 

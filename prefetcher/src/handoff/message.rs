@@ -10,7 +10,7 @@ use tierfeed_core::id::Rank;
 use super::briefing::Briefing;
 
 /// The version of everything that passes between agent and client. Both must speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
@@ -20,6 +20,9 @@ pub(super) const MEMORY_REQUESTS_MAX: usize = 8;
 
 /// Chunks in one grant. Descriptors on their way count against the sender's limit of open files.
 pub const GRANT_CHUNKS_MAX: usize = 256;
+
+/// Tiers that trainers of one node may map. A welcome has a descriptor for each.
+pub const SHELVES_MAX: usize = 16;
 
 /// Names one control request on its connection, so that an answer that comes late is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,9 +86,9 @@ pub(super) enum FromClient {
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromAgent {
     /// Comes with four descriptors: memfd of the rings, memfd of the arena, read end of the pipe that
-    /// wakes the client, eventfd that wakes the agent. For [`Role::Memory`] with none.
+    /// wakes the client, eventfd that wakes the agent; then one for each shelf, in order. For [`Role::Memory`] with none.
     Welcome {
-        reading: Option<Reading>,
+        reading: Option<Box<Reading>>,
     },
     Published {
         request: RequestId,
@@ -115,6 +118,15 @@ pub(super) struct Reading {
     pub(super) window: u32,
     pub(super) ring_bytes: u64,
     pub(super) arena_bytes: u64,
+    pub(super) shelves: Vec<ShelfBytes>,
+}
+
+/// The memory of a tier that clients map for reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShelfBytes {
+    pub(super) tier: u8,
+    pub(super) bytes: u64,
 }
 
 /// A message that cannot be understood.
@@ -140,9 +152,9 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let hello = FromClient::Hello { protocol: 1, rank: 3, role: Role::Worker, pid: 42 };
+        let hello = FromClient::Hello { protocol: 2, rank: 3, role: Role::Worker, pid: 42 };
         let text = to_bytes(&hello).unwrap();
-        assert_eq!(text, br#"{"type":"hello","protocol":1,"rank":3,"role":"worker","pid":42}"#);
+        assert_eq!(text, br#"{"type":"hello","protocol":2,"rank":3,"role":"worker","pid":42}"#);
         assert_eq!(from_bytes::<FromClient>(&text).unwrap(), hello);
         let granted = FromAgent::Granted {
             request: RequestId(1),

@@ -25,14 +25,14 @@ use std::{
     fmt, io,
     os::fd::OwnedFd,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread::{self, JoinHandle},
 };
 
 use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId},
+    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, TierId},
     session::Refusal,
     units::{Bytes, Nanoseconds},
 };
@@ -49,9 +49,10 @@ use super::{
     channel::Channel,
     endpoint::{BindError, Endpoint},
     entry::Parting,
-    message::{GrantId, RequestId},
+    message::{GrantId, RequestId, SHELVES_MAX},
     wake,
 };
+use crate::tier::Shelved;
 
 /// What the clients of one agent may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,6 +212,7 @@ struct Shared {
     limits: Limits,
     channel: Channel,
     watch: Watch,
+    shelves: OnceLock<Vec<Shelved>>,
     connections: Mutex<BTreeMap<HolderId, Connection>>,
 }
 
@@ -236,7 +238,8 @@ impl Server {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         let stop = Arc::new(stop);
         let connections = Mutex::default();
-        let shared = Arc::new(Shared { limits, channel, watch, connections });
+        let shelves = OnceLock::new();
+        let shared = Arc::new(Shared { limits, channel, watch, shelves, connections });
         let reception = Reception::new(Arc::clone(&shared), endpoint, Arc::clone(&stop), events)
             .map_err(system)?;
         let thread = thread::Builder::new()
@@ -246,7 +249,20 @@ impl Server {
         Ok(Self { shared, stop, thread: Some(thread) })
     }
 
-    /// Lets a reader in: sends it its briefing, its rings and the staging memory of its rank.
+    /// Shows these tiers to every reader that is let in from now on, so that a batch may name samples
+    /// there; once, and at most [`SHELVES_MAX`] of them.
+    ///
+    /// # Errors
+    ///
+    /// The tiers beyond.
+    pub fn show(&self, mut shelves: Vec<Shelved>) -> Result<(), Vec<TierId>> {
+        let beyond = shelves.split_off(shelves.len().min(SHELVES_MAX));
+        self.shared.shelves.get_or_init(|| shelves);
+        if beyond.is_empty() { Ok(()) } else { Err(beyond.iter().map(Shelved::tier).collect()) }
+    }
+
+    /// Lets a reader in: sends it its briefing, its rings, the staging memory of its rank, and the memory
+    /// of tiers that is [shown](Self::show).
     ///
     /// The connection keeps `arena` alive until the holder is gone.
     ///

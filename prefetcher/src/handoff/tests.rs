@@ -4,6 +4,7 @@ mod chaos;
 mod misuse;
 mod processes;
 mod rogue_agent;
+mod shelf;
 mod stage;
 
 use std::time::Duration;

@@ -164,7 +164,7 @@ impl End<'_> {
 
 /// Whether memory of the store of a segment broke.
 fn has_broken(segment: &Segment) -> bool {
-    matches!(segment.store.body(), Body::Memory(region) if region.bus_errors() > 0)
+    segment.store.bus_errors() > 0
 }
 
 /// Keeps the sum of a sample that was just fetched.

@@ -26,7 +26,7 @@ use crate::{
         settings::{Settings, StartError, Verify},
     },
     recorder::Recorder,
-    tier::{Body, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
+    tier::{Body, Shelved, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
 };
 
 /// Told of every operation that ended.
@@ -150,8 +150,13 @@ impl Operations {
     pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         match self.arena_store(rank).ok()?.body() {
             Body::Memory(region) => Some(Arc::clone(region)),
-            Body::File(_) | Body::Disk(_) => None,
+            Body::Shelved(_) | Body::File(_) | Body::Disk(_) => None,
         }
+    }
+
+    /// The memory of the tiers that trainers map.
+    pub(crate) fn shelves(&self) -> Vec<Shelved> {
+        self.tiers.iter().filter_map(|watched| watched.tier.shelved(watched.id)).collect()
     }
 
     pub(crate) fn arena_store(&self, rank: Rank) -> Result<Arc<Store>, CopyError> {

@@ -33,7 +33,7 @@ use tierfeed_file_io::{
     AlignedBuffer,
     direct::{self, Caching},
 };
-use tierfeed_numa_memory::{Checksum, PageCache, Region, Stores};
+use tierfeed_numa_memory::{Checksum, Mapping, PageCache, Stores};
 
 use self::ranges::{Overlap, Ranges};
 use super::bounce::Bounce;
@@ -102,7 +102,7 @@ impl DiskChunk {
     pub(crate) fn write(
         self: &Arc<Self>,
         offset: Bytes,
-        (origin, from): (&Region, Bytes),
+        (origin, from): (&Mapping, Bytes),
         len: Bytes,
         mut sum: Option<&mut Checksum>,
     ) -> io::Result<()> {
@@ -133,7 +133,7 @@ impl DiskChunk {
     pub(crate) fn read(
         &self,
         offset: Bytes,
-        (copy, to): (&Region, Bytes),
+        (copy, to): (&Mapping, Bytes),
         len: Bytes,
         (stores, mut sum): (Stores, Option<&mut Checksum>),
         bounce: &mut Bounce,
@@ -164,7 +164,7 @@ impl DiskChunk {
     fn read_gathered(
         &self,
         run: Stretch,
-        (copy, to): (&Region, Bytes),
+        (copy, to): (&Mapping, Bytes),
         stores: Stores,
         sum: Option<&mut Checksum>,
     ) -> io::Result<bool> {
@@ -195,7 +195,7 @@ impl DiskChunk {
     fn read_file(
         &self,
         offset: Bytes,
-        (copy, to): (&Region, Bytes),
+        (copy, to): (&Mapping, Bytes),
         len: Bytes,
         (stores, mut sum): (Stores, Option<&mut Checksum>),
         bounce: &mut Bounce,
@@ -257,7 +257,7 @@ impl DiskChunk {
         }
     }
 
-    fn write_out(&self, index: usize, memory: &Region, filled: &Ranges) -> io::Result<()> {
+    fn write_out(&self, index: usize, memory: &Mapping, filled: &Ranges) -> io::Result<()> {
         let base = index as u64 * WINDOW;
         let file = self.file.as_fd();
         let Some(block) = self.block else {
@@ -281,7 +281,7 @@ impl DiskChunk {
         &self,
         base: u64,
         (start, end): (u64, u64),
-        memory: &Region,
+        memory: &Mapping,
         filled: &Ranges,
         block: u64,
     ) -> io::Result<()> {

@@ -5,7 +5,7 @@
 //! milliseconds, turn by turn, in pieces of the length of a sample.
 
 use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{Checksum, Pages, Region, Request, Stores};
+use tierfeed_numa_memory::{Checksum, Mapping, Pages, Region, Request, Stores};
 
 use crate::pace::Pace;
 
@@ -19,7 +19,7 @@ const SPAN: u64 = 4 << 20;
 const TURNS: usize = 4;
 
 /// How to store to `chunk`, whose bytes nobody needs; through the caches where it cannot be told.
-pub(crate) fn faster_stores(chunk: &Region, pace: &Pace) -> Stores {
+pub(crate) fn faster_stores(chunk: &Mapping, pace: &Pace) -> Stores {
     let span = chunk.len().0.min(SPAN);
     let request = Request {
         len: Bytes(span),
@@ -43,7 +43,7 @@ pub(crate) fn faster_stores(chunk: &Region, pace: &Pace) -> Stores {
     if best[1] < best[0] { Stores::NonTemporal } else { Stores::Cached }
 }
 
-fn time_of(origin: &Region, chunk: &Region, span: Bytes, stores: Stores, pace: &Pace) -> u64 {
+fn time_of(origin: &Mapping, chunk: &Mapping, span: Bytes, stores: Stores, pace: &Pace) -> u64 {
     let start = pace.now();
     for offset in (0..span.0).step_by(usize::try_from(PIECE).expect("it fits")) {
         let (offset, len) = (Bytes(offset), Bytes(PIECE.min(span.0 - offset)));

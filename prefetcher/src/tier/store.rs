@@ -14,7 +14,7 @@ use std::{
 };
 
 use tierfeed_core::{id::ChunkId, units::Bytes};
-use tierfeed_numa_memory::{AllocateError, Checksum, Region, Stores};
+use tierfeed_numa_memory::{AllocateError, Checksum, Mapping, Region, Span, Stores};
 
 use crate::tier::{
     bounce::{Bounce, Bounces},
@@ -27,10 +27,23 @@ use crate::tier::{
 pub(crate) enum Body {
     /// In memory of this process.
     Memory(Arc<Region>),
+    /// In memory of this process that trainers read.
+    Shelved(Span),
     /// In a file without a name, on a RAM disk.
     File(File),
     /// In a file without a name, on a disk.
     Disk(Arc<DiskChunk>),
+}
+
+impl Body {
+    /// The memory that it is.
+    pub(crate) fn memory(&self) -> Option<&Mapping> {
+        match self {
+            Self::Memory(region) => Some(region),
+            Self::Shelved(span) => Some(span),
+            Self::File(_) | Self::Disk(_) => None,
+        }
+    }
 }
 
 /// The piece in which bytes go from or to a file: it bounds the buffer between two of them, and is long
@@ -106,7 +119,7 @@ impl Store {
         // Reserved huge pages are rounded up to whole ones.
         let held = match &body {
             Body::Memory(region) => Held::new(total, region.len()),
-            Body::File(_) | Body::Disk(_) => Held::new(total, len),
+            Body::Shelved(_) | Body::File(_) | Body::Disk(_) => Held::new(total, len),
         };
         Self { chunk, body, len, sums: Mutex::default(), stores, held }
     }
@@ -153,6 +166,11 @@ impl Store {
         &self.body
     }
 
+    /// Whether trainers see it: then they see other pages than this process where memory broke.
+    pub(crate) fn is_seen_by_trainers(&self) -> bool {
+        self.chunk.is_none() || matches!(self.body, Body::Shelved(_))
+    }
+
     /// The sums of its samples. A panic between two changes leaves fewer sums, never wrong ones.
     pub(crate) fn sums(&self) -> MutexGuard<'_, Sums> {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
@@ -160,16 +178,13 @@ impl Store {
 
     /// Pages of its memory that broke so far.
     pub(crate) fn bus_errors(&self) -> u32 {
-        match &self.body {
-            Body::Memory(region) => region.bus_errors(),
-            Body::File(_) | Body::Disk(_) => 0,
-        }
+        self.body.memory().map_or(0, Mapping::bus_errors)
     }
 
     /// What is copied from or to it at once, at most.
     pub(crate) fn piece_max(&self) -> u64 {
         match self.body {
-            Body::Memory(_) => u64::MAX,
+            Body::Memory(_) | Body::Shelved(_) => u64::MAX,
             Body::File(_) => FILE_PIECE,
             Body::Disk(_) => DISK_PIECE,
         }
@@ -204,15 +219,15 @@ pub(crate) fn copy(
     from.check(from_offset, len)?;
     to.check(to_offset, len)?;
     let Bounces { through, aligned } = bounces;
-    match (&from.body, &to.body) {
-        (Body::Memory(origin), Body::Memory(copy)) => {
+    match (from.body.memory(), to.body.memory()) {
+        (Some(origin), Some(copy)) => {
             copy_memory((origin, from_offset), (copy, to_offset), len, to.stores, sum)
         }
-        (_, Body::Memory(copy)) => {
+        (None, Some(copy)) => {
             from.read(from_offset, (copy, to_offset), len, (to.stores, sum), aligned)
         }
-        (Body::Memory(origin), _) => to.write(to_offset, (origin, from_offset), len, sum),
-        (_, _) => {
+        (Some(origin), None) => to.write(to_offset, (origin, from_offset), len, sum),
+        (None, None) => {
             let region = through.region(Bytes(len.0.max(DISK_PIECE)))?;
             from.read(from_offset, (region, Bytes(0)), len, (Stores::Cached, None), aligned)?;
             to.write(to_offset, (region, Bytes(0)), len, sum)
@@ -224,13 +239,14 @@ impl Store {
     fn read(
         &self,
         offset: Bytes,
-        copy: (&Region, Bytes),
+        copy: (&Mapping, Bytes),
         len: Bytes,
         (stores, sum): (Stores, Option<&mut Checksum>),
         aligned: &mut Bounce,
     ) -> io::Result<()> {
         match &self.body {
             Body::Memory(origin) => copy_memory((origin, offset), copy, len, stores, sum),
+            Body::Shelved(origin) => copy_memory((origin, offset), copy, len, stores, sum),
             Body::File(file) => read((file, offset), copy, len, sum),
             Body::Disk(chunk) => {
                 let read = chunk.read(offset, copy, len, (stores, sum), aligned);
@@ -242,12 +258,13 @@ impl Store {
     fn write(
         &self,
         offset: Bytes,
-        origin: (&Region, Bytes),
+        origin: (&Mapping, Bytes),
         len: Bytes,
         sum: Option<&mut Checksum>,
     ) -> io::Result<()> {
         match &self.body {
             Body::Memory(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
+            Body::Shelved(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
             Body::File(file) => write(origin, (file, offset), len, sum),
             Body::Disk(chunk) => chunk.write(offset, origin, len, sum),
         }
@@ -255,8 +272,8 @@ impl Store {
 }
 
 fn copy_memory(
-    (origin, from): (&Region, Bytes),
-    (copy, to): (&Region, Bytes),
+    (origin, from): (&Mapping, Bytes),
+    (copy, to): (&Mapping, Bytes),
     len: Bytes,
     stores: Stores,
     sum: Option<&mut Checksum>,
@@ -271,7 +288,7 @@ fn copy_memory(
 
 fn read(
     (file, from): (&File, Bytes),
-    (copy, to): (&Region, Bytes),
+    (copy, to): (&Mapping, Bytes),
     len: Bytes,
     sum: Option<&mut Checksum>,
 ) -> io::Result<()> {
@@ -283,7 +300,7 @@ fn read(
 }
 
 fn write(
-    (origin, from): (&Region, Bytes),
+    (origin, from): (&Mapping, Bytes),
     (file, to): (&File, Bytes),
     len: Bytes,
     sum: Option<&mut Checksum>,
@@ -296,7 +313,7 @@ fn write(
 /// A system call that meets a broken page only fails. Reading the range meets it too, and marks the
 /// memory.
 pub(crate) fn look_at_broken<T>(
-    (region, offset): (&Region, Bytes),
+    (region, offset): (&Mapping, Bytes),
     len: Bytes,
     outcome: io::Result<T>,
 ) -> io::Result<T> {

@@ -72,8 +72,8 @@ pub(crate) enum Which {
 
 /// Copies `len` bytes of `sample` along `from` to `to`.
 ///
-/// Where memory broke before, the bytes are compared with their sum whatever `check` says. Staging
-/// memory that broke is not used at all: the trainer sees other pages there than this process.
+/// Where memory broke before, the bytes are compared with their sum whatever `check` says. Memory that
+/// trainers map and that broke is not used at all: they see other pages there than this process.
 pub(crate) fn transfer(
     sample: SampleId,
     from: &[Segment],
@@ -95,8 +95,8 @@ pub(crate) fn transfer(
     let sum = origin.store.sums().get(origin.offset, sample).ok_or(TransferError::NotThere)?;
     forget(to);
     let before = (errors_of(from), errors_of(to));
-    refuse_broken_staging(from, Which::From)?;
-    refuse_broken_staging(to, Which::To)?;
+    refuse_broken(from, Which::From)?;
+    refuse_broken(to, Which::To)?;
     let check = if before.0 > 0 { Check::Bytes } else { check };
     let arrived = copy_all(sample, from, to, len, check);
     blame(from, before.0, Which::From)?;
@@ -112,12 +112,13 @@ fn errors_of(segments: &[Segment]) -> u64 {
     segments.iter().map(|segment| u64::from(segment.store.bus_errors())).sum()
 }
 
-fn refuse_broken_staging(segments: &[Segment], end: Which) -> Result<(), TransferError> {
-    let is_broken = |it: &Segment| it.store.chunk().is_none() && it.store.bus_errors() > 0;
-    if segments.iter().any(is_broken) {
-        return Err(TransferError::Poisoned { end, chunk: None });
+/// An error if memory broke that the trainer sees too.
+fn refuse_broken(segments: &[Segment], end: Which) -> Result<(), TransferError> {
+    let is_broken = |it: &&Segment| it.store.is_seen_by_trainers() && it.store.bus_errors() > 0;
+    match segments.iter().find(is_broken) {
+        Some(broken) => Err(TransferError::Poisoned { end, chunk: broken.store.chunk() }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// An error if pages broke since there were `before` errors, by this copy or beside it.

@@ -12,3 +12,4 @@ mod faulty_source;
 mod lifetimes;
 mod poison;
 mod rig;
+mod shelves;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    num::NonZeroUsize,
+    num::{NonZeroU32, NonZeroUsize},
     path::Path,
     sync::{Arc, mpsc},
     time::Duration,
@@ -31,6 +31,9 @@ pub(crate) const CXL: TierId = TierId(1);
 pub(crate) const SCRATCH: TierId = TierId(2);
 pub(crate) const STORAGE: TierId = TierId(3);
 
+/// Chunks that the CXL tier may have.
+pub(crate) const SHELF_CHUNKS: NonZeroU32 = NonZeroU32::new(8).unwrap();
+
 /// Threads that read the source.
 const READERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
@@ -44,12 +47,13 @@ pub(crate) struct Rig {
     last_op: u64,
 }
 
-/// Four tiers, the lower two in directories below `root`.
+/// Four tiers, of which trainers may read the second in place, and the lower two lie in directories below
+/// `root`.
 pub(crate) fn four_tiers(root: &Path) -> Settings {
     Settings {
         tiers: vec![
             tier(Kind::MainMemory, Backing::Memory(Locality::Anywhere), None),
-            tier(Kind::CxlMemory, Backing::Memory(Locality::Anywhere), None),
+            tier(Kind::CxlMemory, Backing::Shelf(Locality::Anywhere, SHELF_CHUNKS), None),
             tier(Kind::Scratch, Backing::Directory(root.join("scratch")), None),
             tier(Kind::Storage, Backing::Directory(root.join("storage")), None),
         ],

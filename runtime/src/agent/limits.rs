@@ -127,6 +127,7 @@ mod tests {
             pool: places::MEMORY,
             share: share.and_then(Percent::new),
             origin: Origin::Real,
+            direct: None,
             writers: None,
         }
     }
@@ -158,6 +159,7 @@ mod tests {
             on_error: OnError::Fail,
             windows: Windows { cold: window, tier: window, ..Windows::default() },
             aim: policy::Aim { useful, ..policy::Aim::default() },
+            shows: Vec::new(),
         };
         Limits::of(&layout, &settings)
     }

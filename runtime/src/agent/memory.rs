@@ -177,7 +177,7 @@ impl Agent {
     fn allocate(&mut self, chunks: u32) {
         let chunk = self.layout.chunk;
         let locality = match self.limits.lender().map(|(_, place)| &place.settings.backing) {
-            Some(Backing::Memory(locality)) => *locality,
+            Some(Backing::Memory(locality) | Backing::Shelf(locality, _)) => *locality,
             _ => Locality::Anywhere,
         };
         self.lending.spawn_blocking(move || {

@@ -110,7 +110,6 @@ pub(super) async fn agent(
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
     let Joined { assignment, link, clock, occupied, .. } = joined;
     let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
-    layout.places.iter().for_each(log_tier);
     TrainerFile::remove(&run_dir.trainer_file())?;
     let published = PublishedOrders::new(run_dir.path().join("published"));
     if let Err(error) = published.clear() {
@@ -123,6 +122,10 @@ pub(super) async fn agent(
     let cold = fetcher(&job, &index, settings.operations_max)?;
     let plane =
         DataPlane::start(&settings, cold.fetcher, move |op, outcome| finished.push(op, outcome))?;
+    let shelves = plane.shelves();
+    let layout =
+        layout.without_shelves(|at| shelves.iter().any(|shelf| usize::from(shelf.tier().0) == at));
+    layout.places.iter().for_each(log_tier);
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
@@ -162,6 +165,8 @@ pub(super) async fn agent(
     let scratch = job_scratch(&job, assignment.node)?;
     let socket = run_dir.agent_socket();
     let server = Server::bind(&socket, limits, forward)?;
+    // As many as the layout has, which keeps to the limit.
+    drop(server.show(shelves));
     // Whoever finds the file finds an agent that listens.
     let scratch_path = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     TrainerFile { socket, job: job_file, index: index_path, scratch: scratch_path }
@@ -215,7 +220,7 @@ fn directories(layout: &Layout) -> Vec<PathBuf> {
     let backings = layout.places.iter().map(|place| &place.settings.backing);
     let directory = |backing: &Backing| match backing {
         Backing::Directory(path) => Some(path.clone()),
-        Backing::Memory(_) => None,
+        Backing::Memory(_) | Backing::Shelf(..) => None,
     };
     backings.filter_map(directory).collect()
 }
@@ -255,5 +260,8 @@ fn log_tier(place: &Place) {
     match place.origin {
         Origin::Real => tracing::info!(tier, %budget, %cache, "tier"),
         Origin::Emulated => tracing::info!(tier, %budget, %cache, emulated = true, "tier"),
+    }
+    if let Some(choice) = &place.direct {
+        tracing::info!(tier, direct_use = %choice, "tier");
     }
 }

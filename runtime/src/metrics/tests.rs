@@ -38,6 +38,7 @@ fn progress() -> Progress {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: tierfeed_core::policy::Aim::default(),
+        shows: Vec::new(),
     };
     let mut progress = Session::new(settings).progress().clone();
     let epoch = |cold, first, second| EpochProgress {

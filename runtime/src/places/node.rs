@@ -114,7 +114,7 @@ impl Node {
     }
 
     /// Its name.
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.inventory.host
     }
 

@@ -51,6 +51,8 @@ pub struct Tier {
     pub speed: Speed,
     /// Random reads per second, or `None` if they are not limited or not known.
     pub reads_per_s: Option<u64>,
+    /// Whether trainers read samples of it where they lie.
+    pub is_shown: bool,
 }
 
 /// Why a node cannot be changed so.
@@ -109,6 +111,7 @@ impl Site {
                 Some(_) => None,
                 None => reads_per_s(place.settings.kind, measured),
             },
+            is_shown: place.is_shown(),
         };
         Self {
             arena: layout.arena,
@@ -179,7 +182,8 @@ impl Site {
     pub fn session(&self, job: &Job, sizes: Arc<[Bytes]>, order: Spec) -> session::Settings {
         let buffer = |tier: &Tier| Buffer::within(tier.kind, tier.cache, self.chunk);
         let tiers = self.tiers.iter().map(buffer).collect();
-        places::session(job, sizes, order, self.arena, tiers)
+        let shows = places::shown(self.tiers.iter().map(|tier| tier.is_shown));
+        session::Settings { shows, ..places::session(job, sizes, order, self.arena, tiers) }
     }
 
     /// What a session is simulated against, if a step computes for `step_time`.
@@ -216,7 +220,7 @@ impl Site {
             let speed = Speed { bandwidth: rate_of(kind, measured), ..UNLIMITED };
             let reads_per_s = reads_per_s(kind, measured);
             let at = self.tiers.iter().position(|tier| tier.kind > kind);
-            let tier = Tier { kind, cache: Bytes(0), speed, reads_per_s };
+            let tier = Tier { kind, cache: Bytes(0), speed, reads_per_s, is_shown: false };
             self.tiers.insert(at.unwrap_or(self.tiers.len()), tier);
         }
         *self = self.with_cache(kind, cache);

@@ -39,6 +39,8 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         hits: vec![main / 100, cxl / 100],
         written: vec![Bytes(main), Bytes(2 * cxl)],
         misses: cold / 100,
+        shown: Bytes(cxl / 2),
+        shown_samples: cxl / 200,
         ready: Bytes(250),
         late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),
@@ -64,6 +66,7 @@ fn progress() -> Progress {
         on_error: tierfeed_core::session::OnError::Fail,
         windows: tierfeed_core::session::Windows::default(),
         aim: tierfeed_core::policy::Aim::default(),
+        shows: Vec::new(),
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
     progress.epochs = vec![epoch(1000, 0, 0, 40), epoch(400, 400, 200, 20)];
@@ -174,6 +177,8 @@ fn a_report_has_the_promised_keys_and_replaces_an_older_one() {
         "wall_s",
         "stall_s",
         "tier_hits",
+        "direct_samples",
+        "direct_bytes",
         "cold_read_bytes",
         "lower_bound_s",
         "batch_wait_s",

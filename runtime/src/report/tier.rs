@@ -12,6 +12,7 @@ use tierfeed_prefetcher::{
     tier::Way,
 };
 
+use super::DirectEntry;
 use crate::places::{Measured, Place};
 
 /// One tier as it was used.
@@ -45,6 +46,9 @@ pub struct TierEntry {
     pub writes_per_epoch_bytes: Option<u64>,
     /// Writes to its disk that failed.
     pub failed_writes: u64,
+    /// Whether trainers read samples of it where they lay; nothing where nobody could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direct: Option<DirectEntry>,
 }
 
 /// What one and two threads copied to a tier when the host was measured.
@@ -111,6 +115,7 @@ impl TierEntry {
             copy_threads: place.settings.copy_threads.get() as u64,
             writers_measured: place.writers.map(entry),
             writes_per_epoch_bytes: writes_per_epoch.map(|bytes| bytes.0),
+            direct: place.direct.map(Into::into),
             ..Self::default()
         }
     }
@@ -127,6 +132,12 @@ impl TierEntry {
             failed_writes: traffic.writes_failed,
             ..self
         }
+    }
+
+    /// Whether samples were read in place, for people; `None` where nobody could.
+    #[must_use]
+    pub fn direct_use(&self) -> Option<String> {
+        Some(format!("direct use of {}: {}", self.name, self.direct.as_ref()?.why))
     }
 
     /// What was chosen for it, for people; `None` of a tier that held nothing.

@@ -77,6 +77,9 @@ impl Check<'_> {
             Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
         };
         let tiers = self.tiers(typed.tiers.as_ref(), chunk)?;
+        let policy = self.policy(typed.policy.as_ref())?;
+        let verify = self.verify(typed.verify.as_ref())?;
+        self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&typed.dataset)?,
@@ -88,13 +91,13 @@ impl Check<'_> {
             batch_size: self.whole(&["batch_size"], typed.batch_size, 1..=BATCH_SIZE_MAX)?,
             world,
             step_time,
-            policy: self.policy(typed.policy.as_ref())?,
+            policy,
             chunk,
             prefetch_batches: self.prefetch_batches(typed.prefetch.as_ref())?,
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
-            verify: self.verify(typed.verify.as_ref())?,
+            verify,
             job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,
             tiers,
         })

@@ -267,6 +267,22 @@ pub enum Misfit {
     /// `emulate` without anything in it.
     #[error("has neither `latency` nor `bandwidth`; give one of them, or remove it")]
     EmulatesNothing,
+    /// Samples that are to be read in place always, and compared always.
+    #[error(
+        "is `always` in a job with `verify: always`: what nobody copies is compared by nobody; \
+         use `auto` or `never` here, or `verify: shared`"
+    )]
+    DirectUnverified,
+    /// Samples that are to be read in place always, and may have to make room at any time.
+    #[error(
+        "is `always`, but with `policy: {policy}` and this order a sample may have to make room at any \
+         time; use `auto` or `never` here, or `policy: gap` with an order that is computed, or \
+         `policy: pinned`"
+    )]
+    DirectUnsettled {
+        /// The policy of the job.
+        policy: tierfeed_core::policy::Kind,
+    },
     /// A list of NUMA nodes without any.
     #[error("is empty; list a NUMA node, or remove it to use what was measured")]
     NoNumaNodes,

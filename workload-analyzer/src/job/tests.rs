@@ -1,7 +1,7 @@
 use std::{fmt::Write as _, fs};
 
 use proptest::prelude::*;
-use tierfeed_core::units::BytesPerSecond;
+use tierfeed_core::{direct::Wish, units::BytesPerSecond};
 
 use super::{format::Raw, *};
 use crate::source::{Bucket, Identity};
@@ -88,6 +88,7 @@ fn every_key_of_a_full_job_arrives() {
         path: None,
         writes_per_epoch: None,
         speed: None,
+        direct: Wish::Auto,
     };
     let expected = Job {
         name: "resnet50".to_owned(),
@@ -163,6 +164,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             path: None,
             writes_per_epoch: None,
             speed: None,
+            direct: Wish::Auto,
         }],
         job_scratch: None,
         trainer: Trainer::default(),
@@ -621,4 +623,31 @@ fn what_is_verified_and_what_an_epoch_may_write_can_be_said() {
     assert_eq!(written(with(", writes_per_epoch: 20 GiB").unwrap()), Some(Bytes(20 << 30)));
     assert_eq!(written(with("").unwrap()), None);
     assert!(with(", writes_per_epoch: 20").is_err(), "a size has a unit");
+}
+
+#[test]
+fn where_samples_are_read_can_be_said_unless_it_can_never_be() {
+    let job = |direct: &str, more: &str| {
+        let tiers = format!(
+            "tiers:\n  main-memory: {{ size: 1 GiB }}\n  cxl-memory: {{ size: 1 GiB{direct} }}\n"
+        );
+        parse(&format!("{REQUIRED}{more}{tiers}"))
+    };
+    for wish in Wish::ALL {
+        let direct = format!(", direct: {}", wish.name());
+        assert_eq!(job(&direct, "").unwrap().tiers[1].direct, wish);
+        let refused = job(&direct, "verify: always\n").is_err();
+        assert_eq!(refused, wish == Wish::Always);
+        let refused = job(&direct, "policy: fifo\n").is_err();
+        assert_eq!(refused, wish == Wish::Always);
+        assert!(job(&direct, "policy: pinned\n").is_ok());
+    }
+    assert_eq!(job("", "").unwrap().tiers[1].direct, Wish::Auto);
+    let said = job(", direct: yes", "").unwrap_err().to_string();
+    assert!(
+        said.contains("tiers.cxl-memory.direct is `yes`; expected one of auto, always"),
+        "{said}"
+    );
+    let said = job(", direct: always", "policy: fifo\n").unwrap_err().to_string();
+    assert!(said.contains("`policy: fifo`") && said.contains("`policy: gap`"), "{said}");
 }

@@ -28,6 +28,7 @@ pub(crate) struct MainMemoryFile {
 #[serde(expecting = "a mapping such as `{ numa_nodes: [2], size: 16 GiB }`")]
 pub(crate) struct CxlMemoryFile {
     pub(crate) numa_nodes: Option<Vec<Whole>>,
+    pub(crate) direct: Option<Text>,
     pub(crate) size: Option<Text>,
     pub(crate) reserve: Option<Text>,
     pub(crate) emulate: Option<SpeedFile>,

@@ -65,7 +65,7 @@ impl Session {
 
     fn call_off_one(&mut self, op: OpId) {
         let Some(work) = self.works.get(op) else { return };
-        let &Kind::Arrive { batch, .. } = &work.kind else { return };
+        let (Kind::Arrive { batch, .. } | Kind::Show { batch, .. }) = work.kind else { return };
         let staged = self.ranks.get(&batch.rank).and_then(|it| it.staged.get(&batch));
         if staged.is_none_or(|staged| staged.taker != Taker::Dropped) {
             return;

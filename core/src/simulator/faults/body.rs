@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
 use crate::{
-    batch::Batch,
+    batch::{Batch, Shown},
     id::{ChunkId, Rank, SampleId, TierId},
     session::{Command, Fault, Origin, Place, Slot},
     space::Piece,
@@ -50,7 +50,10 @@ impl Fate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Sample(SampleId),
+    /// Half of something.
     Garbage,
+    /// It was a sample, until the memory under it broke or lied.
+    Broken,
 }
 
 /// Staging memory and tiers of a node.
@@ -86,7 +89,7 @@ impl Body {
     pub(super) fn lose(&mut self, tier: TierId) {
         self.lost.insert(tier);
         let of_tier = self.cached.iter_mut().filter(|((of, ..), _)| *of == tier);
-        of_tier.for_each(|(_, content)| *content = Content::Garbage);
+        of_tier.for_each(|(_, content)| *content = Content::Broken);
     }
 
     /// Ends an operation: moves what it moves, and says what the session is told.
@@ -136,8 +139,9 @@ impl Body {
                 };
                 let outcome = outcome.and(read).and(self.reach(to.tier));
                 let content = match outcome {
-                    Ok(()) if fate != Fate::Rots => Content::Sample(*sample),
-                    _ => Content::Garbage,
+                    Ok(()) if fate == Fate::Rots => Content::Broken,
+                    Ok(()) => Content::Sample(*sample),
+                    Err(_) => Content::Garbage,
                 };
                 self.write(to, content, command)?;
                 Ok(outcome)
@@ -146,13 +150,20 @@ impl Body {
         }
     }
 
-    /// Whether a batch in staging is what its layout says.
+    /// Whether a batch in staging is what its layout says. Whoever reads a sample where it lies sees what
+    /// its memory does to it, and nothing else may befall it.
     pub(super) fn check(&self, batch: &Batch, offset: Bytes) -> Result<(), Violation> {
         for entry in &batch.entries {
-            let there = self.staged.get(&(batch.id.rank, offset.0 + entry.offset.0));
-            let is_right = match entry.len {
-                None | Some(Bytes(0)) => true,
-                Some(_) => there == Some(&Content::Sample(entry.sample)),
+            let sample = Some(&Content::Sample(entry.sample));
+            let is_right = match (entry.len, entry.shown) {
+                (None | Some(Bytes(0)), _) => true,
+                (Some(_), None) => {
+                    sample == self.staged.get(&(batch.id.rank, offset.0 + entry.offset.0))
+                }
+                (Some(_), Some(Shown { tier, chunk, offset })) => {
+                    let there = self.cached.get(&(tier, chunk, offset.0));
+                    there == sample || there == Some(&Content::Broken)
+                }
             };
             if !is_right {
                 return Err(Violation::WrongBytes(batch.id, entry.sample));
@@ -193,7 +204,9 @@ impl Body {
         for piece in &place.pieces {
             match self.cached.get(&key(place.tier, *piece)) {
                 Some(Content::Sample(there)) if *there == sample => {}
-                Some(Content::Garbage) => outcome = outcome.and(Err(Fault::Corrupt)),
+                Some(Content::Garbage | Content::Broken) => {
+                    outcome = outcome.and(Err(Fault::Corrupt));
+                }
                 _ => return Err(Violation::Misused(command.clone())),
             }
         }

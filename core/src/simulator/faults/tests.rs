@@ -42,6 +42,7 @@ fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
         on_error,
         windows: Windows::default(),
         aim: policy::Aim::default(),
+        shows: Vec::new(),
     }
 }
 
@@ -89,7 +90,8 @@ fn five_hundred_seeds_break_no_rule_and_bring_every_incident() {
     for seed in 0..500 {
         let policy = policy::Kind::ALL[pick(seed, policy::Kind::ALL.len())];
         let on_error = if seed % 3 == 0 { OnError::Skip } else { OnError::Fail };
-        let settings = settings(policy, on_error);
+        let shows = if seed % 2 == 0 { vec![TierId(0)] } else { Vec::new() };
+        let settings = Settings { shows, ..settings(policy, on_error) };
         let ordeal = endured(&settings, &scenario(seed, 30_000, 12));
         all.operations += ordeal.operations;
         all.from_agent += ordeal.from_agent;
@@ -123,9 +125,11 @@ proptest! {
         policy in prop::sample::select(&policy::Kind::ALL[..]),
         arena in 100_u64..900,
         skip: bool,
+        shows in prop::sample::subsequence(vec![TierId(0), TierId(1)], 0..=2),
     ) {
         let on_error = if skip { OnError::Skip } else { OnError::Fail };
-        let settings = Settings { arena: Bytes(arena << 10), ..settings(policy, on_error) };
+        let arena = Bytes(arena << 10);
+        let settings = Settings { arena, shows, ..settings(policy, on_error) };
         let scenario = scenario(seed, operations, incidents);
         let ordeal = endure(&settings, &machine(), &scenario);
         // An arena that holds no batch at all is no fault.

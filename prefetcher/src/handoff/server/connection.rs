@@ -12,7 +12,7 @@ use rustix::{
     net::{Shutdown, shutdown},
 };
 use tierfeed_core::{
-    batch::Batch,
+    batch::{Batch, Shown},
     id::{BatchId, HolderId, LeaseId, Rank, SampleId},
     session::Refusal,
     units::Bytes,
@@ -71,6 +71,12 @@ pub enum LeaseError {
     /// The batch does not lie in the arena of the holder.
     #[error("a batch does not lie in the arena of its rank")]
     OutsideArena(#[source] RangeError),
+    /// A sample of the batch lies in a tier that the holder does not map.
+    #[error("a batch names a sample in tier {}, which its trainer does not map", .shown.tier.0)]
+    NotShown {
+        /// Where it lies.
+        shown: Shown,
+    },
 }
 
 /// Why memory could not be granted or denied.
@@ -189,14 +195,16 @@ impl Connection {
             return Err(AdmitError::NotWaiting { holder });
         };
         let window = shared.limits.window;
-        let reader = Reader::new(arena, shared.channel, window)?;
+        let shelves = shared.shelves.get().cloned().unwrap_or_default();
+        let reader = Reader::new(arena, shelves, shared.channel, window)?;
         let reading = Reading {
             briefing: briefing.clone(),
             window,
             ring_bytes: reader.ring_bytes().0,
             arena_bytes: reader.arena_bytes().0,
+            shelves: reader.shelves(),
         };
-        let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(reading) })
+        let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(Box::new(reading)) })
             .map_err(|error: Malformed| AdmitError::Briefing(error.into()))?;
         shared.watch.add(reader.agent_bell(), Source::Bell(holder)).map_err(AdmitError::system)?;
         match packet::send(self.socket_fd(), &welcome, &reader.descriptors()) {
@@ -243,6 +251,7 @@ impl Connection {
             Ok(()) => Ok(Delivery::Sent),
             Err(AnswerError::NotRequested) => Err(LeaseError::NotRequested),
             Err(AnswerError::OutsideArena(range)) => Err(LeaseError::OutsideArena(range)),
+            Err(AnswerError::NotShown(shown)) => Err(LeaseError::NotShown { shown }),
             Err(AnswerError::Broken(error)) => {
                 self.dismiss(&format_args!("the ring is broken: {error}"));
                 Ok(Delivery::Gone)

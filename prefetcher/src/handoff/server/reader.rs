@@ -9,7 +9,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::Batch,
+    batch::{Batch, Shown},
     id::{BatchId, HolderId, LeaseId, SampleId},
     session::Refusal,
     tier::Locality,
@@ -18,18 +18,23 @@ use tierfeed_core::{
 use tierfeed_numa_memory::{Pages, RangeError, Region, Request};
 
 use super::{ClientEvent, connection::AdmitError, violation::Rule};
-use crate::handoff::{
-    channel::Channel,
-    entry::{Completion, Ready, Submission},
-    ring::{Consumer, Producer, PushError},
-    table,
-    wake::{self, ClientBell},
+use crate::{
+    handoff::{
+        channel::Channel,
+        entry::{Completion, Ready, Submission},
+        message::ShelfBytes,
+        ring::{Consumer, Producer, PushError},
+        table::{self, Unwritten},
+        wake::{self, ClientBell},
+    },
+    tier::Shelved,
 };
 
 /// A client that was let in.
 #[derive(Debug)]
 pub(super) struct Reader {
     arena: Arc<Region>,
+    shelves: Vec<Shelved>,
     rings: Region,
     submissions: Consumer,
     completions: Producer,
@@ -49,6 +54,8 @@ pub(super) enum AnswerError {
     NotRequested,
     /// The batch does not lie in the arena.
     OutsideArena(RangeError),
+    /// A sample lies where the client cannot read it.
+    NotShown(Shown),
     /// The client broke its ring.
     Broken(PushError),
 }
@@ -56,6 +63,7 @@ pub(super) enum AnswerError {
 impl Reader {
     pub(super) fn new(
         arena: Arc<Region>,
+        shelves: Vec<Shelved>,
         channel: Channel,
         window: u32,
     ) -> Result<Self, AdmitError> {
@@ -67,6 +75,7 @@ impl Reader {
         };
         Ok(Self {
             arena,
+            shelves,
             rings: Region::allocate(&request).map_err(AdmitError::Rings)?,
             submissions: Consumer::new(channel.submissions),
             completions: Producer::new(channel.completions),
@@ -87,9 +96,17 @@ impl Reader {
         self.arena.len()
     }
 
+    /// What the client may read beside its arena, as the welcome says it.
+    pub(super) fn shelves(&self) -> Vec<ShelfBytes> {
+        let bytes = |it: &Shelved| ShelfBytes { tier: it.tier().0, bytes: it.shelf().len().0 };
+        self.shelves.iter().map(bytes).collect()
+    }
+
     /// What the client needs, in the order of the welcome.
-    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
-        [self.rings.fd(), self.arena.fd(), self.client_bell.client_end(), self.agent_bell.as_fd()]
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let client_end = self.client_bell.client_end();
+        let first = [self.rings.fd(), self.arena.fd(), client_end, self.agent_bell.as_fd()];
+        first.into_iter().chain(self.shelves.iter().map(|it| it.shelf().fd())).collect()
     }
 
     pub(super) fn agent_bell(&self) -> BorrowedFd<'_> {
@@ -152,7 +169,14 @@ impl Reader {
             let mapped = self.arena.len();
             return Err(AnswerError::OutsideArena(RangeError::Outside { offset, len, mapped }));
         }
-        table::write(&self.arena, offset, batch, label).map_err(AnswerError::OutsideArena)?;
+        let shelves = &self.shelves;
+        let on_shelf = |shown: Shown| {
+            shelves.iter().find(|shelf| shelf.tier() == shown.tier)?.offset_of(shown)
+        };
+        table::write(&self.arena, offset, batch, label, on_shelf).map_err(|why| match why {
+            Unwritten::Outside(range) => AnswerError::OutsideArena(range),
+            Unwritten::NotShown(shown) => AnswerError::NotShown(shown),
+        })?;
         self.answer(Completion::Lease(Ready {
             lease,
             batch: id,

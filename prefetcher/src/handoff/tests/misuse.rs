@@ -39,7 +39,7 @@ impl Rogue {
 
     pub(super) fn attached(stage: &Stage) -> (Self, Rings, HolderId) {
         let rogue = Self::connect(stage);
-        rogue.say(br#"{"type":"hello","protocol":1,"rank":2,"role":"trainer","pid":1}"#, &[]);
+        rogue.say(br#"{"type":"hello","protocol":2,"rank":2,"role":"trainer","pid":1}"#, &[]);
         let holder = stage.admit_next();
         let (message, descriptors) = rogue.hear();
         let FromAgent::Welcome { reading: Some(reading) } = message else { panic!("{message:?}") };
@@ -118,7 +118,7 @@ fn what_is_no_message_ends_the_connection_and_is_no_event() {
         (&b"\xff\xfe not json"[..], "makes no sense"),
         (&br#"{"type":"free_memory","grant":1}"#[..], "does not have"),
         (&br#"{"type":"allocate_memory","request":1,"bytes":5}"#[..], "no hello"),
-        (&br#"{"type":"hello","protocol":2,"rank":0,"role":"trainer","pid":1}"#[..], "protocol 2"),
+        (&br#"{"type":"hello","protocol":1,"rank":0,"role":"trainer","pid":1}"#[..], "protocol 1"),
         (&[b' '; 5000][..], "longer than 4096 bytes"),
     ] {
         let rogue = Rogue::connect(&stage);
@@ -135,7 +135,7 @@ fn descriptors_that_no_message_takes_are_closed_with_the_connection() {
     let (pipe, writer) = rustix::pipe::pipe().unwrap();
     for count in [1, 60] {
         let rogue = Rogue::connect(&stage);
-        let hello = br#"{"type":"hello","protocol":1,"rank":2,"role":"trainer","pid":1}"#;
+        let hello = br#"{"type":"hello","protocol":2,"rank":2,"role":"trainer","pid":1}"#;
         rogue.say(hello, &vec![writer.as_fd(); count]);
         assert!(rogue.reason().contains("descriptors"));
     }
@@ -150,7 +150,7 @@ fn descriptors_that_no_message_takes_are_closed_with_the_connection() {
 fn a_second_hello_is_one_too_many() {
     let stage = Stage::new();
     let (rogue, _rings, _) = Rogue::attached(&stage);
-    let hello = FromClient::Hello { protocol: 1, rank: RANK.0, role: Role::Trainer, pid: 1 };
+    let hello = FromClient::Hello { protocol: 2, rank: RANK.0, role: Role::Trainer, pid: 1 };
     rogue.say(&message::to_bytes(&hello).unwrap(), &[]);
     assert!(rogue.reason().contains("twice"));
     assert_expelled(&stage, "twice");

@@ -13,7 +13,7 @@ use crate::handoff::{
     channel::Channel,
     endpoint::Endpoint,
     entry::{Completion, Ready},
-    message::{self, FromAgent, Reading},
+    message::{self, FromAgent, Reading, ShelfBytes},
     packet,
     ring::{Entry, Producer},
     table,
@@ -48,12 +48,13 @@ impl RogueAgent {
 
     fn welcome(&self) -> FromAgent {
         FromAgent::Welcome {
-            reading: Some(Reading {
+            reading: Some(Box::new(Reading {
                 briefing: briefing(),
                 window: LIMITS.window,
                 ring_bytes: self.rings.len().0,
                 arena_bytes: self.arena.len().0,
-            }),
+                shelves: Vec::new(),
+            })),
         }
     }
 
@@ -93,7 +94,7 @@ fn a_batch_pushed_by_an_agent_that_dies_before_it_rings_is_still_delivered() {
         let (client, socket) = agent.meet(&agent.welcome());
         let client = client.unwrap();
         let batch = batch(0, &[100]);
-        table::write(&agent.arena, Bytes(0), &batch, |_| None).unwrap();
+        table::write(&agent.arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| client.next(PATIENCE));
             for _ in 0..delay * 10 {
@@ -152,6 +153,7 @@ fn a_welcome_that_makes_no_sense_is_no_connection() {
         change(|it| it.ring_bytes = u64::MAX),
         change(|it| it.arena_bytes = 0),
         change(|it| it.arena_bytes += 1),
+        change(|it| it.shelves = vec![ShelfBytes { tier: 0, bytes: 4096 }]),
         FromAgent::Welcome { reading: None },
         FromAgent::Error { reason: "no".into() },
     ] {

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _};
 
 use proptest::prelude::*;
 use tierfeed_core::tier::Locality;
-use tierfeed_numa_memory::{Pages, Request};
+use tierfeed_numa_memory::{Pages, Region, Request};
 
 use super::{windows::WINDOWS_MAX, *};
 
@@ -48,7 +48,7 @@ impl Side {
     fn read(&mut self, offset: u64, len: u64) -> Vec<u8> {
         self.copy.fill(Bytes(0), Bytes(len), 0xee).unwrap();
         let sink = (Stores::Cached, None);
-        let to = (&self.copy, Bytes(0));
+        let to = (&*self.copy, Bytes(0));
         self.chunk.read(Bytes(offset), to, Bytes(len), sink, &mut self.bounce).unwrap();
         let mut bytes = vec![0; usize::try_from(len).unwrap()];
         self.copy.read(Bytes(0), &mut bytes).unwrap();
@@ -152,7 +152,7 @@ fn a_file_that_was_cut_off_is_an_error() {
     let mut side = Side::of(chunk(&windows));
     side.write(0, WINDOW, 3);
     side.chunk.file.set_len(4096).unwrap();
-    let (to, sink) = ((&side.copy, Bytes(0)), (Stores::Cached, None));
+    let (to, sink) = ((&*side.copy, Bytes(0)), (Stores::Cached, None));
     let read = side.chunk.read(Bytes(8192), to, Bytes(64), sink, &mut side.bounce);
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }

@@ -16,7 +16,7 @@ Decode = Callable[[Sample, int], Any]
 
 
 def as_tensor(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
-    """The bytes themselves, not copied."""
+    """The bytes themselves, not copied; a copy of a sample that is read-only (`Sample.readonly`)."""
     return from_dlpack(sample), label
 
 

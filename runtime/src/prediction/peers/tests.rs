@@ -41,6 +41,7 @@ fn settings() -> Settings {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: tierfeed_core::policy::Aim::default(),
+        shows: Vec::new(),
     }
 }
 

@@ -36,6 +36,7 @@ pub(in crate::prediction) fn site(job: &Job, chunks: [u64; 3]) -> Site {
         cache: Bytes(chunks * CHUNK.0),
         speed: Speed { bandwidth: BytesPerSecond(20_000_000_000), ..UNLIMITED },
         reads_per_s: None,
+        is_shown: false,
     };
     let kinds = [Kind::MainMemory, Kind::CxlMemory, Kind::Scratch];
     let staging = places::staging(job, &demand(job));

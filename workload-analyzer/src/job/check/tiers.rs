@@ -1,10 +1,17 @@
 //! Checks which tiers a job asks for, and how much of each.
 
-use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
+use tierfeed_core::{
+    direct::Wish,
+    id::NumaNode,
+    order::Shuffle,
+    policy::{self, Stay},
+    tier::Kind,
+    units::Bytes,
+};
 
 use super::Check;
 use crate::{
-    job::{AfterRun, Budget, JobError, JobScratch, Misfit, Percent, Reason, TierRequest},
+    job::{AfterRun, Budget, JobError, JobScratch, Misfit, Percent, Reason, TierRequest, Verify},
     job_file::{
         CxlMemoryFile, DirectoryFile, JobScratchFile, StorageFile, Text, TierKeys, TiersFile, Whole,
     },
@@ -15,6 +22,9 @@ const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 
 /// The share of the free memory that DeepMemoryDL starts with.
 const RESERVE: Budget = Budget::Reserve(Percent(20));
+
+/// The key of direct use.
+const DIRECT: [&str; 3] = ["tiers", "cxl-memory", "direct"];
 
 /// NUMA nodes that a kernel can have (`MAX_NUMNODES`).
 const NUMA_NODES_MAX: u32 = 1_024;
@@ -73,7 +83,37 @@ impl Check<'_> {
             None => Vec::new(),
             Some(nodes) => self.numa_nodes(&["tiers", kind.name(), "numa_nodes"], nodes)?,
         };
-        Ok(TierRequest { numa_nodes, ..tier })
+        let direct = match &typed.direct {
+            None => Wish::Auto,
+            Some(typed) => self.direct(typed)?,
+        };
+        Ok(TierRequest { numa_nodes, direct, ..tier })
+    }
+
+    fn direct(&self, typed: &Text) -> Result<Wish, JobError> {
+        let known = Wish::ALL.into_iter().find(|wish| wish.name() == typed.0);
+        let reason = Reason::NotOneOf { allowed: Wish::NAMES };
+        known.ok_or_else(|| self.invalid(&DIRECT, &typed.0, reason))
+    }
+
+    /// Refuses to read in place always where it never can be.
+    pub(super) fn refuse_impossible_direct(
+        &self,
+        tiers: &[TierRequest],
+        policy: policy::Kind,
+        shuffle: Shuffle,
+        verify: Verify,
+    ) -> Result<(), JobError> {
+        if tiers.iter().all(|tier| tier.direct != Wish::Always) {
+            return Ok(());
+        }
+        if verify == Verify::Always {
+            return Err(self.misfit(&DIRECT, Misfit::DirectUnverified));
+        }
+        match policy.stay(shuffle) {
+            Stay::ForGood | Stay::UntilRead => Ok(()),
+            Stay::Unknown => Err(self.misfit(&DIRECT, Misfit::DirectUnsettled { policy })),
+        }
     }
 
     fn scratch(&self, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
@@ -147,5 +187,6 @@ fn request(kind: Kind, budget: Budget) -> TierRequest {
         path: None,
         writes_per_epoch: None,
         speed: None,
+        direct: Wish::Auto,
     }
 }

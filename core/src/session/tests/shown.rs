@@ -1,0 +1,196 @@
+//! Samples that trainers read where they lie: the place of each holds it until the batch is back.
+
+use super::*;
+use crate::policy::Stay;
+
+/// Tiers 0 and 2 are mapped by trainers.
+fn showing(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {
+    let shows = vec![TierId(0), TierId(2)];
+    Settings { shows, ..settings(policy, samples, ranks, on_error) }
+}
+
+fn any_staying() -> impl Strategy<Value = policy::Kind> {
+    prop::sample::select(vec![policy::Kind::Gap, policy::Kind::Pinned])
+}
+
+fn shown(world: &Play) -> u64 {
+    world.session.progress().epochs.iter().map(|epoch| epoch.shown_samples).sum()
+}
+
+proptest! {
+    #[test]
+    fn what_a_batch_names_stays_whatever_fails_and_however_tiers_change(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_staying(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 0..12),
+        faults in 0_usize..40,
+        ranks in 1_u32..3,
+    ) {
+        let mut world = Play::new(&showing(policy, 50, ranks, OnError::Skip));
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
+            }
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, faults);
+        for rank in 0..ranks {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+        prop_assert!(world.named().next().is_none(), "nothing is named when all is done");
+        for tier in 0..3 {
+            let known = world.session.cache.chunk_count(TierId(tier));
+            let there = world.body.chunks.iter().filter(|(of, _)| *of == TierId(tier)).count();
+            prop_assert_eq!(known as usize, there, "every chunk that left was given back");
+        }
+    }
+
+    #[test]
+    fn who_never_gives_back_keeps_what_it_reads_and_holds_up_no_other(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_staying(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 0..12),
+        faults in 0_usize..30,
+    ) {
+        let mut world = Play::new(&showing(policy, 50, 2, OnError::Skip));
+        world.trainers[1].keeps = true;
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
+            }
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, faults);
+        prop_assert_eq!(&world.trainers[0].got, &world.expected(0));
+        prop_assert!(world.trainers[1].asked.is_empty(), "every request has its answer");
+        let kept = core::mem::take(&mut world.trainers[1].kept);
+        for (lease, _) in kept.into_iter().rev() {
+            world.give_back(1, lease);
+        }
+        world.play(&picks, faults);
+        prop_assert!(world.named().all(|(_, taker, ..)| !matches!(taker, Taker::Held(..))));
+    }
+
+    #[test]
+    fn showing_changes_neither_what_is_kept_nor_what_is_read_cold(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_staying(),
+        samples in 1_u32..90,
+    ) {
+        // With room to spare, so that no batch makes way for another and is read twice.
+        let play = |settings: Settings| {
+            let settings = Settings { arena: Bytes(16 * 4096), ..settings };
+            let mut world = Play::new(&settings);
+            world.play(&picks, 0);
+            let epochs = world.session.progress().epochs.iter();
+            let sums = epochs.map(|it| (it.cold, it.misses, it.from_tier.clone(), it.hits.clone()));
+            sums.collect::<Vec<_>>()
+        };
+        let copying = play(settings(policy, samples, 1, OnError::Fail));
+        let showing = play(showing(policy, samples, 1, OnError::Fail));
+        prop_assert_eq!(copying, showing, "whatever a trainer holds for how long");
+    }
+}
+
+#[test]
+fn a_sample_is_shown_instead_of_copied_and_counts_as_read_from_its_tier() {
+    let mut world = Play::new(&showing(policy::Kind::Pinned, 40, 1, OnError::Fail));
+    world.play(&[3, 5, 7], 0);
+    let epochs = &world.session.progress().epochs;
+    let (first, later) = (&epochs[0], &epochs[1]);
+    assert_eq!((first.shown_samples, first.shown), (0, Bytes(0)));
+    // Empty samples are nowhere, and what fills several holes is copied.
+    assert!(later.shown_samples > 20 && later.shown_samples <= later.hits[0] + later.hits[2]);
+    assert!(later.shown.0 <= later.from_tier[0].0 + later.from_tier[2].0);
+    assert!(later.from_tier[1].0 > 0, "tier 1 is copied");
+}
+
+#[test]
+fn a_policy_that_may_give_up_anything_shows_nothing() {
+    let unknown = policy::Kind::ALL.into_iter();
+    let unknown = unknown.filter(|it| it.stay(Shuffle::TORCH_DISTRIBUTED) == Stay::Unknown);
+    for policy in unknown {
+        let mut world = Play::new(&showing(policy, 40, 1, OnError::Fail));
+        world.play(&[3, 5, 7], 0);
+        assert_eq!(shown(&world), 0, "{policy}");
+    }
+}
+
+#[test]
+fn near_the_end_of_an_epoch_only_what_stays_for_good_is_shown() {
+    for (policy, is_shown) in [(policy::Kind::Gap, false), (policy::Kind::Pinned, true)] {
+        // Ten steps, of which six are near the end.
+        let mut world = Play::new(&showing(policy, 40, 1, OnError::Fail));
+        let mut steps = BTreeSet::new();
+        while world.ask(0) {
+            world.drain();
+            let named: Vec<BatchId> = world.named().map(|(batch, ..)| batch).collect();
+            steps.extend(named.iter().filter(|it| it.epoch == Epoch(1)).map(|it| it.step.0));
+            world.take(0);
+        }
+        assert_eq!(steps.iter().any(|step| *step >= 4), is_shown, "{policy}: {steps:?}");
+        assert!(steps.iter().any(|step| *step < 4), "{policy}: {steps:?}");
+    }
+}
+
+/// A world whose trainer holds nothing, and in which a batch that nobody has yet names a place.
+fn staged_shown() -> (Play, BatchId, usize) {
+    let mut world = Play::new(&showing(policy::Kind::Pinned, 60, 1, OnError::Fail));
+    for _ in 0..16 {
+        world.ask(0);
+        world.drain();
+        world.take(0);
+    }
+    world.drain();
+    let ahead = world.named().find(|(_, taker, ..)| *taker == Taker::Nobody);
+    let (batch, _, entry) = ahead.expect("much is shown in the second epoch");
+    (world, batch, entry)
+}
+
+#[test]
+fn what_breaks_before_it_is_handed_over_is_read_cold_instead() {
+    let (mut world, batch, entry) = staged_shown();
+    let staged = &world.session.ranks[&Rank(0)].staged[&batch];
+    let named = staged.batch.entries[entry];
+    let shown = named.shown.unwrap();
+    world.session.end_with_poison(shown.tier, shown.chunk);
+    while let Some(command) = world.session.poll_command() {
+        world.obey(command);
+    }
+    let is_fetch = |command: &Command| matches!(command, Command::Fetch { sample, .. } if *sample == named.sample);
+    assert!(world.body.running.iter().any(is_fetch), "{:?}", world.body.running);
+    let staged = &world.session.ranks[&Rank(0)].staged[&batch];
+    assert_eq!(staged.batch.entries[entry].shown, None);
+    world.play(&[3, 5, 7], 0);
+    assert!(!world.body.chunks.contains(&(shown.tier, shown.chunk)), "it was given back");
+    assert_eq!(world.trainers[0].got, world.expected(0));
+}
+
+#[test]
+fn a_chunk_leaves_when_the_last_batch_that_names_it_is_back() {
+    let mut world = Play::new(&showing(policy::Kind::Pinned, 60, 1, OnError::Fail));
+    let mut held = None;
+    while held.is_none() && world.ask(0) {
+        world.drain();
+        let holds = |taker: &Taker| matches!(taker, Taker::Leased(..));
+        let leased = world.named().find(|(_, taker, ..)| holds(taker));
+        if let Some((batch, _, entry)) = leased {
+            let entry = world.session.ranks[&Rank(0)].staged[&batch].batch.entries[entry];
+            held = Some((batch, entry.shown.unwrap()));
+        } else {
+            world.take(0);
+        }
+    }
+    let (_, shown) = held.expect("something is shown in the second epoch");
+    world.trainers[0].keeps = true;
+    assert!(world.take(0));
+    let (tier, chunk) = (shown.tier, shown.chunk);
+    world.tell(Event::Resized { tier, chunks_max: 0 });
+    world.drain();
+    assert!(world.body.chunks.contains(&(tier, chunk)), "a trainer reads there");
+    let lease = world.trainers[0].kept[0].0;
+    world.give_back(0, lease);
+    world.drain();
+    assert!(!world.body.chunks.contains(&(tier, chunk)), "nobody reads there any more");
+}

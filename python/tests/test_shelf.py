@@ -1,0 +1,156 @@
+"""Samples that are read where the node keeps them: they are right, read-only, and nobody's harm."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+import node
+import tierfeed
+from conftest import World, make_world
+from node import Node
+
+pytestmark = pytest.mark.node
+
+CXL = "  cxl-memory: { size: 8 MiB, direct: always }\nprefetch: { batches: 2 }\n"
+
+
+def shelf_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
+    """Main memory holds the staged batches and hardly anything else."""
+    made = make_world(root, sizes=sizes, extra=CXL)
+    text = made.job.read_text()
+    made.job.write_text(text.replace("main-memory: { size: 16 MiB }", "main-memory: { size: 1 MiB }"))
+    return made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return shelf_world(tmp_path)
+
+
+@pytest.fixture
+def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    with node.node(world) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+def shown_batch(feed: tierfeed.Feed) -> tierfeed.Batch:
+    """A batch with a sample that was not copied."""
+    for epoch in range(feed.epochs):
+        for batch in feed.epoch(epoch):
+            if any(sample.readonly and len(sample) > 1 for sample in batch):
+                return batch
+    raise AssertionError("nothing is read in place")
+
+
+def shown_sample(batch: tierfeed.Batch) -> tierfeed.Sample:
+    return next(sample for sample in batch if sample.readonly and len(sample) > 1)
+
+
+@pytest.mark.parametrize("mode", ["feed", "loader", "decoder"])
+def test_every_way_to_read_gets_every_byte(tmp_path: Path, mode: str) -> None:
+    made = shelf_world(tmp_path)
+    for rank, log in enumerate(node.run(made, mode)):
+        log.assert_complete(made, rank)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["direct_samples"] > 0
+    assert report["direct_bytes"] > 0
+
+
+def test_nothing_that_is_made_of_a_sample_can_write_it(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        sample = shown_sample(shown_batch(feed))
+        content = world.content(sample.id)
+        view = memoryview(sample)
+        assert view.readonly and bytes(view) == content
+        with pytest.raises(TypeError):
+            view[0] = 1
+        array = sample.numpy()
+        assert not array.flags.writeable
+        with pytest.raises(ValueError):
+            array[0] = 1
+        with pytest.raises(ValueError):
+            array.flags.writeable = True
+        with open("/dev/zero", "rb") as zeros, pytest.raises((BufferError, TypeError)):
+            zeros.readinto(sample)
+        assert bytes(sample) == content
+
+
+def test_a_tensor_is_a_copy_that_may_be_changed(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample = shown_sample(shown_batch(feed))
+        tensor = torch.from_dlpack(sample)
+        tensor.fill_(7)
+        assert bytes(sample) == world.content(sample.id)
+        assert bytes(tensor.numpy()) == bytes([7]) * len(sample)
+        assert numpy.from_dlpack(sample).tobytes() == world.content(sample.id)
+        with pytest.raises(BufferError):
+            sample.__dlpack__(copy=False)
+
+
+def test_a_batch_that_is_kept_is_copied_with_what_lies_elsewhere(
+    world: World, running: Node
+) -> None:
+    with tierfeed.connect() as feed:
+        batch = shown_batch(feed)
+        before = [bytes(sample) for sample in batch]
+        link = feed.stream().link
+        leases = link.leases
+        assert batch.detach()
+        assert link.leases == leases - 1, "the lease went back"
+        assert not any(sample.readonly for sample in batch)
+        assert [bytes(sample) for sample in batch] == before
+        assert before == [world.content(id) for id in batch.samples]
+        memoryview(batch[0])[:1] = b"x"
+
+
+def test_views_keep_the_lease(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        batch = shown_batch(feed)
+        sample = shown_sample(batch)
+        link = feed.stream().link
+        array, content, leases = sample.numpy(), world.content(sample.id), link.leases
+        batch.release()
+        del batch, sample
+        assert link.leases == leases
+        assert array.tobytes() == content
+        del array
+        assert link.leases == leases - 1
+
+
+def test_a_batch_of_equal_samples_is_an_array_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All but one sample have one length, so most batches are even and the job is not.
+    made = shelf_world(tmp_path, sizes=(100, 100))
+    made.files[0].write_bytes(random.Random(1).randbytes(600))
+    node.run_command(
+        "index", tmp_path / "data", "--format", "image-folder", "--output", made.index
+    )
+    with node.node(made) as started:
+        for name, value in started.environment().items():
+            monkeypatch.setenv(name, value)
+        with tierfeed.connect() as feed:
+            evens = 0
+            for epoch in range(feed.epochs):
+                for batch in feed.epoch(epoch):
+                    if 0 in batch.samples or not any(sample.readonly for sample in batch):
+                        continue
+                    rows = batch.array().numpy()
+                    expected = [made.content(id) for id in batch.samples]
+                    assert [row.tobytes() for row in rows] == expected
+                    rows[:] = 0
+                    shown = [sample for sample in batch if sample.readonly]
+                    assert all(bytes(it) == made.content(it.id) for it in shown)
+                    evens += 1
+            assert evens > 0
