@@ -10,7 +10,11 @@ use std::{
     time::Duration,
 };
 
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PySet, PyTuple},
+};
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
     session::Refusal,
@@ -124,8 +128,7 @@ impl Link {
 
     /// Whether there is nothing to do about an answer but to use it: it is the batch that is wanted,
     /// whole, and training gives its batches back.
-    fn is_plain(&self, reply: &Reply, wanted: BatchId) -> bool {
-        let Reply::Batch(leased) = reply else { return false };
+    fn is_plain(&self, leased: &LeasedBatch, wanted: BatchId) -> bool {
         let is_whole = leased.rows.iter().all(|row| row.len.is_some());
         let held = self.connection.leases().len() + 1;
         leased.id == wanted && is_whole && held < self.batches_ahead as usize
@@ -225,24 +228,34 @@ impl Link {
         }
     }
 
-    /// The batch at a place, if it is there and nothing is left to do but to use it, of which the agent
-    /// is told. None in any other case; whatever came instead is for [`Self::next`].
+    /// The batch at `place`, if it is there and nothing is left to do but to use it, `following` being
+    /// `asked` for as well; the agent is told, and `place` is not among the `asked` any more. None in any
+    /// other case; what came instead is for [`Self::next`].
     ///
-    /// The way that nearly every batch takes: no other thread, no system call that waits.
-    fn take_ready(&self, epoch: u32, step: u32) -> Option<Batch> {
+    /// The way that most batches take: no other thread, nothing that waits.
+    fn take_ready(
+        &self,
+        asked: &Bound<'_, PySet>,
+        place: &Bound<'_, PyTuple>,
+        following: &Bound<'_, PyTuple>,
+    ) -> PyResult<Option<Batch>> {
         let mut put_back = self.put_back();
-        if !put_back.is_empty() {
-            return None;
+        if !put_back.is_empty() || !asked.contains(place)? || !asked.contains(following)? {
+            return Ok(None);
         }
-        let client = self.connection.client().ok()?;
-        let reply = client.try_next().ok().flatten()?;
-        if !self.is_plain(&reply, self.place((epoch, step))) {
-            put_back.push_back(reply);
-            return None;
+        let reply = self.connection.client().ok().and_then(|it| it.try_next().ok().flatten());
+        let Some(reply) = reply else { return Ok(None) };
+        match reply {
+            Reply::Batch(leased) if self.is_plain(&leased, self.place(place.extract()?)) => {
+                asked.discard(place)?;
+                self.connection.deliver(leased.lease, Nanoseconds(0));
+                Ok(Some(self.batch(leased)))
+            }
+            other => {
+                put_back.push_back(other);
+                Ok(None)
+            }
         }
-        let Reply::Batch(leased) = reply else { return None };
-        self.connection.deliver(leased.lease, Nanoseconds(0));
-        Some(self.batch(leased))
     }
 
     /// The next answer, or None after `timeout_s` seconds.

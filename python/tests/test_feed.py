@@ -66,14 +66,16 @@ class PlayedLink:
         self.ring.extend(taken)
         return len(taken)
 
-    def take_ready(self, epoch: int, step: int) -> tierfeed.Batch | None:
+    def take_ready(
+        self, asked: set[tuple[int, int]], place: tuple[int, int], following: tuple[int, int]
+    ) -> tierfeed.Batch | None:
         """As the ring gives it: the oldest answer or none."""
-        if self.ring[:1] != [(epoch, step)] or (epoch, step) in self.agent.refuses:
+        if not asked >= {place, following} or self.ring[:1] != [place] or place in self.agent.refuses:
             return None
-        del self.ring[0]
-        self.agent.served.append((epoch, step))
-        ids = self.order.batch(epoch, step, self.rank)
-        return self.agent.local.read(epoch, step, self.rank, ids)
+        asked.discard(place)
+        self.agent.served.append(self.ring.pop(0))
+        ids = self.order.batch(*place, self.rank)
+        return self.agent.local.read(*place, self.rank, ids)
 
     def next(self, timeout_s: float):
         if not self.ring:
@@ -231,7 +233,7 @@ def test_an_iteration_that_was_left_hands_back_what_it_asked_for(agent: PlayedAg
         break
     list(feed.epoch(1))
     stream = feed.stream()
-    assert not stream._ready and not stream._unwanted and not stream._asked
+    assert not stream._ready and not stream._unwanted and not stream.asked
 
 
 def test_an_iteration_that_goes_on_uses_what_it_asked_for(agent: PlayedAgent) -> None:
@@ -248,7 +250,7 @@ def test_an_agent_that_hangs_is_given_up(
     (link,) = agent.links
     batches = feed.epoch(0)
     next(batches)
-    link.next, link.take_ready = lambda timeout_s: None, lambda epoch, step: None
+    link.next, link.take_ready = lambda timeout_s: None, lambda *_: None
     assert places(batches) == ALL[1:13]
     assert feed.mode == "direct"
 
@@ -259,7 +261,7 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
     batches = feed.epoch(0)
     next(batches)
     serve, serve_ready = link.next, link.take_ready
-    link.leases, link.next, link.take_ready = 4, lambda timeout_s: None, lambda epoch, step: None
+    link.leases, link.next, link.take_ready = 4, lambda timeout_s: None, lambda *_: None
     assert places([next(batches), next(batches)]) == ALL[1:3]
     link.leases, link.next, link.take_ready = 0, serve, serve_ready
     assert places(batches) == ALL[3:13]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tierfeed._native import Batch
-from tierfeed.stream import Place
+from tierfeed.stream import Place, Stream
 
 if TYPE_CHECKING:
     from tierfeed.feed import Feed
@@ -24,6 +24,7 @@ class Batches(Iterator[Batch]):
         while self._next[0] < end_epoch and self._next[1] >= self._steps(self._next[0]):
             self._next = (self._next[0] + 1, 0)
         self._epoch_begun: int | None = None
+        self._stream: Stream | None = None
 
     def __iter__(self) -> Batches:
         return self
@@ -36,7 +37,12 @@ class Batches(Iterator[Batch]):
             self._begin(place)
         epoch, step = place
         following = (epoch, step + 1) if step + 1 < self._steps(epoch) else (epoch + 1, 0)
-        batch = self._feed.take(place, following, self._window)
+        # Runs once a step with the caches full of training: every call less counts.
+        stream = self._stream
+        batch = stream and stream.link.take_ready(stream.asked, place, following)
+        if batch is None:
+            batch = self._feed.take(place, following, self._window)
+            self._stream = self._feed.stream()
         self._next = following
         return batch
 
@@ -60,7 +66,7 @@ class Batches(Iterator[Batch]):
         self._steps_of = (-1, 0)
         self._epoch_begun = place[0]
         self._feed.begin_epoch(place[0])
-        stream = self._feed.stream()
+        self._stream = stream = self._feed.stream()
         if is_first and stream is not None:
             stream.want_only([place, *self._window(place)])
 

@@ -228,12 +228,8 @@ class Feed:
     def take(self, place: Place, following: Place, window: Window) -> Batch:
         """The batch at `place`, with requests for `following` and its `window` on their way.
 
-        Runs once a step with the caches full of training: every call less counts. A batch that is there
-        takes the first way, in a process that is new to this feed none does.
+        The way of every batch that was not there when it was wanted.
         """
-        stream = self._stream
-        if stream is not None and (ready := stream.take_ready(place, following)) is not None:
-            return ready
         if self._pid != os.getpid():
             self._attach()
         asked_ns = time.monotonic_ns()

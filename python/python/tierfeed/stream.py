@@ -32,7 +32,7 @@ class Stream:
         self.link = link
         self.alive = True
         self._gone: Gone | None = None
-        self._asked: set[Place] = set()
+        self.asked: set[Place] = set()
         self._unwanted: set[Place] = set()
         self._ready: dict[Place, Batch | Refused] = {}
 
@@ -46,7 +46,7 @@ class Stream:
         if not new or not self.alive:
             return
         try:
-            self._asked.update(new[: self.link.request(new)])
+            self.asked.update(new[: self.link.request(new)])
         except Gone as gone:
             # Not the end yet: what is in the ring already comes first.
             self._gone = gone
@@ -57,7 +57,7 @@ class Stream:
         The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
         done for several batches at a time, and most batches are taken without waking the agent.
         """
-        asked, ready = self._asked, self._ready
+        asked, ready = self.asked, self._ready
         if (place in asked or place in ready) and (following in asked or following in ready):
             return
         self.ask([place, *window(place)])
@@ -69,24 +69,14 @@ class Stream:
 
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""
-        return place in self._ready or place in self._asked
+        return place in self._ready or place in self.asked
 
     def want_only(self, places: Iterable[Place]) -> None:
         """Gives up what was asked for and is not among `places`."""
         wanted = set(places)
-        self._unwanted = self._asked - wanted
+        self._unwanted = self.asked - wanted
         for place in self._ready.keys() - wanted:
             del self._ready[place]
-
-    def take_ready(self, place: Place, following: Place) -> Batch | None:
-        """The batch at `place` if it is there and nothing else is to be done, `following` being asked for."""
-        asked = self._asked
-        if place not in asked or following not in asked:
-            return None
-        batch = self.link.take_ready(*place)
-        if batch is not None:
-            asked.discard(place)
-        return batch
 
     def take(self, place: Place, patience_s: float) -> Batch | Refused | None:
         """The answer for `place`; None if it could not be asked for, or waits for a batch held here.
@@ -97,15 +87,15 @@ class Stream:
         while True:
             if self._ready and place in self._ready:
                 return self._ready.pop(place)
-            if place in self._asked and (answer := self.link.next(0.0)) is not None:
+            if place in self.asked and (answer := self.link.next(0.0)) is not None:
                 if answer.place == place:
-                    self._asked.discard(place)
+                    self.asked.discard(place)
                     return answer
                 self._file(answer)
                 continue
-            if self._gone is not None and not self._asked:
+            if self._gone is not None and not self.asked:
                 raise self._gone
-            if not self.alive or place not in self._asked:
+            if not self.alive or place not in self.asked:
                 return None
             is_full = self.link.leases >= self.link.batches_ahead
             answer = self.link.next(PATIENCE_HOLDING_ALL_S if is_full else patience_s)
@@ -129,7 +119,7 @@ class Stream:
 
     def _file(self, answer: Batch | Refused) -> None:
         place = answer.place
-        self._asked.discard(place)
+        self.asked.discard(place)
         if place in self._unwanted:
             self._unwanted.discard(place)
         else:
