@@ -18,9 +18,13 @@ pub use timeline::{Moment, State, Timeline};
 pub struct Footprint {
     /// What the job may hold in memory, RAM disks included.
     pub budget_bytes: u64,
-    /// Memory of any sort together, when it was noted last.
+    /// What of it was the job's when it was noted last: staging, tiers in memory, what workloads borrow, RAM
+    /// disks.
     #[serde(skip)]
-    pub held_bytes: u64,
+    pub job_bytes: u64,
+    /// What was the process's own then.
+    #[serde(skip)]
+    pub own_bytes: u64,
     /// Memory of any sort together, at its peak.
     pub peak_bytes: u64,
     /// Anonymous memory and files of the process itself, at their peak.
@@ -41,8 +45,8 @@ impl Footprint {
         let own = own_memory().0;
         let memfd = usage.on(Medium::Memory).0 + lent.0;
         let tmpfs = usage.on(Medium::Tmpfs).0;
-        self.held_bytes = own + memfd + tmpfs;
-        self.peak_bytes = self.peak_bytes.max(self.held_bytes);
+        (self.job_bytes, self.own_bytes) = (memfd + tmpfs, own);
+        self.peak_bytes = self.peak_bytes.max(own + memfd + tmpfs);
         self.peak_own_bytes = self.peak_own_bytes.max(own);
         self.peak_memfd_bytes = self.peak_memfd_bytes.max(memfd);
         self.peak_tmpfs_bytes = self.peak_tmpfs_bytes.max(tmpfs);

@@ -8,7 +8,7 @@
 mod change;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
@@ -30,6 +30,28 @@ pub struct Look {
     pub status: Option<JobStatus>,
     /// What the agent of this node measures.
     pub agent: Option<Scrape>,
+}
+
+/// Rates are of at least this time: agents tell their manager how far they are twice a second.
+const RATES_OVER: Nanoseconds = Nanoseconds(2_000_000_000);
+
+/// The looks of the last seconds.
+#[derive(Debug, Default)]
+pub struct History {
+    looks: VecDeque<Look>,
+}
+
+impl History {
+    /// The lines of the screen after another look.
+    pub fn frame(&mut self, now: Look) -> Vec<String> {
+        let is_old = |look: &Look| now.at.0.saturating_sub(look.at.0) >= RATES_OVER.0;
+        while self.looks.get(1).is_some_and(is_old) {
+            self.looks.pop_front();
+        }
+        let lines = frame(self.looks.front(), &now);
+        self.looks.push_back(now);
+        lines
+    }
 }
 
 /// Ranks of this node that get a line.
@@ -193,14 +215,16 @@ fn tiers(change: &Change<'_>) -> Vec<String> {
 
 fn sums(change: &Change<'_>) -> Vec<String> {
     let value = |name| change.value(name);
-    let (held, budget) =
-        (value("tierfeed_memory_held_bytes"), value("tierfeed_memory_budget_bytes"));
+    let of = change.by("tierfeed_memory_held_bytes", "of");
+    let held = |of_what: &str| of.get(of_what).copied().unwrap_or(0.0);
+    let budget = value("tierfeed_memory_budget_bytes");
     let mut lines = vec![format!(
-        "memory: {} held, {} of it staging; the job may hold {} ({})",
-        size(held),
-        size(value("tierfeed_staging_held_bytes")),
+        "memory: {} held of {} that the job may ({}), {} of it staging; {} beside it of the agent itself",
+        size(held("job")),
         size(budget),
-        percent(held, budget),
+        percent(held("job"), budget),
+        size(value("tierfeed_staging_held_bytes")),
+        size(held("agent")),
     )];
     lines.push(waits(change));
     lines.push(format!(

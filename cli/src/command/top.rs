@@ -15,7 +15,7 @@ use tierfeed_runtime::{
     client::Client,
     clock::Clock,
     metrics::{SCRAPE_BYTES_MAX, Scrape},
-    top::{Look, frame},
+    top::{History, Look},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -59,7 +59,7 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
         Signals::listen().context("cannot listen for signals").map_err(Failure::Work)?;
     let screen = Screen::open()?;
     let clock = Clock::start();
-    let mut before: Option<Look> = None;
+    let mut history = History::default();
     let mut frames = 0_u64;
     loop {
         let now = match signals.unless(sources.look(&clock)).await {
@@ -75,10 +75,9 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
             eprintln!("the job is over");
             return Ok(());
         }
-        if screen.show(&frame(before.as_ref(), &now))?.is_break() {
+        if screen.show(&history.frame(now))?.is_break() {
             return Ok(());
         }
-        before = Some(now);
         frames += 1;
         if arguments.frames.is_some_and(|most| frames >= most) {
             return Ok(());

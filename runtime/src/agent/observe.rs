@@ -176,7 +176,7 @@ impl Agent {
             copyouts: self.observer.copyouts,
             requests: self.requests.as_ref().map(|counters| counters.figures()),
             cold_window: self.session.cold_window(),
-            memory: (Bytes(self.footprint.held_bytes), Bytes(self.footprint.budget_bytes)),
+            memory: &self.footprint,
             job: &self.job.name,
             policy: self.assignment.policy.name(),
             wasted: self.session.wasted(),

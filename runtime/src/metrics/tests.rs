@@ -14,6 +14,7 @@ use tierfeed_prefetcher::{
 };
 
 use super::*;
+use crate::footprint::Footprint;
 
 fn progress() -> Progress {
     let order = Spec {
@@ -96,7 +97,12 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         copyouts: 5,
         requests,
         cold_window: 12,
-        memory: (Bytes(70), Bytes(90)),
+        memory: &Footprint {
+            job_bytes: 70,
+            own_bytes: 8,
+            budget_bytes: 90,
+            ..Footprint::default()
+        },
         job: "resnet",
         policy: "gap",
         wasted: Bytes(9),
@@ -136,7 +142,8 @@ fn what_is_staged_held_and_copied_is_told() {
     has("tierfeed_batches_ready{rank=\"1\"} 1");
     has("tierfeed_staging_batches_max 6");
     has("tierfeed_lease_copyouts_total 5");
-    has("tierfeed_memory_held_bytes 70");
+    has("tierfeed_memory_held_bytes{of=\"job\"} 70");
+    has("tierfeed_memory_held_bytes{of=\"agent\"} 8");
     has("tierfeed_memory_budget_bytes 90");
     has("tierfeed_cold_window 12");
     has("tierfeed_job_info{job=\"resnet\",policy=\"gap\"} 1");

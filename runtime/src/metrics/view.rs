@@ -14,7 +14,7 @@ use tierfeed_prefetcher::{
 };
 
 use super::{Families, Family, Labels, Sort, Value, seconds};
-use crate::report;
+use crate::{footprint::Footprint, report};
 
 /// What an agent knows at one moment.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct View<'a> {
     /// Reads of the cold store that may be given out now.
     pub cold_window: usize,
     /// The memory that the agent holds, and what it may.
-    pub memory: (Bytes, Bytes),
+    pub memory: &'a Footprint,
     /// The name of the job.
     pub job: &'a str,
     /// The rule of retention.
@@ -232,10 +232,13 @@ impl View<'_> {
         let says = "Batches that each rank may have staged";
         let mut batches = Family::new("staging_batches_max", says, None, Sort::Gauge);
         batches.add(Labels::new(), Value::Count(self.batches_max.into()));
-        let mut memory = gauge("memory_held", "Memory of the agent, RAM disks included");
-        let mut budget = gauge("memory_budget", "What of it the job may hold");
-        memory.add(Labels::new(), Value::Count(self.memory.0.0));
-        budget.add(Labels::new(), Value::Count(self.memory.1.0));
+        let mut memory =
+            gauge("memory_held", "Memory of the job, RAM disks included, and of the agent");
+        for (of, bytes) in [("job", self.memory.job_bytes), ("agent", self.memory.own_bytes)] {
+            memory.add(vec![("of", of.to_owned())], Value::Count(bytes));
+        }
+        let mut budget = gauge("memory_budget", "What the job may hold");
+        budget.add(Labels::new(), Value::Count(self.memory.budget_bytes));
         vec![capacity, used, held, staging, batches, memory, budget]
     }
 

@@ -48,7 +48,8 @@ fn agent(steps: u64, waited: f64, cold: u64) -> Scrape {
          tierfeed_tier_used_bytes{{tier=\"main-memory\"}} 1048576\n\
          tierfeed_io_inflight{{tier=\"cold\"}} 16\n\
          tierfeed_io_inflight{{tier=\"main-memory\"}} 2\n\
-         tierfeed_memory_held_bytes 3145728\n\
+         tierfeed_memory_held_bytes{{of=\"job\"}} 3145728\n\
+         tierfeed_memory_held_bytes{{of=\"agent\"}} 2097152\n\
          tierfeed_memory_budget_bytes 4194304\n\
          tierfeed_staging_held_bytes 1048576\n\
          tierfeed_prefetch_late_total 7\n\
@@ -90,7 +91,8 @@ fn rates_are_of_the_time_between_two_looks() {
     assert_eq!(words(&lines, "cold"), ["cold", "-", "-", "-", "25 MB/s", "0 B/s", "16"]);
     for line in [
         "agent of this node: resnet50, policy gap, cold store read by io_uring",
-        "memory: 3 MiB held, 1 MiB of it staging; the job may hold 4 MiB (75.0 %)",
+        "memory: 3 MiB held of 4 MiB that the job may (75.0 %), 1 MiB of it staging; 2 MiB beside it \
+         of the agent itself",
         "waiting now: cold-store 100.0 %",
     ] {
         assert!(lines.iter().any(|other| other == line), "no {line:?} in {lines:#?}");
@@ -146,4 +148,20 @@ fn requests_to_a_bucket_get_a_line_of_their_own() {
     let text = "tierfeed_object_requests_total 9\ntierfeed_object_hedges_total 2\n";
     let lines = frame(None, &look(1, None, Some(Scrape::parse(text).unwrap())));
     assert_eq!(lines.last().unwrap(), "requests: 9, 0 repeated, 2 hedged, 0 of these in time");
+}
+
+#[test]
+fn rates_are_of_two_seconds_however_often_one_looks() {
+    let mut history = History::default();
+    let mut samples_per_s = |tenths: u64, batches: u64| {
+        let at = Nanoseconds(tenths * 100_000_000);
+        let lines = history.frame(Look { at, status: Some(status(node(batches, 0))), agent: None });
+        words(&lines, "0")[3].clone()
+    };
+    assert_eq!(samples_per_s(0, 0), "-");
+    // 32 samples a batch, and nothing new between two reports.
+    assert_eq!(samples_per_s(5, 10), "640.0");
+    assert_eq!(samples_per_s(8, 10), "400.0", "over what there is");
+    assert_eq!(samples_per_s(25, 60), "800.0", "10 to 60 in two seconds");
+    assert_eq!(samples_per_s(100, 60), "0.0", "looks that are older are forgotten");
 }
