@@ -5,7 +5,10 @@ measured it stands still with its batches staged. All sides read the same sample
 hand over batches; each sample's first and last byte is looked at. The first batches of a side are not
 measured: workers start there, and tierfeed has them staged already.
 
-Arguments: folder with the files, rounds, batch size, batches that are not measured, result file.
+With `kept` the files lie in tierfeed's main memory after an epoch that is not measured, and only the bare
+loop reads beside it.
+
+Arguments: `read` or `kept`, folder with the files, rounds, batch size, batches that are not measured, result file.
 """
 
 import json
@@ -20,6 +23,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+import tierfeed
 import tierfeed.torch
 
 STEP_S = 0.005
@@ -48,15 +52,16 @@ def dataloader(files, sampler, batch_size, workers):
 
 
 def readinto(files, sampler, batch_size):
-    size = files.paths[0].stat().st_size
-    buffer = memoryview(bytearray(size * batch_size))
+    sizes = [path.stat().st_size for path in files.paths]
+    largest = max(sizes)
+    buffer = memoryview(bytearray(largest * batch_size))
     order = list(sampler)
     for start in range(0, len(order), batch_size):
         views = []
         for place, index in enumerate(order[start : start + batch_size]):
-            view = buffer[place * size : (place + 1) * size]
+            view = buffer[place * largest : place * largest + sizes[index]]
             with open(files.paths[index], "rb", buffering=0) as file:
-                assert file.readinto(view) == size
+                assert file.readinto(view) == len(view)
             views.append(view)
         yield views
 
@@ -65,6 +70,11 @@ def tiered(loader, epoch):
     loader.set_epoch(epoch)
     for tensors, _labels in loader:
         yield tensors
+
+
+def kept(feed, epoch):
+    for batch in feed.epoch(epoch):
+        yield [memoryview(sample) for sample in batch]
 
 
 def rate(batches, unmeasured):
@@ -123,38 +133,46 @@ def ready_waits(feed, epoch, last_epoch):
     return handed, arrays, tensors
 
 
-def main(folder, rounds, batch_size, unmeasured, result):
-    warnings.filterwarnings("ignore", message=".*not writable.*")
-    files = Files(folder)
-    sampler = DistributedSampler(files, num_replicas=1, rank=0, seed=42)
-    loader = tierfeed.torch.TierLoader()
-    sides = {
-        "tierfeed": lambda epoch: tiered(loader, epoch),
-        "DataLoader, 0 workers": lambda _: dataloader(files, sampler, batch_size, 0),
-        "DataLoader, 2 workers": lambda _: dataloader(files, sampler, batch_size, 2),
-        "readinto loop": lambda _: readinto(files, sampler, batch_size),
-    }
+def measure(sides, sampler, epochs, unmeasured, epoch_bytes):
+    """Bytes per second and CPU seconds per byte of each side in each epoch."""
     rates = {side: [] for side in sides}
     cpu = {side: [] for side in sides}
-    epoch_bytes = sum(path.stat().st_size for path in files.paths)
     agent = os.getppid()
-    for epoch in range(rounds):
+    for epoch in epochs:
         sampler.set_epoch(epoch)
         for side, batches in sides.items():
             before = cpu_seconds(agent)
             rates[side].append(rate(batches(epoch), unmeasured))
             cpu[side].append((cpu_seconds(agent) - before) / epoch_bytes)
-            print(f"round {epoch + 1} of {rounds}: {side}", file=sys.stderr)
-    handed, arrays, tensors = ready_waits(loader.feed, rounds, loader.feed.epochs)
-    figures = {
-        "bytes_per_s": rates,
-        "cpu_s_per_byte": cpu,
-        "batch_ns": handed,
-        "array_ns": arrays,
-        "tensors_ns": tensors,
-    }
-    Path(result).write_text(json.dumps({**figures, "mode": loader.feed.mode}))
+            print(f"epoch {epoch + 1}: {side}", file=sys.stderr)
+    return {"bytes_per_s": rates, "cpu_s_per_byte": cpu}
+
+
+def main(part, folder, rounds, batch_size, unmeasured, result):
+    warnings.filterwarnings("ignore", message=".*not writable.*")
+    files = Files(folder)
+    sampler = DistributedSampler(files, num_replicas=1, rank=0, seed=42)
+    epoch_bytes = sum(path.stat().st_size for path in files.paths)
+    loop = {"readinto loop": lambda _: readinto(files, sampler, batch_size)}
+    if part == "kept":
+        feed = tierfeed.connect()
+        rate(kept(feed, 0), unmeasured)
+        sides = {"tierfeed, kept": lambda epoch: kept(feed, epoch), **loop}
+        figures = measure(sides, sampler, range(1, rounds + 1), unmeasured, epoch_bytes)
+    else:
+        loader = tierfeed.torch.TierLoader()
+        feed = loader.feed
+        sides = {
+            "tierfeed": lambda epoch: tiered(loader, epoch),
+            "DataLoader, 0 workers": lambda _: dataloader(files, sampler, batch_size, 0),
+            "DataLoader, 2 workers": lambda _: dataloader(files, sampler, batch_size, 2),
+            **loop,
+        }
+        figures = measure(sides, sampler, range(rounds), unmeasured, epoch_bytes)
+        handed, arrays, tensors = ready_waits(feed, rounds, feed.epochs)
+        figures |= {"batch_ns": handed, "array_ns": arrays, "tensors_ns": tensors}
+    Path(result).write_text(json.dumps({**figures, "mode": feed.mode}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5])
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]), sys.argv[6])

@@ -1,7 +1,8 @@
 //! `tierfeed bench handoff`: warm files of 1 MiB through tierfeed, `PyTorch`'s `DataLoader` and a bare
 //! loop, in turn in one process, and the time from a ready batch to tensors in Python.
 //!
-//! The policy is `none`, so that tierfeed too reads every byte from the same files every time.
+//! The policy is `none`, so that tierfeed too reads every byte from the same files every time; then the
+//! same with files that tierfeed keeps in main memory and hands over where they lie, beside the loop.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,10 @@ const FILE_BYTES: u64 = 1 << 20;
 const BATCH_SIZE: usize = 8;
 const STAGED_BATCHES: usize = 4;
 const READY_EPOCHS: usize = 8;
+/// Before what is kept is measured, it is read once.
+const FILL_EPOCHS: usize = 1;
 const OURS: &str = "tierfeed";
+const KEPT: &str = "tierfeed, kept";
 const PLAIN: &str = "DataLoader, 2 workers";
 const LOOP: &str = "readinto loop";
 
@@ -51,12 +55,25 @@ pub struct Outcome {
     pub ratio_to_loop: f64,
     /// tierfeed's CPU time for a byte over that of the loop.
     pub cpu_ratio_to_loop: f64,
+    /// With files that are kept in main memory.
+    pub kept: Kept,
     /// From asking for a staged batch to an object through which Python can read it.
     pub batch: Ready,
     /// From asking for a staged batch to a `NumPy` array over it.
     pub array: Ready,
     /// From asking for a staged batch to one tensor for each of its samples.
     pub tensors: Ready,
+}
+
+/// Files that lie in tierfeed's main memory, beside a loop that reads them from the page cache.
+#[derive(Debug, Clone, Serialize)]
+pub struct Kept {
+    /// Both with the median over their rounds.
+    pub sides: Vec<Side>,
+    /// tierfeed's median over that of the loop.
+    pub ratio_to_loop: f64,
+    /// tierfeed's CPU time for a byte over that of the loop.
+    pub cpu_ratio_to_loop: f64,
 }
 
 /// How fast a batch that is staged reaches Python.
@@ -89,10 +106,39 @@ pub struct Side {
 struct Raw {
     bytes_per_s: BTreeMap<String, Vec<f64>>,
     cpu_s_per_byte: BTreeMap<String, Vec<f64>>,
+    #[serde(default)]
     batch_ns: Vec<f64>,
+    #[serde(default)]
     array_ns: Vec<f64>,
+    #[serde(default)]
     tensors_ns: Vec<f64>,
     mode: String,
+}
+
+/// What Python is to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Every side reads the files.
+    Read,
+    /// tierfeed has them.
+    Kept,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Kept => "kept",
+        }
+    }
+
+    /// Those of one length are handed over as one array, which what is kept is not part of.
+    fn file_bytes(self, number: u64) -> u64 {
+        match self {
+            Self::Read => FILE_BYTES,
+            Self::Kept => FILE_BYTES - number % 2 * 4096,
+        }
+    }
 }
 
 /// Makes the files, runs all sides, removes the files.
@@ -108,12 +154,19 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 }
 
 fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
+    let read = measure_part(settings, &folder.join("read"), Part::Read)?;
+    let kept = measure_part(settings, &folder.join("kept"), Part::Kept)?;
+    outcome(&read, &kept)
+}
+
+fn measure_part(settings: &Settings, folder: &Path, part: Part) -> anyhow::Result<Raw> {
     let (data, job) = (folder.join("data"), folder.join("job.yaml"));
     let (peers, result) = (folder.join("peers.py"), folder.join("result.json"));
-    for number in 0..settings.files {
-        files::write_noise(&data.join(format!("{number:06}.bin")), number as u64, FILE_BYTES)?;
+    for number in 0..settings.files as u64 {
+        let file = data.join(format!("{number:06}.bin"));
+        files::write_noise(&file, number, part.file_bytes(number))?;
     }
-    fs::write(&job, job_text(&data, settings.rounds + READY_EPOCHS))?;
+    fs::write(&job, job_text(settings, &data, part))?;
     fs::write(&peers, PEERS)?;
     let status = Command::new(&settings.tierfeed)
         .args(["run", "--run-dir"])
@@ -122,6 +175,7 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
         .arg("--")
         .arg(&settings.python)
         .arg(&peers)
+        .arg(part.name())
         .arg(&data)
         .args([settings.rounds, BATCH_SIZE, STAGED_BATCHES].map(|number| number.to_string()))
         .arg(&result)
@@ -134,13 +188,39 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
     let text = fs::read_to_string(&result).context("Python left no result")?;
     let raw: Raw =
         serde_json::from_str(&text).context("Python's result is not what it should be")?;
-    outcome(&raw)
-}
-
-fn outcome(raw: &Raw) -> anyhow::Result<Outcome> {
     if raw.mode != "agent" {
         bail!("Python read the files without the agent, so nothing was measured");
     }
+    fs::remove_dir_all(&data)?;
+    Ok(raw)
+}
+
+fn outcome(read: &Raw, kept: &Raw) -> anyhow::Result<Outcome> {
+    let sides = sides(read)?;
+    let (ours, bare) = (side(&sides, OURS)?, side(&sides, LOOP)?);
+    Ok(Outcome {
+        ratio: ours.bytes_per_s / side(&sides, PLAIN)?.bytes_per_s,
+        ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
+        cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
+        kept: outcome_kept(kept)?,
+        batch: ready(&read.batch_ns)?,
+        array: ready(&read.array_ns)?,
+        tensors: ready(&read.tensors_ns)?,
+        sides,
+    })
+}
+
+fn outcome_kept(raw: &Raw) -> anyhow::Result<Kept> {
+    let sides = sides(raw)?;
+    let (ours, bare) = (side(&sides, KEPT)?, side(&sides, LOOP)?);
+    Ok(Kept {
+        ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
+        cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
+        sides,
+    })
+}
+
+fn sides(raw: &Raw) -> anyhow::Result<Vec<Side>> {
     let mut sides = Vec::new();
     for (name, rates) in &raw.bytes_per_s {
         let at = |percent| percentile(rates, percent).context("a side without a round");
@@ -154,20 +234,12 @@ fn outcome(raw: &Raw) -> anyhow::Result<Outcome> {
         });
     }
     sides.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
-    let side = |name: &str| {
-        let side = sides.iter().find(|side| side.name == name);
-        side.with_context(|| format!("no figure for {name}"))
-    };
-    let (ours, bare) = (side(OURS)?, side(LOOP)?);
-    Ok(Outcome {
-        ratio: ours.bytes_per_s / side(PLAIN)?.bytes_per_s,
-        ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
-        cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
-        batch: ready(&raw.batch_ns)?,
-        array: ready(&raw.array_ns)?,
-        tensors: ready(&raw.tensors_ns)?,
-        sides,
-    })
+    Ok(sides)
+}
+
+fn side<'a>(sides: &'a [Side], name: &str) -> anyhow::Result<&'a Side> {
+    let side = sides.iter().find(|side| side.name == name);
+    side.with_context(|| format!("no figure for {name}"))
 }
 
 fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
@@ -179,20 +251,8 @@ fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let ours = outcome.sides.iter().find(|side| side.name == OURS).map(|side| side.bytes_per_s);
-    _ = writeln!(
-        text,
-        "{:<24}{:>12}{:>18}{:>9}{:>12}",
-        "side", "median GB/s", "min to max", "ratio", "CPU s/GB"
-    );
-    for side in &outcome.sides {
-        let range =
-            format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
-        let ratio = ours.map_or(f64::NAN, |ours| ours / side.bytes_per_s);
-        let rate = side.bytes_per_s / 1e9;
-        let cpu = side.cpu_s_per_gb;
-        _ = writeln!(text, "{:<24}{rate:>12.2}{range:>18}{ratio:>8.2}x{cpu:>12.3}", side.name);
-    }
+    add_sides(&mut text, "files that are read", &outcome.sides, OURS);
+    add_sides(&mut text, "files that are kept", &outcome.kept.sides, KEPT);
     let stages = [
         ("Python", &outcome.batch),
         ("NumPy array", &outcome.array),
@@ -208,16 +268,49 @@ pub fn table(outcome: &Outcome) -> String {
     text
 }
 
-fn job_text(data: &Path, epochs: usize) -> String {
+fn add_sides(text: &mut String, title: &str, sides: &[Side], ours: &str) {
+    let ours = sides.iter().find(|side| side.name == ours).map(|side| side.bytes_per_s);
+    _ = writeln!(
+        text,
+        "{title:<24}{:>12}{:>18}{:>9}{:>12}",
+        "median GB/s", "min to max", "ratio", "CPU s/GB"
+    );
+    for side in sides {
+        let range =
+            format!("{:.2} to {:.2}", side.bytes_per_s_min / 1e9, side.bytes_per_s_max / 1e9);
+        let ratio = ours.map_or(f64::NAN, |ours| ours / side.bytes_per_s);
+        let rate = side.bytes_per_s / 1e9;
+        let cpu = side.cpu_s_per_gb;
+        _ = writeln!(text, "{:<24}{rate:>12.2}{range:>18}{ratio:>8.2}x{cpu:>12.3}", side.name);
+    }
+}
+
+fn job_text(settings: &Settings, data: &Path, part: Part) -> String {
+    let staging = (STAGED_BATCHES * BATCH_SIZE + 96) as u64 * FILE_BYTES;
+    let all = settings.files as u64 * FILE_BYTES;
+    let (format, epochs, policy, memory) = match part {
+        Part::Read => (
+            format!("raw\n  record_bytes: {FILE_BYTES}"),
+            settings.rounds + READY_EPOCHS,
+            "none",
+            format!("size: {staging} B"),
+        ),
+        Part::Kept => (
+            "files".to_owned(),
+            settings.rounds + FILL_EPOCHS,
+            "pinned",
+            format!("size: {} B, direct: always", staging + all),
+        ),
+    };
     format!(
         "name: bench-handoff\n\
-         dataset:\n  source: {}\n  format: raw\n  record_bytes: {FILE_BYTES}\n\
+         dataset:\n  source: {}\n  format: {format}\n\
          order: {{ shuffle: torch-distributed, seed: 42, epochs: {epochs} }}\n\
          batch_size: {BATCH_SIZE}\n\
-         policy: none\n\
+         policy: {policy}\n\
          prefetch: {{ batches: {STAGED_BATCHES} }}\n\
-         chunk: 1 MiB\n\
-         tiers:\n  main-memory: {{ size: 128 MiB }}\n",
+         chunk: 8 MiB\n\
+         tiers:\n  main-memory: {{ {memory} }}\n",
         data.display()
     )
 }

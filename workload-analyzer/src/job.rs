@@ -194,7 +194,8 @@ pub struct TierRequest {
     pub writes_per_epoch: Option<Bytes>,
     /// The speed that the tier shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
-    /// For [`tier::Kind::CxlMemory`], whether trainers read samples where they lie; `auto` unless given.
+    /// For memory, whether trainers read samples where they lie; unless given `auto` for
+    /// [`tier::Kind::CxlMemory`] and `never` for [`tier::Kind::MainMemory`].
     pub direct: direct::Wish,
 }
 

@@ -1,9 +1,9 @@
-//! Whether trainers read samples of a CXL tier where they lie: what the choice of the core rests on here.
+//! Whether trainers read samples of a memory tier where they lie: what the choice of the core rests on here.
 
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    direct::{Choice, Facts, Lengths, Pace, Rates, Reason, Verified, Way, choose},
+    direct::{Choice, Facts, Lengths, Pace, Rates, Reason, Verified, Way, Wish, choose},
     id::NumaNode,
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond},
@@ -21,7 +21,7 @@ use super::{Layout, Place};
 const SPARE_CHUNKS: u64 = 16;
 
 impl Layout {
-    /// Chooses for every CXL tier, whose samples have these lengths, by what was measured.
+    /// Chooses for every memory tier of which the job does not say that it is copied, whose samples have these lengths, by what was measured.
     #[must_use]
     pub fn with_direct_use(
         mut self,
@@ -31,8 +31,9 @@ impl Layout {
     ) -> Self {
         let (lengths, total) = look_at(sizes);
         let (chunk, mut shelves) = (self.chunk, 0);
-        for place in self.places.iter_mut().filter(|it| it.settings.kind == Kind::CxlMemory) {
-            let mut choice = choose(&facts(job, place, lengths, measured));
+        for place in &mut self.places {
+            let Some(wish) = wish(job, place) else { continue };
+            let mut choice = choose(&facts(job, wish, place, lengths, measured));
             if choice.way == Way::Direct && shelves == SHELVES_MAX {
                 choice = Choice { way: Way::Copied, reason: Reason::NoAddresses, ..choice };
             }
@@ -87,10 +88,26 @@ fn chunks_max(place: &Place, chunk: Bytes, dataset: Bytes) -> NonZeroU32 {
     NonZeroU32::new(most).unwrap_or(NonZeroU32::MAX)
 }
 
-fn facts(job: &Job, place: &Place, lengths: Lengths, measured: Option<&Report>) -> Facts {
-    let request = job.tiers.iter().find(|request| request.kind == place.settings.kind);
+/// What the job says of a tier; `None` where there is nothing to choose.
+fn wish(job: &Job, place: &Place) -> Option<Wish> {
+    let kind = place.settings.kind;
+    let wish = job.tiers.iter().find(|request| request.kind == kind).map(|it| it.direct);
+    match kind {
+        Kind::CxlMemory => Some(wish.unwrap_or_default()),
+        Kind::MainMemory => wish.filter(|wish| *wish != Wish::Never),
+        Kind::Scratch | Kind::Storage => None,
+    }
+}
+
+fn facts(
+    job: &Job,
+    wish: Wish,
+    place: &Place,
+    lengths: Lengths,
+    measured: Option<&Report>,
+) -> Facts {
     Facts {
-        wish: request.map(|request| request.direct).unwrap_or_default(),
+        wish,
         rates: measured.and_then(|report| rates(place, report)),
         stay: job.policy.stay(job.shuffle),
         verified: match job.verify {
@@ -111,7 +128,7 @@ fn rates(place: &Place, report: &Report) -> Option<Rates> {
         _ => None,
     };
     let of_kind = |kind: Kind| report.tiers.iter().filter(move |tier| tier.kind == kind);
-    let tier = of_kind(Kind::CxlMemory).find(|tier| match node {
+    let tier = of_kind(place.settings.kind).find(|tier| match node {
         Some(NumaNode(node)) => tier.numa_nodes.contains(&node),
         None => true,
     })?;

@@ -18,6 +18,7 @@ pub(crate) struct TiersFile {
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ size: 16 GiB }`")]
 pub(crate) struct MainMemoryFile {
+    pub(crate) direct: Option<Text>,
     pub(crate) size: Option<Text>,
     pub(crate) reserve: Option<Text>,
     pub(crate) emulate: Option<SpeedFile>,

@@ -23,9 +23,6 @@ const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 /// The share of the free memory that DeepMemoryDL starts with.
 const RESERVE: Budget = Budget::Reserve(Percent(20));
 
-/// The key of direct use.
-const DIRECT: [&str; 3] = ["tiers", "cxl-memory", "direct"];
-
 /// NUMA nodes that a kernel can have (`MAX_NUMNODES`).
 const NUMA_NODES_MAX: u32 = 1_024;
 
@@ -39,7 +36,8 @@ impl Check<'_> {
         let Some(main) = &typed.main_memory else {
             return Err(self.misfit(&["tiers"], Misfit::NoMainMemory));
         };
-        let main = self.tier(Kind::MainMemory, main.keys())?;
+        let direct = self.direct(Kind::MainMemory, main.direct.as_ref())?;
+        let main = TierRequest { direct, ..self.tier(Kind::MainMemory, main.keys())? };
         let mut tiers = vec![main];
         if let Some(cxl) = &typed.cxl_memory {
             tiers.push(self.cxl_memory(cxl)?);
@@ -83,17 +81,15 @@ impl Check<'_> {
             None => Vec::new(),
             Some(nodes) => self.numa_nodes(&["tiers", kind.name(), "numa_nodes"], nodes)?,
         };
-        let direct = match &typed.direct {
-            None => Wish::Auto,
-            Some(typed) => self.direct(typed)?,
-        };
+        let direct = self.direct(kind, typed.direct.as_ref())?;
         Ok(TierRequest { numa_nodes, direct, ..tier })
     }
 
-    fn direct(&self, typed: &Text) -> Result<Wish, JobError> {
+    fn direct(&self, kind: Kind, typed: Option<&Text>) -> Result<Wish, JobError> {
+        let Some(typed) = typed else { return Ok(direct_unless_said(kind)) };
         let known = Wish::ALL.into_iter().find(|wish| wish.name() == typed.0);
         let reason = Reason::NotOneOf { allowed: Wish::NAMES };
-        known.ok_or_else(|| self.invalid(&DIRECT, &typed.0, reason))
+        known.ok_or_else(|| self.invalid(&direct_keys(kind), &typed.0, reason))
     }
 
     /// Refuses to read in place always where it never can be.
@@ -104,15 +100,16 @@ impl Check<'_> {
         shuffle: Shuffle,
         verify: Verify,
     ) -> Result<(), JobError> {
-        if tiers.iter().all(|tier| tier.direct != Wish::Always) {
+        let Some(tier) = tiers.iter().find(|tier| tier.direct == Wish::Always) else {
             return Ok(());
-        }
+        };
+        let keys = direct_keys(tier.kind);
         if verify == Verify::Always {
-            return Err(self.misfit(&DIRECT, Misfit::DirectUnverified));
+            return Err(self.misfit(&keys, Misfit::DirectUnverified));
         }
         match policy.stay(shuffle) {
             Stay::ForGood | Stay::UntilRead => Ok(()),
-            Stay::Unknown => Err(self.misfit(&DIRECT, Misfit::DirectUnsettled { policy })),
+            Stay::Unknown => Err(self.misfit(&keys, Misfit::DirectUnsettled { policy })),
         }
     }
 
@@ -179,6 +176,19 @@ impl Check<'_> {
     }
 }
 
+/// The key of direct use.
+fn direct_keys(kind: Kind) -> [&'static str; 3] {
+    ["tiers", kind.name(), "direct"]
+}
+
+/// Trainers may write over a copy, and many do; that of a CXL tier costs more than that of main memory.
+fn direct_unless_said(kind: Kind) -> Wish {
+    match kind {
+        Kind::CxlMemory => Wish::Auto,
+        Kind::MainMemory | Kind::Scratch | Kind::Storage => Wish::Never,
+    }
+}
+
 fn request(kind: Kind, budget: Budget) -> TierRequest {
     TierRequest {
         kind,
@@ -187,6 +197,6 @@ fn request(kind: Kind, budget: Budget) -> TierRequest {
         path: None,
         writes_per_epoch: None,
         speed: None,
-        direct: Wish::Auto,
+        direct: direct_unless_said(kind),
     }
 }
