@@ -19,7 +19,7 @@ from node import Node
 
 pytestmark = pytest.mark.node
 
-CXL = "  cxl-memory: { size: 8 MiB, direct: always }\nprefetch: { batches: 2 }\n"
+CXL = "  cxl-memory: { size: 8 MiB, direct: always }\n"
 
 
 def shelf_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
