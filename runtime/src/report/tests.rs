@@ -314,6 +314,7 @@ fn what_was_chosen_is_told_line_by_line() {
             "cold store: threads; at most 8 reads at a time at the end",
             "requests: 40, 3 repeated, 5 hedged, 2 of these in time",
             "main-memory: the page cache, 1 copy thread",
+            "read in place: 1 samples, 100 B",
             "6 batches were copied for trainers that keep too many",
         ]
     );
