@@ -259,7 +259,7 @@ impl Session {
         if let Kind::AddChunk { .. } = kind {
             self.mark_chunk(&runnable);
         }
-        if let Some(batch) = kind.needed_by() {
+        if let Some(batch) = kind.batch() {
             if let Some(staged) = self.staged_of(kind) {
                 staged.pending -= 1;
             }
@@ -325,7 +325,7 @@ impl Session {
                 self.progress.shown(batch.epoch, *tier, slot.len);
             }
             Kind::Retain { sample, place, .. } | Kind::Move { sample, place, .. } => {
-                if let Some(batch) = kind.batch() {
+                if let Some(batch) = kind.needed_by() {
                     self.progress.wrote(batch.epoch, place);
                 }
                 if self.writers.get(sample) == Some(&op) {

@@ -88,7 +88,7 @@ fn every_key_of_a_full_job_arrives() {
         path: None,
         writes_per_epoch: None,
         speed: None,
-        direct: Wish::Auto,
+        direct: Wish::Never,
     };
     let expected = Job {
         name: "resnet50".to_owned(),
@@ -119,6 +119,7 @@ fn every_key_of_a_full_job_arrives() {
             TierRequest {
                 numa_nodes: vec![NumaNode(2), NumaNode(3)],
                 speed: emulated(350, 20_000_000_000),
+                direct: Wish::Auto,
                 ..tier(tier::Kind::CxlMemory, Budget::Reserve(Percent(20)))
             },
             TierRequest {
@@ -164,7 +165,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             path: None,
             writes_per_epoch: None,
             speed: None,
-            direct: Wish::Auto,
+            direct: Wish::Never,
         }],
         job_scratch: None,
         trainer: Trainer::default(),

@@ -122,6 +122,7 @@ fn near_the_end_of_an_epoch_only_what_stays_for_good_is_shown() {
     for (policy, is_shown) in [(policy::Kind::Gap, false), (policy::Kind::Pinned, true)] {
         // Ten steps, of which six are near the end.
         let mut world = Play::new(&showing(policy, 40, 1, OnError::Fail));
+        world.drain();
         let mut steps = BTreeSet::new();
         while world.ask(0) {
             world.drain();
@@ -170,6 +171,7 @@ fn what_breaks_before_it_is_handed_over_is_read_cold_instead() {
 #[test]
 fn a_chunk_leaves_when_the_last_batch_that_names_it_is_back() {
     let mut world = Play::new(&showing(policy::Kind::Pinned, 60, 1, OnError::Fail));
+    world.drain();
     let mut held = None;
     while held.is_none() && world.ask(0) {
         world.drain();
