@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the ring of the hand-off where threads, memory and schedules are not as kind as on one machine:
-# loom, shuttle, late loads, ThreadSanitizer, Miri where it is installed, and two real processes. A few minutes.
+# loom, shuttle, ThreadSanitizer, Miri where it is installed, and two real processes. A few minutes.
 #
 # TIERFEED_MODEL_PREEMPTIONS   preemptions of a thread that loom tries (3)
 set -euo pipefail
@@ -23,7 +23,6 @@ in_world() {
 
 LOOM_MAX_PREEMPTIONS=${TIERFEED_MODEL_PREEMPTIONS:-3} in_world loom --features loom
 in_world shuttle --features shuttle
-in_world late --features late
 in_world threads
 # The compiler is the stable one, whose runtime of the sanitizer comes with it; its standard library is
 # not instrumented, which hides races inside of that, not ours.

@@ -2,20 +2,15 @@
 //!
 //! - under loom every order of few operations, with every value that weak memory allows,
 //! - under shuttle two million requests in random schedules,
-//! - with late loads some entries in random schedules, which loom does not try,
 //! - with real threads two million requests, which ThreadSanitizer watches, or a few under Miri.
 //!
 //! `scripts/model.sh` runs them.
 
-#[cfg(not(feature = "late"))]
 mod exchange;
-#[cfg(feature = "late")]
-mod late;
 #[path = "../../prefetcher/src/handoff/ring.rs"]
 mod ring;
 mod words;
 
-#[cfg(not(feature = "late"))]
 use exchange::Size;
 
 #[cfg(feature = "loom")]
@@ -27,7 +22,7 @@ fn main() {
     println!("loom: orders of {} batches, window {}, and of 3 entries", size.batches, size.window);
 }
 
-#[cfg(all(feature = "shuttle", not(any(feature = "late", feature = "loom"))))]
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
 fn main() {
     let (batches, requests) = (20, number("TIERFEED_MODEL_BATCHES", 2_000_000));
     shuttle::check_random(|| exchange::stream(2, 20), 1_000);
@@ -40,31 +35,7 @@ fn main() {
     println!("shuttle: {} requests in {} random schedules", 2 * schedules * batches, 2 * schedules);
 }
 
-#[cfg(feature = "late")]
-fn main() {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// Random schedules of `run`, and how many of them counted.
-    fn counted(schedules: u64, run: fn() -> bool) -> u64 {
-        static COUNTED: AtomicU64 = AtomicU64::new(0);
-        COUNTED.store(0, Ordering::SeqCst);
-        let once = move || drop(COUNTED.fetch_add(u64::from(run()), Ordering::SeqCst));
-        shuttle::check_random(once, usize::try_from(schedules).expect("a number of schedules"));
-        COUNTED.load(Ordering::SeqCst)
-    }
-
-    // First that the world has late loads, and where it must not.
-    let relaxed = counted(2_000, || late::buffers_loads(Ordering::Relaxed, Ordering::Relaxed));
-    assert!(relaxed > 0, "no load was late");
-    let released = counted(2_000, || late::buffers_loads(Ordering::Relaxed, Ordering::Release));
-    let acquired = counted(2_000, || late::buffers_loads(Ordering::Acquire, Ordering::Relaxed));
-    assert_eq!((released, acquired), (0, 0), "a load came after what it must come before");
-    let schedules = number("TIERFEED_MODEL_BATCHES", 40_000);
-    let (one, two) = (counted(schedules, || late::stream(1, 3)), counted(schedules, || late::stream(2, 4)));
-    println!("late loads: {one} and {two} of {schedules} random schedules of 3 and 4 entries counted");
-}
-
-#[cfg(not(any(feature = "late", feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 fn main() {
     let size = Size { window: 16, batches: number("TIERFEED_MODEL_BATCHES", 2_000_000) };
     exchange::stream(4, size.batches);

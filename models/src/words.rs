@@ -1,4 +1,4 @@
-//! The atomics, threads and yields of a world: loom's, shuttle's, late ones, or the real ones.
+//! The atomics, threads and yields of a world: loom's, shuttle's, or the real ones.
 
 #[cfg(feature = "loom")]
 pub use loom::{
@@ -9,9 +9,7 @@ pub use loom::{
     },
     thread,
 };
-#[cfg(feature = "late")]
-pub use crate::late::{AtomicU64, Ordering};
-#[cfg(all(feature = "shuttle", not(any(feature = "late", feature = "loom"))))]
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
 pub use shuttle::{
     sync::{
         Arc,
@@ -19,7 +17,7 @@ pub use shuttle::{
     },
     thread,
 };
-#[cfg(not(any(feature = "late", feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use std::{
     sync::{
         Arc,
