@@ -35,7 +35,7 @@ test-numa: setup ## tests on NUMA and CXL memory, in machines that QEMU emulates
 fuzz: setup ## every parser under a fuzzer, a minute each (docs/fuzzing.md)
 	@scripts/fuzz.sh
 
-model: setup ## the ring of the hand-off under loom, shuttle, ThreadSanitizer and Miri, two million requests
+model: setup ## the ring of the hand-off under loom, shuttle and ThreadSanitizer, two million requests
 	@scripts/model.sh
 
 lint: setup ## formatting, clippy, the fence around core, documentation, Python, shell

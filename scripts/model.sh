@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the ring of the hand-off where threads, memory and schedules are not as kind as on one machine:
-# loom, shuttle, ThreadSanitizer, Miri where it is installed, and two real processes. A few minutes.
+# loom, shuttle, ThreadSanitizer and two real processes. A few minutes.
 #
 # TIERFEED_MODEL_PREEMPTIONS   preemptions of a thread that loom tries (3)
 set -euo pipefail
@@ -31,13 +31,6 @@ if compgen -G "$(rustc --print target-libdir)/librustc-*_rt.tsan.a" >/dev/null; 
     in_world thread-sanitizer --target "$host"
 else
   say 'ThreadSanitizer: skipped, this compiler has no runtime for it'
-fi
-if cargo +nightly miri --version >/dev/null 2>&1; then
-  say miri
-  TIERFEED_MODEL_BATCHES=200 cargo +nightly miri run --quiet --manifest-path models/Cargo.toml \
-    --target-dir "$target/miri"
-else
-  say 'Miri: skipped, it is a component of the nightly toolchain'
 fi
 say 'two processes'
 cargo test --quiet -p tierfeed-prefetcher --lib two_million -- --ignored

@@ -2,7 +2,7 @@
 //!
 //! - under loom every order of few operations, with every value that weak memory allows,
 //! - under shuttle two million requests in random schedules,
-//! - with real threads two million requests, which ThreadSanitizer watches, or a few under Miri.
+//! - with real threads two million requests, which ThreadSanitizer watches.
 //!
 //! `scripts/model.sh` runs them.
 
