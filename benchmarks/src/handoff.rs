@@ -296,7 +296,7 @@ fn job_text(settings: &Settings, data: &Path, part: Part) -> String {
             format!("size: {staging} B"),
         ),
         Part::Kept => (
-            "files".to_owned(),
+            "files\n  glob: \"*.bin\"".to_owned(),
             settings.rounds + FILL_EPOCHS,
             "pinned",
             format!("size: {} B, direct: always", staging + all),
