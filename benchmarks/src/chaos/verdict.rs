@@ -22,12 +22,13 @@ const FILE_GROWTH_MAX: u64 = 140;
 const THREAD_GROWTH_MAX: u64 = 4;
 
 /// What may stay in a run directory: whoever comes back finds it again.
-const STAYS: [&str; 8] = [
+const STAYS: [&str; 9] = [
     "agent.lock",
     "manager.lock",
     "begun",
     "dataset.index",
     "manager.address",
+    "report.html",
     "report.json",
     "token",
     "trainer.json",
