@@ -40,7 +40,8 @@ of_packages() {
   cargo "$@" "${packages[@]}" --features numa_tests --message-format json-render-diagnostics
 }
 built="$({
-  of_packages test --no-run --test numa_machine --test regions --test denied --test reserved
+  of_packages test --no-run --test numa_machine --test regions --test shelves --test denied \
+    --test reserved
   of_packages build --example trainer
 } | python3 scripts/numa-machine/programs.py | sort)"
 

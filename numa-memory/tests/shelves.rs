@@ -108,6 +108,8 @@ fn lengths_that_no_address_space_has_are_refused() {
 #[test]
 fn pieces_lie_on_the_node_that_was_asked_for() {
     let list = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap();
+    let is_one = list.trim() == "0";
+    assert!(!cfg!(feature = "numa_tests") || !is_one, "the feature needs several memory nodes");
     let ranges = list.trim().split(',').map(|it| it.split_once('-').unwrap_or((it, it)));
     for (first, last) in ranges {
         for node in first.parse::<u32>().unwrap()..=last.parse().unwrap() {

@@ -6,6 +6,7 @@
 //! file names must be there.
 
 mod direct;
+mod measured;
 mod node;
 mod reach;
 mod writers;

@@ -73,7 +73,7 @@ fn run_job(arguments: &Analyze, job: &Path) -> Result<(), Failure> {
         None => demand,
     };
     let node = node(&job)?;
-    let layout = Layout::fit(&job, &demand, &node, Room::Free).map_err(Failure::input)?;
+    let layout = layout(&job, &demand, &node)?;
     let analysis = Analysis::of(&job, &sums, &demand, free_memory(&node, &layout));
     let supply = supply(&job, &layout, &analysis, cold_speed(&job, &arguments.cold));
     let verdict = demand::verdict(&demand, &supply);
@@ -155,13 +155,14 @@ fn free_memory(node: &Node, layout: &Layout) -> Bytes {
     Bytes(free.0.saturating_sub(layout.memory_budget(node).0))
 }
 
-fn node(job: &Job) -> Result<Node, Failure> {
+/// This node, as the job sees it.
+pub(crate) fn node(job: &Job) -> Result<Node, Failure> {
     Node::read(job).map_err(PlacesError::from).map_err(Failure::input)
 }
 
-/// The tiers of a job on this node.
-pub(crate) fn layout(job: &Job, demand: &Demand) -> Result<Layout, Failure> {
-    Layout::fit(job, demand, &node(job)?, Room::Free).map_err(Failure::input)
+/// The tiers of a job on a node.
+pub(crate) fn layout(job: &Job, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
+    Layout::fit(job, demand, node, Room::Free).map_err(Failure::input)
 }
 
 /// The last report of the probe, if there is one.

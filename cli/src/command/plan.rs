@@ -26,7 +26,7 @@ use tierfeed_runtime::{
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
-use super::analyze::{cold_speed, emulated, layout, measured};
+use super::analyze::{cold_speed, emulated, layout, measured, node};
 use crate::{
     arguments::Plan,
     failure::Failure,
@@ -70,8 +70,10 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         return dump::order(arguments, &known);
     }
     let sizes = known.sizes();
-    let layout = layout(&known.job, &known.demand)?.with_direct_use(
+    let node = node(&known.job)?;
+    let layout = layout(&known.job, &known.demand, &node)?.with_measured(
         &known.job,
+        &node,
         sizes.iter().copied(),
         measured().as_ref(),
     );

@@ -1,38 +1,39 @@
 //! A training that is started with `--expand-memory`: where the kernel puts what it allocates.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Output};
 
 use crate::{
-    fixture::{Fixture, assert_ended},
-    machine::{Topology, pages_by_node},
-    training::fixture_with,
+    fixture::{Fixture, assert_ended, trainer},
+    machine::{Setting, Topology, kills_for_memory, pages_by_node},
+    training::{assert_right, fixture_with},
 };
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// A process with a buffer of `$1` that it has filled, which waits because nobody reads what it writes;
-/// what the kernel says of its memory goes to `maps`. Only rank 0 does that.
-const ALLOCATE: &str = "[ $TIERFEED_RANK = 0 ] || exit 0\n\
-     mkfifo pipe && dd bs=$1 count=1 if=/dev/zero of=pipe 2>/dev/null & dd=$!\n\
-     until [ -p pipe ]; do sleep 0.1; done\n\
-     exec 3<pipe && head -c 1 <&3 >/dev/null\n\
-     cat /proc/[0-9]*/numa_maps >maps 2>/dev/null; kill $dd; exit 0";
+/// Rank 0 starts a process that fills a buffer of `$1` bytes and then waits, because nobody reads what it
+/// writes; when it is full, what the kernel says of it goes to `maps`. Beside it the ranks train.
+const TRAIN: &str = "if [ $TIERFEED_RANK = 0 ]; then\n\
+       mkfifo pipe; dd bs=$1 count=1 if=/dev/zero of=pipe 2>/dev/null & dd=$!\n\
+       exec 3<pipe; head -c 1 <&3 >/dev/null\n\
+       cat /proc/$dd/numa_maps >filled; mv filled maps\n\
+     fi\n\
+     until [ -e maps ]; do sleep 0.1; done\n\
+     \"$0\" log; code=$?\n\
+     [ -z \"$dd\" ] || kill $dd\n\
+     exit $code";
 
-/// `tierfeed run` whose training allocates `mib`.
-fn run(expand: &str, mib: u64) -> Vec<String> {
-    let run_dir = format!("run-{mib}-{expand}");
-    let option = format!("--expand-memory={expand}");
-    let size = (mib * MIB).to_string();
-    ["run", "job.yaml", "--run-dir", &run_dir, &option, "--", "sh", "-c", ALLOCATE, "sh", &size]
-        .map(str::to_owned)
-        .to_vec()
-}
+/// Below this share of a node, in ten thousandths, pages are looked for on other nodes first, so that
+/// what can lie nowhere else (page tables, stacks of the kernel) has room.
+const WATERMARK: &str = "/proc/sys/vm/watermark_scale_factor";
 
-/// Pages by node of the one mapping that is as large as the buffer, of all processes.
-fn buffer(fixture: &Fixture, mib: u64) -> BTreeMap<u32, u64> {
+/// Runs the job beside a buffer of so many bytes, and returns the pages of that buffer by node.
+fn pages_beside_training(fixture: &Fixture, expand: &str, bytes: u64) -> BTreeMap<u32, u64> {
+    let output = run(fixture, expand, bytes);
+    assert_ended(&output, 0);
+    assert_right(fixture, &fixture.log());
     let maps = fs::read_to_string(fixture.path("maps")).unwrap();
-    let pages = mib * MIB / PAGE;
+    let pages = bytes / PAGE;
     let is_it = |it: &BTreeMap<u32, u64>| {
         // The allocator adds a head.
         (pages..pages + 16).contains(&it.values().sum())
@@ -40,24 +41,71 @@ fn buffer(fixture: &Fixture, mib: u64) -> BTreeMap<u32, u64> {
     let anonymous = pages_by_node(&maps, "anon=");
     let buffers: Vec<_> = anonymous.into_iter().filter(is_it).collect();
     let [buffer] = buffers.as_slice() else { panic!("{} buffers:\n{maps}", buffers.len()) };
-    fs::remove_file(fixture.path("maps")).unwrap();
-    fs::remove_file(fixture.path("pipe")).unwrap();
     buffer.clone()
+}
+
+fn run(fixture: &Fixture, expand: &str, bytes: u64) -> Output {
+    let option = format!("--expand-memory={expand}");
+    let mut command = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", &option, "--"]);
+    command.args(["sh", "-c", TRAIN]).arg(trainer()).arg(bytes.to_string()).output().unwrap()
 }
 
 fn fixture() -> Fixture {
     fixture_with(&format!("{{ numa_nodes: [{}], size: 1 MiB }}", Topology::here().far()))
 }
 
-fn assert_runs(command: &mut Command) {
-    assert_ended(&command.output().unwrap(), 0);
+/// What is free on the nodes of main memory above the marks at which the kernel turns to other nodes.
+fn free_in_main_memory() -> u64 {
+    let zones = fs::read_to_string("/proc/zoneinfo").unwrap();
+    let number = |line: &str, key: &str| -> Option<u64> {
+        line.trim().strip_prefix(key)?.trim().parse().ok()
+    };
+    let mut is_main = false;
+    let mut pages = 0_i64;
+    for line in zones.lines() {
+        if let Some(node) = line.strip_prefix("Node ") {
+            is_main = node.starts_with("0,") || node.starts_with("1,");
+        }
+        if is_main {
+            pages += number(line, "pages free").unwrap_or(0).cast_signed();
+            pages -= number(line, "low ").unwrap_or(0).cast_signed();
+        }
+    }
+    pages.unsigned_abs() * PAGE
 }
 
 #[test]
 fn what_main_memory_has_room_for_does_not_lie_behind_cxl() {
-    let far = Topology::here().far();
+    let roomy = pages_beside_training(&fixture(), "preferred-many", 24 * MIB);
+    assert_eq!(roomy.get(&Topology::here().far()), None, "main memory comes first: {roomy:?}");
+}
+
+#[test]
+fn what_main_memory_has_no_room_for_lies_behind_cxl_and_the_training_goes_on() {
+    let topology = Topology::here();
+    if topology == Topology::CxlGenericPort {
+        // Page tables would lie behind CXL too, where QEMU traps every access of the processor to them.
+        return;
+    }
+    let kills = kills_for_memory();
+    let _reserve = Setting::change(WATERMARK, "300");
     let fixture = fixture();
-    assert_runs(fixture.tierfeed(&[]).args(run("preferred-many", 24)));
-    let roomy = buffer(&fixture, 24);
-    assert_eq!(roomy.get(&far), None, "main memory comes first: {roomy:?}");
+    let more = free_in_main_memory() + 16 * MIB;
+    let tight = pages_beside_training(&fixture, "preferred-many", more - more % PAGE);
+    let behind_cxl = tight.get(&topology.far()).copied().unwrap_or(0) * PAGE;
+    assert!((4 * MIB..64 * MIB).contains(&behind_cxl), "{tight:?}");
+    assert!(tight.contains_key(&0) && tight.contains_key(&1), "all of main memory: {tight:?}");
+    assert_eq!(kills_for_memory(), kills);
+}
+
+#[test]
+fn with_weights_all_nodes_take_turns_from_the_first_page_on() {
+    let topology = Topology::here();
+    if topology.has_cxl() {
+        // All that the trainers work with would lie behind CXL in part, which QEMU does not survive.
+        return;
+    }
+    let pages = pages_beside_training(&fixture(), "weighted", 12 * MIB);
+    let least = 12 * MIB / PAGE / 4;
+    assert!(topology.nodes().iter().all(|it| pages.get(it) >= Some(&least)), "{pages:?}");
 }

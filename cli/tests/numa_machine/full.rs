@@ -93,12 +93,6 @@ fn a_job_that_asks_for_more_than_a_node_or_a_group_has_is_refused() {
     assert_eq!(kills_for_memory(), kills);
 }
 
-#[test]
-fn a_job_that_names_an_absent_node_learns_which_there_are() {
-    let fixture = fixture_with("{ numa_nodes: [7], size: 1 MiB }");
-    assert_refused(&fixture, &format!("it has 0, 1, {};", Topology::here().far()));
-}
-
 fn assert_refused(fixture: &Fixture, reason: &str) {
     let output = run(fixture);
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
+mod direct;
 mod doctor;
 mod expansion;
 #[expect(dead_code, reason = "other tests use the rest")]

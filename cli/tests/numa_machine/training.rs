@@ -1,6 +1,10 @@
 //! A training whose CXL tier is the far node: order, bytes, report, placement.
 
-use std::{collections::BTreeMap, fs, process::Output};
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::{Command, Output},
+};
 
 use serde_json::Value;
 
@@ -9,7 +13,8 @@ use crate::{
     machine::{Setting, Topology, pages_by_node},
 };
 
-const CHUNK_PAGES: u64 = 256;
+/// What a chunk of the job has.
+pub(crate) const CHUNK_PAGES: u64 = 256;
 
 /// The job of the fixture, whose CXL tier is `cxl` and which has no other tier beside main memory.
 pub(crate) fn fixture_with(cxl: &str) -> Fixture {
@@ -24,13 +29,17 @@ pub(crate) fn fixture_with(cxl: &str) -> Fixture {
     fixture
 }
 
-/// Runs the job. When its training ended, each rank keeps what the kernel says of the agent's memory:
+/// What runs the job. When its training ended, each rank keeps what the kernel says of the agent's memory:
 /// by then every sample that shall stay was copied.
-pub(crate) fn run(fixture: &Fixture) -> Output {
+pub(crate) fn command(fixture: &Fixture) -> Command {
     let script = "\"$0\" \"$@\" && cat /proc/$PPID/numa_maps >maps-$TIERFEED_RANK";
     let mut command = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
     command.args(["sh", "-c", script]).arg(trainer()).arg(fixture.path("log"));
-    command.output().unwrap()
+    command
+}
+
+pub(crate) fn run(fixture: &Fixture) -> Output {
+    command(fixture).output().unwrap()
 }
 
 pub(crate) fn assert_right(fixture: &Fixture, log: &Log) {
@@ -42,7 +51,7 @@ pub(crate) fn assert_right(fixture: &Fixture, log: &Log) {
     assert_eq!(report["fault_count"], 0);
 }
 
-fn tier(report: &Value, name: &str) -> Value {
+pub(crate) fn tier(report: &Value, name: &str) -> Value {
     let tiers = report["tiers"].as_array().unwrap();
     tiers.iter().find(|tier| tier["name"] == name).unwrap().clone()
 }

@@ -154,9 +154,7 @@ fn look_at_job(
     let layout = layout(&job, &demand, &node, has_worked(run_dir, &text.file))?;
     // Without a report nothing was measured.
     let measured = tiers_report.and_then(|path| report::read(path).ok());
-    let measured = measured.filter(|report| report.host == node.host());
-    let layout = layout.with_writers(&node, measured.as_ref());
-    let layout = layout.with_direct_use(&job, index.sizes(), measured.as_ref());
+    let layout = layout.with_measured(&job, &node, index.sizes(), measured.as_ref());
     Ok((job, Arc::new(index), index_path, node, layout))
 }
 

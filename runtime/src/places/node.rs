@@ -8,7 +8,11 @@ use std::{
 };
 
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use tierfeed_core::{id::NumaNode, tier::Kind, units::Bytes};
+use tierfeed_core::{
+    id::NumaNode,
+    tier::{Kind, Locality},
+    units::Bytes,
+};
 use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::Job;
@@ -144,6 +148,17 @@ impl Node {
         let limit = self.inventory.cgroup.as_ref().and_then(|group| group.limit_bytes);
         let total = limit.map_or(total, |limit| limit.min(total));
         Free { bytes: free, kept: Bytes(total / KEPT_PART) }
+    }
+
+    /// All memory of a NUMA node, or of the host.
+    pub(super) fn memory_at(&self, locality: Locality) -> Bytes {
+        match locality {
+            Locality::Anywhere => Bytes(self.inventory.memory.total_bytes),
+            Locality::Numa(numa) => {
+                let nodes = self.inventory.nodes.iter().filter(|node| node.id == numa.0);
+                Bytes(nodes.map(|node| node.memory_total_bytes).sum())
+            }
+        }
     }
 
     /// Main memory that is free, of all NUMA nodes together.

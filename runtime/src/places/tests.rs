@@ -88,6 +88,12 @@ fn fit_again(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {
     Layout::fit(&job, &demand(&job), node, Room::Promised)
 }
 
+/// As fitted, then as a report chooses for samples of several lengths, a TiB in all.
+fn fit_measured(tiers: &str, node: &Node, measured: Option<&Report>) -> Layout {
+    let sizes = [Bytes(1 << 39), Bytes((1 << 39) - 1)].into_iter();
+    fit(tiers, node).unwrap().with_measured(&job(tiers), node, sizes, measured)
+}
+
 const CXL: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB }\n";
 
 #[test]
@@ -116,7 +122,7 @@ fn memory_behind_cxl_gets_as_many_writers_as_were_measured_to_help() {
     let nodes = |kind| vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, kind, Vec::new())];
     let writers = |measured: Option<&Report>, tiers| {
         let node = host(nodes(MemoryKind::Cxl));
-        let layout = fit(tiers, &node).unwrap().with_writers(&node, measured);
+        let layout = fit_measured(tiers, &node, measured);
         layout.places.iter().map(|place| place.settings.copy_threads.get()).collect::<Vec<_>>()
     };
     assert_eq!(writers(None, CXL), [2, 2]);
@@ -127,6 +133,35 @@ fn memory_behind_cxl_gets_as_many_writers_as_were_measured_to_help() {
     assert_eq!(writers(Some(&measured), played), [2, 2], "its speed is imposed");
     "another".clone_into(&mut measured.host);
     assert_eq!(writers(Some(&measured), CXL), [2, 2], "measured elsewhere");
+}
+
+#[test]
+fn samples_are_read_in_place_if_this_host_was_measured_to_gain_by_it() {
+    let sockets = [0, 1].map(|id| numa(id, MemoryKind::Dram, vec![id]));
+    let node = host([sockets.to_vec(), vec![numa(2, MemoryKind::Cxl, Vec::new())]].concat());
+    let mut report = direct::tests::machine();
+    let cxl = |tiers: &str, measured: Option<&Report>| {
+        let place = fit_measured(tiers, &node, measured).places.remove(1);
+        (place.settings.backing, place.direct.unwrap())
+    };
+    let on_card = Locality::Numa(NumaNode(2));
+    let unknown =
+        "no, because it is not known how fast it is read; `tierfeed tiers probe` measures it";
+    for measured in [None, Some(&report)] {
+        let (backing, choice) = cxl(CXL, measured);
+        assert_eq!(backing, Backing::Memory(on_card), "nothing was measured here");
+        assert_eq!(choice.to_string(), unknown);
+    }
+    "host".clone_into(&mut report.host);
+    let (backing, choice) = cxl(CXL, Some(&report));
+    let why =
+        "yes, because a copy costs more than it saves (each MiB: 220 us copied, 121 us in place)";
+    assert_eq!(choice.to_string(), why);
+    let shelf = |chunks| Backing::Shelf(on_card, NonZeroU32::new(chunks).unwrap());
+    assert_eq!(backing, shelf(4 + 16), "the chunks of 2 GiB and some to spare");
+    let share = "  main-memory: { size: 1 GiB }\n  cxl-memory: { reserve: 20 % }\n";
+    let (backing, _) = cxl(share, Some(&report));
+    assert_eq!(backing, shelf(32 + 2 + 16), "it may grow, but not beyond the 16 GiB of the card");
 }
 
 #[test]

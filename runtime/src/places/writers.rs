@@ -14,7 +14,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::report::{Report, Tier};
 
-use super::{Layout, Node};
+use super::Layout;
 
 /// A second writer has to bring more than this, in hundredths of what one writes.
 const WORTH: u128 = 110;
@@ -48,12 +48,9 @@ impl Measured {
 }
 
 impl Layout {
-    /// Lets as many threads write to each tier behind CXL as the probe of this host found to help.
-    #[must_use]
-    pub fn with_writers(mut self, node: &Node, measured: Option<&Report>) -> Self {
-        let Some(report) = measured.filter(|report| report.host == node.host()) else {
-            return self;
-        };
+    /// Lets as many threads write to each tier behind CXL as the probe found to help.
+    pub(super) fn with_writers(mut self, measured: Option<&Report>) -> Self {
+        let Some(report) = measured else { return self };
         for place in self.places.iter_mut().filter(|place| place.origin == Origin::Real) {
             if let (Kind::CxlMemory, Backing::Memory(Locality::Numa(numa))) =
                 (place.settings.kind, &place.settings.backing)
