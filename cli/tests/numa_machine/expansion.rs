@@ -23,10 +23,6 @@ const TRAIN: &str = "if [ $TIERFEED_RANK = 0 ]; then\n\
      [ -z \"$dd\" ] || kill $dd\n\
      exit $code";
 
-/// Below this share of a node, in ten thousandths, pages are looked for on other nodes first, so that
-/// what can lie nowhere else (page tables, stacks of the kernel) has room.
-const WATERMARK: &str = "/proc/sys/vm/watermark_scale_factor";
-
 /// Runs the job beside a buffer of so many bytes, and returns the pages of that buffer by node.
 fn pages_beside_training(fixture: &Fixture, expand: &str, bytes: u64) -> BTreeMap<u32, u64> {
     let output = run(fixture, expand, bytes);
@@ -54,7 +50,7 @@ fn fixture() -> Fixture {
     fixture_with(&format!("{{ numa_nodes: [{}], size: 1 MiB }}", Topology::here().far()))
 }
 
-/// What is free on the nodes of main memory above the marks at which the kernel turns to other nodes.
+/// What is free on the nodes of main memory above the marks at which the kernel looks elsewhere.
 fn free_in_main_memory() -> u64 {
     let zones = fs::read_to_string("/proc/zoneinfo").unwrap();
     let number = |line: &str, key: &str| -> Option<u64> {
@@ -68,7 +64,7 @@ fn free_in_main_memory() -> u64 {
         }
         if is_main {
             pages += number(line, "pages free").unwrap_or(0).cast_signed();
-            pages -= number(line, "low ").unwrap_or(0).cast_signed();
+            pages -= number(line, "min ").unwrap_or(0).cast_signed();
         }
     }
     pages.unsigned_abs() * PAGE
@@ -88,7 +84,9 @@ fn what_main_memory_has_no_room_for_lies_behind_cxl_and_the_training_goes_on() {
         return;
     }
     let kills = kills_for_memory();
-    let _reserve = Setting::change(WATERMARK, "300");
+    // Movable memory has no room for the kernel's own, so it has to get pages of the buffer out of its way.
+    let demotion = if topology == Topology::Cxl { "1" } else { "0" };
+    let _demotion = Setting::change(Setting::DEMOTION, demotion);
     let fixture = fixture();
     let more = free_in_main_memory() + 16 * MIB;
     let tight = pages_beside_training(&fixture, "preferred-many", more - more % PAGE);

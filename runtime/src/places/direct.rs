@@ -202,13 +202,13 @@ pub(super) mod tests {
         place(Kind::CxlMemory, Locality::Numa(NumaNode(node)), copy_threads)
     }
 
-    fn mb_per_s(tier_copying: u64, tier_alone: u64, main_memory: u64) -> Option<Rates> {
+    fn mb_per_s(tier_copying: u64, tier_alone: u64, main_memory: u64) -> Rates {
         let rate = |mb| BytesPerSecond(mb * 1_000_000);
-        Some(Rates {
+        Rates {
             tier_copying: rate(tier_copying),
             tier_alone: rate(tier_alone),
             main_memory: rate(main_memory),
-        })
+        }
     }
 
     #[test]
@@ -223,15 +223,19 @@ pub(super) mod tests {
     fn rates_are_those_of_the_cpus_that_reach_each_memory_best() {
         let report = machine();
         // From the first socket; main memory is that of the second, of which the figures of its tier are.
-        assert_eq!(rates(&cxl(2, 2), &report), mb_per_s(16_400, 8_700, 13_400));
-        assert_eq!(rates(&cxl(2, 1), &report), mb_per_s(8_700, 8_700, 13_400), "one copies");
-        assert_eq!(rates(&cxl(2, 3), &report), mb_per_s(16_400, 8_700, 13_400), "two of four");
+        assert_eq!(rates(&cxl(2, 2), &report), Some(mb_per_s(16_400, 8_700, 13_400)));
+        assert_eq!(rates(&cxl(2, 1), &report), Some(mb_per_s(8_700, 8_700, 13_400)), "one copies");
+        assert_eq!(
+            rates(&cxl(2, 3), &report),
+            Some(mb_per_s(16_400, 8_700, 13_400)),
+            "two of four"
+        );
         let main = place(Kind::MainMemory, Locality::Anywhere, 2);
-        assert_eq!(rates(&main, &report), mb_per_s(26_300, 13_400, 13_400));
+        assert_eq!(rates(&main, &report), Some(mb_per_s(26_300, 13_400, 13_400)));
         let shelf = Backing::Shelf(Locality::Numa(NumaNode(2)), NonZeroU32::MIN);
         let mut shown = cxl(2, 2);
         shown.settings.backing = shelf;
-        assert_eq!(rates(&shown, &report), mb_per_s(16_400, 8_700, 13_400));
+        assert_eq!(rates(&shown, &report), Some(mb_per_s(16_400, 8_700, 13_400)));
     }
 
     #[test]
@@ -250,12 +254,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_rate_that_is_missing_leaves_nothing_to_choose_by() {
-        let without: [(&str, fn(&mut Report)); 7] = [
+        type Change = fn(&mut Report);
+        let without: [(&str, Change); 7] = [
             ("the card from the first socket", |it| {
                 it.pairs.retain(|pair| (pair.initiator, pair.target) != (0, 2));
             }),
             ("the card without caches", |it| {
-                it.pairs.iter_mut().for_each(|it| it.cache_bound = true)
+                it.pairs.iter_mut().for_each(|it| it.cache_bound = true);
             }),
             ("reads by one thread", |it| reads_of(it, 2).retain(|it| it.threads > 1)),
             ("main memory", |it| it.pairs.retain(|pair| pair.target != 1)),
@@ -270,7 +275,7 @@ pub(super) mod tests {
         }
         let mut report = machine();
         reads_of(&mut report, 2).retain(|it| it.threads != 2);
-        let alone = mb_per_s(8_700, 8_700, 13_400);
+        let alone = Some(mb_per_s(8_700, 8_700, 13_400));
         assert_eq!(rates(&cxl(2, 2), &report), alone, "by two threads: as one, not as four");
     }
 }
