@@ -52,8 +52,7 @@ fn number(report: &Value, key: &str) -> u64 {
 fn samples_that_are_shown_lie_on_the_far_node_and_have_the_bytes_of_the_cold_store() {
     let far = Topology::here().far();
     let mut digests = Vec::new();
-    // With `gap` nothing is shown before the last epoch here, whose steps are few.
-    for (direct, more) in [("always", ""), ("always", "policy: pinned\n"), ("never", "")] {
+    for (direct, more) in [("always", "policy: pinned\n"), ("never", "")] {
         let fixture = fixture(&format!(", direct: {direct}"), more);
         let (_, report) = run(&fixture);
         let (shown, bytes) = (number(&report, "direct_samples"), number(&report, "direct_bytes"));

@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, fs, process::Output};
 
+use serde_json::json;
+
 use crate::{
     fixture::{Fixture, assert_ended, trainer},
-    machine::{Setting, Topology, kills_for_memory, pages_by_node},
+    machine::{Topology, kills_for_memory, pages_by_node},
     training::{assert_right, fixture_with},
 };
 
@@ -29,15 +31,12 @@ fn pages_beside_training(fixture: &Fixture, expand: &str, bytes: u64) -> BTreeMa
     assert_ended(&output, 0);
     assert_right(fixture, &fixture.log());
     let maps = fs::read_to_string(fixture.path("maps")).unwrap();
-    let pages = bytes / PAGE;
-    let is_it = |it: &BTreeMap<u32, u64>| {
-        // The allocator adds a head.
-        (pages..pages + 16).contains(&it.values().sum())
-    };
-    let anonymous = pages_by_node(&maps, "anon=");
-    let buffers: Vec<_> = anonymous.into_iter().filter(is_it).collect();
-    let [buffer] = buffers.as_slice() else { panic!("{} buffers:\n{maps}", buffers.len()) };
-    buffer.clone()
+    let anonymous = pages_by_node(&maps, "anon=").into_iter();
+    let buffer = anonymous.max_by_key(|it| it.values().sum::<u64>()).unwrap();
+    // The allocator adds a head.
+    let (pages, counted) = (bytes / PAGE, buffer.values().sum::<u64>());
+    assert!((pages..pages + 16).contains(&counted), "{pages} pages:\n{maps}");
+    buffer
 }
 
 fn run(fixture: &Fixture, expand: &str, bytes: u64) -> Output {
@@ -70,6 +69,12 @@ fn free_in_main_memory() -> u64 {
     pages.unsigned_abs() * PAGE
 }
 
+/// Not an emulated device: stacks and heaps of processes would lie there too, where QEMU traps every
+/// access, and sooner or later it does not survive that.
+fn lets_trainers_live_on_the_far_node(topology: Topology) -> bool {
+    !topology.has_cxl()
+}
+
 #[test]
 fn what_main_memory_has_room_for_does_not_lie_behind_cxl() {
     let roomy = pages_beside_training(&fixture(), "preferred-many", 24 * MIB);
@@ -79,28 +84,24 @@ fn what_main_memory_has_room_for_does_not_lie_behind_cxl() {
 #[test]
 fn what_main_memory_has_no_room_for_lies_behind_cxl_and_the_training_goes_on() {
     let topology = Topology::here();
-    if topology == Topology::CxlGenericPort {
-        // Page tables would lie behind CXL too, where QEMU traps every access of the processor to them.
+    if !lets_trainers_live_on_the_far_node(topology) {
         return;
     }
     let kills = kills_for_memory();
-    // Movable memory has no room for the kernel's own, so it has to get pages of the buffer out of its way.
-    let demotion = if topology == Topology::Cxl { "1" } else { "0" };
-    let _demotion = Setting::change(Setting::DEMOTION, demotion);
     let fixture = fixture();
-    let more = free_in_main_memory() + 16 * MIB;
+    let more = free_in_main_memory() + 24 * MIB;
     let tight = pages_beside_training(&fixture, "preferred-many", more - more % PAGE);
     let behind_cxl = tight.get(&topology.far()).copied().unwrap_or(0) * PAGE;
-    assert!((4 * MIB..64 * MIB).contains(&behind_cxl), "{tight:?}");
+    assert!((MIB..96 * MIB).contains(&behind_cxl), "{tight:?}");
     assert!(tight.contains_key(&0) && tight.contains_key(&1), "all of main memory: {tight:?}");
+    assert_eq!(fixture.report()["expanded_memory"]["cxl_memory"], json!([topology.far()]));
     assert_eq!(kills_for_memory(), kills);
 }
 
 #[test]
 fn with_weights_all_nodes_take_turns_from_the_first_page_on() {
     let topology = Topology::here();
-    if topology.has_cxl() {
-        // All that the trainers work with would lie behind CXL in part, which QEMU does not survive.
+    if !lets_trainers_live_on_the_far_node(topology) {
         return;
     }
     let pages = pages_beside_training(&fixture(), "weighted", 12 * MIB);
