@@ -1,23 +1,24 @@
 //! The inner loop of the sum with AVX2: two vectors are a stripe, and two hold the lanes.
 //!
-//! One loop runs through all blocks, and each line is asked for a page ahead of its turn: what fetches
-//! ahead on its own stops at the end of every page, and memory in small pages has no other neighbour
-//! there. Measured on an AMD EPYC (Zen 5) at 100 KiB, past the caches, as parts of what `memcpy` does:
-//! block by block 1.03, in one loop 1.06, and with the page ahead 1.11 to 1.15; half a page ahead 1.09,
-//! 512 bytes 0.85. Vectors of 64 bytes (AVX-512) gain 2 to 6 hundredths more, and want Rust 1.89.
+//! One loop runs through all blocks and asks for each line a page ahead of its turn, and for the page
+//! that is stored to next. Measured on an AMD EPYC (Zen 5) with samples of 100 KiB that are stored past
+//! the caches, by one thread, as parts of what `memcpy` does: block by block 1.03; in one loop 1.06; with
+//! the lines ahead 1.11; with the pages as well 1.16. Vectors of 64 bytes (AVX-512) want Rust 1.89 and come
+//! to 1.19.
 
 use std::arch::x86_64::{
-    __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi64, _mm256_loadu_si256, _mm256_mul_epu32,
-    _mm256_set1_epi64x, _mm256_shuffle_epi32, _mm256_slli_epi64, _mm256_srli_epi64,
-    _mm256_storeu_si256, _mm256_stream_si256, _mm256_xor_si256,
+    __m256i, _mm256_add_epi64, _mm256_loadu_si256, _mm256_mul_epu32, _mm256_set1_epi64x,
+    _mm256_shuffle_epi32, _mm256_slli_epi64, _mm256_srli_epi64, _mm256_storeu_si256,
+    _mm256_stream_si256, _mm256_xor_si256,
 };
 
 use super::{PRIME32_1, SECRET, STRIPES_PER_BLOCK, stripes::STRIPE};
+use crate::ahead::{AHEAD_BYTES, ask_for};
 
 const VECTOR: usize = size_of::<__m256i>();
 
 /// Stripes between the one that is summed and the one that is asked for.
-const STRIPES_AHEAD: usize = 4096 / STRIPE;
+const STRIPES_AHEAD: usize = AHEAD_BYTES / STRIPE;
 
 /// Where a stripe is stored: a constant parameter, so that the loop need not ask.
 pub(super) mod store {
@@ -51,7 +52,7 @@ pub(super) unsafe fn take<const STORE: u8>(
     for stripe in 0..count {
         let behind = stripe * STRIPE;
         let (from, to) = (from.wrapping_add(behind), to.wrapping_add(behind));
-        let ahead = if count - stripe > STRIPES_AHEAD { STRIPES_AHEAD * STRIPE } else { 0 };
+        let ahead = if count - stripe > STRIPES_AHEAD { AHEAD_BYTES } else { 0 };
         ask_for(from.wrapping_add(ahead));
         if STORE != store::NOWHERE && stripe.is_multiple_of(STRIPES_AHEAD) {
             ask_for(to.wrapping_add(ahead));
@@ -105,18 +106,6 @@ fn scramble(low: __m256i, high: __m256i) -> [__m256i; 2] {
         _mm256_add_epi64(_mm256_mul_epu32(mixed, prime), _mm256_slli_epi64::<32>(upper))
     };
     [one(low, keys[0]), one(high, keys[1])]
-}
-
-/// Brings a line nearer, and what tells where its page lies. A hint, which no address makes wrong.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn ask_for(line: *const u8) {
-    #[allow(unused_unsafe, reason = "newer compilers know that a hint is safe")]
-    // SAFETY:
-    // - Nothing is read that the program sees.
-    unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(line.cast());
-    }
 }
 
 /// Reads a stripe.
