@@ -12,6 +12,9 @@
 //!
 //! Source: the specification of XXH3 in `doc/xxhash_spec.md` of xxHash.
 
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "as below, with the vectors of the processor")]
+mod avx2;
 #[expect(unsafe_code, reason = "bytes that another process may write are no slice")]
 mod stripes;
 

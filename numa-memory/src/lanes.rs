@@ -13,6 +13,7 @@ use std::{
     fmt, io,
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,7 +22,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use crate::affinity::pin_current_thread;
+use crate::{affinity::pin_current_thread, ahead::ask_for, kernels::LINE_BYTES};
 
 /// What a lane runs, once.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -184,8 +185,18 @@ impl Queue {
             .changed
             .wait_while(self.state(), |state| state.jobs.is_empty() && !state.is_closed)
             .unwrap_or_else(PoisonError::into_inner);
-        state.jobs.pop_front()
+        let job = state.jobs.pop_front();
+        // Another thread wrote the one behind it: that is fetched while this one runs.
+        state.jobs.front().into_iter().for_each(ask_for_job);
+        job
     }
+}
+
+fn ask_for_job(job: &Job) {
+    let start: *const u8 = ptr::from_ref(job.as_ref()).cast();
+    (0..size_of_val(job.as_ref()))
+        .step_by(LINE_BYTES)
+        .for_each(|at| ask_for(start.wrapping_add(at)));
 }
 
 impl fmt::Debug for Queue {

@@ -24,6 +24,11 @@ pub mod lanes;
 pub mod spread;
 pub mod team;
 
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "a hint that older compilers take for unsafe")
+)]
+mod ahead;
 mod anonymous;
 mod checksum;
 mod error;

@@ -127,3 +127,14 @@ fn pieces_lie_on_the_node_that_was_asked_for() {
         }
     }
 }
+
+#[test]
+fn who_reads_a_shelf_that_is_left_reads_on_when_its_maker_is_gone() {
+    let shelf = shelf(2, Locality::Anywhere);
+    let pieces = [shelf.take().unwrap(), shelf.take().unwrap()];
+    pieces[1].fill(Bytes(0), PIECE, 0xaa).unwrap();
+    let (view, offset) = (ReadView::map(fd(&shelf), shelf.len()).unwrap(), pieces[1].offset());
+    shelf.leave_to_readers();
+    drop((pieces, shelf));
+    assert_eq!(word(&view, offset.0), 0xaaaa_aaaa_aaaa_aaaa);
+}

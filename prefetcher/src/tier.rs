@@ -331,6 +331,15 @@ impl Tier {
     }
 }
 
+impl Drop for Tier {
+    /// A trainer may hold a batch that names samples here for longer than this process lives.
+    fn drop(&mut self) {
+        if let Place::Shelf(all, _) = &self.place {
+            all.leave_to_readers();
+        }
+    }
+}
+
 /// An address space for chunks that trainers read; plain memory where there is none.
 fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32) -> Place {
     let name = format!("tierfeed-{kind}");

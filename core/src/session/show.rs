@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Command, Fault, Place, Retention, Session, Slot, work::Kind};
+use super::{Command, Fault, Place, Retention, Session, Slot, staging::Taker, work::Kind};
 use crate::{
     batch::{Entry, Shown},
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
@@ -109,9 +109,10 @@ impl Session {
         }
     }
 
-    /// Reads from the cold store what batches that nobody has yet name in a chunk that broke. Of those
-    /// that were handed over, the trainer has to read what is there.
+    /// Reads from the cold store what batches that nobody has yet name in a chunk that broke. One that was
+    /// dropped is not taken up again. Of those that were handed over, the trainer has to read what is there.
     pub(super) fn fetch_what_is_shown_in(&mut self, tier: TierId, chunk: ChunkId) {
+        self.spoil_what_was_dropped(tier, chunk);
         for needed in self.shown_in(tier, chunk) {
             let Needed { batch, entry, sample, slot } = needed;
             let shows_it = |kind: &Kind| match kind {
@@ -132,23 +133,36 @@ impl Session {
         }
     }
 
+    /// Lets nobody have a batch that was dropped and names a place in a chunk.
+    fn spoil_what_was_dropped(&mut self, tier: TierId, chunk: ChunkId) {
+        let staged = self.ranks.values_mut().flat_map(|staging| staging.staged.values_mut());
+        let dropped = staged.filter(|staged| staged.taker == Taker::Dropped);
+        for staged in dropped {
+            staged.is_stale |= staged.batch.entries.iter().any(|it| lies_in(it, tier, chunk));
+        }
+    }
+
     fn shown_in(&self, tier: TierId, chunk: ChunkId) -> Vec<Needed> {
         let staged = self.ranks.values().flat_map(|staging| staging.staged.values());
         let awaited = staged.filter(|staged| staged.is_awaited());
         let needed = awaited.flat_map(|staged| {
-            let lies_there = |entry: &Entry| {
-                entry.shown.is_some_and(|shown| (shown.tier, shown.chunk) == (tier, chunk))
-            };
             let entries = staged.batch.entries.iter().enumerate();
-            entries.filter(move |(_, entry)| lies_there(entry)).map(|(at, entry)| Needed {
-                batch: staged.batch.id,
-                entry: at,
-                sample: entry.sample,
-                slot: staged.slot_of(entry),
+            entries.filter(move |(_, entry)| lies_in(entry, tier, chunk)).map(|(at, entry)| {
+                Needed {
+                    batch: staged.batch.id,
+                    entry: at,
+                    sample: entry.sample,
+                    slot: staged.slot_of(entry),
+                }
             })
         });
         needed.collect()
     }
+}
+
+/// Whether a sample is shown in a chunk.
+fn lies_in(entry: &Entry, tier: TierId, chunk: ChunkId) -> bool {
+    entry.shown.is_some_and(|shown| (shown.tier, shown.chunk) == (tier, chunk))
 }
 
 #[cfg(test)]

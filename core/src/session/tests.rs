@@ -67,6 +67,8 @@ struct Body {
     chunks: BTreeSet<(TierId, ChunkId)>,
     /// Bytes that were copied to tiers.
     demoted: u64,
+    /// Chunks whose memory broke, as the session was told.
+    broken: BTreeSet<(TierId, ChunkId)>,
     /// Pages of arenas whose memory was given back.
     trimmed: BTreeSet<(Rank, u64)>,
 }
@@ -222,6 +224,8 @@ impl Play {
             Command::Admit { holder, .. } => self.trainer(holder).is_admitted = true,
             Command::Lease { holder, lease, offset, batch } => {
                 for entry in &batch.entries {
+                    let is_broken = |it: Shown| self.body.broken.contains(&(it.tier, it.chunk));
+                    assert!(!entry.shown.is_some_and(is_broken), "{entry:?} is known to be broken");
                     let key = (batch.id.rank, offset.0 + entry.offset.0);
                     match entry.len {
                         Some(Bytes(0)) => {}
@@ -391,6 +395,9 @@ impl Play {
         };
         let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
         let outcome = if fails { Err(fault) } else { Ok(()) };
+        if let Err(Fault::Poisoned(tier, chunk)) = outcome {
+            self.body.broken.insert((tier, chunk));
+        }
         self.assert_unnamed(&command);
         self.body.end(&command, outcome);
         self.tell(Event::Completed { op: command.op().unwrap(), outcome });

@@ -2,22 +2,24 @@
 
 use std::ptr;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2::{store, take};
 use super::{Checksum, PRIME32_1, SECRET, STRIPES_PER_BLOCK, Stores};
 
 /// What goes into the lanes at once.
 pub(super) const STRIPE: usize = 64;
 
 /// The state of the sum, aligned for vectors.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(align(64))]
 pub(super) struct Accumulators([u64; 8]);
 
 /// Where bytes come from and, if they are copied, where they go.
 #[derive(Clone, Copy)]
-struct Ends {
-    from: *const u8,
-    to: Option<*mut u8>,
-    stores: Stores,
+pub(super) struct Ends {
+    pub(super) from: *const u8,
+    pub(super) to: Option<*mut u8>,
+    pub(super) stores: Stores,
 }
 
 impl Ends {
@@ -103,27 +105,16 @@ unsafe fn sum_few(sum: &mut Checksum, ends: Ends, left: usize) -> usize {
     count
 }
 
-/// Takes whole stripes into the lanes, block by block.
+/// Takes whole stripes into the lanes.
 ///
 /// # Safety
 ///
 /// As [`feed`], for as many bytes.
-unsafe fn sum_stripes(sum: &mut Checksum, mut ends: Ends, stripes: usize) {
-    let mut left = stripes;
-    while left > 0 {
-        let count = left.min(STRIPES_PER_BLOCK - sum.stripes);
-        // SAFETY:
-        // - `count` stripes are part of those that the caller promised.
-        // - The secret has a key for each of them: they do not go beyond the block.
-        unsafe { accumulate(&mut sum.lanes, ends, sum.stripes, count) };
-        sum.stripes += count;
-        if sum.stripes == STRIPES_PER_BLOCK {
-            sum.lanes.scramble();
-            sum.stripes = 0;
-        }
-        ends = ends.behind(count * STRIPE);
-        left -= count;
-    }
+unsafe fn sum_stripes(sum: &mut Checksum, ends: Ends, stripes: usize) {
+    // SAFETY:
+    // - As promised by the caller; `stripes` of a sum is always inside a block.
+    unsafe { accumulate(&mut sum.lanes, ends, sum.stripes, stripes) };
+    sum.stripes = (sum.stripes + stripes) % STRIPES_PER_BLOCK;
     sum.done += (stripes * STRIPE) as u64;
     fence(ends.stores);
 }
@@ -141,142 +132,85 @@ fn fence(stores: Stores) {
     let _: Stores = stores;
 }
 
-/// Takes `count` stripes of one block into the lanes, the first being number `first`.
+/// Takes `count` stripes into the lanes, the first being number `first` of its block, with the widest
+/// vectors that there is a loop for.
 ///
 /// # Safety
 ///
-/// As [`feed`], for `count` stripes; `first + count` is at most [`STRIPES_PER_BLOCK`].
+/// As [`feed`], for `count` stripes; `first` is less than [`STRIPES_PER_BLOCK`].
 unsafe fn accumulate(lanes: &mut Accumulators, ends: Ends, first: usize, count: usize) {
-    let Ends { from, to, stores } = ends;
-    let secret = SECRET[first * 8..].as_ptr();
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        let is_aligned = to.is_some_and(|to| to.align_offset(32) == 0);
-        // SAFETY, for each of the three:
+        // SAFETY:
         // - The processor has AVX2; the rest as promised by the caller.
-        match to {
-            // SAFETY: as above, and `to` is aligned to a vector.
-            Some(to) if stores == Stores::NonTemporal && is_aligned => unsafe {
-                avx2::accumulate_past_caches(&mut lanes.0, from, to, secret, count);
-            },
-            // SAFETY: as above.
-            Some(to) => unsafe {
-                avx2::accumulate_and_store(&mut lanes.0, from, to, secret, count);
-            },
-            // SAFETY: as above; nothing is stored.
-            None => unsafe {
-                avx2::accumulate_only(&mut lanes.0, from, ptr::null_mut(), secret, count);
-            },
-        }
+        unsafe { accumulate_avx2(lanes, ends, first, count) };
         return;
     }
-    let _: (Stores, *const u8) = (stores, secret);
+    // SAFETY:
+    // - As promised by the caller.
+    unsafe { accumulate_anywhere(lanes, ends, first, count) };
+}
+
+/// As [`accumulate`], on a processor with AVX2.
+///
+/// # Safety
+///
+/// As [`accumulate`], and the processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn accumulate_avx2(
+    lanes: &mut Accumulators,
+    ends: Ends,
+    first: usize,
+    count: usize,
+) {
+    let Ends { from, to, stores } = ends;
+    let lanes = &mut lanes.0;
+    let Some(to) = to else {
+        // SAFETY:
+        // - As promised by the caller; nothing is stored.
+        return unsafe { take::<{ store::NOWHERE }>(lanes, from, ptr::null_mut(), first, count) };
+    };
+    if stores == Stores::NonTemporal && to.align_offset(32) == 0 {
+        // SAFETY:
+        // - As promised by the caller, and `to` is aligned to a vector.
+        unsafe { take::<{ store::PAST_CACHES }>(lanes, from, to, first, count) };
+    } else {
+        // SAFETY:
+        // - As promised by the caller.
+        unsafe { take::<{ store::CACHED }>(lanes, from, to, first, count) };
+    }
+}
+
+/// As [`accumulate`], without vectors.
+///
+/// # Safety
+///
+/// As [`accumulate`].
+pub(super) unsafe fn accumulate_anywhere(
+    lanes: &mut Accumulators,
+    ends: Ends,
+    first: usize,
+    count: usize,
+) {
+    let mut number = first;
     for stripe in 0..count {
+        let Ends { from, to, .. } = ends.behind(stripe * STRIPE);
         let mut bytes = [0; STRIPE];
-        let from = from.wrapping_add(stripe * STRIPE);
         // SAFETY:
         // - The stripe is one of those that the caller promised, and `bytes` as long.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), STRIPE) };
         if let Some(to) = to {
-            let to = to.wrapping_add(stripe * STRIPE);
             // SAFETY:
             // - As above, and the caller promised the target as well.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, STRIPE) };
         }
-        lanes.accumulate(&bytes, &SECRET[(first + stripe) * 8..]);
+        lanes.accumulate(&bytes, &SECRET[number * 8..]);
+        number += 1;
+        if number == STRIPES_PER_BLOCK {
+            lanes.scramble();
+            number = 0;
+        }
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::{
-        __m256i, _mm256_add_epi64, _mm256_load_si256, _mm256_loadu_si256, _mm256_mul_epu32,
-        _mm256_shuffle_epi32, _mm256_srli_epi64, _mm256_store_si256, _mm256_storeu_si256,
-        _mm256_stream_si256, _mm256_xor_si256,
-    };
-
-    use super::STRIPE;
-
-    const VECTOR: usize = size_of::<__m256i>();
-
-    /// Adds a vector of data under its key to the lanes.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn mix(lanes: __m256i, data: __m256i, key: __m256i) -> __m256i {
-        let keyed = _mm256_xor_si256(data, key);
-        let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
-        let swapped = _mm256_shuffle_epi32::<0b01_00_11_10>(data);
-        _mm256_add_epi64(lanes, _mm256_add_epi64(swapped, product))
-    }
-
-    /// Makes the loop for one way to store.
-    macro_rules! accumulate {
-        ($name:ident, |$to:ident, $data:ident| $store:expr) => {
-            /// # Safety
-            ///
-            /// As `super::accumulate`; `secret` is valid for reads of a stripe at every eighth byte.
-            #[target_feature(enable = "avx2")]
-            pub(super) unsafe fn $name(
-                lanes: &mut [u64; 8],
-                from: *const u8,
-                to: *mut u8,
-                secret: *const u8,
-                count: usize,
-            ) {
-                let state: *mut __m256i = lanes.as_mut_ptr().cast();
-                // SAFETY:
-                // - `lanes` are two vectors, aligned to a cache line.
-                let mut low = unsafe { _mm256_load_si256(state) };
-                // SAFETY:
-                // - As above.
-                let mut high = unsafe { _mm256_load_si256(state.wrapping_add(1)) };
-                for stripe in 0..count {
-                    let from = from.wrapping_add(stripe * STRIPE);
-                    let to = to.wrapping_add(stripe * STRIPE);
-                    let secret = secret.wrapping_add(stripe * 8);
-                    // SAFETY:
-                    // - The stripe is readable by the caller's promise; no alignment is needed.
-                    let first = unsafe { _mm256_loadu_si256(from.cast()) };
-                    // SAFETY:
-                    // - As above.
-                    let second = unsafe { _mm256_loadu_si256(from.wrapping_add(VECTOR).cast()) };
-                    let ($to, $data) = (to, first);
-                    $store;
-                    let ($to, $data) = (to.wrapping_add(VECTOR), second);
-                    $store;
-                    // SAFETY:
-                    // - The key of a stripe is readable by the caller's promise.
-                    let key = unsafe { _mm256_loadu_si256(secret.cast()) };
-                    low = mix(low, first, key);
-                    // SAFETY:
-                    // - As above.
-                    let key = unsafe { _mm256_loadu_si256(secret.wrapping_add(VECTOR).cast()) };
-                    high = mix(high, second, key);
-                }
-                // SAFETY:
-                // - As when they were loaded.
-                unsafe { _mm256_store_si256(state, low) };
-                // SAFETY:
-                // - As above.
-                unsafe { _mm256_store_si256(state.wrapping_add(1), high) };
-            }
-        };
-    }
-
-    // Each SAFETY:
-    // - The vector is part of a stripe that is writable by the caller's promise, and aligned where the
-    //   instruction needs it.
-    accumulate!(accumulate_only, |to, _data| {
-        let _: *mut u8 = to;
-    });
-    accumulate!(accumulate_and_store, |to, data| {
-        // SAFETY: see above; no alignment is needed.
-        unsafe { _mm256_storeu_si256(to.cast(), data) };
-    });
-    accumulate!(accumulate_past_caches, |to, data| {
-        // SAFETY: see above; the caller promised that `to` is aligned to a vector.
-        unsafe { _mm256_stream_si256(to.cast(), data) };
-    });
 }
 
 impl Accumulators {

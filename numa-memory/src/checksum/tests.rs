@@ -73,4 +73,35 @@ proptest! {
         prop_assert!(target[..to].iter().chain(&target[to + len..]).all(|it| *it == 0xa5));
         prop_assert_eq!(sum.finish(), xxh3_64(&source[from..]), "invariant 2");
     }
+
+    /// The processor at hand runs only one of the two in the tests above.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn with_vectors_and_without_the_lanes_and_the_copies_are_the_same(
+        count in 0..150_usize,
+        first in 0..STRIPES_PER_BLOCK,
+        from in 0..70_usize,
+        to in 0..70_usize,
+        stores in prop_oneof![
+            Just(None), Just(Some(Stores::Cached)), Just(Some(Stores::NonTemporal)),
+        ],
+    ) {
+        if !is_x86_feature_detected!("avx2") {
+            return Ok(());
+        }
+        let source = bytes(from + count * STRIPE);
+        let run = |accumulate: unsafe fn(&mut Accumulators, stripes::Ends, usize, usize)| {
+            let (mut lanes, mut target) = (Accumulators::new(), vec![0xa5_u8; count * STRIPE + 140]);
+            let to = stores.map(|_| target[to..].as_mut_ptr());
+            let stores = stores.unwrap_or(Stores::Cached);
+            let ends = stripes::Ends { from: source[from..].as_ptr(), to, stores };
+            // SAFETY:
+            // - Both ends are valid for `count` stripes and parts of different vectors, and the
+            //   processor has AVX2.
+            #[expect(unsafe_code, reason = "the function under test")]
+            unsafe { accumulate(&mut lanes, ends, first, count) };
+            (lanes, target)
+        };
+        prop_assert_eq!(run(stripes::accumulate_avx2), run(stripes::accumulate_anywhere));
+    }
 }

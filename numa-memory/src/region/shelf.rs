@@ -12,6 +12,7 @@
 //!
 //! 1. Two spans share no byte, and a span has its own memory from when it is taken until it is dropped.
 //! 2. A piece in which a page broke is not taken again: this process has another page there than readers.
+//! 3. Once the shelf is left to its readers, what is dropped keeps its memory and its bytes.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +21,10 @@ use std::{
     ops::Deref,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -66,9 +70,11 @@ pub struct Shelf {
     locality: Locality,
     policy: Policy,
     free: Mutex<BTreeSet<u32>>,
+    is_left: AtomicBool,
 }
 
-/// A piece of a shelf, with memory; given back when this value is dropped.
+/// A piece of a shelf, with memory; given back when this value is dropped, unless the shelf was left to its
+/// readers.
 #[derive(Debug)]
 pub struct Span {
     mapping: Mapping,
@@ -102,7 +108,8 @@ impl Shelf {
         let readable = reopen(&fd).map_err(failed(Step::Create, len))?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
         let free = Mutex::new((0..pieces_max).collect());
-        Ok(Self { raw: Arc::new(raw), fd, readable, piece, pitch, locality, policy, free })
+        let (raw, is_left) = (Arc::new(raw), AtomicBool::new(false));
+        Ok(Self { raw, fd, readable, piece, pitch, locality, policy, free, is_left })
     }
 
     /// How long it is, whatever of it has memory.
@@ -146,6 +153,12 @@ impl Shelf {
         span.populate().map_err(failed(Step::Populate, piece))?;
         span.placement = span.placement_now()?;
         Ok(span)
+    }
+
+    /// From now on pieces keep their memory when they are dropped: whoever made the shelf ends, and others
+    /// may still read there. The memory goes with the last process that maps it.
+    pub fn leave_to_readers(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
     fn free(&self) -> MutexGuard<'_, BTreeSet<u32>> {
@@ -208,6 +221,9 @@ impl Deref for Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
+        if self.shelf.is_left.load(Ordering::Acquire) {
+            return;
+        }
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let len = Bytes(self.shelf.pitch);
         let given_back = allocate_range(&self.shelf.fd, flags, self.offset(), len);

@@ -67,6 +67,16 @@ fn chunks_that_go_leave_their_addresses_to_others() {
 }
 
 #[test]
+fn what_a_trainer_reads_in_place_stays_when_the_plane_ends() {
+    let (_root, mut rig, shelf, view) = ready();
+    rig.cache(1, LEN, &place(CXL, &[(1, 64, LEN)]));
+    let at = shelf.offset_of(shown(1, 64)).unwrap();
+    drop(shelf);
+    rig.shut_down();
+    assert_eq!(seen(&view, at), content(SampleId(1), Bytes(LEN)));
+}
+
+#[test]
 fn a_tier_has_no_more_chunks_than_addresses() {
     let (_root, mut rig, _, _) = ready();
     for chunk in 2..SHELF_CHUNKS.get() {

@@ -18,6 +18,25 @@ fn shown(world: &Play) -> u64 {
 }
 
 proptest! {
+    /// Batches are dropped and taken up again, and chunks break at any moment.
+    #[test]
+    fn what_is_known_to_be_broken_is_handed_over_by_nobody(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_staying(),
+        limits in prop::collection::vec(0_u32..5, 1..12),
+        faults in 10_usize..40,
+    ) {
+        let mut world = Play::new(&showing(policy, 50, 1, OnError::Skip));
+        for batches in limits.into_iter().cycle().take(40) {
+            for pick in picks.iter().cycle().take(15) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
+            }
+            world.tell(Event::StagingLimited { batches });
+        }
+        world.play(&picks, faults);
+        prop_assert_eq!(&world.trainers[0].got, &world.expected(0));
+    }
+
     #[test]
     fn what_a_batch_names_stays_whatever_fails_and_however_tiers_change(
         picks in prop::collection::vec(any::<usize>(), 1..60),
@@ -195,4 +214,36 @@ fn a_chunk_leaves_when_the_last_batch_that_names_it_is_back() {
     world.give_back(0, lease);
     world.drain();
     assert!(!world.body.chunks.contains(&(tier, chunk)), "nobody reads there any more");
+}
+
+/// A world in which a batch was dropped that names a place and waits for bytes which nobody calls off.
+fn dropped_shown() -> (Play, Shown) {
+    let mut world = Play::new(&showing(policy::Kind::Pinned, 60, 1, OnError::Fail));
+    for _ in 0..40 {
+        world.ask(0);
+        world.drain();
+        world.take(0);
+        world.tell(Event::StagingLimited { batches: 0 });
+        let staged = &world.session.ranks[&Rank(0)].staged;
+        let dropped = staged.values().find(|it| it.taker == Taker::Dropped && !it.is_stale);
+        let shown = dropped.and_then(|it| it.batch.entries.iter().find_map(|entry| entry.shown));
+        if let Some(shown) = shown {
+            return (world, shown);
+        }
+        world.tell(Event::StagingLimited { batches: 3 });
+    }
+    panic!("no batch was dropped in time");
+}
+
+#[test]
+fn a_dropped_batch_that_names_what_broke_is_not_taken_up_again() {
+    let (mut world, shown) = dropped_shown();
+    world.session.end_with_poison(shown.tier, shown.chunk);
+    world.body.broken.insert((shown.tier, shown.chunk));
+    world.tell(Event::StagingLimited { batches: 3 });
+    // It is asked for while its bytes are still on their way, and `Play::obey` sees what is handed over.
+    while world.ask(0) {}
+    world.drain();
+    world.play(&[3, 5, 7], 0);
+    assert_eq!(world.trainers[0].got, world.expected(0));
 }

@@ -1,0 +1,166 @@
+//! The inner loop of the sum with AVX2: two vectors are a stripe, and two hold the lanes.
+//!
+//! One loop runs through all blocks and asks for each line a page ahead of its turn, and for the page
+//! that is stored to next. Measured on an AMD EPYC (Zen 5) with samples of 100 KiB that are stored past
+//! the caches, by one thread, as parts of what `memcpy` does: block by block 1.03; in one loop 1.06; with
+//! the lines ahead 1.11; with the pages as well 1.16. Vectors of 64 bytes (AVX-512) want Rust 1.89 and come
+//! to 1.19.
+
+use std::arch::x86_64::{
+    __m256i, _mm256_add_epi64, _mm256_loadu_si256, _mm256_mul_epu32, _mm256_set1_epi64x,
+    _mm256_shuffle_epi32, _mm256_slli_epi64, _mm256_srli_epi64, _mm256_storeu_si256,
+    _mm256_stream_si256, _mm256_xor_si256,
+};
+
+use super::{PRIME32_1, SECRET, STRIPES_PER_BLOCK, stripes::STRIPE};
+use crate::ahead::{AHEAD_BYTES, ask_for};
+
+const VECTOR: usize = size_of::<__m256i>();
+
+/// Stripes between the one that is summed and the one that is asked for.
+const STRIPES_AHEAD: usize = AHEAD_BYTES / STRIPE;
+
+/// Where a stripe is stored: a constant parameter, so that the loop need not ask.
+pub(super) mod store {
+    /// Nowhere.
+    pub(in crate::checksum) const NOWHERE: u8 = 0;
+    /// Through the caches, wherever it begins.
+    pub(in crate::checksum) const CACHED: u8 = 1;
+    /// Past the caches, aligned to a vector.
+    pub(in crate::checksum) const PAST_CACHES: u8 = 2;
+}
+
+/// Takes `count` stripes at `from` into the lanes, the first of them being number `first` of its block,
+/// and stores them at `to` in the way of `STORE`.
+///
+/// # Safety
+///
+/// - The processor has AVX2.
+/// - `from` is valid for reads of `count` stripes and, unless they are stored nowhere, `to` for writes;
+///   past the caches it is aligned to 32 bytes.
+/// - They do not overlap, and `first` is less than [`STRIPES_PER_BLOCK`].
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn take<const STORE: u8>(
+    lanes: &mut [u64; 8],
+    from: *const u8,
+    to: *mut u8,
+    first: usize,
+    count: usize,
+) {
+    let [mut low, mut high] = load_lanes(lanes);
+    let mut number = first;
+    for stripe in 0..count {
+        let behind = stripe * STRIPE;
+        let (from, to) = (from.wrapping_add(behind), to.wrapping_add(behind));
+        let ahead = if count - stripe > STRIPES_AHEAD { AHEAD_BYTES } else { 0 };
+        ask_for(from.wrapping_add(ahead));
+        if STORE != store::NOWHERE && stripe.is_multiple_of(STRIPES_AHEAD) {
+            ask_for(to.wrapping_add(ahead));
+        }
+        // SAFETY:
+        // - The stripe is readable by the caller's promise.
+        let [one, other] = unsafe { load(from) };
+        // SAFETY:
+        // - The stripe is writable and aligned by the caller's promise.
+        unsafe { put::<STORE>(to, one) };
+        // SAFETY:
+        // - As above: it is the second half of the stripe.
+        unsafe { put::<STORE>(to.wrapping_add(VECTOR), other) };
+        // SAFETY:
+        // - `number` is less than the stripes of a block, for each of which the secret has a key.
+        let [one_key, other_key] = unsafe { load(SECRET.as_ptr().wrapping_add(number * 8)) };
+        low = mix(low, one, one_key);
+        high = mix(high, other, other_key);
+        number += 1;
+        if number == STRIPES_PER_BLOCK {
+            [low, high] = scramble(low, high);
+            number = 0;
+        }
+    }
+    store_lanes(lanes, low, high);
+}
+
+/// Adds a vector of data under its key to the lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn mix(lanes: __m256i, data: __m256i, key: __m256i) -> __m256i {
+    let keyed = _mm256_xor_si256(data, key);
+    let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
+    let swapped = _mm256_shuffle_epi32::<0b01_00_11_10>(data);
+    _mm256_add_epi64(lanes, _mm256_add_epi64(swapped, product))
+}
+
+/// Ends a block.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn scramble(low: __m256i, high: __m256i) -> [__m256i; 2] {
+    let prime = _mm256_set1_epi64x(PRIME32_1.cast_signed());
+    // SAFETY:
+    // - The last stripe of the secret is as long as a stripe.
+    let keys = unsafe { load(SECRET[SECRET.len() - STRIPE..].as_ptr()) };
+    let one = |lanes: __m256i, key: __m256i| {
+        let shifted = _mm256_xor_si256(lanes, _mm256_srli_epi64::<47>(lanes));
+        let mixed = _mm256_xor_si256(shifted, key);
+        // The prime has 32 bits, so two products of 32 bits are one of 64.
+        let upper = _mm256_mul_epu32(_mm256_srli_epi64::<32>(mixed), prime);
+        _mm256_add_epi64(_mm256_mul_epu32(mixed, prime), _mm256_slli_epi64::<32>(upper))
+    };
+    [one(low, keys[0]), one(high, keys[1])]
+}
+
+/// Reads a stripe.
+///
+/// # Safety
+///
+/// `from` is valid for reads of a stripe.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load(from: *const u8) -> [__m256i; 2] {
+    // SAFETY:
+    // - Readable by the caller's promise; no alignment is needed.
+    let one = unsafe { _mm256_loadu_si256(from.cast()) };
+    // SAFETY:
+    // - As above: it is the second half of the stripe.
+    let other = unsafe { _mm256_loadu_si256(from.wrapping_add(VECTOR).cast()) };
+    [one, other]
+}
+
+/// Stores a vector.
+///
+/// # Safety
+///
+/// Unless it is stored nowhere, `to` is valid for writes of a vector; past the caches it is aligned to one.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn put<const STORE: u8>(to: *mut u8, data: __m256i) {
+    match STORE {
+        // SAFETY:
+        // - As promised by the caller; no alignment is needed.
+        store::CACHED => unsafe { _mm256_storeu_si256(to.cast(), data) },
+        // SAFETY:
+        // - As promised by the caller.
+        // - Whoever asked for the sum fences before anyone else looks.
+        store::PAST_CACHES => unsafe { _mm256_stream_si256(to.cast(), data) },
+        _ => {}
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_lanes(lanes: &[u64; 8]) -> [__m256i; 2] {
+    // SAFETY:
+    // - The lanes are a stripe long.
+    unsafe { load(lanes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_lanes(lanes: &mut [u64; 8], low: __m256i, high: __m256i) {
+    let state: *mut u8 = lanes.as_mut_ptr().cast();
+    // SAFETY:
+    // - The lanes are two vectors long; no alignment is needed.
+    unsafe { put::<{ store::CACHED }>(state, low) };
+    // SAFETY:
+    // - As above.
+    unsafe { put::<{ store::CACHED }>(state.wrapping_add(VECTOR), high) };
+}
