@@ -70,7 +70,7 @@ impl Mapping {
     }
 
     /// Reads `len` bytes of `file` here if the page cache has all of them; `None` if the read would wait, or
-    /// if nobody can tell. The range may hold part of the bytes then.
+    /// if nobody can tell (before Linux 6.5). The range may hold part of the bytes then.
     ///
     /// # Errors
     ///
@@ -82,6 +82,11 @@ impl Mapping {
         file: BorrowedFd<'_>,
         file_offset: Bytes,
     ) -> io::Result<Option<Bytes>> {
+        self.range(offset, len)?;
+        // A read that must not wait starts to read in all the same: only what is there is tried.
+        if !is_cached(file, file_offset, len) {
+            return Ok(None);
+        }
         match self.read_with(offset, len, file, file_offset, libc::RWF_NOWAIT) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -184,6 +189,15 @@ pub fn cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> io::Result<Byt
         return Err(io::Error::last_os_error());
     }
     Ok(Bytes(counts[0].saturating_mul(page_bytes() as u64)))
+}
+
+/// Whether the page cache is known to hold all of a range.
+fn is_cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> bool {
+    let page = page_bytes() as u64;
+    let end = offset.0.saturating_add(len.0);
+    let needed = (end.div_ceil(page) - offset.0 / page).saturating_mul(page);
+    // To the kernel no length means all of the file.
+    len.0 == 0 || cached(file, offset, len).is_ok_and(|it| it.0 >= needed)
 }
 
 /// The same on every architecture of Linux; younger than the table of `libc`.
