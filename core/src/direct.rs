@@ -292,6 +292,9 @@ mod tests {
         // One thread alone gets a quarter of what it gets from main memory.
         let slow = choose(&facts(Wish::Auto, Some(rates(16, 3, 12))));
         assert_eq!((slow.way, slow.reason), (Way::Copied, Reason::Costs));
+        // 1/8 + 2/16 against 1/4.
+        let even = choose(&facts(Wish::Auto, Some(rates(8, 4, 16))));
+        assert_eq!((even.way, even.reason), (Way::Copied, Reason::Costs), "nothing is gained");
     }
 
     #[test]

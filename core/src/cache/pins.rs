@@ -124,3 +124,39 @@ impl Pins {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: ChunkId = ChunkId(3);
+
+    /// One place of a chunk that was taken away while it was named.
+    fn leaving(presence: Presence) -> (Pins, Shown) {
+        let (offset, mut pins) = (Bytes(64), Pins::default());
+        let piece = Piece { chunk: CHUNK, offset, len: Bytes(64) };
+        pins.name(piece);
+        assert!(pins.vacate(&piece));
+        assert!(pins.leave(CHUNK, presence));
+        (pins, Shown { tier: crate::id::TierId(0), chunk: CHUNK, offset })
+    }
+
+    #[test]
+    fn a_chunk_counts_until_its_last_place_is_named_no_more() {
+        let (mut pins, shown) = leaving(Presence::There);
+        assert_eq!(pins.leaving(), 1);
+        assert_eq!(pins.unname(shown), Some(Freed::Chunk(CHUNK)));
+        assert_eq!((pins.leaving(), pins.unname(shown)), (0, None));
+    }
+
+    #[test]
+    fn a_chunk_without_memory_counts_for_nothing_and_is_not_dropped() {
+        let (mut lost, shown) = leaving(Presence::There);
+        lost.lost(CHUNK);
+        let (never_there, _) = leaving(Presence::Lost);
+        for mut pins in [lost, never_there] {
+            assert_eq!(pins.leaving(), 0);
+            assert_eq!(pins.unname(shown), None);
+        }
+    }
+}
