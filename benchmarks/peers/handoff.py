@@ -5,10 +5,13 @@ measured it stands still with its batches staged. All sides read the same sample
 hand over batches; each sample's first and last byte is looked at. The first batches of a side are not
 measured: workers start there, and tierfeed has them staged already.
 
+The bare loop reads every batch to the same memory, which stays in the processor's cache; a second one keeps
+as many batches as tierfeed stages, as whoever reads ahead must.
+
 With `kept` the files lie in tierfeed's main memory after an epoch that is not measured, and only the bare
 loop reads beside it.
 
-Arguments: `read` or `kept`, folder with the files, rounds, batch size, batches that are not measured, result file.
+Arguments: `read` or `kept`, folder with the files, rounds, batch size, batches that are staged, result file.
 """
 
 import json
@@ -27,7 +30,6 @@ import tierfeed
 import tierfeed.torch
 
 STEP_S = 0.005
-READY_SAMPLES = 200
 
 
 class Files(Dataset):
@@ -51,19 +53,25 @@ def dataloader(files, sampler, batch_size, workers):
         yield list(batch)
 
 
-def readinto(files, sampler, batch_size):
+def readinto(files, sampler, batch_size, buffer):
     sizes = [path.stat().st_size for path in files.paths]
     largest = max(sizes)
-    buffer = memoryview(bytearray(largest * batch_size))
+    places = len(buffer) // largest
     order = list(sampler)
     for start in range(0, len(order), batch_size):
         views = []
-        for place, index in enumerate(order[start : start + batch_size]):
+        for at, index in enumerate(order[start : start + batch_size], start):
+            place = at % places
             view = buffer[place * largest : place * largest + sizes[index]]
             with open(files.paths[index], "rb", buffering=0) as file:
                 assert file.readinto(view) == len(view)
             views.append(view)
         yield views
+
+
+def room_for(files, samples):
+    """Memory for so many samples, every page of it there."""
+    return memoryview(bytearray(b"\1") * (samples * max(it.stat().st_size for it in files.paths)))
 
 
 def tiered(loader, epoch):
@@ -100,24 +108,28 @@ def cpu_seconds(agent):
     return own + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def compute(seconds):
+def compute(weights):
     """A training step: the caches are its own afterwards, and the next batch is staged meanwhile."""
-    weights = torch.rand(384, 384)
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + STEP_S
     while time.perf_counter() < end:
         torch.mm(weights, weights)
 
 
-def ready_waits(feed, epoch, last_epoch):
+def spin():
+    """A step that leaves the caches as they are."""
+    end = time.perf_counter() + STEP_S
+    while time.perf_counter() < end:
+        pass
+
+
+def ready_waits(feed, epochs, step):
     """Nanoseconds from asking for a batch that is staged to the batch, a NumPy array, and tensors."""
-    # One thread computes, as one launches kernels on a GPU; the agent has the other core.
-    torch.set_num_threads(1)
     handed, arrays, tensors = [], [], []
-    while len(arrays) < READY_SAMPLES and epoch < last_epoch:
+    for epoch in epochs:
         batches = feed.epoch(epoch)
         next(batches)
         while True:
-            compute(STEP_S)
+            step()
             start = time.perf_counter_ns()
             batch = next(batches, None)
             if batch is None:
@@ -129,8 +141,19 @@ def ready_waits(feed, epoch, last_epoch):
             tensors.append(time.perf_counter_ns() - start)
             assert array.shape[0] == len(samples)
             del batch, array, samples
-        epoch += 1
-    return handed, arrays, tensors
+    return {"batch": handed, "array": arrays, "tensors": tensors}
+
+
+def ready(feed, first_epoch):
+    """Waits with the caches as they were, and with those of a training step."""
+    # One thread computes, as one launches kernels on a GPU; the agent has the other core.
+    torch.set_num_threads(1)
+    weights = torch.rand(384, 384)
+    half = (first_epoch + feed.epochs) // 2
+    return {
+        "idle": ready_waits(feed, range(first_epoch, half), spin),
+        "computing": ready_waits(feed, range(half, feed.epochs), lambda: compute(weights)),
+    }
 
 
 def measure(sides, sampler, epochs, unmeasured, epoch_bytes):
@@ -148,29 +171,32 @@ def measure(sides, sampler, epochs, unmeasured, epoch_bytes):
     return {"bytes_per_s": rates, "cpu_s_per_byte": cpu}
 
 
-def main(part, folder, rounds, batch_size, unmeasured, result):
+def main(part, folder, rounds, batch_size, staged, result):
     warnings.filterwarnings("ignore", message=".*not writable.*")
     files = Files(folder)
     sampler = DistributedSampler(files, num_replicas=1, rank=0, seed=42)
     epoch_bytes = sum(path.stat().st_size for path in files.paths)
-    loop = {"readinto loop": lambda _: readinto(files, sampler, batch_size)}
+    bare = room_for(files, batch_size)
+    loop = {"readinto loop": lambda _: readinto(files, sampler, batch_size, bare)}
     if part == "kept":
         feed = tierfeed.connect()
-        rate(kept(feed, 0), unmeasured)
+        rate(kept(feed, 0), staged)
         sides = {"tierfeed, kept": lambda epoch: kept(feed, epoch), **loop}
-        figures = measure(sides, sampler, range(1, rounds + 1), unmeasured, epoch_bytes)
+        figures = measure(sides, sampler, range(1, rounds + 1), staged, epoch_bytes)
     else:
         loader = tierfeed.torch.TierLoader()
         feed = loader.feed
+        # One is in use and one given back, besides those that are staged.
+        ahead = room_for(files, (staged + 2) * batch_size)
         sides = {
             "tierfeed": lambda epoch: tiered(loader, epoch),
             "DataLoader, 0 workers": lambda _: dataloader(files, sampler, batch_size, 0),
             "DataLoader, 2 workers": lambda _: dataloader(files, sampler, batch_size, 2),
             **loop,
+            "readinto loop, ahead": lambda _: readinto(files, sampler, batch_size, ahead),
         }
-        figures = measure(sides, sampler, range(rounds), unmeasured, epoch_bytes)
-        handed, arrays, tensors = ready_waits(feed, rounds, feed.epochs)
-        figures |= {"batch_ns": handed, "array_ns": arrays, "tensors_ns": tensors}
+        figures = measure(sides, sampler, range(rounds), staged, epoch_bytes)
+        figures["ready_ns"] = ready(feed, rounds)
     Path(result).write_text(json.dumps({**figures, "mode": feed.mode}))
 
 

@@ -1,6 +1,9 @@
 //! `tierfeed bench handoff`: warm files of 1 MiB through tierfeed, `PyTorch`'s `DataLoader` and a bare
 //! loop, in turn in one process, and the time from a ready batch to tensors in Python.
 //!
+//! The loop reads every batch to the same memory, which the processor's cache holds. Whoever reads ahead
+//! writes to memory, so a second loop goes round in as much of it as tierfeed stages batches in.
+//!
 //! The policy is `none`, so that tierfeed too reads every byte from the same files every time; then the
 //! same with files that tierfeed keeps in main memory and hands over where they lie, beside the loop.
 
@@ -21,13 +24,14 @@ const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;
 const BATCH_SIZE: usize = 8;
 const STAGED_BATCHES: usize = 4;
-const READY_EPOCHS: usize = 8;
+const READY_EPOCHS: usize = 16;
 /// Before what is kept is measured, it is read once.
 const FILL_EPOCHS: usize = 1;
 const OURS: &str = "tierfeed";
 const KEPT: &str = "tierfeed, kept";
 const PLAIN: &str = "DataLoader, 2 workers";
 const LOOP: &str = "readinto loop";
+const LOOP_AHEAD: &str = "readinto loop, ahead";
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -55,13 +59,26 @@ pub struct Outcome {
     pub ratio_to_loop: f64,
     /// tierfeed's CPU time for a byte over that of the loop.
     pub cpu_ratio_to_loop: f64,
+    /// The same two beside a loop that reads to as much memory as tierfeed stages batches in.
+    pub ratio_to_loop_ahead: f64,
+    /// See [`Self::ratio_to_loop_ahead`].
+    pub cpu_ratio_to_loop_ahead: f64,
     /// With files that are kept in main memory.
     pub kept: Kept,
-    /// From asking for a staged batch to an object through which Python can read it.
+    /// How fast a staged batch is there for a trainer that does nothing between batches.
+    pub idle: Steps,
+    /// The same for one that computes, which leaves nothing of the hand-off in the processor's caches.
+    pub computing: Steps,
+}
+
+/// How fast a batch that is staged is there.
+#[derive(Debug, Clone, Serialize)]
+pub struct Steps {
+    /// From asking for it to an object through which Python can read it.
     pub batch: Ready,
-    /// From asking for a staged batch to a `NumPy` array over it.
+    /// From asking for it to a `NumPy` array over it.
     pub array: Ready,
-    /// From asking for a staged batch to one tensor for each of its samples.
+    /// From asking for it to one tensor for each of its samples.
     pub tensors: Ready,
 }
 
@@ -76,7 +93,7 @@ pub struct Kept {
     pub cpu_ratio_to_loop: f64,
 }
 
-/// How fast a batch that is staged reaches Python.
+/// One way from asking to having.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ready {
     /// Median.
@@ -106,12 +123,9 @@ pub struct Side {
 struct Raw {
     bytes_per_s: BTreeMap<String, Vec<f64>>,
     cpu_s_per_byte: BTreeMap<String, Vec<f64>>,
+    /// Waits by trainer and by what it has then.
     #[serde(default)]
-    batch_ns: Vec<f64>,
-    #[serde(default)]
-    array_ns: Vec<f64>,
-    #[serde(default)]
-    tensors_ns: Vec<f64>,
+    ready_ns: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
     mode: String,
 }
 
@@ -198,14 +212,16 @@ fn measure_part(settings: &Settings, folder: &Path, part: Part) -> anyhow::Resul
 fn outcome(read: &Raw, kept: &Raw) -> anyhow::Result<Outcome> {
     let sides = sides(read)?;
     let (ours, bare) = (side(&sides, OURS)?, side(&sides, LOOP)?);
+    let ahead = side(&sides, LOOP_AHEAD)?;
     Ok(Outcome {
+        ratio_to_loop_ahead: ours.bytes_per_s / ahead.bytes_per_s,
+        cpu_ratio_to_loop_ahead: ours.cpu_s_per_gb / ahead.cpu_s_per_gb,
         ratio: ours.bytes_per_s / side(&sides, PLAIN)?.bytes_per_s,
         ratio_to_loop: ours.bytes_per_s / bare.bytes_per_s,
         cpu_ratio_to_loop: ours.cpu_s_per_gb / bare.cpu_s_per_gb,
         kept: outcome_kept(kept)?,
-        batch: ready(&read.batch_ns)?,
-        array: ready(&read.array_ns)?,
-        tensors: ready(&read.tensors_ns)?,
+        idle: steps(read, "idle")?,
+        computing: steps(read, "computing")?,
         sides,
     })
 }
@@ -242,6 +258,14 @@ fn side<'a>(sides: &'a [Side], name: &str) -> anyhow::Result<&'a Side> {
     side.with_context(|| format!("no figure for {name}"))
 }
 
+fn steps(raw: &Raw, trainer: &str) -> anyhow::Result<Steps> {
+    let waits = |what: &str| {
+        let waits_ns = raw.ready_ns.get(trainer).and_then(|steps| steps.get(what));
+        ready(waits_ns.with_context(|| format!("no waits for {what}, {trainer}"))?)
+    };
+    Ok(Steps { batch: waits("batch")?, array: waits("array")?, tensors: waits("tensors")? })
+}
+
 fn ready(waits_ns: &[f64]) -> anyhow::Result<Ready> {
     let at = |percent| percentile(waits_ns, percent).context("no batch was ready");
     Ok(Ready { p50_ns: at(50)?, p99_ns: at(99)?, batches: waits_ns.len() })
@@ -253,19 +277,22 @@ pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     add_sides(&mut text, "files that are read", &outcome.sides, OURS);
     add_sides(&mut text, "files that are kept", &outcome.kept.sides, KEPT);
-    let stages = [
-        ("Python", &outcome.batch),
-        ("NumPy array", &outcome.array),
-        ("tensors", &outcome.tensors),
-    ];
+    add_steps(&mut text, "idle between batches", &outcome.idle);
+    add_steps(&mut text, "computing between batches", &outcome.computing);
+    text
+}
+
+fn add_steps(text: &mut String, trainer: &str, steps: &Steps) {
+    let stages =
+        [("Python", &steps.batch), ("NumPy array", &steps.array), ("tensors", &steps.tensors)];
     for (what, ready) in stages {
         let (median, high, batches) = (ready.p50_ns / 1e3, ready.p99_ns / 1e3, ready.batches);
         _ = writeln!(
             text,
-            "ready batch to {what}: median {median:.1} us, p99 {high:.1} us ({batches} batches)"
+            "ready batch to {what}, trainer {trainer}: median {median:.1} us, p99 {high:.1} us \
+             ({batches} batches)"
         );
     }
-    text
 }
 
 fn add_sides(text: &mut String, title: &str, sides: &[Side], ours: &str) {

@@ -251,6 +251,26 @@ fn a_read_past_the_page_cache_leaves_nothing_there_and_another_one_does() {
 }
 
 #[test]
+fn what_the_page_cache_has_is_read_without_a_wait_and_the_rest_is_not() {
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.write_all(&PATTERN).unwrap();
+    file.sync_all().unwrap();
+    let region = region();
+    let read = || region.read_cached_from_file(Bytes(0), bytes(LEN), file.as_fd(), Bytes(0));
+    // A file system that cannot tell says so the same way.
+    if read().unwrap().is_some() {
+        assert_eq!(bytes_of(&region), *PATTERN);
+    }
+    let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+    nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, advice).unwrap();
+    if matches!(cached(file.as_fd(), Bytes(0), bytes(LEN)), Ok(Bytes(0))) {
+        assert_eq!(read().unwrap(), None);
+    }
+    let beyond = region.read_cached_from_file(bytes(LEN), Bytes(1), file.as_fd(), Bytes(0));
+    assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
 fn errors_of_the_file_come_through() {
     let directory = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
     let read = region().read_from_file(Bytes(0), Bytes(1), directory.as_fd(), Bytes(0));

@@ -306,8 +306,9 @@ async fn serve(stream: TcpStream, desk: Desk) {
 impl Desk {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let _counted = Counted::new(&self.in_flight);
-        let verdict = (self.judge)(&request);
+        // Before the verdict: who is told by that that a request came finds it here.
         locked(&self.seen).push(Seen::of(&request));
+        let verdict = (self.judge)(&request);
         match verdict {
             Verdict::ServeAfter(delay) => time::sleep(delay).await,
             Verdict::Refuse(status) => return Ok(empty(status)),

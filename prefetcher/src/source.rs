@@ -37,6 +37,12 @@ pub trait Source: Send + Sync + fmt::Debug {
         len: Bytes,
     ) -> Result<(), ReadError>;
 
+    /// As [`Self::read`], if that takes no wait. `false` if it would, or if anything is wrong, which
+    /// [`Self::read`] then says; what was written to the place until then is garbage.
+    fn read_ready(&self, _sample: SampleId, _to: &Region, _offset: Bytes, _len: Bytes) -> bool {
+        false
+    }
+
     /// Called when the data plane stops: reads that wait for something shall end soon.
     fn stop(&self) {}
 }
@@ -50,6 +56,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         len: Bytes,
     ) -> Result<(), ReadError> {
         (**self).read(sample, to, offset, len)
+    }
+
+    fn read_ready(&self, sample: SampleId, to: &Region, offset: Bytes, len: Bytes) -> bool {
+        (**self).read_ready(sample, to, offset, len)
     }
 
     fn stop(&self) {

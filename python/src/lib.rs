@@ -19,6 +19,7 @@ mod batch;
 mod index;
 mod local;
 mod order;
+mod ready;
 mod sample;
 
 use pyo3::prelude::*;
@@ -34,6 +35,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     local::register(m)?;
     index::register(m)?;
     link::register(m)?;
+    ready::register(m)?;
     grant::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))
 }

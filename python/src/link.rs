@@ -4,17 +4,13 @@
 //! other threads meanwhile.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use pyo3::{
-    exceptions::PyValueError,
-    prelude::*,
-    types::{PySet, PyTuple},
-};
+use pyo3::{exceptions::PyValueError, prelude::*};
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
     session::Refusal,
@@ -57,6 +53,8 @@ pub(crate) struct Link {
     rank: Rank,
     fingerprint: u64,
     batches_ahead: u32,
+    /// Requests whose answers nobody has taken yet.
+    asked: Mutex<BTreeSet<BatchId>>,
     /// Answers that were taken out of the ring and not given to Python.
     put_back: Mutex<VecDeque<Reply>>,
 }
@@ -123,8 +121,59 @@ impl Link {
         self.put_back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn asked(&self) -> MutexGuard<'_, BTreeSet<BatchId>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn place(&self, (epoch, step): (u32, u32)) -> BatchId {
         BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank }
+    }
+
+    /// The batch at `place`, if it is there and nothing is left to do but to use it, the one at `following`
+    /// being asked for as well; the agent is told, and asked for one more of the `steps` of the epoch. `None`
+    /// in any other case; what came instead is for [`Self::next`].
+    pub(crate) fn take_ready(
+        &self,
+        place: (u32, u32),
+        following: (u32, u32),
+        steps: u32,
+    ) -> Option<Batch> {
+        let (wanted, following) = (self.place(place), self.place(following));
+        let mut asked = self.asked();
+        let mut put_back = self.put_back();
+        if !put_back.is_empty() || !asked.contains(&wanted) || !asked.contains(&following) {
+            return None;
+        }
+        let client = self.connection.client().ok()?;
+        match client.try_next().ok()?? {
+            Reply::Batch(leased) if self.is_plain(&leased, wanted) => {
+                asked.remove(&wanted);
+                self.connection.deliver(leased.lease, Nanoseconds(0));
+                self.ask_for_one_more(&client, &mut asked, wanted, steps);
+                Some(self.batch(leased))
+            }
+            other => {
+                put_back.push_back(other);
+                None
+            }
+        }
+    }
+
+    /// Asks for the batch that comes into the window as `taken` leaves it, unless the epoch ends before.
+    /// Should it fail, it is asked for again when its turn comes.
+    fn ask_for_one_more(
+        &self,
+        client: &Client,
+        asked: &mut BTreeSet<BatchId>,
+        taken: BatchId,
+        steps: u32,
+    ) {
+        let at = |ahead: u32| BatchId { step: Step(taken.step.0.saturating_add(ahead)), ..taken };
+        let (last, next) = (at(self.batches_ahead.saturating_sub(1)), at(self.batches_ahead));
+        let is_due = next.step.0 < steps && asked.contains(&last) && !asked.contains(&next);
+        if is_due && client.request_later(next).unwrap_or(false) {
+            asked.insert(next);
+        }
     }
 
     /// Whether there is nothing to do about an answer but to use it: it is the batch that is wanted,
@@ -179,6 +228,7 @@ impl Link {
                 pid: std::process::id(),
                 leases: Mutex::default(),
             }),
+            asked: Mutex::default(),
             put_back: Mutex::default(),
         })
     }
@@ -221,42 +271,26 @@ impl Link {
 
     /// Asks for batches, in this order, and returns for how many: the agent allows no more for now.
     fn request(&self, places: Vec<(u32, u32)>) -> PyResult<usize> {
-        let batches = places.into_iter().map(|place| self.place(place));
-        match self.connection.client()?.request_each(batches) {
-            Ok(count) => Ok(count),
+        let batches: Vec<_> = places.into_iter().map(|place| self.place(place)).collect();
+        match self.connection.client()?.request_each(batches.iter().copied()) {
+            Ok(count) => {
+                self.asked().extend(&batches[..count]);
+                Ok(count)
+            }
             Err(RequestError::TooMany { .. }) => Ok(0),
             Err(error) => Err(errors::request(&error)),
         }
     }
 
-    /// The batch at `place`, if it is there and nothing is left to do but to use it, `following` being
-    /// `asked` for as well; the agent is told, and `place` is not among the `asked` any more. None in any
-    /// other case; what came instead is for [`Self::next`].
-    ///
-    /// The way that most batches take: no other thread, nothing that waits.
-    fn take_ready(
-        &self,
-        asked: &Bound<'_, PySet>,
-        place: &Bound<'_, PyTuple>,
-        following: &Bound<'_, PyTuple>,
-    ) -> PyResult<Option<Batch>> {
-        let mut put_back = self.put_back();
-        if !put_back.is_empty() || !asked.contains(place)? || !asked.contains(following)? {
-            return Ok(None);
-        }
-        let reply = self.connection.client().ok().and_then(|it| it.try_next().ok().flatten());
-        let Some(reply) = reply else { return Ok(None) };
-        match reply {
-            Reply::Batch(leased) if self.is_plain(&leased, self.place(place.extract()?)) => {
-                asked.discard(place)?;
-                self.connection.deliver(leased.lease, Nanoseconds(0));
-                Ok(Some(self.batch(leased)))
-            }
-            other => {
-                put_back.push_back(other);
-                Ok(None)
-            }
-        }
+    /// Whether the batch at `place` was asked for and its answer not taken yet.
+    fn has_asked(&self, place: (u32, u32)) -> bool {
+        self.asked().contains(&self.place(place))
+    }
+
+    /// The places that were asked for and whose answers were not taken yet.
+    #[getter(asked)]
+    fn asked_places(&self) -> BTreeSet<(u32, u32)> {
+        self.asked().iter().map(|batch| (batch.epoch.0, batch.step.0)).collect()
     }
 
     /// The next answer, or None after `timeout_s` seconds.
@@ -272,8 +306,12 @@ impl Link {
         };
         match reply {
             None => Ok(None),
-            Some(Reply::Batch(leased)) => Ok(Some(Py::new(py, self.batch(leased))?.into_any())),
+            Some(Reply::Batch(leased)) => {
+                self.asked().remove(&leased.id);
+                Ok(Some(Py::new(py, self.batch(leased))?.into_any()))
+            }
             Some(Reply::Refused { batch, refusal }) => {
+                self.asked().remove(&batch);
                 Ok(Some(Py::new(py, Refused { batch, refusal })?.into_any()))
             }
         }

@@ -222,12 +222,22 @@ impl View {
     /// A NumPy array of uint8 over the same bytes; it keeps the batch alive.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         // Looked up once: a lookup touches more memory than the hand-off of a batch.
-        static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static NUMPY: PyOnceLock<[Py<PyAny>; 3]> = PyOnceLock::new();
         let py = slf.py();
-        let asarray = ASARRAY.get_or_try_init(py, || {
-            Ok::<_, PyErr>(py.import("numpy")?.getattr("asarray")?.unbind())
+        let [array_type, uint8, asarray] = NUMPY.get_or_try_init(py, || {
+            let numpy = py.import("numpy")?;
+            let uint8 = numpy.getattr("dtype")?.call1(("uint8",))?;
+            let [array_type, asarray] = ["ndarray", "asarray"].map(|name| numpy.getattr(name));
+            Ok::<_, PyErr>([array_type?.unbind(), uint8.unbind(), asarray?.unbind()])
         })?;
-        asarray.bind(py).call1((slf,))
+        // The constructor does less than `asarray`, but takes no rows with gaps between them.
+        match &slf.get().window {
+            window if !window.is_contiguous() => asarray.bind(py).call1((slf,)),
+            Window { ndim: 1, shape, .. } => array_type.bind(py).call1(((shape[0],), uint8, slf)),
+            Window { shape: [rows, len], .. } => {
+                array_type.bind(py).call1(((*rows, *len), uint8, slf))
+            }
+        }
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]

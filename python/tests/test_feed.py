@@ -66,16 +66,12 @@ class PlayedLink:
         self.ring.extend(taken)
         return len(taken)
 
-    def take_ready(
-        self, asked: set[tuple[int, int]], place: tuple[int, int], following: tuple[int, int]
-    ) -> tierfeed.Batch | None:
-        """As the ring gives it: the oldest answer or none."""
-        if not asked >= {place, following} or self.ring[:1] != [place] or place in self.agent.refuses:
-            return None
-        asked.discard(place)
-        self.agent.served.append(self.ring.pop(0))
-        ids = self.order.batch(*place, self.rank)
-        return self.agent.local.read(*place, self.rank, ids)
+    @property
+    def asked(self) -> set[tuple[int, int]]:
+        return set(self.ring)
+
+    def has_asked(self, place: tuple[int, int]) -> bool:
+        return place in self.ring
 
     def next(self, timeout_s: float):
         if not self.ring:
@@ -233,7 +229,7 @@ def test_an_iteration_that_was_left_hands_back_what_it_asked_for(agent: PlayedAg
         break
     list(feed.epoch(1))
     stream = feed.stream()
-    assert not stream._ready and not stream._unwanted and not stream.asked
+    assert not stream._ready and not stream._unwanted and not stream.link.asked
 
 
 def test_an_iteration_that_goes_on_uses_what_it_asked_for(agent: PlayedAgent) -> None:
@@ -250,7 +246,7 @@ def test_an_agent_that_hangs_is_given_up(
     (link,) = agent.links
     batches = feed.epoch(0)
     next(batches)
-    link.next, link.take_ready = lambda timeout_s: None, lambda *_: None
+    link.next = lambda timeout_s: None
     assert places(batches) == ALL[1:13]
     assert feed.mode == "direct"
 
@@ -260,10 +256,10 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
     (link,) = agent.links
     batches = feed.epoch(0)
     next(batches)
-    serve, serve_ready = link.next, link.take_ready
-    link.leases, link.next, link.take_ready = 4, lambda timeout_s: None, lambda *_: None
+    serve = link.next
+    link.leases, link.next = 4, lambda timeout_s: None
     assert places([next(batches), next(batches)]) == ALL[1:3]
-    link.leases, link.next, link.take_ready = 0, serve, serve_ready
+    link.leases, link.next = 0, serve
     assert places(batches) == ALL[3:13]
     assert not feed.stream()._ready, "what came too late went back"
     assert feed.mode == "agent"

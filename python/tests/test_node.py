@@ -72,6 +72,30 @@ def test_a_lease_goes_back_exactly_when_the_last_view_dies(running: Node) -> Non
         assert link.leases == 0
 
 
+class Watched(tierfeed.Batches):
+    """Notes which batches did not come ready out of the ring."""
+
+    def __init__(self, feed: tierfeed.Feed) -> None:
+        super().__init__(feed, (0, 0), feed.epochs)
+        self.not_ready: list[tuple[int, int]] = []
+
+    def take(self) -> tierfeed.Batch:
+        self.not_ready.append(self.place)
+        return super().take()
+
+
+def test_batches_that_are_ready_come_in_order_with_their_bytes(world: World, running: Node) -> None:
+    with tierfeed.connect() as feed:
+        batches = Watched(feed)
+        for number, batch in enumerate(batches):
+            assert batch.place == divmod(number, feed.steps_per_epoch)
+            assert [bytes(sample) for sample in batch] == [
+                world.content(id) for id in batch.samples
+            ]
+        assert number + 1 == feed.steps_per_epoch * world.epochs
+        assert len(batches.not_ready) < number, "some were there when they were wanted"
+
+
 def test_a_batch_outlives_its_connection(world: World, running: Node) -> None:
     feed = tierfeed.connect()
     batch = feed.batch(0, 0)

@@ -50,7 +50,6 @@ impl Mapping {
         file_offset: Bytes,
         page_cache: PageCache,
     ) -> io::Result<Bytes> {
-        let (to, count) = self.range(offset, len)?;
         let mut flags = match page_cache {
             PageCache::Keep => 0,
             PageCache::Drop => libc::RWF_DONTCACHE,
@@ -58,6 +57,49 @@ impl Mapping {
         // What was there before somebody else reads: it stays.
         let was_cold = page_cache == PageCache::Drop
             && cached(file, file_offset, len).is_ok_and(|it| it.0 == 0);
+        let read = loop {
+            match self.read_with(offset, len, file, file_offset, flags) {
+                Err(error) if flags != 0 && is_unsupported_flag(&error) => flags = 0,
+                read => break read?,
+            }
+        };
+        if was_cold && flags == 0 {
+            drop_cached(file, file_offset, read);
+        }
+        Ok(read)
+    }
+
+    /// Reads `len` bytes of `file` here if the page cache has all of them; `None` if the read would wait, or
+    /// if nobody can tell. The range may hold part of the bytes then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_from_file`].
+    pub fn read_cached_from_file(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        file: BorrowedFd<'_>,
+        file_offset: Bytes,
+    ) -> io::Result<Option<Bytes>> {
+        match self.read_with(offset, len, file, file_offset, libc::RWF_NOWAIT) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if is_unsupported_flag(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Self::read_from_file`], with flags of `preadv2(2)`.
+    fn read_with(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        file: BorrowedFd<'_>,
+        file_offset: Bytes,
+        flags: libc::c_int,
+    ) -> io::Result<Bytes> {
+        let (to, count) = self.range(offset, len)?;
         let mut done = 0;
         while done < count {
             let part =
@@ -74,13 +116,9 @@ impl Mapping {
                 Ok(read) => done += read,
                 Err(_) => match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => (),
-                    error if flags != 0 && is_unsupported_flag(&error) => flags = 0,
                     error => return Err(error),
                 },
             }
-        }
-        if was_cold && flags == 0 {
-            drop_cached(file, file_offset, done);
         }
         Ok(Bytes(done as u64))
     }
@@ -152,9 +190,9 @@ pub fn cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> io::Result<Byt
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Only advice, so what it fails with does not matter.
-fn drop_cached(file: BorrowedFd<'_>, offset: Bytes, len: usize) {
+fn drop_cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) {
     let Ok(start) = file_position(offset, 0) else { return };
-    let Ok(len) = libc::off_t::try_from(len) else { return };
+    let Ok(len) = libc::off_t::try_from(len.0) else { return };
     // SAFETY: no memory is named, and `file` is open: it is borrowed.
     let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_DONTNEED) };
 }

@@ -20,7 +20,10 @@ mod order_file;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -68,6 +71,8 @@ pub struct Client {
     completions: Mutex<Consumer>,
     bell: OwnedFd,
     agent_bell: OwnedFd,
+    /// Requests are in the ring that the agent was not woken for.
+    is_unsaid: AtomicBool,
 }
 
 /// An answer to a request.
@@ -157,6 +162,7 @@ impl Client {
             completions: Mutex::new(Consumer::new(channel.completions)),
             bell,
             agent_bell,
+            is_unsaid: AtomicBool::new(false),
         })
     }
 
@@ -208,9 +214,28 @@ impl Client {
             }
         }
         if sent > 0 {
-            wake::ring_agent(&self.agent_bell);
+            self.ring_agent();
         }
         Ok(sent)
+    }
+
+    /// Asks for a batch that is not needed yet, without waking the agent: it reads the request with the next
+    /// release, or when this process waits. Returns whether the agent allows one more.
+    ///
+    /// # Errors
+    ///
+    /// If the agent is gone, or in another process than the one that connected.
+    pub fn request_later(&self, batch: BatchId) -> Result<bool, RequestError> {
+        self.link.check_process()?;
+        let outcome = self.flow().request(&*self.rings, batch);
+        match outcome {
+            Ok(()) => {
+                self.is_unsaid.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(flow::RequestError::TooMany { .. }) => Ok(false),
+            Err(error) => Err(self.as_request_error(error)),
+        }
     }
 
     /// Waits for the next answer, at most `timeout`.
@@ -228,6 +253,9 @@ impl Client {
         let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reply) = self.take(&mut completions)? {
             return Ok(reply);
+        }
+        if self.is_unsaid.load(Ordering::Relaxed) {
+            self.ring_agent();
         }
         loop {
             // Silenced before the look: what comes after the look rings again.
@@ -292,7 +320,7 @@ impl Client {
         self.link.check_process()?;
         let released = self.flow().release(&*self.rings, lease, parting);
         if released.is_ok() {
-            wake::ring_agent(&self.agent_bell);
+            self.ring_agent();
         }
         self.settle(lease, released)
     }
@@ -343,6 +371,12 @@ impl Client {
     /// unmapped all the same.
     pub fn free(&self, grant: Grant) -> Result<(), ControlError> {
         memory::free(&self.link, grant)
+    }
+
+    fn ring_agent(&self) {
+        // Before the bell: a request that another thread makes meanwhile is not taken for said.
+        self.is_unsaid.store(false, Ordering::Relaxed);
+        wake::ring_agent(&self.agent_bell);
     }
 
     /// What became of a word about a lease.

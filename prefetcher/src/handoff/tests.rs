@@ -87,6 +87,24 @@ fn whoever_goes_on_with_a_copy_says_so_when_it_gives_the_batch_back() {
 }
 
 #[test]
+fn a_request_for_later_is_read_with_the_next_release_or_wait() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    assert!(client.request_later(batch_id(1)).unwrap());
+    drop(stage.attach());
+    stage.gone();
+    stage.assert_quiet();
+    assert_eq!(client.next(Duration::from_millis(1)).unwrap_err(), NextError::TimedOut);
+    assert_eq!(stage.requested(), (holder, batch_id(1)), "a process that waits says what for");
+    stage.lease(holder, 1);
+    assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+    assert!(client.request_later(batch_id(2)).unwrap());
+    client.release(LeaseId(1)).unwrap();
+    assert_eq!(stage.requested(), (holder, batch_id(2)));
+    assert_eq!(stage.released(), (holder, LeaseId(1)));
+}
+
+#[test]
 fn a_refusal_reaches_the_client_with_its_sample() {
     let stage = Stage::new();
     let (client, holder) = stage.attach();

@@ -19,7 +19,7 @@ use tierfeed_workload_analyzer::{
 
 use crate::source::{
     ReadError, Source, Version, extent_of,
-    open_files::{OpenFiles, open},
+    open_files::{OpenFiles, open, open_known},
 };
 
 /// Reads the samples of an index from files.
@@ -150,6 +150,20 @@ impl Source for FileSource {
                 to.write(offset, bytes).map(|()| len).map_err(io::Error::other)
             }
         })
+    }
+
+    fn read_ready(&self, sample: SampleId, to: &Region, offset: Bytes, len: Bytes) -> bool {
+        let extent = extent_of(&self.index, sample, len).ok();
+        let Some(extent) = extent.filter(|it| it.encoding == Encoding::Plain) else { return false };
+        let object = if is_shared(&extent) {
+            self.open_files.get_open(&extent.path)
+        } else {
+            open_known(&extent.path).ok().map(Arc::new)
+        };
+        let Some(object) = object else { return false };
+        let read = to.read_cached_from_file(offset, len, object.as_fd(), Bytes(extent.offset));
+        read.is_ok_and(|read| read == Some(len))
+            && version_of(&object).is_ok_and(|found| found == indexed_version(&extent))
     }
 }
 

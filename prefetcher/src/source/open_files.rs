@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fcntl_getfl, fcntl_setfl, openat2};
 
 /// Files by path, at most `files_max` of them, each with what `T` says of it beside.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<T> OpenFiles<T> {
     ///
     /// If it cannot be opened.
     pub(crate) fn get(&self, path: &Path) -> io::Result<Arc<T>> {
-        if let Some(file) = self.lock().touch(path) {
+        if let Some(file) = self.get_open(path) {
             return Ok(file);
         }
         // Opened without the lock: on a network file system this takes a round trip.
@@ -56,6 +56,11 @@ impl<T> OpenFiles<T> {
             self.lock().keep(path, Arc::clone(&file), self.files_max);
         }
         Ok(file)
+    }
+
+    /// The open file at `path`, if it is open.
+    pub(crate) fn get_open(&self, path: &Path) -> Option<Arc<T>> {
+        self.lock().touch(path)
     }
 
     /// Opens `path` anew at its next use.
@@ -112,6 +117,17 @@ pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
     }
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
+}
+
+/// As [`open`], if that takes no wait: the kernel knows every name on the way.
+///
+/// # Errors
+///
+/// As `openat2(2)`: `EAGAIN` if it would wait, `ENOSYS` before Linux 5.6.
+pub(crate) fn open_known(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)?;
+    Ok(file.into())
 }
 
 fn open_with(path: &Path, flag: libc::c_int) -> io::Result<File> {

@@ -2,53 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tierfeed._native import Batch
-from tierfeed.stream import Place, Stream
+from tierfeed._native import Batch, ReadyBatches
+from tierfeed.stream import Place
 
 if TYPE_CHECKING:
     from tierfeed.feed import Feed
 
 
-class Batches(Iterator[Batch]):
-    """The batches from one place up to the start of an epoch. Made by `Feed.epoch`."""
+class Batches(ReadyBatches):
+    """The batches from one place up to the start of an epoch. Made by `Feed.epoch`.
+
+    A batch that is ready comes by way of the base class; here is what else may happen.
+    """
 
     def __init__(self, feed: Feed, first: Place, end_epoch: int) -> None:
         self._feed = feed
         self._end_epoch = end_epoch
         # Epochs differ: the one that a job starts in, and published ones, may be shorter.
         self._steps_of = (-1, 0)
-        self._next = first
-        while self._next[0] < end_epoch and self._next[1] >= self._steps(self._next[0]):
-            self._next = (self._next[0] + 1, 0)
+        while first[0] < end_epoch and first[1] >= self._steps(first[0]):
+            first = (first[0] + 1, 0)
         self._epoch_begun: int | None = None
-        self._stream: Stream | None = None
+        self.go_on(first, 0, None)
 
-    def __iter__(self) -> Batches:
-        return self
-
-    def __next__(self) -> Batch:
-        place = self._next
+    def take(self) -> Batch:
+        """The next batch, once it is there or read directly."""
+        place = self.place
         if place[0] >= self._end_epoch:
             raise StopIteration
         if self._epoch_begun != place[0]:
             self._begin(place)
-        epoch, step = place
-        following = (epoch, step + 1) if step + 1 < self._steps(epoch) else (epoch + 1, 0)
-        # Runs once a step with the caches full of training: every call less counts.
-        stream = self._stream
-        batch = stream and stream.link.take_ready(stream.asked, place, following)
-        if batch is None:
-            batch = self._feed.take(place, following, self._window)
-            self._stream = self._feed.stream()
-        self._next = following
+        following = self._after(place)
+        batch = self._feed.take(place, following, self._window)
+        stream = self._feed.stream() if following[0] == place[0] else None
+        self.go_on(following, self._steps(place[0]), stream and stream.link)
         return batch
 
     def poll(self) -> Batch | None:
         """The next batch if it is there already, without waiting; None if not, or at the end."""
-        place = self._next
+        place = self.place
         if place[0] >= self._end_epoch:
             return None
         if self._epoch_begun != place[0]:
@@ -66,7 +60,7 @@ class Batches(Iterator[Batch]):
         self._steps_of = (-1, 0)
         self._epoch_begun = place[0]
         self._feed.begin_epoch(place[0])
-        self._stream = stream = self._feed.stream()
+        stream = self._feed.stream()
         if is_first and stream is not None:
             stream.want_only([place, *self._window(place)])
 

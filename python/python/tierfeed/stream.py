@@ -32,7 +32,6 @@ class Stream:
         self.link = link
         self.alive = True
         self._gone: Gone | None = None
-        self.asked: set[Place] = set()
         self._unwanted: set[Place] = set()
         self._ready: dict[Place, Batch | Refused] = {}
 
@@ -46,7 +45,7 @@ class Stream:
         if not new or not self.alive:
             return
         try:
-            self.asked.update(new[: self.link.request(new)])
+            self.link.request(new)
         except Gone as gone:
             # Not the end yet: what is in the ring already comes first.
             self._gone = gone
@@ -57,10 +56,8 @@ class Stream:
         The agent stages ahead by itself; asking ahead only hides the way there and back. So it is
         done for several batches at a time, and most batches are taken without waking the agent.
         """
-        asked, ready = self.asked, self._ready
-        if (place in asked or place in ready) and (following in asked or following in ready):
-            return
-        self.ask([place, *window(place)])
+        if not (self.has_asked(place) and self.has_asked(following)):
+            self.ask([place, *window(place)])
 
     @property
     def is_exhausted(self) -> bool:
@@ -69,12 +66,12 @@ class Stream:
 
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""
-        return place in self._ready or place in self.asked
+        return place in self._ready or self.link.has_asked(place)
 
     def want_only(self, places: Iterable[Place]) -> None:
         """Gives up what was asked for and is not among `places`."""
         wanted = set(places)
-        self._unwanted = self.asked - wanted
+        self._unwanted = self.link.asked - wanted
         for place in self._ready.keys() - wanted:
             del self._ready[place]
 
@@ -87,15 +84,14 @@ class Stream:
         while True:
             if self._ready and place in self._ready:
                 return self._ready.pop(place)
-            if place in self.asked and (answer := self.link.next(0.0)) is not None:
+            if self.link.has_asked(place) and (answer := self.link.next(0.0)) is not None:
                 if answer.place == place:
-                    self.asked.discard(place)
                     return answer
                 self._file(answer)
                 continue
-            if self._gone is not None and not self.asked:
+            if self._gone is not None and not self.link.asked:
                 raise self._gone
-            if not self.alive or place not in self.asked:
+            if not self.alive or not self.link.has_asked(place):
                 return None
             is_full = self.link.leases >= self.link.batches_ahead
             answer = self.link.next(PATIENCE_HOLDING_ALL_S if is_full else patience_s)
@@ -119,7 +115,6 @@ class Stream:
 
     def _file(self, answer: Batch | Refused) -> None:
         place = answer.place
-        self.asked.discard(place)
         if place in self._unwanted:
             self._unwanted.discard(place)
         else:

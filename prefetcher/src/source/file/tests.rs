@@ -206,3 +206,40 @@ fn what_the_index_does_not_have_is_an_error_and_no_panic() {
     assert!(matches!(read(&source, 5, RECORD), Err(ReadError::Unknown { samples: 5, .. })));
     assert!(matches!(read(&source, 0, RECORD - 1), Err(ReadError::WrongLength { .. })));
 }
+
+/// Reads sample 0 of `source` to memory of its own, if that takes no wait.
+fn read_ready(source: &FileSource, len: usize) -> Option<Vec<u8>> {
+    let bytes = Bytes(len as u64);
+    let (locality, pages) = (Locality::Anywhere, Pages::Small);
+    let region = Region::allocate(&Request { len: bytes, locality, name: "test", pages }).unwrap();
+    let mut buffer = vec![0; len];
+    source.read_ready(SampleId(0), &region, Bytes(0), bytes).then(|| {
+        region.read(Bytes(0), &mut buffer).unwrap();
+        buffer
+    })
+}
+
+#[test]
+fn what_is_read_without_a_wait_is_the_same_and_what_is_wrong_is_not_read_that_way() {
+    let (root, source) = images();
+    // Not every file system can tell; one that can is what this is for.
+    if let Some(found) = read_ready(&source, 3_000) {
+        assert_eq!(found, bytes(3_000, 1));
+    }
+    assert_eq!(read_ready(&source, 2_999), None, "a place of another length");
+    let image = root.path().join("cat/1.jpg");
+    rewrite(&image, &bytes(3_000, 2));
+    assert_eq!(read_ready(&source, 3_000), None, "changed");
+    fs::remove_file(image).unwrap();
+    assert_eq!(read_ready(&source, 3_000), None, "vanished");
+}
+
+#[test]
+fn a_file_of_many_samples_is_read_without_a_wait_once_it_is_open() {
+    let (_root, source) = records();
+    assert_eq!(read_ready(&source, RECORD), None);
+    read(&source, 0, RECORD).unwrap();
+    if let Some(found) = read_ready(&source, RECORD) {
+        assert_eq!(found, bytes(RECORD * RECORDS, 0)[..RECORD]);
+    }
+}
