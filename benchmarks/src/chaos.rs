@@ -10,13 +10,17 @@
 //! The draws follow from the seed alone, so a seed that failed can be played again. When each fault finds
 //! the processes is up to the machine.
 
+mod books;
 mod cast;
 mod clock;
 mod cold;
+mod cure;
 mod fault;
 mod footprint;
 mod group;
 pub mod idle;
+mod inflict;
+mod play;
 mod record;
 mod scene;
 mod store;
@@ -30,22 +34,22 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
-use nix::sys::signal::Signal;
 use serde::Serialize;
 use tierfeed_core::{id::Rank, units::Bytes};
 use tierfeed_workload_analyzer::{Index, Job};
 
-use self::{
-    cast::{Cast, Endings, Part, tail},
-    clock::{Clock, pause},
-    fault::{Cure, Deck, Kind, Range, Tools},
-    scene::{RANKS, Scene},
-    verdict::{given_back, leftovers, seconds, shared_memory},
-};
 pub use self::{
+    books::Books,
     footprint::Footprint,
     verdict::{Growth, Sample},
+};
+use self::{
+    cast::{Cast, Part, tail},
+    clock::Clock,
+    fault::Kind,
+    play::Play,
+    scene::{RANKS, Scene},
+    verdict::{given_back, leftovers, seconds, shared_memory},
 };
 use crate::files;
 
@@ -55,25 +59,8 @@ const FILES: u64 = 300;
 /// What a rank computes in a step.
 const STEP: Duration = Duration::from_millis(20);
 
-const POLL_EVERY: Duration = Duration::from_millis(10);
-
-/// After so many faults all are healed, and everybody must get on.
-const FAULTS_BETWEEN_CALMS: u32 = 10;
-
-/// How long a calm lasts before what the agent holds is looked at.
-const CALM: Duration = Duration::from_millis(1500);
-
-/// Parts of the time: all faults, those that the agent survives, none.
-const TWELFTHS: [u32; 3] = [5, 5, 2];
-
-/// Between two looks at what everybody holds while nothing happens.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// A fault that is drawn so often was possible at some of these times.
 const DRAWN_MIN: u64 = 3;
-
-/// In a calm every rank gets its batches from the agent again within this time.
-const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -121,7 +108,8 @@ pub struct Outcome {
     pub recovery_s_max: f64,
     /// What an agent said that did not start while its tier was full or gone.
     pub excused: Vec<String>,
-    /// What each part held over its longest life: the agent with faults, all others without.
+    /// What each part held over its longest life: the agent with faults, all others without. Chunks of
+    /// tiers are compared with the books of the agent instead.
     pub growth: Vec<Growth>,
     /// Times at which the last agent gave memory back because too little was free.
     pub memory_given_back: usize,
@@ -144,10 +132,13 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Out
         let clock = Clock::start();
         let mut cast = Cast::new(settings.tierfeed.clone(), clock, STEP);
         let mut play = Play::new(settings, &scene, clock);
-        if let Err(error) = play.all(&mut cast, &mut outcome, say) {
-            outcome.violations.push(format!("{error:#}"));
-            for part in Part::all() {
-                say(&format!("{} said last:\n{}", part.name(), tail(&scene, part)));
+        match play.all(&mut cast, say) {
+            Ok(()) => outcome.note_untested(&play),
+            Err(error) => {
+                outcome.violations.push(format!("{error:#}"));
+                for part in Part::all() {
+                    say(&format!("{} said last:\n{}", part.name(), tail(&scene, part)));
+                }
             }
         }
         outcome.starts = Part::all().map(|part| (part.name(), cast.starts(part))).collect();
@@ -186,7 +177,7 @@ impl Outcome {
         play: &Play<'_>,
         shared_before: &BTreeSet<String>,
     ) -> anyhow::Result<()> {
-        let Play { scene, samples, pressed, .. } = play;
+        let scene = play.scene;
         let index = Index::open(&scene.manager_dir().join("dataset.index"))?;
         let order = Job::load(&scene.job())?.order(index.len())?;
         let paths: Vec<PathBuf> = (0..RANKS).map(|rank| scene.record(rank)).collect();
@@ -201,8 +192,12 @@ impl Outcome {
         if self.digest != self.digest_expected {
             self.violations.push("what was used is not what the order says".to_owned());
         }
-        self.growth = Growth::of_all(samples);
+        self.faults.clone_from(&play.inflicted);
+        self.fault_count = self.faults.values().sum();
+        self.recovery_s_max = seconds(play.recovery_max);
+        self.growth = Growth::of_all(&play.samples);
         self.violations.extend(self.growth.iter().flat_map(Growth::excess));
+        self.violations.extend(play.samples.iter().filter_map(Sample::leak).take(10));
         self.violations.extend(leftovers(scene, shared_before));
         if let Ok(group) = &scene.group {
             let (killed, swapped) = (group.killed(), Bytes(group.swapped()));
@@ -213,195 +208,21 @@ impl Outcome {
             }
         }
         self.memory_given_back = given_back(&scene.agent_dir().join("report.json"));
-        if *pressed >= DRAWN_MIN && self.memory_given_back == 0 {
-            let what = format!("memory was short {pressed} times, and the agent gave nothing back");
+        if play.pressed >= DRAWN_MIN && self.memory_given_back == 0 {
+            let what =
+                format!("memory was short {} times, and the agent gave nothing back", play.pressed);
             self.violations.push(what);
         }
         Ok(())
     }
 
     /// What was drawn and never took place was not tested.
-    fn note_untested(&mut self, drawn: &BTreeMap<&'static str, u64>) {
-        for (name, count) in drawn {
-            if *count >= DRAWN_MIN && self.faults.get(name) == Some(&0) {
+    fn note_untested(&mut self, play: &Play<'_>) {
+        for (name, count) in &play.drawn {
+            if *count >= DRAWN_MIN && play.inflicted.get(name) == Some(&0) {
                 self.violations.push(format!("{name}: drawn {count} times, and never inflicted"));
             }
         }
-    }
-}
-
-/// A fault that lasts.
-#[derive(Debug)]
-struct Active {
-    until: Duration,
-    cure: Cure,
-}
-
-/// One chaos run.
-struct Play<'a> {
-    settings: &'a Settings,
-    scene: &'a Scene,
-    clock: Clock,
-    active: Vec<Active>,
-    samples: Vec<Sample>,
-    drawn: BTreeMap<&'static str, u64>,
-    possible: Vec<Kind>,
-    /// How often memory was short in the life of the last agent.
-    pressed: u64,
-}
-
-impl<'a> Play<'a> {
-    fn new(settings: &'a Settings, scene: &'a Scene, clock: Clock) -> Self {
-        let possible = Kind::ALL.into_iter().filter(|kind| kind.left_out(scene).is_none());
-        Self {
-            settings,
-            scene,
-            clock,
-            active: Vec::new(),
-            samples: Vec::new(),
-            drawn: BTreeMap::new(),
-            possible: possible.collect(),
-            pressed: 0,
-        }
-    }
-
-    fn all(
-        &mut self,
-        cast: &mut Cast,
-        outcome: &mut Outcome,
-        say: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<()> {
-        cast.begin(self.scene)?;
-        self.calm(cast, outcome)?;
-        let [all, lives, steady] = TWELFTHS.map(|part| self.settings.time * part / 12);
-        for (range, time) in [(Range::All, all), (Range::AgentLives, lives)] {
-            let mut deck = Deck::new(self.settings.seed, range, &self.possible);
-            let begin = self.clock.now();
-            self.pressed = 0;
-            while self.clock.since(begin) < time {
-                for _ in 0..FAULTS_BETWEEN_CALMS {
-                    self.inflict(&mut deck, cast, outcome)?;
-                }
-                self.heal(cast)?;
-                self.calm(cast, outcome)?;
-                say(&format!("{} faults so far", outcome.fault_count));
-            }
-        }
-        self.watch(steady, cast)?;
-        outcome.note_untested(&self.drawn);
-        self.end(cast)
-    }
-
-    /// Lets everybody train, and looks at what they hold.
-    fn watch(&mut self, time: Duration, cast: &mut Cast) -> anyhow::Result<()> {
-        let begin = self.clock.now();
-        while self.clock.since(begin) < time {
-            self.pass(LOOK_EVERY, cast)?;
-            Part::all().try_for_each(|part| self.look(part, cast))?;
-        }
-        Ok(())
-    }
-
-    /// Takes note of what a part holds.
-    fn look(&mut self, part: Part, cast: &Cast) -> anyhow::Result<()> {
-        let is_gone = || format!("{} is there in a calm", part.name());
-        let held = cast.pid(part).and_then(footprint::of).with_context(is_gone)?;
-        let (at_s, life) = (seconds(self.clock.now()), cast.starts(part));
-        self.samples.push(Sample { part: part.name(), at_s, life, held });
-        Ok(())
-    }
-
-    /// Inflicts the next fault, and lets the pause after it pass.
-    fn inflict(
-        &mut self,
-        deck: &mut Deck,
-        cast: &mut Cast,
-        outcome: &mut Outcome,
-    ) -> anyhow::Result<()> {
-        let fault = deck.draw();
-        *self.drawn.entry(fault.kind.name()).or_default() += 1;
-        if fault.kind.ends_agent() && self.active.iter().any(|it| it.cure.needs_agent()) {
-            return self.pass(fault.pause, cast);
-        }
-        let tools = Tools {
-            scene: self.scene,
-            clock: self.clock,
-            tierfeed: &self.settings.tierfeed,
-            pressure: self.settings.pressure,
-        };
-        if let Some(cure) = tools.inflict(fault, cast)? {
-            *outcome.faults.entry(fault.kind.name()).or_default() += 1;
-            outcome.fault_count += 1;
-            self.pressed += u64::from(fault.kind == Kind::MemoryShort);
-            self.active.push(Active { until: self.clock.now() + fault.lasts, cure });
-        }
-        self.pass(fault.pause, cast)
-    }
-
-    /// Lets time pass: heals what is over, starts again what was killed.
-    fn pass(&mut self, time: Duration, cast: &mut Cast) -> anyhow::Result<()> {
-        let end = self.clock.now() + time;
-        while self.clock.now() < end {
-            let now = self.clock.now();
-            let is_over =
-                |it: &mut Active| it.until <= now && it.cure.is_ready(now.saturating_sub(it.until));
-            let over: Vec<Active> = self.active.extract_if(.., is_over).collect();
-            over.into_iter().try_for_each(|it| it.cure.apply(cast, self.scene))?;
-            self.supervise(cast)?;
-            pause(POLL_EVERY);
-        }
-        Ok(())
-    }
-
-    fn supervise(&self, cast: &mut Cast) -> anyhow::Result<()> {
-        let is_excused = self.active.iter().any(|it| it.cure.excuses_agent());
-        let endings = if is_excused { Endings::AgentMayFail } else { Endings::Unexpected };
-        cast.supervise(self.scene, endings)
-    }
-
-    fn heal(&mut self, cast: &mut Cast) -> anyhow::Result<()> {
-        while !self.active.is_empty() {
-            self.pass(POLL_EVERY, cast)?;
-        }
-        Ok(())
-    }
-
-    /// Without faults: every rank gets on by the agent, within a limit. Then what the agent holds.
-    fn calm(&mut self, cast: &mut Cast, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let begin = self.clock.now();
-        let served = |scene: &Scene| -> Vec<u64> {
-            (0..RANKS).map(|rank| record::served(&scene.record(rank))).collect()
-        };
-        let before = served(self.scene);
-        while served(self.scene).iter().zip(&before).any(|(now, before)| now <= before) {
-            let took = self.clock.since(begin);
-            if took > RECOVERY_MAX {
-                bail!("not every rank gets batches from the agent {took:?} after the last fault");
-            }
-            self.pass(POLL_EVERY * 5, cast)?;
-        }
-        outcome.recovery_s_max = outcome.recovery_s_max.max(seconds(self.clock.since(begin)));
-        // Until here the agent had to do without their end.
-        cast.end_orphans();
-        self.pass(CALM, cast)?;
-        self.look(Part::Agent, cast)
-    }
-
-    /// Has everybody end in good order.
-    fn end(&mut self, cast: &mut Cast) -> anyhow::Result<()> {
-        std::fs::write(self.scene.stop(), "")?;
-        let trainers = (0..RANKS).map(Part::Trainer);
-        for part in trainers.chain([Part::Agent, Part::Manager]) {
-            if !matches!(part, Part::Trainer(_)) {
-                cast.signal(part, Signal::SIGTERM)?;
-            }
-            let status = cast.end(part)?;
-            if !status.success() {
-                let said = tail(self.scene, part);
-                bail!("{} was asked to end and ended with {status}:\n{said}", part.name());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -436,13 +257,15 @@ pub fn table(outcome: &Outcome) -> String {
     }
     _ = writeln!(text, "memory given back {} times", outcome.memory_given_back);
     for Growth { part, over_s, first, last } in &outcome.growth {
-        let mib = |held: &Footprint| held.memory_bytes >> 20;
+        let mib = |bytes: u64| bytes >> 20;
         _ = writeln!(
             text,
-            "{part} over {over_s:.0} s: {} to {} MiB, {} to {} descriptors, {} to {} files without a \
-             name, {} to {} threads",
-            mib(first),
-            mib(last),
+            "{part} over {over_s:.0} s: {} to {} MiB and {} to {} MiB of chunks, {} to {} descriptors, \
+             {} to {} files without a name, {} to {} threads",
+            mib(first.memory_bytes),
+            mib(last.memory_bytes),
+            mib(first.cache_bytes),
+            mib(last.cache_bytes),
             first.descriptors,
             last.descriptors,
             first.files,

@@ -21,6 +21,7 @@ pub mod tiers_contended;
 
 mod files;
 mod parallel;
+mod s3_server;
 mod sizes;
 mod slow_disk;
 mod statistics;

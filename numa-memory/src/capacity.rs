@@ -24,6 +24,10 @@ use crate::error::AllocateError;
 /// The share of all memory, in percent, that stays free.
 const RESERVE_PERCENT: u64 = 5;
 
+/// A window of a disk tier and the buffers of its copying threads are 8 MiB; threads, sockets and page
+/// tables get as much.
+const BESIDE_CACHES: Bytes = Bytes::mib(16);
+
 /// The free memory of a NUMA node, or what the whole host can give without swapping.
 ///
 /// For a node this is `MemFree` of its `meminfo`: memory policies do not reclaim page cache before
@@ -59,7 +63,24 @@ pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes
         }
     };
     let unreserved = Bytes(free.0.saturating_sub(total.0 / 100 * RESERVE_PERCENT));
-    Ok(cgroup::headroom(sysroot).map_or(unreserved, |headroom| headroom.min(unreserved)))
+    let headroom = cgroup::headroom(sysroot, |_| Bytes(0));
+    Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
+}
+
+/// What a control group with this limit keeps free of caches: [`RESERVE_PERCENT`], and in a small group
+/// what whoever caches takes beside it, for threads, sockets and page tables. The kernel would kill it
+/// there for want of a page.
+#[must_use]
+pub fn kept_of_group(limit: Bytes) -> Bytes {
+    Bytes((limit.0 / 100 * RESERVE_PERCENT).max(BESIDE_CACHES.0))
+}
+
+/// What caches may take now within the control groups of this process, or `None` if these have no limit.
+///
+/// Other memory may take more, as [`allocatable_bytes`] says: what is kept free is for it.
+#[must_use]
+pub fn cache_headroom(sysroot: &Path) -> Option<Bytes> {
+    cgroup::headroom(sysroot, kept_of_group)
 }
 
 /// Memory that is being taken: checked, but not yet missing from what the kernel calls free.

@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+mod markup;
 mod svg;
 
 pub use axis::{Axis, label};
+pub use markup::escape;
 pub use svg::{Fill, Point, Stroke, Svg};
 
 /// Told apart by people who see few colours, on white and on black.

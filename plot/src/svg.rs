@@ -1,6 +1,8 @@
-//! Writes the few elements of SVG that pictures need. Text is escaped here and nowhere else.
+//! Writes the few elements of SVG that pictures need.
 
 use std::fmt::{Display, Write};
+
+use crate::escape;
 
 /// Classes in both colour schemes. Written out twice, because few renderers know CSS variables.
 const STYLE: &str = "
@@ -153,23 +155,6 @@ pub enum Fill<'a> {
 fn pixels(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
-/// `text` as XML may hold it; characters that it may not are replaced.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\t' | '\n' | '\r' => escaped.push(' '),
-            '\0'..='\x1f' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::{
     fs::File,
     io,
     num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -29,7 +29,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_numa_memory::{
-    AllocateError, HugePages, Pages, Region, Request, Shelf, ShelfRequest, Stores,
+    AllocateError, HugePages, Pages, Region, Request, Shelf, ShelfRequest, Stores, capacity,
 };
 
 use crate::pace::{Link, Pace};
@@ -184,6 +184,7 @@ impl Shelved {
 enum Place {
     Memory(Locality),
     Shelf(Arc<Shelf>, Starts),
+    /// A directory on a RAM disk.
     Directory(Directory),
     /// A directory on a disk.
     Disk(Directory, Arc<Windows>),
@@ -242,6 +243,7 @@ impl Tier {
             return Err(SpaceError::Taken);
         }
         let len = self.chunk;
+        self.check_room()?;
         let body = match &self.place {
             Place::Memory(locality) => {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
@@ -266,6 +268,25 @@ impl Tier {
         let store = Store::new(Some(chunk), body, len, &self.held, stores);
         self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::new(store));
         Ok(())
+    }
+
+    /// Refuses a chunk in memory that would take what the control groups keep for everything else. A file
+    /// on a RAM disk is memory that nobody else claims: without room for it the kernel kills.
+    fn check_room(&self) -> Result<(), SpaceError> {
+        let root = Path::new("/");
+        let on_host = match &self.place {
+            Place::Disk(..) => return Ok(()),
+            // Where nobody can say, only the file system is asked.
+            Place::Directory(_) => capacity::allocatable_bytes(root, Locality::Anywhere).ok(),
+            Place::Memory(_) | Place::Shelf(..) => None,
+        };
+        match [on_host, capacity::cache_headroom(root)].into_iter().flatten().min() {
+            Some(available) if available < self.chunk => {
+                let (wanted, locality) = (self.chunk, Locality::Anywhere);
+                Err(SpaceError::Memory(AllocateError::NoRoom { wanted, available, locality }))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn create_file(&self, directory: &Directory) -> Result<File, SpaceError> {

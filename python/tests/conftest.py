@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import node
 import tierfeed
-from node import run_command
 
 SEED = 7
 
@@ -86,7 +87,7 @@ tiers:
 {extra}"""
     )
     index = root / "dataset.tfx"
-    run_command("index", root / "data", "--format", "image-folder", "--output", index)
+    node.run_command("index", root / "data", "--format", "image-folder", "--output", index)
     files = sorted((root / "data").glob("*/*.jpg"))
     return World(job, index, files, epochs, batch_size, ranks)
 
@@ -94,6 +95,14 @@ tiers:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return make_world(tmp_path)
+
+
+@pytest.fixture
+def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[node.Node]:
+    """A node that serves the world, and which this process is a trainer of."""
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        yield started
 
 
 @pytest.fixture(autouse=True)

@@ -124,6 +124,11 @@ class Node:
         found: dict[str, str] = json.loads(done.stdout)
         return {name: value for name, value in found.items() if name.startswith("TIERFEED_")}
 
+    def adopt(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Makes this process a trainer of the node."""
+        for name, value in self.environment().items():
+            monkeypatch.setenv(name, value)
+
     def metric(self, name: str) -> float:
         """The sum of a metric of the agent over its labels."""
         observed = Path(self.environment()["TIERFEED_SOCK"]).with_name("observe.sock")

@@ -185,8 +185,7 @@ def test_a_damaged_sample_is_left_out_or_named(
     lost = 13
     damage(stored, lost)
     with node.node(stored) as running:
-        for name, value in running.environment().items():
-            monkeypatch.setenv(name, value)
+        running.adopt(monkeypatch)
         feed = tierfeed.connect()
         if not has_agent:
             running.agent.kill()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,14 +17,6 @@ from node import Node
 from tierfeed.holder import UNSEEN, holder_of
 
 pytestmark = pytest.mark.node
-
-
-@pytest.fixture
-def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
-        yield started
 
 
 def assert_whole(world: World, batches: list[tierfeed.Batch], epoch: int) -> None:

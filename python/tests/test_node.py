@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,14 +18,6 @@ from node import Node
 from tierfeed.torch import TierLoader
 
 pytestmark = pytest.mark.node
-
-
-@pytest.fixture
-def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
-        yield started
 
 
 def mapping_of(place: int) -> str:
@@ -181,8 +172,7 @@ def test_a_skipped_sample_is_missing_and_counted(tmp_path, monkeypatch: pytest.M
     world = make_world(tmp_path, on_error="skip")
     ids = world.torch_order(0, 0)[9]
     with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
+        started.adopt(monkeypatch)
         world.files[ids[2]].write_bytes(b"")
         with tierfeed.connect() as feed:
             batch = feed.batch(0, 9)
@@ -195,8 +185,7 @@ def test_a_skipped_sample_is_missing_and_counted(tmp_path, monkeypatch: pytest.M
 def test_a_published_order_is_followed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(tmp_path, samples=10, shuffle="published")
     with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
+        started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
             feed.publish(0, range(9, -1, -1))
             batches = list(feed.epoch(0))
@@ -214,8 +203,7 @@ def test_a_rank_of_another_node_is_refused(running: Node) -> None:
 def test_memory_is_lent_in_chunks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(tmp_path, extra="  cxl-memory: { size: 8 MiB }\n")
     with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
+        started.adopt(monkeypatch)
         with tierfeed.memory.allocate((1 << 20) + 1) as memory:
             assert memory.nbytes == 2 << 20
             first, second = memory.chunks
@@ -248,8 +236,7 @@ def test_ctrl_c_ends_a_wait_for_a_batch(tmp_path, monkeypatch: pytest.MonkeyPatc
     slow = "format: image-folder\n  emulate: { latency: 20 s, bandwidth: 1 GB/s }\n"
     world.job.write_text(world.job.read_text().replace("format: image-folder\n", slow))
     with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
+        started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             with pytest.raises(KeyboardInterrupt):
@@ -277,8 +264,7 @@ def test_an_announced_order_is_staged_by_the_agent(
 
     world = make_world(tmp_path, samples=50, shuffle="published")
     with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
+        started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
             dataset = TierDataset(feed, decode=lambda sample, _: bytes(sample))
             loader = DataLoader(dataset, batch_size=4, shuffle=True, collate_fn=list)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
@@ -33,14 +32,6 @@ def shelf_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return shelf_world(tmp_path)
-
-
-@pytest.fixture
-def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    with node.node(world) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
-        yield started
 
 
 def shown_batch(feed: tierfeed.Feed) -> tierfeed.Batch:
@@ -138,8 +129,7 @@ def test_a_batch_of_equal_samples_is_an_array_all_the_same(
         "index", tmp_path / "data", "--format", "image-folder", "--output", made.index
     )
     with node.node(made) as started:
-        for name, value in started.environment().items():
-            monkeypatch.setenv(name, value)
+        started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
             evens = 0
             for epoch in range(feed.epochs):

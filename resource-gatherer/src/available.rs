@@ -88,6 +88,17 @@ impl Watch {
         Self { directories, ..self }
     }
 
+    /// The limit of the control group that has the least left, `None` without one. It may be changed at any
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// A limit is no number.
+    pub fn group_limit(&self) -> Result<Option<Bytes>, ReadError> {
+        let group = cgroup::read(Sysroot(&self.root), &self.mounts)?;
+        Ok(group.and_then(|group| group.limit_bytes).map(Bytes))
+    }
+
     /// What is left now.
     ///
     /// # Errors

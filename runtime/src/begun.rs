@@ -127,10 +127,29 @@ mod tests {
     fn nonsense_is_no_note() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("begun");
-        let long = format!("{{\"job\":1,\"index_fingerprint\":1{}}}", " ".repeat(5000));
-        for text in ["", "{}", "{\"job\":1}", &long] {
+        let right = serde_json::to_string(&Begun::new("job", 1)).unwrap();
+        for text in ["", "{}", "{\"job\":1}"] {
             fs::write(&path, text).unwrap();
             assert_eq!(Begun::index_of(&path, "job"), None, "{text}");
         }
+        let late = format!("{}{}}}", right.trim_end_matches('}'), " ".repeat(5000));
+        fs::write(&path, late).unwrap();
+        assert_eq!(Begun::index_of(&path, "job"), None, "no note is so long");
+        fs::write(&path, right).unwrap();
+        assert_eq!(Begun::index_of(&path, "job"), Some(1));
+    }
+
+    #[test]
+    fn a_note_is_made_once_and_what_cannot_be_struck_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("begun");
+        let begun = Begun::new("job", 1);
+        let mut note = Note { path: path.clone(), begun, is_made: false };
+        note.make();
+        note.strike();
+        note.make();
+        assert_eq!(Begun::index_of(&path, "job"), None, "nodes that come late begin no job");
+        fs::create_dir(&path).unwrap();
+        Begun::strike(&path).unwrap_err();
     }
 }

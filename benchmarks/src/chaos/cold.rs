@@ -28,6 +28,8 @@ impl Cold {
             Location::Path(_) => Self::Files(FileSource::new(index, OPEN_FILES_MAX)),
             Location::Bucket(bucket) => {
                 let patience = Patience { silence: SILENCE, ..Patience::default() };
+                // Whoever reads asks again himself, and does not wait when the store is back.
+                let patience = patience.without_retries();
                 let store = BucketStore::open(bucket, &Environment::of_process(), &patience)?;
                 Self::Bucket(store, index)
             }

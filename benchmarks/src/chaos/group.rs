@@ -11,9 +11,19 @@ use tierfeed_core::units::Bytes;
 /// Where groups of version 1 are.
 const MEMORY: &str = "/sys/fs/cgroup/memory";
 
-/// What is left in a group that gets short: less than the twentieth of its usual limit which an agent
-/// leaves free, and more than anybody takes between two looks.
-const LEFT: u64 = 40 << 20;
+/// What is left in a group that gets short: less than what an agent leaves free of any limit, and more than
+/// anybody takes between two looks.
+const LEFT: u64 = 10 << 20;
+
+/// What is left to an agent that only begins: it has still to take what it works with.
+const LEFT_AT_FIRST: u64 = 40 << 20;
+
+/// How far an agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Beginning,
+    Settled,
+}
 
 /// A group with a limit; gone when dropped.
 #[derive(Debug)]
@@ -34,11 +44,16 @@ impl Group {
     }
 
     /// Makes it short, as a neighbour would that takes memory.
-    pub(super) fn squeeze(&self) -> io::Result<()> {
+    pub(super) fn squeeze(&self, agent: Stage) -> io::Result<()> {
         // Not what is cached of files: an agent counts that as free, and the kernel takes it.
         let stat = self.path.join("memory.stat");
-        let used = field(&stat, "total_rss ").saturating_add(field(&stat, "total_shmem "));
-        self.allow(used.saturating_add(LEFT).min(self.limit.0))
+        let files = field(&stat, "total_cache ").saturating_sub(field(&stat, "total_shmem "));
+        let used = field(&self.path.join("memory.usage_in_bytes"), "").saturating_sub(files);
+        let left = match agent {
+            Stage::Beginning => LEFT_AT_FIRST,
+            Stage::Settled => LEFT,
+        };
+        self.allow(used.saturating_add(left).min(self.limit.0))
     }
 
     /// Gives it its limit back.

@@ -183,7 +183,7 @@ impl Scene {
                 self.path("data").display()
             ),
             Source::Bucket(store) => {
-                let endpoint = &store.endpoint;
+                let endpoint = store.endpoint();
                 format!("s3://bucket/{PREFIX}\n  endpoint: {endpoint}\n  anonymous: true")
             }
         };

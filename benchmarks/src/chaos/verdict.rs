@@ -3,23 +3,29 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use serde::Serialize;
+use tierfeed_core::units::Bytes;
 
 use super::{
+    books::Books,
     footprint::Footprint,
     scene::{Scene, Source},
 };
 
-/// Caches fill and allocators keep pages; beyond this it is growth.
-const MEMORY_GROWTH_MAX: u64 = 24 << 20;
+/// Allocators keep pages, and each window and bounce buffer is made when it is needed first; beyond this
+/// it is growth.
+const MEMORY_GROWTH_MAX: u64 = 12 << 20;
 
 /// Connections and files of the dataset come and go.
 const DESCRIPTOR_GROWTH_MAX: u64 = 8;
 
-/// All chunks of all tiers, which pressure takes and gives back.
-const FILE_GROWTH_MAX: u64 = 140;
+/// The windows of a disk tier and the bounce buffers of its threads, each made when it is needed first.
+const FILE_GROWTH_MAX: u64 = 16;
 
 /// Threads that the runtime starts when it needs them.
 const THREAD_GROWTH_MAX: u64 = 4;
+
+/// Chunks that come or go between two questions.
+const CHUNKS_UNDERWAY: u64 = 1 << 20;
 
 /// What may stay in a run directory: whoever comes back finds it again.
 const STAYS: [&str; 9] = [
@@ -45,6 +51,26 @@ pub struct Sample {
     pub life: u32,
     /// What it held.
     pub held: Footprint,
+    /// What it said that its tiers hold, if it has any.
+    pub books: Option<Books>,
+}
+
+impl Sample {
+    /// Chunks that nobody has in the books, or that should have been given back, in words. However much a
+    /// tier grows and shrinks, what it holds is in the books and within what it may hold.
+    pub(super) fn leak(&self) -> Option<String> {
+        let Books { held_bytes, allowed_bytes } = self.books?;
+        let real = self.held.cache_bytes;
+        let (what, bytes, known) = if real > held_bytes + CHUNKS_UNDERWAY {
+            ("has chunks of", real, held_bytes)
+        } else if held_bytes > allowed_bytes + CHUNKS_UNDERWAY {
+            ("holds chunks of", held_bytes, allowed_bytes)
+        } else {
+            return None;
+        };
+        let (bytes, known) = (Bytes(bytes), Bytes(known));
+        Some(format!("{} {what} {bytes} in a calm, {known} at most are its due", self.part))
+    }
 }
 
 /// How much a part held at the beginning and at the end of its longest life.
@@ -107,6 +133,7 @@ fn median(samples: &[&Sample]) -> Footprint {
     };
     Footprint {
         memory_bytes: of(|it| it.memory_bytes),
+        cache_bytes: of(|it| it.cache_bytes),
         descriptors: of(|it| it.descriptors),
         files: of(|it| it.files),
         threads: of(|it| it.threads),
@@ -182,8 +209,9 @@ mod tests {
     use super::*;
 
     fn sample(part: &str, life: u32, at_s: f64, memory: u64) -> Sample {
-        let held = Footprint { memory_bytes: memory << 20, descriptors: 50, files: 9, threads: 20 };
-        Sample { part: part.to_owned(), at_s, life, held }
+        let memory_bytes = memory << 20;
+        let held = Footprint { memory_bytes, descriptors: 50, files: 9, ..Footprint::default() };
+        Sample { part: part.to_owned(), at_s, life, held, books: None }
     }
 
     #[test]
@@ -212,6 +240,21 @@ mod tests {
             grow(&mut samples[2].held);
             assert_eq!(Growth::of_all(&samples)[0].excess().len(), 1);
         }
+    }
+
+    #[test]
+    fn a_cache_may_grow_as_far_as_the_books_say() {
+        let leak = |real: u64, held: u64, allowed: u64| {
+            let mut sample = sample("agent", 1, 0.0, 1);
+            sample.held.cache_bytes = real << 20;
+            sample.books = Some(Books { held_bytes: held << 20, allowed_bytes: allowed << 20 });
+            sample.leak().unwrap_or_default()
+        };
+        assert_eq!([leak(0, 0, 0), leak(30, 30, 30), leak(3, 30, 30)], ["", "", ""]);
+        assert_eq!(leak(31, 30, 29), "", "some come and go");
+        assert!(leak(32, 30, 30).starts_with("agent has chunks of 32 MiB in a calm, 30 MiB"));
+        assert!(leak(32, 32, 30).starts_with("agent holds chunks of 32 MiB in a calm, 30 MiB"));
+        assert_eq!(sample("trainer0", 1, 0.0, 1).leak(), None);
     }
 
     #[test]

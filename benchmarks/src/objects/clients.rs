@@ -55,7 +55,7 @@ type Found = (Vec<Box<dyn Client>>, Vec<String>);
 /// All that are here, ours first, and why others are not.
 pub(super) fn found(server: &Server, python: &Path, folder: &Path) -> anyhow::Result<Found> {
     let mut clients: Vec<Box<dyn Client>> = vec![
-        Box::new(Fetching::new(&server.endpoint)),
+        Box::new(Fetching::new(server.endpoint())),
         Box::new(ObjectStore::new(server)?),
         Box::new(KeepAlive::new(server)?),
     ];
@@ -65,7 +65,7 @@ pub(super) fn found(server: &Server, python: &Path, folder: &Path) -> anyhow::Re
         Err(error) => absent.push(format!("curl: {error:#}")),
     }
     for package in ["obstore", "boto3", "s3torchconnector"] {
-        match Python::start(python, package, &server.endpoint, folder) {
+        match Python::start(python, package, server.endpoint(), folder) {
             Ok(python) => clients.push(Box::new(python)),
             Err(error) => absent.push(format!("{package}: {error:#}")),
         }
@@ -154,7 +154,7 @@ struct ObjectStore {
 
 impl ObjectStore {
     fn new(server: &Server) -> anyhow::Result<Self> {
-        let store = store(&server.endpoint, "s3://bucket", &Patience::default())?;
+        let store = store(server.endpoint(), "s3://bucket", &Patience::default())?;
         Ok(Self { runtime: runtime()?, store })
     }
 }
@@ -190,7 +190,7 @@ impl KeepAlive {
     /// Once there is a client of ours, which chooses the TLS of this process.
     fn new(server: &Server) -> anyhow::Result<Self> {
         let client = reqwest::Client::builder().http1_only().build()?;
-        Ok(Self { runtime: runtime()?, client, endpoint: server.endpoint.clone() })
+        Ok(Self { runtime: runtime()?, client, endpoint: server.endpoint().to_owned() })
     }
 }
 

@@ -1,12 +1,8 @@
-//! The S3 server that is read, as a process of its own.
+//! The objects that are read, and the server that has them.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use crate::s3_server::S3Server;
 
 /// Objects of one size.
 #[derive(Debug)]
@@ -34,48 +30,23 @@ impl Kind {
     }
 }
 
-/// The running server.
+/// The running server of all objects.
 #[derive(Debug)]
-pub(super) struct Server {
-    child: Child,
-    pub(super) endpoint: String,
-}
+pub(super) struct Server(S3Server);
 
 impl Server {
     pub(super) fn start(program: &Path) -> anyhow::Result<Self> {
-        if !program.exists() {
-            bail!(
-                "{} is not there; build it with `cargo build -p tierfeed --example s3_server`, \
-                 or name it by --server",
-                program.display()
-            );
-        }
-        let mut command = Command::new(program);
-        for Kind { prefix, objects, bytes, .. } in &KINDS {
-            command.arg(prefix).arg(objects.to_string()).arg(bytes.to_string());
-        }
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.with_context(|| format!("{}", program.display()))?;
-        let output = child.stdout.take().context("the server has no output")?;
-        let mut endpoint = String::new();
-        BufReader::new(output).read_line(&mut endpoint)?;
-        let endpoint = endpoint.trim().to_owned();
-        let server = Self { child, endpoint };
-        if server.endpoint.is_empty() {
-            bail!("the server did not start");
-        }
-        Ok(server)
+        let of_kind = |kind: &Kind| {
+            [kind.prefix.to_owned(), kind.objects.to_string(), kind.bytes.to_string()]
+        };
+        S3Server::start(program, KINDS.iter().flat_map(of_kind)).map(Self)
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        &self.0.endpoint
     }
 
     pub(super) fn url(&self, kind: &Kind, number: usize) -> String {
-        format!("{}/bucket/{}", self.endpoint, kind.key(number))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It ends with its input, unless it is broken or ended already.
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
+        format!("{}/bucket/{}", self.endpoint(), kind.key(number))
     }
 }

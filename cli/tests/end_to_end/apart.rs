@@ -38,9 +38,14 @@ impl Cluster {
     }
 
     pub(crate) fn agent_with(&self, more: &[&str]) -> Running {
+        Running::start(self.agent_command().args(more))
+    }
+
+    pub(crate) fn agent_command(&self) -> Command {
         let arguments = ["agent", "--manager", &self.address, "--token-file", "manager/token"];
         let mut agent = self.fixture.tierfeed(&arguments);
-        Running::start(agent.args(["--run-dir", "run"]).args(more).envs(self.variables.clone()))
+        agent.args(["--run-dir", "run"]).envs(self.variables.clone());
+        agent
     }
 
     pub(crate) fn trainers(&self, step_us: u64) -> Vec<Running> {

@@ -72,6 +72,16 @@ impl Fixture {
         }
     }
 
+    /// Samples of 500 kB, so that caches and staging are worth something.
+    pub(crate) fn write_large_samples(&self) {
+        for number in 0..SAMPLES {
+            let file = self.path("data").join(format!("class{}/{number:03}.jpg", number % 4));
+            let bytes: Vec<u8> =
+                (0..500_000_u32).map(|at| (at * 7 + number).to_le_bytes()[0]).collect();
+            fs::write(file, bytes).unwrap();
+        }
+    }
+
     pub(crate) fn write_job(&self, more: &str) {
         let text = format!(
             "name: small\n\

@@ -4,9 +4,11 @@
 
 mod apart;
 mod bucket;
+mod confined;
 mod direct;
 mod failures;
 mod fixture;
+mod group;
 mod memory;
 mod metrics;
 mod pressure;

@@ -1,76 +1,17 @@
 //! A run whose control group gets short of memory while a hog takes what the agent gives back.
 
-use std::{fs, io, path::PathBuf, process::Command};
+use std::fs;
 
 use serde_json::Value;
 use tierfeed_core::units::Bytes;
 
-use crate::fixture::{self, Fixture, Running, SAMPLES, eventually};
+use crate::{
+    fixture::{self, Fixture, Running, eventually},
+    group::Group,
+};
 
 /// A twentieth of it is more than a hog leaves, which is at least 32 MiB.
 const LIMIT: Bytes = Bytes::mib(1024);
-
-/// A control group of version 1 with a limit; gone when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    /// `None`, with a word about why, where this process may make none.
-    fn new(limit: Bytes) -> Option<Self> {
-        let path = PathBuf::from(format!("/sys/fs/cgroup/memory/tierfeed-{}", std::process::id()));
-        let make = || -> io::Result<()> {
-            fs::create_dir(&path)?;
-            fs::write(path.join("memory.limit_in_bytes"), limit.0.to_string())
-        };
-        let group = Self(path.clone());
-        match make() {
-            Ok(()) => Some(group),
-            Err(error) => {
-                eprintln!("skipped: no control group {}: {error}", path.display());
-                None
-            }
-        }
-    }
-
-    /// `command`, started as a member.
-    fn enter(&self, command: &Command) -> Command {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs"));
-        shell.arg(command.get_program()).args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        if let Some(directory) = command.get_current_dir() {
-            shell.current_dir(directory);
-        }
-        shell
-    }
-
-    fn field(&self, file: &str, name: &str) -> u64 {
-        let text = fs::read_to_string(self.0.join(file)).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().parse().unwrap()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Members that were killed just now leave a moment later; an empty group harms nobody.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-/// Samples of 500 kB, so that caches and staging are worth something.
-fn write_large_samples(fixture: &Fixture) {
-    for number in 0..SAMPLES {
-        let file = fixture.path("data").join(format!("class{}/{number:03}.jpg", number % 4));
-        let bytes: Vec<u8> =
-            (0..500_000_u32).map(|at| (at * 7 + number).to_le_bytes()[0]).collect();
-        fs::write(file, bytes).unwrap();
-    }
-}
 
 fn write_job(fixture: &Fixture) {
     let text = fs::read_to_string(fixture.job()).unwrap();
@@ -109,9 +50,9 @@ fn hog(fixture: &Fixture, group: &Group) -> Running {
 
 #[test]
 fn a_run_gives_its_memory_to_who_needs_it_and_takes_it_back() {
-    let Some(group) = Group::new(LIMIT) else { return };
+    let Some(group) = Group::new("pressure", LIMIT) else { return };
     let fixture = Fixture::new();
-    write_large_samples(&fixture);
+    fixture.write_large_samples();
     write_job(&fixture);
     let mut run = Running::start(&mut group.enter(&fixture.run(1_400_000)));
     eventually("the first batches are taken", || fixture.lines() >= 4 || run.has_ended());
@@ -123,8 +64,7 @@ fn a_run_gives_its_memory_to_who_needs_it_and_takes_it_back() {
     fixture::assert_complete(&log);
     let report = fixture.report();
     assert_eq!(report["order_digest"], fixture::digest(&log));
-    assert_eq!(group.field("memory.oom_control", "oom_kill "), 0);
-    assert_eq!(group.field("memory.stat", "total_swap "), 0);
+    group.assert_unharmed();
     check_order(&changes(&report));
 }
 

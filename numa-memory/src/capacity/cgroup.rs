@@ -7,13 +7,14 @@ use std::{
 
 use tierfeed_core::units::Bytes;
 
-/// The least headroom of all groups from this process's own up to the root, or `None` without limit.
+/// The least headroom of all groups from this process's own up to the root, or `None` without limit, when
+/// `kept` of the limit of each shall stay free.
 ///
 /// File pages that the group can drop at once count as free. Shared memory counts as used from its
 /// first touch, so chunks are part of it.
-pub(crate) fn headroom(sysroot: &Path) -> Option<Bytes> {
+pub(crate) fn headroom(sysroot: &Path, kept: fn(Bytes) -> Bytes) -> Option<Bytes> {
     let groups = fs::read_to_string(sysroot.join("proc/self/cgroup")).ok()?;
-    groups.lines().filter_map(|line| headroom_of_line(sysroot, line)).min()
+    groups.lines().filter_map(|line| headroom_of_line(sysroot, line, kept)).min()
 }
 
 /// The names of the files that a version of control groups uses.
@@ -38,7 +39,7 @@ const VERSION_2: Files = Files {
 };
 
 /// Reads a line such as `4:memory:/slurm/job_7` (version 1) or `0::/user.slice` (version 2).
-fn headroom_of_line(sysroot: &Path, line: &str) -> Option<Bytes> {
+fn headroom_of_line(sysroot: &Path, line: &str, kept: fn(Bytes) -> Bytes) -> Option<Bytes> {
     let mut parts = line.splitn(3, ':');
     let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
     let files = match controllers {
@@ -49,10 +50,10 @@ fn headroom_of_line(sysroot: &Path, line: &str) -> Option<Bytes> {
     let mount = sysroot.join(files.mount);
     let group = mount.join(path.trim_start_matches('/'));
     let up_to_mount = group.ancestors().take_while(|it| it.starts_with(&mount));
-    up_to_mount.filter_map(|directory| headroom_of(directory, &files)).min()
+    up_to_mount.filter_map(|directory| headroom_of(directory, &files, kept)).min()
 }
 
-fn headroom_of(directory: &Path, files: &Files) -> Option<Bytes> {
+fn headroom_of(directory: &Path, files: &Files, kept: fn(Bytes) -> Bytes) -> Option<Bytes> {
     // `max` is no number, and no limit.
     let limit = number_in(&directory.join(files.limit))?;
     let usage = number_in(&directory.join(files.usage))?;
@@ -62,7 +63,7 @@ fn headroom_of(directory: &Path, files: &Files) -> Option<Bytes> {
         (name == files.droppable).then(|| value.trim().parse::<u64>().ok())?
     });
     let held = usage.saturating_sub(droppable.unwrap_or(0));
-    Some(Bytes(limit.saturating_sub(held)))
+    Some(Bytes(limit.saturating_sub(held).saturating_sub(kept(Bytes(limit)).0)))
 }
 
 fn number_in(path: &PathBuf) -> Option<u64> {

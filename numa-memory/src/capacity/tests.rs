@@ -96,6 +96,23 @@ fn a_control_group_of_version_1_limits_too() {
 }
 
 #[test]
+fn caches_leave_a_part_of_a_control_group_to_what_is_no_cache() {
+    let group = |limit: u64, used: u64| {
+        let files = [
+            ("proc/self/cgroup", "4:memory:/job\n".to_owned()),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", (limit << 20).to_string()),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", (used << 20).to_string()),
+        ];
+        let root = tree(&files.each_ref().map(|(path, text)| (*path, text.as_str())));
+        (cache_headroom(root.path()).unwrap().0 >> 20, allocatable_mib(&root, Locality::Anywhere))
+    };
+    assert_eq!(group(800, 200), (560, 600));
+    assert_eq!(group(64, 10), (64 - 10 - 16, 54), "a small group keeps more");
+    assert_eq!(group(64, 60), (0, 4));
+    assert_eq!(cache_headroom(tree(&[]).path()), None);
+}
+
+#[test]
 fn claims_that_run_at_the_same_time_do_not_count_memory_twice() {
     let root = tree(&[]);
     let first = claim(root.path(), NODE, Bytes::mib(400)).unwrap();

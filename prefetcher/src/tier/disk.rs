@@ -14,7 +14,8 @@
 //! Invariants:
 //!
 //! 1. What was written is read back, from memory or from the file, until it is written over.
-//! 2. All windows of a tier take at most [`windows::WINDOWS_MAX`] times [`WINDOW`] of memory.
+//! 2. All windows of a tier take at most [`windows::WINDOWS_MAX`] times [`WINDOW`] of memory, and one where a
+//!    control group has no room for more.
 //! 3. Bytes of the file outside of what was written stay as they are.
 //! 4. A write that failed is found by its reader: its bytes do not match their sum.
 

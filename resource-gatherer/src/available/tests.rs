@@ -51,6 +51,15 @@ fn the_limit_of_the_group_counts_where_it_is_tighter() {
 }
 
 #[test]
+fn a_limit_is_followed_as_it_changes() {
+    let machine = FakeSysroot::machine("container");
+    let watch = Watch::new(Sysroot(machine.path())).unwrap();
+    assert!(watch.group_limit().unwrap() > Some(Bytes(12 << 30)), "more than is left");
+    machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
+    assert_eq!(watch.group_limit().unwrap(), Some(Bytes(1 << 30)));
+}
+
+#[test]
 fn a_limit_that_is_no_number_is_an_error_and_not_no_limit() {
     let machine = FakeSysroot::machine("container");
     let watch = Watch::new(Sysroot(machine.path())).unwrap();

@@ -100,8 +100,7 @@ pub(super) struct Joined {
 pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let occupied = settings.run_dir.occupy(Occupant::Agent)?;
     let clock = Clock::start();
-    let mut client = look_for(settings, clock).await.map_err(JoinError::from)?;
-    let text = client.job().await.map_err(JoinError::from)?;
+    let (mut client, text) = look_for(settings, clock).await.map_err(JoinError::from)?;
     let run_dir = settings.run_dir.clone();
     let job_file = text.file.clone();
     let tiers_report = settings.tiers_report.clone();
@@ -115,7 +114,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
         incarnation: token::incarnation().map_err(JoinError::from)?,
         tiers: layout.offer(),
     };
-    let assignment = client.register(&agent).await.map_err(JoinError::from)?;
+    let registered = register(settings, &mut client, &agent, clock).await;
+    let assignment = registered.map_err(JoinError::from)?;
     let (found, expected) = (index.len(), assignment.order.samples);
     if found != expected {
         return Err(JoinError::OtherOrder { found, expected }.into());
@@ -126,16 +126,48 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     Ok(Joined { job, job_file, index, index_path, node, layout, assignment, link, clock, occupied })
 }
 
-/// Agents are often started together with their manager, so it may come a little later.
-async fn look_for(settings: &Settings, clock: Clock) -> Result<Client, CallError> {
+/// Agents are often started together with their manager, so it may come a little later, or go and come
+/// again before it has told of the job.
+async fn look_for(settings: &Settings, clock: Clock) -> Result<(Client, JobText), CallError> {
     loop {
-        match Client::connect(&settings.manager, settings.token.as_ref()).await {
-            Err(error) if error.remedy() == Remedy::Retry && clock.now() < LOOK_FOR => {
+        match ask_for_job(settings).await {
+            Err(error) if is_worth_another_try(&error, clock) => {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
             outcome => return outcome,
         }
     }
+}
+
+async fn ask_for_job(settings: &Settings) -> Result<(Client, JobText), CallError> {
+    let mut client = Client::connect(&settings.manager, settings.token.as_ref()).await?;
+    let text = client.job().await?;
+    Ok((client, text))
+}
+
+/// Takes part in the job; by another connection if the manager went and came meanwhile.
+async fn register(
+    settings: &Settings,
+    client: &mut Client,
+    agent: &Registration,
+    clock: Clock,
+) -> Result<Assignment, CallError> {
+    loop {
+        match client.register(agent).await {
+            Err(error) if is_worth_another_try(&error, clock) => {
+                tokio::time::sleep(LOOK_EVERY).await;
+                if let Ok(again) = Client::connect(&settings.manager, settings.token.as_ref()).await
+                {
+                    *client = again;
+                }
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn is_worth_another_try(error: &CallError, clock: Clock) -> bool {
+    error.remedy() == Remedy::Retry && clock.now() < LOOK_FOR
 }
 
 type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);

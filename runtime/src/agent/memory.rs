@@ -113,6 +113,9 @@ impl Agent {
 
     /// Gives memory back or takes it again as the node's free memory goes, and notes both.
     pub(super) fn adapt(&mut self, available: &Available) {
+        if let Ok(limit) = self.watch.group_limit() {
+            self.node.follow_limit(limit);
+        }
         let usage = self.plane.usage();
         let held = |(tier, usage): (u8, &TierUsage)| TierReading {
             held: usage.bytes,

@@ -247,6 +247,13 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_asked_to_end_says_so() {
+        let (mut fleet, tally) = (fleet(), Tally::default());
+        fleet.handle_drain();
+        has(&tally.families("resnet", &fleet).text(), "tierfeed_manager_draining 1");
+    }
+
+    #[test]
     fn the_epoch_is_that_of_the_batches_of_all_ranks_of_a_node() {
         let epochs = [0, 9, 10, 19, 20, 29, 30, 1000].map(|batches| epoch_of(&order(), batches));
         assert_eq!(epochs, [0, 0, 1, 1, 2, 2, 2, 2], "and the last one stays");

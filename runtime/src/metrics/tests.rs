@@ -3,14 +3,17 @@ use std::collections::BTreeSet;
 use tierfeed_core::{
     id::{NodeId, Rank, TierId},
     order::{Position, Shuffle, Spec, World},
-    session::{Causes, EpochProgress, Fault, OnError, Progress, Session, Settings, Windows},
+    session::{
+        Causes, EpochProgress, Evictions, Fault, OnError, Progress, Session, Settings, Windows,
+    },
     tier::Kind,
     units::Bytes,
 };
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
-    plane::{Counters, Moves, Traffic, Usage},
+    plane::{Counters, Moves, TierUsage, Traffic, Usage},
     recorder::End,
+    tier::Medium,
 };
 
 use super::*;
@@ -56,11 +59,18 @@ fn progress() -> Progress {
         ..EpochProgress::default()
     };
     progress.epochs = vec![epoch(700, 200, 100), epoch(400, 400, 200)];
+    progress.evictions = vec![Evictions { policy: 3, resized: 4 }; 2];
     progress
 }
 
 fn text() -> String {
     text_of(None)
+}
+
+/// A tier that takes up so many bytes.
+fn held(bytes: u64) -> TierUsage {
+    let (kind, medium) = (Kind::CxlMemory, Medium::Memory);
+    TierUsage { kind, medium, bytes: Bytes(bytes), way: None }
 }
 
 fn text_of(requests: Option<ObjectFigures>) -> String {
@@ -88,7 +98,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     let view = View {
         progress: &progress,
         counters: &counters,
-        usage: &Usage { arenas: Bytes(77), staging: None, tiers: vec![] },
+        usage: &Usage { arenas: Bytes(77), staging: None, tiers: vec![held(8), held(9)] },
         kinds: &[Kind::CxlMemory, Kind::CxlMemory],
         levels: vec![(Bytes(10), Bytes(5)), (Bytes(20), Bytes(6))],
         leases: vec![(Rank(4), 2), (Rank(5), 0)],
@@ -126,6 +136,9 @@ fn figures_are_sums_over_epochs_and_tiers_of_one_kind_are_one() {
     has("tierfeed_read_bytes_total{tier=\"cxl-memory\",source=\"cache\"} 900");
     has("tierfeed_hits_total{tier=\"cxl-memory\"} 10");
     has("tierfeed_tier_capacity_bytes{tier=\"cxl-memory\"} 30");
+    has("tierfeed_tier_held_bytes{tier=\"cxl-memory\"} 17");
+    has("tierfeed_evictions_total{tier=\"cxl-memory\",reason=\"policy\"} 6");
+    has("tierfeed_evictions_total{tier=\"cxl-memory\",reason=\"resized\"} 8");
     has("tierfeed_stall_seconds_total{cause=\"cold-store\"} 3.0");
     has("tierfeed_prefetch_wasted_bytes_total 9");
     has("tierfeed_promotions_total{from=\"cxl-memory\",to=\"staging\"} 6");

@@ -13,6 +13,7 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::Bytes,
 };
+use tierfeed_numa_memory::capacity::kept_of_group;
 use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::Job;
@@ -85,6 +86,8 @@ pub struct Node {
     inventory: Box<Inventory>,
     disks: Vec<Disk>,
     pools: BTreeMap<Pool, Free>,
+    /// Of the control group, as it was read last.
+    group_limit: Option<Bytes>,
 }
 
 impl Node {
@@ -106,7 +109,8 @@ impl Node {
     #[must_use]
     pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
         let pools = BTreeMap::new();
-        let mut host = Self { inventory: Box::new(inventory), disks, pools };
+        let group_limit = inventory.cgroup.as_ref().and_then(|group| group.limit_bytes).map(Bytes);
+        let mut host = Self { inventory: Box::new(inventory), disks, pools, group_limit };
         host.pools = host.memory_free(available);
         for disk in host.disks.clone() {
             if !disk.is_tmpfs {
@@ -143,11 +147,16 @@ impl Node {
         pools
     }
 
+    /// Takes note of the limit of the control group, which may have changed.
+    pub(crate) fn follow_limit(&mut self, limit: Option<Bytes>) {
+        self.group_limit = limit;
+    }
+
     /// A part of the memory must stay free, or of what the control group allows if that is less.
     fn less_kept(&self, free: Bytes, total: u64) -> Free {
-        let limit = self.inventory.cgroup.as_ref().and_then(|group| group.limit_bytes);
-        let total = limit.map_or(total, |limit| limit.min(total));
-        Free { bytes: free, kept: Bytes(total / KEPT_PART) }
+        let limit = self.group_limit.filter(|limit| limit.0 < total);
+        let kept = limit.map_or(Bytes(total / KEPT_PART), kept_of_group);
+        Free { bytes: free, kept }
     }
 
     /// All memory of a NUMA node, or of the host.

@@ -333,9 +333,17 @@ fn of_a_small_control_group_a_small_part_stays_free() {
         load: None,
         disks: Vec::new(),
     };
-    let node = Node::new(inventory, &available, Vec::new());
+    let mut node = Node::new(inventory, &available, Vec::new());
     let free = node.pools()[&node::MEMORY];
-    assert_eq!((free.bytes, free.kept), (Bytes(GIB), Bytes(GIB / 20)));
+    let kept = |percent: u64| Bytes(GIB / 100 * percent);
+    assert_eq!((free.bytes, free.kept), (Bytes(GIB), kept(5)));
+    let mut kept_within = |limit| {
+        node.follow_limit(limit);
+        node.memory_free(&available)[&node::MEMORY].kept
+    };
+    assert_eq!(kept_within(Some(Bytes(2 * GIB))), Bytes(2 * GIB / 100 * 5), "it was raised");
+    assert_eq!(kept_within(Some(Bytes::mib(64))), Bytes::mib(16), "an agent needs that itself");
+    assert_eq!(kept_within(None), Bytes(32 * GIB / 20));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The report as a page: one file for a browser, which loads nothing from elsewhere.
 //!
-//! It shows what `report.json` holds, most important first. Text is escaped here and in
-//! [`tierfeed_plot::Svg`], and nowhere else.
+//! It shows what `report.json` holds, most important first. Text is escaped where an element is
+//! written, as in [`tierfeed_plot::Svg`], and nowhere else.
 
 mod pictures;
 
 use std::fmt::Write as _;
 
 use tierfeed_core::units::Bytes;
+use tierfeed_plot::escape;
 
 use super::{EpochEntry, FaultEntry, Report, TierEntry};
 use crate::footprint::Moment;
@@ -132,15 +133,15 @@ struct Page(String);
 
 impl Page {
     fn element(&mut self, name: &str, text: &str) {
-        self.push(&format!("<{name}>{}</{name}>\n", escaped(text)));
+        self.push(&format!("<{name}>{}</{name}>\n", escape(text)));
     }
 
     fn text(&mut self, name: &str, class: &str, text: &str) {
-        self.push(&format!("<{name} class=\"{class}\">{}</{name}>\n", escaped(text)));
+        self.push(&format!("<{name} class=\"{class}\">{}</{name}>\n", escape(text)));
     }
 
     fn list(&mut self, items: impl Iterator<Item = String>) {
-        let items: Vec<_> = items.map(|item| format!("<li>{}</li>\n", escaped(&item))).collect();
+        let items: Vec<_> = items.map(|item| format!("<li>{}</li>\n", escape(&item))).collect();
         if !items.is_empty() {
             self.push(&format!("<ul>\n{}</ul>\n", items.concat()));
         }
@@ -165,7 +166,7 @@ impl Page {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
              <title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
-            escaped(title),
+            escape(title),
             self.0
         )
     }
@@ -177,22 +178,6 @@ impl Page {
 
 /// One row of a table.
 fn cells<'a>(name: &str, row: impl Iterator<Item = &'a str>) -> String {
-    let cells: Vec<_> = row.map(|cell| format!("<{name}>{}</{name}>", escaped(cell))).collect();
+    let cells: Vec<_> = row.map(|cell| format!("<{name}>{}</{name}>", escape(cell))).collect();
     format!("<tr>{}</tr>\n", cells.concat())
-}
-
-/// Text as HTML may hold it.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            character if character.is_control() => escaped.push(' '),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

@@ -120,6 +120,7 @@ fn report(facts: Facts<'_>) -> Report {
 fn sums_and_shares_follow_from_the_epochs() {
     let progress = progress();
     let report = report(facts(&progress, &TIERS));
+    assert!(!report.choices().iter().any(|line| line.contains("copied for")), "nobody kept any");
     assert_eq!((report.steps, report.samples, report.bytes), (8, 16, 2000));
     assert_eq!(report.cold_read_bytes, 1400);
     assert_eq!(report.tier_hits, BTreeMap::from([("main-memory", 4), ("cxl-memory", 2)]));
@@ -128,6 +129,11 @@ fn sums_and_shares_follow_from_the_epochs() {
     near(report.stall_s, 0.03);
     near(report.epochs[1].hit_ratio, 0.6);
     near(report.epochs[1].ready_ratio, 0.25);
+    // As if the caches were shared with nobody and the demand were read by them: no more than was read.
+    let mut little = progress.clone();
+    little.epochs[1].cold = Bytes(100);
+    let little = Report::of(facts(&little, &TIERS), &Nothing, |_| String::new());
+    assert_eq!(little.epochs[1].minimal_cold_bytes, 100);
     assert_eq!(report.epochs[0].minimal_cold_bytes, 1000);
     assert_eq!(report.epochs[1].minimal_cold_bytes, 400);
 }
@@ -353,6 +359,45 @@ fn the_page_shows_the_verdict_the_causes_and_every_tier_and_loads_nothing() {
         ["script", "link", "img", "iframe"].contains(&node.tag_name().name())
             || node.attributes().any(|it| ["src", "href"].contains(&it.name()))
     }));
+}
+
+#[test]
+fn the_page_lists_some_faults_and_changes_and_no_heading_without_any() {
+    let mut progress = progress();
+    progress.faults = vec![(SampleId(3), Fault::Truncated); 1000];
+    let mut many = report(facts(&progress, &TIERS));
+    let fault = |text: &str| text.matches("sample 3 of class/3.jpg").count();
+    assert_eq!(fault(&page(&many)), 50);
+    many.fault_count = 0;
+    assert!(!page(&many).contains("<h2>Faults</h2>"));
+}
+
+#[test]
+fn the_longest_waits_are_named_first_and_those_that_nobody_sees_are_not() {
+    let mut progress = progress();
+    let causes = Causes {
+        cold: Nanoseconds(S),
+        keep: Nanoseconds(3 * S),
+        room: Nanoseconds(1000),
+        ..Causes::none(2)
+    };
+    progress.epochs = vec![EpochProgress { causes, ..epoch(0, 0, 0, 4000) }];
+    let text = page(&report(facts(&progress, &TIERS)));
+    let at = |name: &str| text.find(&format!(">{name} "));
+    assert!(at("keep").unwrap() < at("cold-store").unwrap(), "{text}");
+    assert_eq!(at("staging-room"), None);
+}
+
+#[test]
+fn one_epoch_tells_nothing_of_a_larger_cache_and_a_last_one_that_was_cut_off_nothing_at_all() {
+    let mut one = waited(&cold(10 * S), 20 * S);
+    one.epochs.truncate(1);
+    assert_eq!(changes(&judged(&one, "gap")), ["cold-bandwidth"]);
+    let mut cut = waited(&cold(10 * S), 20 * S);
+    let short = EpochProgress { batches: 10, cold: Bytes(1), ..cut.epochs[1].clone() };
+    cut.epochs.push(EpochProgress { causes: cold(0), stall: Nanoseconds(0), ..short });
+    let to = judged(&cut, "gap").advice[0].to_bytes_per_s.unwrap();
+    assert!(to > 200_000_000, "{to}: of the last whole epoch");
 }
 
 #[test]

@@ -115,6 +115,9 @@ fn one_look_has_no_rates_and_says_what_was_waited_for_since_the_start() {
 #[test]
 fn a_process_that_counts_from_zero_again_has_no_rates() {
     let before = look(1, Some(status(node(100, 9))), Some(agent(50, 1.5, 4_000)));
+    let overtaken = NodeStatus { generation: 1, ..node(300, 0) };
+    let lines = frame(Some(&before), &look(2, Some(status(overtaken)), None));
+    assert_eq!(words(&lines[1..4], "0")[3], "-", "another process counted that");
     let restarted = NodeStatus { generation: 1, ..node(3, 0) };
     let lines = frame(Some(&before), &look(2, Some(status(restarted)), Some(agent(2, 0.1, 10))));
     assert_eq!(words(&lines[1..4], "0")[3..7], ["-", "-", "-", "-"]);
@@ -141,6 +144,16 @@ fn an_agent_that_tells_nothing_makes_no_line_panic_and_many_ranks_no_endless_scr
     let lines = frame(None, &look(1, None, Some(Scrape::parse(&text).unwrap())));
     assert!(lines.iter().any(|line| line == "and 84 more ranks"), "{lines:#?}");
     assert!(lines.iter().position(|line| line.starts_with("10 ")).unwrap() > 10, "{lines:#?}");
+}
+
+#[test]
+fn of_many_nodes_the_first_get_a_line() {
+    let mut many = status(node(1, 0));
+    assert!(!frame(None, &look(1, Some(many.clone()), None)).concat().contains("more nodes"));
+    many.joined = (0..40).map(|number| NodeStatus { node: number, ..node(1, 0) }).collect();
+    let lines = frame(None, &look(1, Some(many), None));
+    assert_eq!(lines.last().unwrap(), "and 8 more nodes; `tierfeed status` lists all");
+    assert_eq!(lines.iter().filter(|line| line.contains("alive")).count(), 32);
 }
 
 #[test]

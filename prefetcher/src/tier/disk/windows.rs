@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     ops::Deref,
+    path::Path,
     ptr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
@@ -12,7 +13,7 @@ use std::{
 };
 
 use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_numa_memory::{Pages, Region, Request, capacity};
 
 use super::DiskChunk;
 
@@ -69,7 +70,7 @@ impl Windows {
             if let Some(region) = state.free.pop() {
                 return Ok(Memory { region: Some(region), windows: Arc::clone(self) });
             }
-            if state.made < WINDOWS_MAX {
+            if state.made == 0 || state.made < WINDOWS_MAX && has_room() {
                 state.made += 1;
                 drop(state);
                 let made = make();
@@ -147,6 +148,11 @@ impl Drop for Memory {
         self.windows.state().free.extend(self.region.take());
         self.windows.returned.notify_one();
     }
+}
+
+/// Whether the control groups have room for more than one window. One is made in any case.
+fn has_room() -> bool {
+    capacity::cache_headroom(Path::new("/")).is_none_or(|room| room >= Bytes(WINDOW))
 }
 
 fn make() -> io::Result<Region> {

@@ -1,0 +1,151 @@
+//! What fails costs samples or cold reads, never a batch: reads, chunks, tiers and staging memory.
+
+use super::*;
+
+proptest! {
+    #[test]
+    fn faults_cost_samples_but_never_a_batch(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        faults in 1_usize..40,
+        skip: bool,
+    ) {
+        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let settings = settings(policy, 50, 2, on_error);
+        let mut world = Play::new(&settings);
+        world.play(&picks, faults);
+        let spec = settings.order;
+        for rank in 0..2 {
+            let trainer = &world.trainers[rank as usize];
+            let mut answered: Vec<_> = trainer.refused.iter().map(|(batch, _)| *batch).collect();
+            answered.extend(&trainer.got);
+            answered.sort();
+            prop_assert_eq!(answered, world.expected(rank), "invariant 1");
+            if skip {
+                prop_assert!(trainer.refused.is_empty());
+            }
+            prop_assert!(spec.contains(trainer.got.first().copied().unwrap_or(world.expected(rank)[0])));
+        }
+        let progress = world.session.progress();
+        if skip {
+            prop_assert_eq!(progress.fault_count, world.skipped);
+        }
+        for epoch in &progress.epochs {
+            prop_assert_eq!(epoch.causes.total(), epoch.stall, "every wait has its causes");
+        }
+        let links = progress.tiers_busy.iter().chain([&progress.cold_busy]);
+        prop_assert!(links.clone().all(|link| link.running() == 0), "{links:?}");
+        let refused: u64 = world.trainers.iter().map(|it| it.refused.len() as u64).sum();
+        prop_assert_eq!(progress.refusals.unreadable, refused);
+        prop_assert_eq!(world.session.in_flight(), 0);
+    }
+
+    #[test]
+    fn chunks_that_fail_and_tiers_that_change_lose_no_batch(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
+        faults in 1_usize..40,
+    ) {
+        let settings = settings(policy, 50, 2, OnError::Skip);
+        let mut world = Play::new(&settings);
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
+            }
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, faults);
+        for rank in 0..2 {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+    }
+
+    #[test]
+    fn tiers_that_change_lose_no_batch_however_threads_are_divided(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
+    ) {
+        let mut settings = settings(policy, 50, 2, OnError::Fail);
+        let rule = Assignment::ALL[picks[0] % Assignment::ALL.len()];
+        settings.windows.assignment = rule;
+        let mut world = Play::new(&settings);
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
+            }
+            prop_assert_eq!(world.session.queues().len(), 2);
+            let division = Division::Queues(vec![chunks_max, u32::from(tier)]);
+            world.session.divide(&division);
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, 0);
+        for rank in 0..2 {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+    }
+}
+
+#[test]
+fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let arena = world.body.running.swap_remove(0);
+    world.body.end(&arena, Ok(()));
+    world.tell(Event::Completed { op: arena.op().unwrap(), outcome: Ok(()) });
+    let is_chunk = |command: &Command| matches!(command, Command::AddChunk { .. });
+    for chunks_max in [0, 2] {
+        world.tell(Event::Resized { tier: TierId(0), chunks_max });
+    }
+    let late = world.body.running.iter().position(is_chunk).unwrap();
+    let late = world.body.running.swap_remove(late);
+    world.tell(Event::Completed { op: late.op().unwrap(), outcome: Err(Fault::NoSpace) });
+    world.play(&[3, 5, 7], 0);
+    let known = world.session.cache.chunk_count(TierId(0));
+    assert_eq!(world.body.chunks.len(), known as usize);
+    assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
+}
+
+#[test]
+fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
+    let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
+    settings.tiers.truncate(1);
+    let mut world = Play::new(&settings);
+    let is_promotion = |command: &Command| matches!(command, Command::Promote { .. });
+    while !world.body.running.iter().any(is_promotion) {
+        world.take(0);
+        world.ask(0);
+        world.end_one(0, 0);
+    }
+    let at = world.body.running.iter().position(is_promotion).unwrap();
+    let promotion = world.body.running.swap_remove(at);
+    let Command::Promote { op, sample, from, .. } = promotion else { unreachable!() };
+    let chunk = from.pieces[0].chunk;
+    let fault = Fault::Poisoned(from.tier, chunk);
+    world.tell(Event::Completed { op, outcome: Err(fault) });
+    assert_eq!(world.session.cache.place(sample), None);
+    let left = world.session.cache.chunk_count(from.tier);
+    assert_eq!(left, 1, "of two");
+    world.play(&[3, 5, 7], 0);
+    assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
+    assert_eq!(world.trainers[0].got, world.expected(0));
+}
+
+#[test]
+fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
+    for on_error in [OnError::Fail, OnError::Skip] {
+        let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
+        world.end_one(0, 0);
+        assert!(world.ask(0));
+        let fetch = world.body.running.remove(0);
+        let outcome = Err(Fault::NoSpace);
+        world.tell(Event::Completed { op: fetch.op().unwrap(), outcome });
+        world.play(&[3, 5, 7], 0);
+        let refused = &world.trainers[0].refused;
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].1, Refusal::NoRoom, "{on_error:?}");
+    }
+}

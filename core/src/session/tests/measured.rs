@@ -1,0 +1,78 @@
+//! What the session tells of a run: leads, causes of waiting, what was wasted and what was written.
+
+use super::*;
+
+#[test]
+fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
+    let mut world = staged_ahead(policy::Kind::None, 40);
+    let opened = world.session.ranks[&Rank(0)].opened_at;
+    assert!(world.ask(0));
+    world.drain();
+    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
+    world.now.0 += 500_000;
+    let waited = Nanoseconds(world.now.0 + 1000);
+    world.tell(Event::Delivered { holder, lease, waited });
+    let taken = world.session.progress().taken.clone().unwrap();
+    assert_eq!((taken.ready, taken.at, taken.waited), (ready, waited, waited));
+    assert_eq!(taken.lead(), Nanoseconds(0));
+    // The trainer waits from the very beginning: for the arena, then for the reads, then for nothing
+    // that the agent could do.
+    assert_eq!(taken.causes.start, opened);
+    assert_eq!(taken.causes.cold, Nanoseconds(ready.0 - opened.0));
+    assert_eq!(taken.causes.total(), waited);
+    assert_eq!(world.session.progress().first_stall, waited);
+    assert_eq!(world.session.progress().epochs[0].late, 1);
+    world.now.0 += 7000;
+    world.tell(Event::Released { holder, lease });
+    assert_eq!(world.session.progress().holds.sum(), Nanoseconds(8000));
+
+    assert!(world.ask(0));
+    world.drain();
+    let (lease, _) = world.trainers[0].leases[1];
+    world.now.0 += 90_000;
+    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(2000) });
+    let taken = world.session.progress().taken.clone().unwrap();
+    assert_eq!(taken.lead().0, world.now.0 - 2000 - taken.ready.0);
+    assert_eq!(taken.causes.hand_off, Nanoseconds(2000));
+    assert_eq!(world.session.progress().first_stall, waited, "the second is not the first");
+    assert_eq!(world.session.progress().epochs[0].late, 1);
+}
+
+#[test]
+fn a_batch_is_ready_from_its_last_sample_until_a_trainer_takes_it() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    let ready = |world: &Play| world.session.ready().map(|(_, count)| count).collect::<Vec<_>>();
+    assert_eq!(ready(&world), [0, 0], "staged, and nothing read yet");
+    world.drain();
+    assert_eq!(ready(&world), [3, 3]);
+    assert!(world.ask(0));
+    assert_eq!(ready(&world), [3, 3], "handed over, and still in the ring");
+    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+    assert_eq!(ready(&world), [2, 3]);
+}
+
+#[test]
+fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
+    let mut world = staged_ahead(policy::Kind::None, 400);
+    world.drain();
+    let staged = &world.session.ranks[&Rank(0)].staged;
+    let read: u64 = staged.values().map(|staged| staged.batch.payload().0).sum();
+    let (holder, batch) =
+        (world.trainers[0].holder, BatchId { epoch: Epoch(1), step: Step(3), rank: Rank(0) });
+    assert_eq!(world.session.wasted(), Bytes(0));
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { holder, batch });
+    assert_eq!(world.session.wasted(), Bytes(read));
+}
+
+#[test]
+fn what_an_epoch_writes_is_what_arrives_in_the_tiers() {
+    let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
+    world.play(&[1], 0);
+    let epochs = &world.session.progress().epochs;
+    let all: u64 = epochs.iter().flat_map(|epoch| &epoch.written).map(|bytes| bytes.0).sum();
+    assert!(epochs[0].written[0].0 > 0, "the first epoch fills the tiers");
+    assert_eq!(all, world.body.demoted, "whole grains, each copy once");
+}
