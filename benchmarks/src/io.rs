@@ -65,8 +65,11 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// Threads that block, through the page cache: fio's `psync`.
+    /// Threads that block, through the page cache, which keeps what they read: fio's `psync`.
     Threads,
+    /// The same beside the same, but what they read is dropped from the page cache, as an agent has it.
+    /// fio leaves that to whoever needs the memory next.
+    ThreadsDropping,
     /// A ring of the kernel, past the page cache: fio's `io_uring` with `direct=1`, registered files and
     /// buffers.
     Ring,
@@ -180,7 +183,12 @@ fn measure(
         outcome.skipped.push(error);
         return Ok(outcome);
     }
-    for (engine, depth) in [(Engine::Ring, RING_DEPTH), (Engine::Threads, THREADS)] {
+    let engines = [
+        (Engine::Ring, RING_DEPTH),
+        (Engine::Threads, THREADS),
+        (Engine::ThreadsDropping, THREADS),
+    ];
+    for (engine, depth) in engines {
         if settings.engine.is_some_and(|only| only != engine) {
             continue;
         }
@@ -268,7 +276,7 @@ pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     _ = writeln!(
         text,
-        "{:<10}{:<12}{:>8}{:>7}{:>11}{:>11}{:>22}{:>14}{:>11}{:>22}{:>14}",
+        "{:<18}{:<12}{:>8}{:>7}{:>11}{:>11}{:>22}{:>14}{:>11}{:>22}{:>14}",
         "engine",
         "pattern",
         "block",
@@ -285,6 +293,7 @@ pub fn table(outcome: &Outcome) -> String {
         let engine = match case.engine {
             Engine::Ring => "ring",
             Engine::Threads => "threads",
+            Engine::ThreadsDropping => "threads, dropping",
         };
         let pattern = match case.pattern {
             Pattern::Random => "random",
@@ -292,7 +301,7 @@ pub fn table(outcome: &Outcome) -> String {
         };
         _ = writeln!(
             text,
-            "{engine:<10}{pattern:<12}{:>8}{:>7}{:>11.2}{:>11.2}{:>22}{:>14}{:>11.3}{:>22}{:>14}",
+            "{engine:<18}{pattern:<12}{:>8}{:>7}{:>11.2}{:>11.2}{:>22}{:>14}{:>11.3}{:>22}{:>14}",
             Bytes(case.block_bytes).to_string(),
             case.depth,
             median(&case.ours, |it| it.bytes_per_s) / 1e9,

@@ -8,18 +8,22 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use tierfeed_core::units::Bytes;
 
 /// An agent that says nothing for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One question of HTTP 1.0, whose answer ends with the connection; no more of it is read than
-/// `bytes_max`.
+/// One question of HTTP 1.0, whose answer ends with the connection; one that is longer than `bytes_max` is
+/// refused.
 pub(crate) fn get(socket: &Path, page: &str, bytes_max: u64) -> anyhow::Result<String> {
     let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET {page} HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
-    stream.take(bytes_max).read_to_string(&mut answer)?;
+    stream.take(bytes_max + 1).read_to_string(&mut answer)?;
+    if answer.len() as u64 > bytes_max {
+        return Err(anyhow!("its answer is longer than {}", Bytes(bytes_max)));
+    }
     let (head, body) = answer.split_once("\r\n\r\n").context("no end of the headers")?;
     let status = head.lines().next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {

@@ -42,6 +42,7 @@ use tierfeed_workload_analyzer::{
     job::{Budget, JobScratch, OnError, TierRequest},
 };
 
+pub use measured::report_at;
 pub(crate) use node::MEMORY;
 pub use node::{Disk, Node, NodeError};
 pub use writers::Measured;

@@ -46,7 +46,7 @@ pub(super) fn turn(fio: &Path, task: &Task<'_>, seed: u64) -> anyhow::Result<Tur
             .args(["--ioengine=io_uring", "--direct=1", "--fixedbufs", "--registerfiles"])
             .arg(format!("--iodepth={}", task.depth))
             .arg(format!("--io_size={bytes}")),
-        Engine::Threads => {
+        Engine::Threads | Engine::ThreadsDropping => {
             let part = bytes / u64::from(task.depth) / task.block.0 * task.block.0;
             command
                 .args(["--ioengine=psync", "--direct=0"])

@@ -103,10 +103,16 @@ impl Reading {
 }
 
 fn fetcher(task: &Task<'_>) -> anyhow::Result<Box<dyn Fetcher>> {
-    let source = FileSource::new(Arc::clone(task.index), FILES_MAX).past_page_cache();
+    let source = FileSource::new(Arc::clone(task.index), FILES_MAX);
+    let source = match task.engine {
+        Engine::Threads => source,
+        Engine::ThreadsDropping | Engine::Ring => source.past_page_cache(),
+    };
     let depth = NonZeroUsize::new(task.depth as usize).context("a depth of 0")?;
     Ok(match task.engine {
-        Engine::Threads => Box::new(ThreadFetcher::start(Arc::new(source), depth, depth)?),
+        Engine::Threads | Engine::ThreadsDropping => {
+            Box::new(ThreadFetcher::start(Arc::new(source), depth, depth)?)
+        }
         Engine::Ring => {
             let settings = RingSettings {
                 threads: NonZeroUsize::MIN,

@@ -242,6 +242,8 @@ pub(crate) struct BenchIo {
 pub(crate) enum IoEngine {
     /// Threads that block, through the page cache.
     Threads,
+    /// The same, with what they read dropped from the page cache.
+    ThreadsDropping,
     /// Rings of the kernel, past the page cache.
     Ring,
 }

@@ -12,9 +12,9 @@ use tierfeed_core::{
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_resource_gatherer::{Report, report};
+use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    places::{Layout, Node, Place, PlacesError, Room},
+    places::{Layout, Node, Place, PlacesError, Room, report_at},
     prediction,
 };
 use tierfeed_workload_analyzer::{
@@ -168,7 +168,7 @@ pub(crate) fn layout(job: &Job, demand: &Demand, node: &Node) -> Result<Layout, 
 /// The last report of the probe, if there is one.
 pub(crate) fn measured() -> Option<Report> {
     let path = environment::tiers_report(None).ok()?;
-    report::read(&path).ok()
+    report_at(&path)
 }
 
 /// What the job imposes, else what the user says.

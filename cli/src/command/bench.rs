@@ -151,6 +151,7 @@ fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
     let BenchIo { data, file, turn, rounds, engine, fio, place } = arguments;
     let engine = engine.map(|engine| match engine {
         IoEngine::Threads => io::Engine::Threads,
+        IoEngine::ThreadsDropping => io::Engine::ThreadsDropping,
         IoEngine::Ring => io::Engine::Ring,
     });
     let settings = io::Settings { fio, folder: place.folder(), data, file, turn, rounds, engine };

@@ -170,6 +170,12 @@ pub(crate) fn trainer() -> PathBuf {
     folder.join("examples/trainer")
 }
 
+/// The file of a sample, below the dataset: they are numbered by path, class by class.
+pub(crate) fn object_of(sample: u64) -> String {
+    let (class, place) = (sample / 25, sample % 25);
+    format!("class{class}/{:03}.jpg", place * 4 + class)
+}
+
 /// What each rank must be given, from the order alone.
 pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
     let order = Spec {

@@ -11,7 +11,6 @@ use tierfeed_core::{
     order::SpecError,
     units::Nanoseconds,
 };
-use tierfeed_resource_gatherer::report;
 use tierfeed_workload_analyzer::{
     Index, Job,
     demand::{Demand, Sizes},
@@ -24,7 +23,7 @@ use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
     manager::JobText,
-    places::{Layout, Node, PlacesError, Room},
+    places::{Layout, Node, PlacesError, Room, report_at},
     run_dir::{Occupant, Occupied, RunDir},
     token::{self, TokenError},
     trainer_file::TrainerFile,
@@ -184,8 +183,7 @@ fn look_at_job(
     let demand = Demand::of(&job, &Sizes::from(&index))?;
     let node = Node::read(&job).map_err(PlacesError::from)?;
     let layout = layout(&job, &demand, &node, has_worked(run_dir, &text.file))?;
-    // Without a report nothing was measured.
-    let measured = tiers_report.and_then(|path| report::read(path).ok());
+    let measured = tiers_report.and_then(report_at);
     let layout = layout.with_measured(&job, &node, index.sizes(), measured.as_ref());
     Ok((job, Arc::new(index), index_path, node, layout))
 }

@@ -2,11 +2,29 @@
 //!
 //! The plan of a job and the agent that runs it ask here, so that the one says what the other does.
 
+use std::{io::ErrorKind, path::Path};
+
 use tierfeed_core::units::Bytes;
-use tierfeed_resource_gatherer::Report;
+use tierfeed_resource_gatherer::{
+    Report,
+    report::{self, StoreError},
+};
 use tierfeed_workload_analyzer::Job;
 
 use super::{Layout, Node};
+
+/// The report at `path`; `None` if nothing was measured, or if the file is no report, which is said.
+#[must_use]
+pub fn report_at(path: &Path) -> Option<Report> {
+    match report::read(path) {
+        Ok(report) => Some(report),
+        Err(StoreError::Unreadable { source, .. }) if source.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(%error, "goes on as if nothing was measured");
+            None
+        }
+    }
+}
 
 impl Layout {
     /// Lets a report choose how many threads copy to memory behind CXL, and whether trainers read samples

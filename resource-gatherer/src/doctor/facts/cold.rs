@@ -24,8 +24,9 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// Entries of a dataset that are looked at for a file.
-const ENTRIES_MAX: usize = 1_000;
+/// Folders of a dataset that are looked at for a file, and entries of each.
+const FOLDERS_MAX: usize = 100;
+const ENTRIES_MAX: usize = 100;
 
 /// `RWF_DONTCACHE` of `linux/fs.h`.
 const DONT_CACHE: u32 = 0x80;
@@ -113,24 +114,20 @@ fn without_caching(file: &File) -> io::Result<usize> {
     Ok(preadv2(file, &mut part, 0, ReadWriteFlags::from_bits_retain(DONT_CACHE))?)
 }
 
-/// The first regular file at `path` or below, nearest first.
+/// Some regular file at `path` or below.
 fn first_file(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path.to_owned());
     }
     let mut folders = vec![path.to_owned()];
-    let mut looked = 0;
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(folder) else { continue };
-        for entry in entries.flatten() {
-            looked += 1;
+    for _ in 0..FOLDERS_MAX {
+        let Ok(entries) = fs::read_dir(folders.pop()?) else { continue };
+        for entry in entries.flatten().take(ENTRIES_MAX) {
             match entry.file_type() {
-                Ok(kind) if kind.is_file() => return Some(entry.path()),
                 Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                // Where a link leads to a file, that is the sample.
+                Ok(_) if entry.path().is_file() => return Some(entry.path()),
                 _ => (),
-            }
-            if looked >= ENTRIES_MAX {
-                return None;
             }
         }
     }
@@ -158,6 +155,18 @@ mod tests {
         assert_eq!(known.path, folder.path());
         assert_eq!(fs::read(below.join("sample")).unwrap(), [7; 5000]);
         assert_eq!(ColdFiles::look(&mounts(), &below.join("sample")).unwrap().direct, known.direct);
+    }
+
+    #[test]
+    fn among_a_thousand_folders_a_file_is_found_and_a_link_to_one_is_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        for class in 0..1_100 {
+            let class = folder.path().join(format!("n{class:08}"));
+            fs::create_dir(&class).unwrap();
+            std::os::unix::fs::symlink(elsewhere.path(), class.join("1.jpg")).unwrap();
+        }
+        assert!(first_file(folder.path()).is_some());
     }
 
     #[test]
