@@ -276,7 +276,7 @@ pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     _ = writeln!(
         text,
-        "{:<18}{:<12}{:>8}{:>7}{:>11}{:>11}{:>22}{:>14}{:>11}{:>22}{:>14}",
+        "{:<20}{:<12}{:>8}{:>7}{:>11}{:>11}{:>22}{:>14}{:>11}{:>22}{:>14}",
         "engine",
         "pattern",
         "block",
@@ -301,7 +301,7 @@ pub fn table(outcome: &Outcome) -> String {
         };
         _ = writeln!(
             text,
-            "{engine:<18}{pattern:<12}{:>8}{:>7}{:>11.2}{:>11.2}{:>22}{:>14}{:>11.3}{:>22}{:>14}",
+            "{engine:<20}{pattern:<12}{:>8}{:>7}{:>11.2}{:>11.2}{:>22}{:>14}{:>11.3}{:>22}{:>14}",
             Bytes(case.block_bytes).to_string(),
             case.depth,
             median(&case.ours, |it| it.bytes_per_s) / 1e9,
