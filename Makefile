@@ -10,12 +10,18 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 # rustup installs here, and a machine that just got it has not logged in again since.
 export PATH := $(CARGO_HOME)/bin:$(PATH)
+# Where `make install` puts things.
+PREFIX ?= $(HOME)/.local
 # The interpreter that the package is for; without this PyO3 takes the first python3 on PATH.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
-# The binary that integration tests, Python tests and the demo start.
-export TIERFEED_BIN := $(CARGO_TARGET_DIR)/release/tierfeed
+# Users get the optimised binary; tests start that which is built with them, so that the gate compiles
+# each crate once, and with every check of arithmetic and every drill in it.
+export TIERFEED_PROFILE ?= release
+test test-launchers stress sanitize demo-short: export TIERFEED_PROFILE := dev
+# The binary that Python tests, benches and the demo start.
+export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build test test-numa fuzz model lint bench demo demo-short ci
+.PHONY: help setup build install uninstall test test-launchers test-numa fuzz model sanitize stress stress-long lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -23,11 +29,21 @@ help: ## list the targets
 setup: ## install what is missing: Debian packages, Rust, the Python environment .venv
 	@scripts/setup.sh
 
-build: setup ## the tierfeed binary and the Python package, optimised
+build: setup ## the tierfeed binary and the Python package, optimised (TIERFEED_PROFILE=dev: quickly)
 	@scripts/build.sh
 
+install: build ## programs, manual pages and completions below PREFIX (default ~/.local)
+	@PREFIX="$(PREFIX)" scripts/install.sh
+
+uninstall: ## removes what install put below PREFIX
+	@PREFIX="$(PREFIX)" scripts/install.sh uninstall
+
 test: build ## all tests: Rust, documentation examples, Python
+	@scripts/setup-tools.sh test
 	@scripts/test.sh
+
+test-launchers: build ## ranks under the torchrun and accelerate of a current PyTorch, Slurm and MPI (1.4 GB)
+	@scripts/test-launchers.sh
 
 test-numa: setup ## tests on NUMA and CXL memory, in machines that QEMU emulates
 	@scripts/test-numa.sh
@@ -38,7 +54,20 @@ fuzz: setup ## every parser under a fuzzer, a minute each (docs/fuzzing.md)
 model: setup ## the ring of the hand-off under loom, shuttle and ThreadSanitizer, two million requests
 	@scripts/model.sh
 
+stress: build ## live runs under random faults, benches with their floors
+	@scripts/setup-tools.sh test
+	@scripts/stress.sh short
+
+stress-long: build ## more of it, models and every parser under a fuzzer, for a night
+	@scripts/setup-tools.sh test
+	@scripts/stress.sh long
+
+sanitize: build ## tests of the data plane under ThreadSanitizer, the Python package under AddressSanitizer
+	@scripts/setup-tools.sh sanitize
+	@scripts/sanitize.sh
+
 lint: setup ## formatting, clippy, the fence around core, documentation, Python, shell
+	@scripts/setup-tools.sh lint
 	@scripts/lint.sh
 
 bench: build ## criterion benches and the hand-off against the plain DataLoader
@@ -51,5 +80,5 @@ demo: build ## train on photographs: plain DataLoader, then tierfeed, then a tab
 demo-short: build ## the same on few photographs, as CI runs it
 	@TIERFEED_DEMO_IMAGES=160 TIERFEED_DEMO_EPOCHS=2 scripts/demo.sh
 
-ci: ## what CI runs: test, lint, test-numa and the short demo
+ci: ## what CI runs: test, lint, test-numa, stress and the short demo
 	@.ci/run

@@ -23,6 +23,10 @@ COLD_LATENCY_MS = 5.0
 COLD_MB_PER_S = 20.0
 # Both sides do the same sums on the same bytes with one thread; what is left is float noise.
 LOSS_TOLERANCE = 1e-4
+# A trainer whose agent comes late or goes early reads a few batches itself.
+ALONE_SHARE_MAX = 0.05
+# Half of the dataset fits into the tiers, and only the first epoch has to read it all.
+COLD_SHARE_MAX = 0.9
 
 
 def main() -> int:
@@ -45,9 +49,11 @@ def main() -> int:
     report = json.loads(report_path.read_text())
     check_same_work(plain, tiered)
     check_fed_by_agent(tiered, report)
+    sides = plain_side(plain, training, job), tiered_side(tiered, report, job)
     print()
-    print(comparison(plain_side(plain, training, job), tiered_side(tiered, report, job), job))
+    print(comparison(*sides, job))
     print(f"report: {report_path}")
+    check_gain(*sides)
     return 0
 
 
@@ -132,8 +138,27 @@ def check_fed_by_agent(tiered: dict, report: dict) -> None:
     alone = tiered["samples"] - report["samples"]
     if report["samples"] == 0:
         raise SystemExit("demo: the trainer read everything itself: see the log for the reason")
+    if alone > ALONE_SHARE_MAX * tiered["samples"]:
+        raise SystemExit(
+            f"demo: the trainer read {alone} of {tiered['samples']} samples itself, "
+            f"more than {ALONE_SHARE_MAX:.0%}: see the log for the reason"
+        )
     if alone > 0:
         print(f"demo: the trainer read {alone} samples itself, counted as cold below")
+
+
+def check_gain(plain: Side, tiered: Side) -> None:
+    """The demo fails if tierfeed reads nearly as much from the cold store, or takes longer."""
+    cold, cold_plain = sum(tiered.epoch_cold_read_bytes), sum(plain.epoch_cold_read_bytes)
+    if cold > COLD_SHARE_MAX * cold_plain:
+        raise SystemExit(
+            f"demo: tierfeed read {mib(cold)} from the cold store, more than {COLD_SHARE_MAX:.0%} "
+            f"of the {mib(cold_plain)} of the plain loader"
+        )
+    if tiered.wall_s >= plain.wall_s:
+        raise SystemExit(
+            f"demo: tierfeed took {tiered.wall_s:.1f} s, the plain loader {plain.wall_s:.1f} s"
+        )
 
 
 def plain_side(record: dict, training: Training, job: Job) -> Side:

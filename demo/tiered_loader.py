@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import tierfeed
 import torch
-from tierfeed.torch import TierLoader
 
+import tierfeed
 from image_folder import decode
+from tierfeed.torch import TierLoader
 
 DECODE_THREADS = 2
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the tierfeed binary with the indexer of HDF5 beside it, and the Python package, all optimised,
-# and puts the package into .venv.
+# Builds the tierfeed binary with the indexer of HDF5 beside it, and the Python package, and puts the
+# package into .venv. TIERFEED_PROFILE says how: release (the default), or dev, with all tests.
 #
 # One cargo command builds all: apart, they would resolve to other features of the crates they
 # share, and half of them would be compiled twice. That is why this does not call maturin, which is
@@ -9,11 +9,17 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${CARGO_TARGET_DIR:?is not set: start this through \`make build\`}"
 
-# Without extension-module the library would bring a second interpreter into the process.
-cargo build --release --package tierfeed --package tierfeed-hdf5-indexer \
-  --package tierfeed-python --features pyo3/extension-module
+case ${TIERFEED_PROFILE:-release} in
+  release)
+    folder=$CARGO_TARGET_DIR/release
+    cargo build --release --package tierfeed --package tierfeed-hdf5-indexer --package tierfeed-python ;;
+  dev)
+    folder=$CARGO_TARGET_DIR/debug
+    cargo build --workspace --lib --bins --examples --tests ;;
+  *) echo "TIERFEED_PROFILE is $TIERFEED_PROFILE: release or dev is meant" >&2 && exit 2 ;;
+esac
 
-built=$CARGO_TARGET_DIR/release/libtierfeed_native.so
+built=$folder/libtierfeed_native.so
 installed=python/python/tierfeed/_native.abi3.so
 if ! cmp --silent "$built" "$installed"; then
   # Renamed into place: a training that runs right now keeps the file it has mapped.

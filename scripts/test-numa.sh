@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests that need several memory nodes, in one machine for each topology.
+# Runs the tests that need several memory nodes, in one machine for each topology, and those of control
+# groups of version 2 in one more, `groups`.
 #
 # usage: test-numa.sh [TOPOLOGY...] [-- TEST...]     all topologies, all tests
 #
@@ -12,9 +13,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Only against a hang, and many times what an idle host takes: seconds for one machine with all its
 # programs, and for one of these, so that it hides none after it.
 readonly machine_timeout=900 program_timeout=300
-readonly packages=(
-  --package tierfeed-numa-memory --package tierfeed-resource-gatherer --package tierfeed
-)
 
 topologies=() filter=()
 while [ $# -gt 0 ]; do
@@ -23,60 +21,86 @@ while [ $# -gt 0 ]; do
     *) topologies+=("$1") && shift ;;
   esac
 done
-[ "${#topologies[@]}" -gt 0 ] || topologies=(hmat cxl cxl-generic-port)
+[ "${#topologies[@]}" -gt 0 ] || topologies=(hmat cxl cxl-generic-port groups)
 
 say() { printf 'test-numa: %s\n' "$*" >&2; }
 
 scripts/numa-machine/setup.sh
 work="$(mktemp -d)"
-readonly work root="$work/root" suites="$work/suites"
+readonly work root="$work/root" suites="$work/suites" groups="$work/groups"
 trap 'rm -rf "$work"' EXIT
 # Else the loop below would take an interrupted machine for a failed one, and go on.
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# A line for each program that cargo built: test or not, package, target, its folder, its path.
-of_packages() {
-  cargo "$@" "${packages[@]}" --features numa_tests --message-format json-render-diagnostics
-}
-built="$({
-  of_packages test --no-run --test numa_machine --test regions --test shelves --test denied \
-    --test reserved
-  of_packages build --example trainer
-} | python3 scripts/numa-machine/programs.py | sort)"
+# All tests, as `make test` builds them, so that it is done once. A line for each program: test or not,
+# the folder of the package, the target, the path.
+built="$(cargo build --workspace --lib --bins --examples --tests \
+  --message-format json-render-diagnostics | python3 scripts/numa-machine/programs.py | sort)"
 
-# The script that runs every suite in the machine.
-{
-  echo '#!/bin/sh'
-  echo 'failed='
-} >"$suites"
-while IFS=$'\t' read -r kind package target folder program; do
-  mkdir -p "$root$folder" "$root$(dirname "$program")"
-  strip -o "$root$program" "$program"
-  chmod +x "$root$program"
-  [ "$kind" = test ] || continue
+# The scripts that run suites in a machine: the one with all that needs several memory nodes, and the
+# one with what needs control groups of version 2, which a host may lack. Whatever a test wants is
+# there, but for a machine of one node.
+for script in "$suites" "$groups"; do
+  printf '%s\n' '#!/bin/sh' 'failed=' 'export TIERFEED_REQUIRE=-one-node' >"$script"
+done
+
+# suite SCRIPT PACKAGE TARGET FOLDER PROGRAM [FILTER...]
+suite() {
+  local script=$1 package=$2 target=$3 folder=$4 program=$5
+  shift 5
   {
     printf 'echo "test-numa: %s: %s"\n' "$package" "$target"
     printf 'cd %q && timeout -s KILL %s %q --test-threads=1' "$folder" "$program_timeout" "$program"
-    [ "${#filter[@]}" -eq 0 ] || printf ' %q' "${filter[@]}"
+    [ $# -eq 0 ] || printf ' %q' "$@"
     printf ' || failed="%s %s/%s"\n' "\$failed" "$package" "$target"
-  } >>"$suites"
+  } >>"$script"
+}
+while IFS=$'\t' read -r kind package target folder program; do
+  case "$kind $package $target" in
+    # Without the test that wants a disk, which the machine does not have: its group would pay for it.
+    'test cli end_to_end')
+      suite "$groups" "$package" "$target" "$folder" "$program" pressure comes_back_to_a_small_group ;;
+    # Unit tests that say they need several nodes.
+    'test numa-memory tierfeed_numa_memory')
+      suite "$suites" "$package" "$target" "$folder" "$program" --ignored "${filter[@]}" ;;
+    'test '*' numa_machine' | 'test numa-memory regions' | 'test numa-memory shelves' | \
+      'test numa-memory denied' | 'test numa-memory reserved')
+      suite "$suites" "$package" "$target" "$folder" "$program" "${filter[@]}" ;;
+    'program cli tierfeed' | 'program cli trainer') ;;
+    *) continue ;;
+  esac
+  mkdir -p "$root$folder" "$root$(dirname "$program")"
+  strip -o "$root$program" "$program"
+  chmod +x "$root$program"
 done <<<"$built"
-cat >>"$suites" <<'END'
+for script in "$suites" "$groups"; do
+  cat >>"$script" <<'END'
 [ -z "$failed" ] && exit 0
 echo "test-numa: failed:$failed"
 exit 1
 END
-chmod +x "$suites"
+  chmod +x "$script"
+done
 mkdir -p "$root${CARGO_TARGET_DIR:-$PWD/target}/tmp"
 
 failed=()
+# machine NAME SCRIPT OPTIONS...
+machine() {
+  local name=$1 script=$2 began=$SECONDS
+  shift 2
+  say "machine $name"
+  scripts/numa-machine/run.sh "$@" --timeout "$machine_timeout" --root "$root" -- "$script" ||
+    failed+=("$name")
+  say "machine $name: $((SECONDS - began)) s"
+}
 for topology in "${topologies[@]}"; do
-  say "machine $topology"
-  began=$SECONDS
-  scripts/numa-machine/run.sh --topology "$topology" --timeout "$machine_timeout" --root "$root" \
-    -- "$suites" || failed+=("$topology")
-  say "machine $topology: $((SECONDS - began)) s"
+  if [ "$topology" = groups ]; then
+    # The tests fill a group of 1 GiB.
+    machine groups "$groups" --topology hmat --node-mib 1024
+  else
+    machine "$topology" "$suites" --topology "$topology"
+  fi
 done
 
 if [ "${#failed[@]}" -gt 0 ]; then

@@ -14,6 +14,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tierfeed_core::{
     batch::Batch,
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
+    launch::Post,
     order::{Position, Shuffle, Spec, World},
     tier::Locality,
     units::Bytes,
@@ -32,9 +33,16 @@ fn hand_off(criterion: &mut Criterion) {
     let path = directory.path().join("run/agent.sock");
     let (sender, events) = mpsc::channel();
     let report = Box::new(move |event| drop(sender.send(event)));
-    let server = Server::bind(&path, Limits::STANDARD, report).expect("nobody else listens there");
+    let post = Post {
+        world: World { nodes: 1, ranks_per_node: 1 },
+        nodes_at: String::new(),
+        ranks_per_node_at: String::new(),
+        node: None,
+    };
+    let server = Server::bind(&path, Limits::STANDARD, post, report)
+        .expect("the folder is new, so no socket is there");
     let agent = thread::spawn(move || serve(&server, &events));
-    let client = Client::connect(&path, Hello { rank: RANK, role: Role::Trainer }, PATIENCE);
+    let client = Client::connect(&path, &Hello::of_rank(RANK, Role::Trainer), PATIENCE);
     let client = client.expect("the agent above listens");
 
     let mut group = criterion.benchmark_group("hand-off");

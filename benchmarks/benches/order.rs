@@ -2,7 +2,10 @@
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
-use std::hint::black_box;
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
@@ -19,6 +22,23 @@ use tierfeed_core::{
 const SAMPLES: u32 = 1_281_167;
 /// ImageNet-21k: an array that no cache holds.
 const MANY_SAMPLES: u32 = 14_197_122;
+
+/// The promise of a second for 14 million samples.
+const SHUFFLE_MAX: Duration = Duration::from_secs(1);
+/// Ten times what an epoch of ImageNet-1k took when it was measured.
+const EPOCH_MAX: Duration = Duration::from_millis(50);
+
+/// Fails the bench if the best of three turns takes longer than `most`.
+#[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+fn assert_within<T>(most: Duration, what: &str, run: impl Fn() -> T) {
+    let turn = || {
+        let start = Instant::now();
+        black_box(run());
+        start.elapsed()
+    };
+    let best = (0..3).map(|_| turn()).min().expect("three turns");
+    assert!(best <= most, "{what} took {best:?}, at most {most:?} is promised");
+}
 
 fn spec(samples: u32, shuffle: Shuffle) -> Spec {
     Spec {
@@ -62,6 +82,7 @@ fn shuffle(criterion: &mut Criterion) {
         bencher.iter(|| order.epoch(black_box(Epoch(3))));
     });
     group.finish();
+    assert_within(SHUFFLE_MAX, "a shuffle of 14.2 million", || order.epoch(black_box(Epoch(3))));
 }
 
 fn every_order() -> [Shuffle; 8] {
@@ -107,6 +128,7 @@ fn epochs(criterion: &mut Criterion) {
         bencher.iter(|| order.epoch_of(NodeId(0), black_box(Epoch(3))));
     });
     group.finish();
+    assert_within(EPOCH_MAX, "the order of an epoch", || order.epoch(black_box(Epoch(3))));
 }
 
 fn batches(criterion: &mut Criterion) {

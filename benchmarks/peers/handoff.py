@@ -5,13 +5,14 @@ measured it stands still with its batches staged. All sides read the same sample
 hand over batches; each sample's first and last byte is looked at. The first batches of a side are not
 measured: workers start there, and tierfeed has them staged already.
 
-The bare loop reads every batch to the same memory, which stays in the processor's cache; a second one keeps
-as many batches as tierfeed stages, as whoever reads ahead must.
+The bare loop reads every batch to the same memory, which stays in the processor's cache; a second one
+keeps as many batches as tierfeed stages, as a loader that reads ahead must.
 
-With `kept` the files lie in tierfeed's main memory after an epoch that is not measured, and only the bare
-loop reads beside it.
+With `kept` the files lie in tierfeed's main memory after an epoch that is not measured, and only the
+bare loop reads beside it.
 
-Arguments: `read` or `kept`, folder with the files, rounds, batch size, batches that are staged, result file.
+Arguments: `read` or `kept`, folder with the files, rounds, batch size, batches that are staged, result
+file.
 """
 
 import json

@@ -2,15 +2,18 @@
 //!
 //! Manager, agent and trainers are processes of their own. A seed draws faults, several at a time: kills,
 //! stops, a full tier, a tier that is gone, memory that is taken, short or lent, objects that vanish, are
-//! cut or hang, a store that refuses, a second agent, a process that keeps the socket of a dead trainer.
+//! cut or hang, a store that refuses, a second agent, a process that keeps the socket of a dead trainer,
+//! a client that means harm, threads that panic, system calls that fail, connections that say nothing.
 //! Trainers compare every sample with the checksum of the file as it was made, and write down what they
-//! used; at the end that is compared with the order. In the second part the agent lives, so that its
+//! used; at the end that is compared with the order. After every ten faults the trainers are left alone
+//! with a hostile client and silent connections, and must not wait longer for it. In the second part the agent lives, so that its
 //! growth can be seen; in the third nothing happens, so that the growth of everybody can.
 //!
 //! The draws follow from the seed alone, so a seed that failed can be played again. When each fault finds
 //! the processes is up to the machine.
 
 mod books;
+mod calls;
 mod cast;
 mod clock;
 mod cold;
@@ -18,11 +21,15 @@ mod cure;
 mod fault;
 mod footprint;
 mod group;
+pub mod hostile;
 pub mod idle;
 mod inflict;
+mod panics;
 mod play;
 mod record;
 mod scene;
+mod siege;
+mod silence;
 mod store;
 pub mod trainer;
 mod verdict;
@@ -41,6 +48,7 @@ use tierfeed_workload_analyzer::{Index, Job};
 pub use self::{
     books::Books,
     footprint::Footprint,
+    siege::Sieges,
     verdict::{Growth, Sample},
 };
 use self::{
@@ -102,10 +110,16 @@ pub struct Outcome {
     pub digest: String,
     /// As the order says.
     pub digest_expected: String,
+    /// How often a thread panicked on purpose, by its place.
+    pub panics: BTreeMap<&'static str, u64>,
+    /// How many system calls failed on purpose, by call and error.
+    pub failed_calls: BTreeMap<String, u64>,
     /// How often each part was started.
     pub starts: BTreeMap<String, u32>,
     /// The longest that everybody took to get on after all faults were healed.
     pub recovery_s_max: f64,
+    /// What trainers waited while one client was hostile and nothing else went wrong.
+    pub sieges: Sieges,
     /// What an agent said that did not start while its tier was full or gone.
     pub excused: Vec<String>,
     /// What each part held over its longest life: the agent with faults, all others without. Chunks of
@@ -143,6 +157,8 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Out
         }
         outcome.starts = Part::all().map(|part| (part.name(), cast.starts(part))).collect();
         outcome.excused = std::mem::take(&mut cast.excused);
+        outcome.panics = std::mem::take(&mut cast.panics);
+        outcome.failed_calls = std::mem::take(&mut cast.failed_calls);
         drop(cast);
         outcome.conclude(&play, &shared_before)?;
         Ok(outcome)
@@ -163,8 +179,11 @@ impl Outcome {
             batches_by_origin: BTreeMap::new(),
             digest: String::new(),
             digest_expected: String::new(),
+            panics: BTreeMap::new(),
+            failed_calls: BTreeMap::new(),
             starts: BTreeMap::new(),
             recovery_s_max: 0.0,
+            sieges: Sieges::default(),
             excused: Vec::new(),
             growth: Vec::new(),
             memory_given_back: 0,
@@ -195,6 +214,8 @@ impl Outcome {
         self.faults.clone_from(&play.inflicted);
         self.fault_count = self.faults.values().sum();
         self.recovery_s_max = seconds(play.recovery_max);
+        self.sieges = play.sieges.clone();
+        self.violations.extend(play.violations.iter().cloned());
         self.growth = Growth::of_all(&play.samples);
         self.violations.extend(self.growth.iter().flat_map(Growth::excess));
         self.violations.extend(play.samples.iter().filter_map(Sample::leak).take(10));
@@ -226,6 +247,11 @@ impl Outcome {
     }
 }
 
+fn list<K: std::fmt::Display>(counts: &BTreeMap<K, u64>) -> String {
+    let each: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    if each.is_empty() { "none".to_owned() } else { each.join(", ") }
+}
+
 /// The outcome for people.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
@@ -252,6 +278,26 @@ pub fn table(outcome: &Outcome) -> String {
         outcome.samples, outcome.digest, outcome.digest_expected
     );
     _ = writeln!(text, "slowest recovery {:.1} s", outcome.recovery_s_max);
+    for (what, counts) in [
+        ("panics on purpose", list(&outcome.panics)),
+        ("calls that failed on purpose", list(&outcome.failed_calls)),
+        ("a hostile client", list(&outcome.sieges.moves)),
+    ] {
+        _ = writeln!(text, "{what}: {counts}");
+    }
+    let Sieges { count, batches, wait_s_max, wait_s_max_before, wait_share_max, .. } =
+        &outcome.sieges;
+    _ = writeln!(
+        text,
+        "{count} times alone with a hostile client and at least {} silent connections: {batches} batches, \
+         the longest wait {:.0} ms, {:.0} ms before, at most {:.0} % of what is allowed (500 ms, or four \
+         times the longest before); metrics within {:.0} ms",
+        outcome.sieges.silent_min,
+        wait_s_max * 1e3,
+        wait_s_max_before * 1e3,
+        wait_share_max * 1e2,
+        outcome.sieges.answer_s_max * 1e3
+    );
     for said in &outcome.excused {
         _ = writeln!(text, "an agent did not start without its tier: {said}");
     }

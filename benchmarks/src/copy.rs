@@ -17,7 +17,7 @@ use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_prefetcher::plane::Verify;
 
-use crate::{files, statistics::percentile};
+use crate::{files, judgement::Judgement, statistics::percentile};
 
 use self::side::{Plane, Route};
 
@@ -81,9 +81,14 @@ pub struct Row {
 }
 
 impl Outcome {
-    /// The comparisons that miss what is promised.
-    pub fn missed(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.verdict == "missed")
+    /// The comparisons by their verdicts.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        self.rows.iter().fold(Judgement::default(), |judged, row| {
+            let Row { route, sample_bytes, threads, ratio, .. } = row;
+            let what = format!("{route}, {sample_bytes} B, {threads} threads: {ratio:.2} x");
+            judged.verdict(what, row.verdict)
+        })
     }
 }
 

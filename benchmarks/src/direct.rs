@@ -22,10 +22,13 @@ use tierfeed_numa_memory::{
     Checksum, Mapping, Pages, ReadView, Region, Request, Shelf, ShelfRequest, Span, kernels,
 };
 
-use crate::statistics::percentile;
+use crate::{judgement::Judgement, statistics::percentile};
 
 /// Quarters of the rounds may differ by so much of the median; else nothing is said.
 const SPREAD_MAX: f64 = 0.25;
+
+/// Below, copies were cheaper even in the turns that were best for reading in place.
+const RATIO_MIN: f64 = 1.0;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -69,6 +72,17 @@ pub struct Outcome {
     pub ratio_high: f64,
     /// `in-place`, `copied` or `inconclusive`.
     pub cheaper: &'static str,
+}
+
+impl Outcome {
+    /// Reading in place must not cost clearly more than a copy and reading that.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let judged = Judgement::default();
+        let judged = judged.at_least("a copy over reading in place", self.ratio_high, RATIO_MIN);
+        let what = "which of both is cheaper".to_owned();
+        judged.verdict(what, self.cheaper)
+    }
 }
 
 /// Measures both sides.

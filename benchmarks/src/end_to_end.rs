@@ -8,6 +8,8 @@
 //! The bound of an epoch is the larger of its computing time and the least that must be read cold at the
 //! rate that the disk really gave: parallel reads of the same files just before the run.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
 use std::{
     fmt::Write as _,
     fs,
@@ -21,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
 use crate::{
-    files, parallel,
+    files,
+    judgement::Judgement,
+    parallel,
     slow_disk::{SlowDisk, on_slow_disk},
 };
 
@@ -29,6 +33,10 @@ const RANKS: u64 = 2;
 const BATCH_SIZE: u64 = 8;
 const CHUNK: Bytes = Bytes::mib(1);
 const CACHED_PERCENT: u64 = 30;
+/// Epochs of the whole run over the time that no loader can undercut.
+const TIME_MAX: f64 = 1.05;
+/// Bytes from the cold store over the least.
+const COLD_MAX: f64 = 1.03;
 /// Cold bandwidth as a share of the demand, in per cent.
 const RATES: [u64; 3] = [50, 100, 200];
 
@@ -81,6 +89,20 @@ pub struct Run {
     pub minimal_cold_bytes: u64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochTime>,
+}
+
+impl Outcome {
+    /// The time beside the bound, and cold bytes beside the least.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        self.runs.iter().fold(Judgement::default(), |judged, run| {
+            let rate = run.cold_limit_bytes_per_s;
+            let cold = run.cold_read_bytes as f64 / run.minimal_cold_bytes as f64;
+            judged
+                .at_most(&format!("time over the bound at {rate} B/s"), run.wall_to_bound, TIME_MAX)
+                .at_most(&format!("cold bytes over the least at {rate} B/s"), cold, COLD_MAX)
+        })
+    }
 }
 
 /// One epoch of a run.

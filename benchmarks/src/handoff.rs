@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{files, statistics::percentile};
+use crate::{files, judgement::Judgement, statistics::percentile};
 
 const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;
@@ -27,6 +27,14 @@ const STAGED_BATCHES: usize = 4;
 const READY_EPOCHS: usize = 16;
 /// Before what is kept is measured, it is read once.
 const FILL_EPOCHS: usize = 1;
+/// At least so many times what a `DataLoader` with two workers hands over.
+const RATIO_MIN: f64 = 3.0;
+/// Half of what a machine with a shared disk showed.
+const LOOP_RATIO_MIN: f64 = 0.25;
+/// Files that are kept are handed out in place: several times a loop that reads them.
+const KEPT_RATIO_MIN: f64 = 3.0;
+/// Five times what is promised for a ready batch on a machine that does nothing else.
+const READY_NS_MAX: f64 = 250_000.0;
 const OURS: &str = "tierfeed";
 const KEPT: &str = "tierfeed, kept";
 const PLAIN: &str = "DataLoader, 2 workers";
@@ -91,6 +99,18 @@ pub struct Kept {
     pub ratio_to_loop: f64,
     /// tierfeed's CPU time for a byte over that of the loop.
     pub cpu_ratio_to_loop: f64,
+}
+
+impl Outcome {
+    /// The promise about throughput, and floors far below what was measured for the rest.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        Judgement::default()
+            .at_least("throughput over that of DataLoader", self.ratio, RATIO_MIN)
+            .at_least("throughput over that of a bare loop", self.ratio_to_loop, LOOP_RATIO_MIN)
+            .at_least("the same of kept files", self.kept.ratio_to_loop, KEPT_RATIO_MIN)
+            .at_most("ns to a ready batch, median", self.idle.batch.p50_ns, READY_NS_MAX)
+    }
 }
 
 /// One way from asking to having.

@@ -3,6 +3,8 @@
 //! Both ask for the name, the size and the time of every file; `find` prints them to nowhere, the index
 //! is written. The files are empty: nobody reads them.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
 use std::{
     fmt::Write as _,
     fs,
@@ -15,10 +17,16 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 
-use crate::{files, statistics::percentile};
+use crate::{files, judgement::Judgement, statistics::percentile};
 
 /// What an object takes in an index, beside its name.
 const OBJECT_BYTES: u64 = 24;
+/// As `find -printf` takes.
+const TIME_MAX: f64 = 2.0;
+/// Of an index of a million files, beside their names: 24 bytes each, and a header.
+const BYTES_MAX: f64 = 24_200_000.0;
+/// Resident, for a million files.
+const MEMORY_MAX: f64 = 200_000_000.0;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -59,6 +67,30 @@ pub struct Row {
     pub name_bytes: u64,
     /// The most memory that an index took.
     pub peak_memory_bytes: u64,
+}
+
+impl Outcome {
+    /// Time beside `find`, bytes of the index and memory, in proportion to a million files.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let millions = self.files as f64 / 1e6;
+        self.rows.iter().fold(Judgement::default(), |judged, row| {
+            let beside_names = row.index_bytes.saturating_sub(row.name_bytes) as f64;
+            let place = format!("in {} directories", row.directories);
+            judged
+                .at_most(&format!("time over that of find {place}"), row.ratio, TIME_MAX)
+                .at_most(
+                    &format!("bytes beside names {place}"),
+                    beside_names,
+                    BYTES_MAX * millions.max(1.0),
+                )
+                .at_most(
+                    &format!("bytes of memory {place}"),
+                    row.peak_memory_bytes as f64,
+                    MEMORY_MAX * millions.max(1.0),
+                )
+        })
+    }
 }
 
 #[derive(Debug, Deserialize)]

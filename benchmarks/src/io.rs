@@ -27,6 +27,7 @@ use tierfeed_workload_analyzer::{
 
 use crate::{
     files,
+    judgement::Judgement,
     tiers_accuracy::paired::{Ratio, median_interval},
 };
 
@@ -134,9 +135,18 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Cases that certainly miss a promise.
-    pub fn missed(&self) -> impl Iterator<Item = &Case> {
-        self.cases.iter().filter(|it| it.rate.verdict == MISSED || it.cpu.verdict == MISSED)
+    /// The cases by their verdicts, rate and CPU time apart.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let whats = ["rate", "CPU time"];
+        self.cases.iter().fold(Judgement::default(), |judged, case| {
+            let verdicts = whats.into_iter().zip([&case.rate, &case.cpu]);
+            verdicts.fold(judged, |judged, (what, it)| {
+                let Case { engine, pattern, block_bytes, .. } = case;
+                let what = format!("{what}, {engine:?}, {pattern:?}, {block_bytes} B");
+                judged.verdict(what, it.verdict)
+            })
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chaos;
+pub mod control_plane;
 pub mod copy;
 pub mod deli;
 pub mod direct;
@@ -11,9 +12,11 @@ pub mod end_to_end;
 pub mod handoff;
 pub mod index;
 pub mod io;
+pub mod judgement;
 pub mod limits;
 pub mod lobster;
 pub mod objects;
+pub mod pauses;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;

@@ -26,6 +26,7 @@ use tierfeed_core::{
 };
 
 use crate::{
+    judgement::Judgement,
     parallel,
     sizes::{Lognormal, part_of},
 };
@@ -50,6 +51,9 @@ const STEP: Nanoseconds = Nanoseconds(100_000_000);
 
 /// Steps that are staged, the one in work included: at most a hundredth of the full cache.
 const STAGED: u32 = 8;
+
+/// How far the share of ready bytes may stay behind what is possible.
+const READY_OFF_MAX: f64 = 0.01;
 
 const CHUNK: Bytes = Bytes::mib(4);
 
@@ -102,6 +106,22 @@ pub struct Row {
     pub hits: f64,
     /// What no policy can exceed in bytes, at a steady pace.
     pub bound: f64,
+}
+
+impl Outcome {
+    /// `gap` beside what is possible and beside Lobster's own rule, at every bandwidth.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let of = |kind: Kind| self.rows.iter().filter(move |row| row.policy == kind.name());
+        of(Kind::Gap).zip(of(Kind::Lobster)).fold(Judgement::default(), |judged, (ours, theirs)| {
+            let what = format!("samples ready at b = {}", ours.bandwidth);
+            judged.at_least(&what, ours.ready_bytes, ours.bound - READY_OFF_MAX).at_least(
+                &format!("{what}, lobster's"),
+                ours.ready,
+                theirs.ready,
+            )
+        })
+    }
 }
 
 /// One run.

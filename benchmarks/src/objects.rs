@@ -21,7 +21,7 @@ use self::{
     clients::{Client, Turn},
     server::{KINDS, Kind, Server},
 };
-use crate::{files, statistics::percentile};
+use crate::{files, judgement::Judgement, statistics::percentile};
 
 pub use table::table;
 
@@ -188,9 +188,14 @@ fn judged(kind: &Kind, mut sides: Vec<Side>) -> anyhow::Result<Comparison> {
 }
 
 impl Outcome {
-    /// What is slower than promised.
-    pub fn missed(&self) -> impl Iterator<Item = &Comparison> {
-        self.kinds.iter().filter(|kind| kind.verdict == "missed")
+    /// The comparisons by their verdicts.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        self.kinds.iter().fold(Judgement::default(), |judged, kind| {
+            let Comparison { object_bytes, ratio, best_other, .. } = kind;
+            let what = format!("objects of {object_bytes} B: {ratio:.2} x {best_other}");
+            judged.verdict(what, kind.verdict)
+        })
     }
 }
 

@@ -12,9 +12,11 @@ use std::{
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
-    units::Nanoseconds,
+    session::Wait,
 };
-use tierfeed_prefetcher::handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role};
+use tierfeed_prefetcher::handoff::{
+    Client, Explained, Hello, LeasedBatch, Reply, Role, monotonic_now,
+};
 
 /// An agent that lives answers sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,7 +75,7 @@ fn compute(step: Duration) {
 
 impl Seat {
     fn take(socket: &Path, rank: Rank) -> anyhow::Result<Self> {
-        let client = Client::connect(socket, Hello { rank, role: Role::Trainer }, PATIENCE)?;
+        let client = Client::connect(socket, &Hello::of_rank(rank, Role::Trainer), PATIENCE)?;
         let next = Some(BatchId { epoch: Epoch(0), step: Step(0), rank });
         let ahead = client.briefing().batches_ahead;
         let mut seat = Self { client, next };
@@ -93,7 +95,7 @@ impl Seat {
 
     /// The batch of this rank at the step that `batch` is of, with a look at every sample.
     fn batch(&self, batch: BatchId) -> anyhow::Result<LeasedBatch> {
-        let asked = now();
+        let since = monotonic_now();
         let leased = match self.client.next(PATIENCE)? {
             Reply::Batch(leased) => leased,
             Reply::Refused { batch, refusal } => bail!("{batch:?}: {}", Explained(refusal)),
@@ -101,8 +103,7 @@ impl Seat {
         if (leased.id.epoch, leased.id.step) != (batch.epoch, batch.step) {
             bail!("{:?} came at the step of {batch:?}", leased.id);
         }
-        let waited = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.client.deliver(leased.lease, Nanoseconds(waited))?;
+        self.client.deliver(leased.lease, Wait { since, until: monotonic_now() })?;
         for row in &leased.rows {
             let len = row.len.with_context(|| format!("sample {} is missing", row.sample.0))?;
             let mut first = [0; 1];

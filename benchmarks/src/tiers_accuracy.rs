@@ -26,7 +26,7 @@ pub use self::{
     table::table,
 };
 use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
-use crate::files;
+use crate::{files, judgement::Judgement};
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -73,9 +73,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The comparisons that conclusively differ.
-    pub fn differing(&self) -> impl Iterator<Item = &Comparison> {
-        self.comparisons.iter().filter(|it| it.verdict == paired::Verdict::Differs.name())
+    /// The comparisons by their verdicts.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let start = Judgement::default();
+        self.comparisons
+            .iter()
+            .fold(start, |judged, it| judged.verdict(it.what.to_string(), it.verdict))
     }
 }
 

@@ -24,9 +24,12 @@ use tierfeed_resource_gatherer::{
 };
 
 use self::burner::Burner;
-use crate::tiers_accuracy::{
-    machine::Machine,
-    paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
+use crate::{
+    judgement::Judgement,
+    tiers_accuracy::{
+        machine::Machine,
+        paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
+    },
 };
 
 /// How far idle latency under load may be from that in peace.
@@ -88,9 +91,13 @@ pub struct Turns {
 }
 
 impl Outcome {
-    /// The figures that conclusively are not what is promised.
-    pub fn differing(&self) -> impl Iterator<Item = &Contended> {
-        self.figures.iter().filter(|it| it.verdict == Verdict::Differs.name())
+    /// The figures by their verdicts.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let start = Judgement::default();
+        self.figures
+            .iter()
+            .fold(start, |judged, it| judged.verdict(it.what.to_string(), it.verdict))
     }
 }
 

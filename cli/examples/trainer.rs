@@ -1,5 +1,6 @@
 //! A stand-in for a training: takes every batch of its rank, compares every byte with the files, and
-//! writes down what it was given.
+//! writes down what it was given. Then it writes over the batch, as a training that normalises in place:
+//! what it wrote must still be there when it gives the batch back, and must never come back as a sample.
 //!
 //! It behaves as a framework's client does: some batches ahead, one step after the other, and when the
 //! agent is gone it reads the rest itself, in the same order.
@@ -7,9 +8,13 @@
 //! Usage: `trainer LOG [STEP_US [lock-step]]`, started by `tierfeed run` or `tierfeed exec`. LOG gets a
 //! line for each batch: rank, epoch, step, `agent` or `self`, and the samples. In lock-step, no rank starts
 //! a step before all have finished the one before, as in data-parallel training. With `TRAINER_COPY` the
-//! dataset is a bucket, and the bytes are compared with those below that folder.
+//! dataset is a bucket, and the bytes are compared with those below that folder. `TRAINER_DECODE_US` is how
+//! long a batch is decoded before its step. With `TRAINER_STOPWATCH` the trainer appends a line to that file
+//! when it ends: rank, batches from the agent, batches that it read itself, and the nanoseconds for which it
+//! waited, by a watch of its own.
 
 use std::{
+    collections::BTreeMap,
     env,
     fs::{self, OpenOptions},
     io::Write,
@@ -22,11 +27,15 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
+    launch::{self, Identity},
     order::{EpochOrder, Spec},
-    units::Nanoseconds,
+    session::{Tally, Wait},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::{
-    handoff::{Client, Explained, Hello, LeasedBatch, NextError, Reply, Role},
+    handoff::{
+        Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
+    },
     reader::{Access, Launch, Reader},
     source::FileSource,
 };
@@ -43,13 +52,17 @@ fn main() -> anyhow::Result<()> {
         Some("lock-step") => Pace::LockStep(log.clone()),
         Some(other) => bail!("{other:?} instead of lock-step"),
     };
-    let rank = Rank(variable("TIERFEED_RANK")?.parse()?);
     let index_path = PathBuf::from(variable("TIERFEED_INDEX")?);
     let index = Index::open(&index_path)?;
     let job = Job::load(variable("TIERFEED_JOB")?.as_ref())?;
     let socket = PathBuf::from(variable("TIERFEED_SOCK")?);
-    let client = match Client::connect(&socket, Hello { rank, role: Role::Trainer }, WAIT) {
+    let set = |name: &'static str| Some((name.to_owned(), variable(name).ok()?));
+    let launched: BTreeMap<_, _> = launch::variables().filter_map(set).collect();
+    let post = job.post("", variable("TIERFEED_JOB")?.as_ref());
+    let rank = Identity::read(&|name| launched.get(name).cloned())?.rank_in(&post)?;
+    let client = match Client::connect(&socket, &Hello::launched(launched, Role::Trainer), WAIT) {
         Ok(client) => Some(client),
+        Err(error @ ConnectError::TurnedAway { .. }) => return Err(error.into()),
         // An agent that is gone is no reason not to train.
         Err(error) => {
             eprintln!("rank {} goes alone: {error}", rank.0);
@@ -62,25 +75,50 @@ fn main() -> anyhow::Result<()> {
         ensure!(index.fingerprint() == briefing.fingerprint, "the index is another one");
         ensure!(order == briefing.order, "the agent works by another order");
     }
-    let files = match env::var_os("TRAINER_COPY") {
-        Some(folder) => Files::Copy { index: Box::new(index), folder: folder.into() },
-        None => Files::Dataset(FileSource::new(Arc::new(index), 64)),
-    };
+    let index = Arc::new(index);
     let alone = match &job.dataset.source {
-        Location::Path(_) => None,
+        Location::Path(_) => Alone::Files(FileSource::new(Arc::clone(&index), 64)),
         Location::Bucket(bucket) => {
             let exe = variable("TIERFEED_EXE")?.into();
-            Some(Reader::new(Launch { exe, index: index_path, access: Access::from(bucket) }))
+            let launch = Launch { exe, index: index_path, access: Access::from(bucket) };
+            Alone::Bucket(Reader::new(launch))
         }
     };
-    if let (Some(client), Some(reader)) = (&client, &alone) {
+    let files = Files { index, folder: env::var_os("TRAINER_COPY").map(PathBuf::from) };
+    if let (Some(client), Alone::Bucket(reader)) = (&client, &alone) {
         let told = client.briefing().bucket.as_ref();
         ensure!(told == Some(&reader.launch().access), "the agent reads another bucket");
     }
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);
-    let mut training = Training { rank, order, files, alone, log, step, pace };
-    training.run(Requests::new(client.as_ref(), rank, order))
+    let decoding = match variable("TRAINER_DECODE_US") {
+        Ok(text) => Duration::from_micros(text.parse()?),
+        Err(_) => Duration::ZERO,
+    };
+    let watch = StopWatch::default();
+    let mut training = Training { rank, order, files, alone, log, step, decoding, pace, watch };
+    training.run(Requests::new(client.as_ref(), rank, order))?;
+    match variable("TRAINER_STOPWATCH") {
+        Ok(path) => training.watch.write(&path, rank),
+        Err(_) => Ok(()),
+    }
+}
+
+/// What the trainer counts and measures by itself, to compare a report with.
+#[derive(Default)]
+struct StopWatch {
+    served: u64,
+    self_read: u64,
+    waited: Duration,
+}
+
+impl StopWatch {
+    fn write(&self, path: &str, rank: Rank) -> anyhow::Result<()> {
+        let Self { served, self_read, waited } = self;
+        let line = format!("{} {served} {self_read} {}\n", rank.0, waited.as_nanos());
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(file.write_all(line.as_bytes())?)
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a trainer reads its own environment")]
@@ -92,38 +130,45 @@ struct Training {
     rank: Rank,
     order: Spec,
     files: Files,
-    /// What reads a bucket when the agent is gone.
-    alone: Option<Reader>,
+    alone: Alone,
     log: fs::File,
     step: Duration,
+    /// Before each step.
+    decoding: Duration,
     pace: Pace,
+    watch: StopWatch,
 }
 
-/// Where the bytes are that the samples shall have.
-enum Files {
-    Dataset(FileSource),
-    /// The objects of a bucket, below a folder by their keys.
-    Copy {
-        index: Box<Index>,
-        folder: PathBuf,
-    },
+/// Where the bytes are that the samples shall have, read without any code of the product but the index.
+struct Files {
+    index: Arc<Index>,
+    /// Where the objects of a bucket are, by their keys.
+    folder: Option<PathBuf>,
 }
 
 impl Files {
-    fn index(&self) -> &Index {
-        match self {
-            Self::Dataset(source) => source.index(),
-            Self::Copy { index, .. } => index,
-        }
+    fn read(&self, sample: SampleId) -> anyhow::Result<Vec<u8>> {
+        let extent = self.index.extent(sample);
+        ensure!(extent.stored_len == extent.len, "sample {} is stored otherwise", sample.0);
+        let path = self.folder.as_ref().map_or(extent.path.clone(), |it| it.join(&extent.path));
+        let mut bytes = vec![0; usize::try_from(extent.len)?];
+        fs::File::open(path)?.read_exact_at(&mut bytes, extent.offset)?;
+        Ok(bytes)
     }
+}
 
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> anyhow::Result<()> {
+/// What reads the dataset when the agent is gone, as the Python client does.
+enum Alone {
+    Files(FileSource),
+    Bucket(Reader),
+}
+
+impl Alone {
+    /// Reads the first of `samples`; the others come next.
+    fn read(&mut self, samples: &[SampleId], into: &mut [u8]) -> anyhow::Result<()> {
         match self {
-            Self::Dataset(source) => Ok(source.read_into(sample, into)?),
-            Self::Copy { index, folder } => {
-                let extent = index.extent(sample);
-                Ok(fs::File::open(folder.join(extent.path))?.read_exact_at(into, extent.offset)?)
-            }
+            Self::Files(source) => Ok(source.read_into(samples[0], into)?),
+            Self::Bucket(reader) => Ok(reader.read_into(samples, into, &mut || true)?),
         }
     }
 }
@@ -160,17 +205,41 @@ impl Training {
             let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
             epoch = Some((batch.epoch, drawn));
             lines_by_then += order.world.ranks() as usize;
+            let wanted = now();
+            let mut tally = Tally::empty(batch.epoch);
             if let Some(leased) = requests.take(batch)? {
+                self.decode(&mut tally);
+                self.watch.waited += wanted.elapsed();
+                self.watch.served += 1;
+                requests.tell(tally);
                 self.check(&leased, &samples)?;
+                write_over(&leased)?;
                 self.train(batch, "agent", &samples, lines_by_then)?;
+                ensure!(is_written_over(&leased)?, "{:?} changed while it was held", leased.id);
                 requests.release(&leased)?;
             } else {
-                self.read_alone(&samples)?;
+                let since = monotonic_now();
+                tally.self_read_bytes = self.read_alone(&samples)?;
+                tally.self_read = Nanoseconds(monotonic_now().0 - since.0);
+                tally.self_read_batches = 1;
+                tally.self_read_samples = u32::try_from(samples.len())?;
+                self.decode(&mut tally);
+                self.watch.waited += wanted.elapsed();
+                self.watch.self_read += 1;
+                requests.tell(tally);
                 self.train(batch, "self", &samples, lines_by_then)?;
             }
             next = order.after(batch);
         }
         Ok(())
+    }
+
+    fn decode(&self, tally: &mut Tally) {
+        if !self.decoding.is_zero() {
+            let since = monotonic_now();
+            wait(self.decoding);
+            tally.decoding = Nanoseconds(monotonic_now().0 - since.0);
+        }
     }
 
     fn train(
@@ -191,25 +260,23 @@ impl Training {
             ensure!(row.sample == *sample, "{:?} instead of {sample:?}", row.sample);
             let Some(len) = row.len else { continue };
             let mut bytes = vec![0; usize::try_from(len.0)?];
-            let mut expected = vec![0; bytes.len()];
             leased.read(row, &mut bytes)?;
-            self.files.read(*sample, &mut expected)?;
+            let expected = self.files.read(*sample)?;
             ensure!(bytes == expected, "sample {} has wrong bytes", sample.0);
         }
         Ok(())
     }
 
-    fn read_alone(&mut self, samples: &[SampleId]) -> anyhow::Result<()> {
+    fn read_alone(&mut self, samples: &[SampleId]) -> anyhow::Result<Bytes> {
+        let mut len = Bytes(0);
         for (at, sample) in samples.iter().enumerate() {
-            let mut expected = vec![0; usize::try_from(self.files.index().size(*sample).0)?];
-            self.files.read(*sample, &mut expected)?;
-            if let Some(reader) = &mut self.alone {
-                let mut bytes = vec![0; expected.len()];
-                reader.read_into(&samples[at..], &mut bytes, &mut || true)?;
-                ensure!(bytes == expected, "sample {} has wrong bytes", sample.0);
-            }
+            let mut bytes = vec![0; usize::try_from(self.files.index.size(*sample).0)?];
+            self.alone.read(&samples[at..], &mut bytes)?;
+            len.0 += bytes.len() as u64;
+            let expected = self.files.read(*sample)?;
+            ensure!(bytes == expected, "sample {} has wrong bytes, read alone", sample.0);
         }
-        Ok(())
+        Ok(len)
     }
 
     /// One write for each line, so that the lines of several ranks do not mix.
@@ -219,6 +286,34 @@ impl Training {
         let line = format!("{} {} {} {source} {}\n", rank.0, epoch.0, step.0, samples.join(","));
         Ok(self.log.write_all(line.as_bytes())?)
     }
+}
+
+/// Fills every sample that lies in the batch itself.
+fn write_over(leased: &LeasedBatch) -> anyhow::Result<()> {
+    for (offset, len) in own_places(leased) {
+        leased.arena.write(offset, &vec![mark_of(leased); usize::try_from(len.0)?])?;
+    }
+    Ok(())
+}
+
+fn is_written_over(leased: &LeasedBatch) -> anyhow::Result<bool> {
+    for (offset, len) in own_places(leased) {
+        let mut bytes = vec![0; usize::try_from(len.0)?];
+        leased.arena.read(offset, &mut bytes)?;
+        if bytes.iter().any(|byte| *byte != mark_of(leased)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn own_places(leased: &LeasedBatch) -> impl Iterator<Item = (Bytes, Bytes)> + '_ {
+    let own = leased.rows.iter().filter(|row| row.shelf.is_none());
+    own.filter_map(|row| Some((Bytes(leased.offset.0 + row.offset.0), row.len?)))
+}
+
+fn mark_of(leased: &LeasedBatch) -> u8 {
+    leased.lease.0.to_le_bytes()[0] ^ 0xa5
 }
 
 /// Asks some batches ahead, as long as the agent is there.
@@ -253,13 +348,12 @@ impl<'a> Requests<'a> {
     fn take(&mut self, expected: BatchId) -> anyhow::Result<Option<LeasedBatch>> {
         self.ask();
         let Some(client) = self.client else { return Ok(None) };
-        let asked_at = now();
+        let since = monotonic_now();
         match client.next(WAIT) {
             Ok(Reply::Batch(leased)) => {
                 ensure!(leased.id == expected, "{:?} instead of {expected:?}", leased.id);
-                let waited = u64::try_from(asked_at.elapsed().as_nanos())?;
                 // An agent that is gone needs no figures.
-                let _ = client.deliver(leased.lease, Nanoseconds(waited));
+                let _ = client.deliver(leased.lease, Wait { since, until: monotonic_now() });
                 Ok(Some(leased))
             }
             Ok(Reply::Refused { batch, refusal }) => {
@@ -270,6 +364,16 @@ impl<'a> Requests<'a> {
                 Ok(None)
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the agent, if there is one, what the trainer did itself.
+    fn tell(&self, tally: Tally) {
+        if let Some(client) = self.client
+            && tally != Tally::empty(tally.epoch)
+        {
+            // As above; the stand-in never has so many tallies waiting that there is no room.
+            let _ = client.tally(tally);
         }
     }
 

@@ -9,14 +9,16 @@ mod bench;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use tierfeed_core::{
     policy, tier,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::{
-    agent::ObserveSettings,
     client::Address,
     prediction::site::{Change, parse_kind},
 };
@@ -28,8 +30,31 @@ pub(crate) use self::bench::*;
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100)]
 pub(crate) struct Arguments {
+    /// How logs are written to standard error.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "TIERFEED_LOG_FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The policies by their names, of which clap finds the one that was meant.
+fn policy_names() -> impl TypedValueParser<Value = policy::Kind> {
+    PossibleValuesParser::new(policy::Kind::ALL.map(policy::Kind::name))
+        .try_map(|name| name.parse::<policy::Kind>())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people.
+    Text,
+    /// A JSON document a line, for programs.
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -63,6 +88,9 @@ pub(crate) enum Command {
     /// without an agent.
     #[command(hide = true)]
     Read(Read),
+    /// Waits for trainers of a run whose agent has failed.
+    #[command(hide = true)]
+    Attend(Attend),
     /// Holds memory, as background jobs would.
     Hog(Hog),
     /// Runs an experiment: both sides in one run, with the ratio.
@@ -70,6 +98,10 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Says what of this host tierfeed can use, what not, and how to change that.
     Doctor(Doctor),
+    /// Prints what a shell needs to complete commands and options.
+    Completions(Completions),
+    /// Writes the manual pages.
+    Man(Man),
 }
 
 #[derive(Debug, Subcommand)]
@@ -252,7 +284,7 @@ pub(crate) struct Plan {
     /// The job file.
     pub(crate) job: PathBuf,
     /// Policies instead of the job's own, such as gap,fifo.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = policy_names())]
     pub(crate) policy: Vec<policy::Kind>,
     /// Predicts what the job will do on this node.
     #[arg(long)]
@@ -314,7 +346,8 @@ pub(crate) struct Plan {
 pub(crate) struct Run {
     /// The job file.
     pub(crate) job: PathBuf,
-    /// How often the command is started [default: once for one rank, else per rank].
+    /// How often the command is started [default: once if it is a launcher such as torchrun or mpirun, else
+    /// once for each rank].
     #[arg(long)]
     pub(crate) launch: Option<Launch>,
     /// Where sockets and the report go [default: .tierfeed/runs/JOB-TIME].
@@ -329,6 +362,9 @@ pub(crate) struct Run {
     /// policy: auto, main memory first].
     #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
     pub(crate) expand_memory: Option<ExpandMemory>,
+    /// How long the training may take to end after a signal, before it is killed.
+    #[arg(long, value_name = "TIME", default_value = "5 s")]
+    pub(crate) grace: Nanoseconds,
     /// The training and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -356,10 +392,8 @@ pub(crate) struct Manager {
     /// directory].
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
-    /// takes a free one.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
 }
 
 /// How to reach the manager of a job.
@@ -371,7 +405,7 @@ pub(crate) struct Reach {
     /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The run directory [default: the newest below .tierfeed].
+    /// The run directory [default: the newest live one below .tierfeed].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
 }
@@ -384,11 +418,13 @@ pub(crate) struct Agent {
     /// The file with the token of the job [default: $TIERFEED_TOKEN, else token in the run directory].
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The number of this node [default: any that is free].
+    /// The number of this node [default: $TIERFEED_NODE, else as srun, mpirun or Kubernetes says; 0 in a
+    /// job of one node].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) node: Option<u32>,
-    /// Where sockets and the report of this node go; the same after a restart [default:
-    /// .tierfeed/agent].
+    /// Where sockets and the report of this node go; the same after a restart [default: in a job of Slurm
+    /// node-NUMBER below /tmp/tierfeed-UID/slurm-JOB, else .tierfeed/node-NUMBER, or .tierfeed/agent where
+    /// no launcher gives a number].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -398,10 +434,8 @@ pub(crate) struct Agent {
 /// How an agent is watched.
 #[derive(Debug, Args)]
 pub(crate) struct Observe {
-    /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
-    /// takes a free one.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
     /// Writes a trace of the run for Perfetto into this file when it ends.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -412,7 +446,7 @@ pub(crate) struct Observe {
 pub(crate) struct Trace {
     #[command(subcommand)]
     pub(crate) command: Option<TraceCommand>,
-    /// The run directory of the agent [default: the newest below .tierfeed].
+    /// The run directory of the agent [default: the newest live one below .tierfeed].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     /// Where the trace goes [default: standard output].
@@ -436,15 +470,22 @@ pub(crate) struct Merge {
     pub(crate) output: Option<PathBuf>,
 }
 
-impl Observe {
-    pub(crate) fn settings(&self) -> ObserveSettings {
-        ObserveSettings { metrics: self.metrics.clone(), trace: self.trace.clone() }
-    }
+/// Metrics on the network.
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// Serves metrics for Prometheus there, as HOST:PORT beside the socket in the run directory; port 0
+    /// takes a free one. Those who ask there show a token.
+    #[arg(long = "metrics", value_name = "ADDRESS")]
+    pub(crate) metrics_address: Option<String>,
+    /// The file with the token of those who ask for metrics, such as one for all jobs of a site [default:
+    /// metrics.token in the run directory, written at the start].
+    #[arg(long, value_name = "FILE", requires = "metrics_address")]
+    pub(crate) metrics_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The run directory of the agent of this node [default: the newest below .tierfeed].
+    /// The run directory of the agent of this node [default: the newest live one below .tierfeed].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     /// How long to wait until the agent is ready.
@@ -485,6 +526,13 @@ pub(crate) struct Read {
     /// Reads the bucket without credentials.
     #[arg(long)]
     pub(crate) anonymous: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Attend {
+    /// The numbers of their processes.
+    #[arg(required = true, value_name = "PID")]
+    pub(crate) trainers: Vec<i32>,
 }
 
 #[derive(Debug, Args)]
@@ -544,6 +592,19 @@ pub(crate) struct HogGoal {
     /// Holds one amount after the other, such as 30s:4GiB,60s:8GiB,30s:leave:1GiB.
     #[arg(long, value_name = "STEPS")]
     pub(crate) profile: Option<Profile>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The directory that gets a page for each command; without it that of tierfeed itself is printed.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

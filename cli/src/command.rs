@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod analyze;
+pub(crate) mod attend;
 pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod drain;
@@ -10,6 +11,7 @@ mod expansion;
 pub(crate) mod hog;
 pub(crate) mod index;
 pub(crate) mod manager;
+pub(crate) mod manual;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod run;
@@ -19,7 +21,7 @@ pub(crate) mod top;
 pub(crate) mod trace;
 
 use std::{
-    io,
+    fs, io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,17 +29,29 @@ use std::{
 };
 
 use anyhow::Context;
-use tierfeed_runtime::shutdown;
+use tierfeed_runtime::{
+    agent::ObserveSettings, metrics::Network, run_dir::RunDir, shutdown, token::Token,
+};
 
-use crate::failure::Failure;
+use crate::{
+    arguments::{Metrics, Observe},
+    deadline,
+    failure::Failure,
+};
 
 /// Threads for what waits and talks; bytes are moved by threads of the agent's own.
 const THREADS: usize = 2;
+
+/// Threads for work that may take long or hang. Two looks at every tier, the plans of epochs and the writing
+/// of a published order fit there at a time. Short work that comes fast would otherwise start a new thread
+/// each time all others are not awake yet.
+const BLOCKING_THREADS_MAX: usize = 16;
 
 /// What asynchronous commands run on.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("tierfeed")
         .enable_all()
         .build()
@@ -52,6 +66,40 @@ fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failur
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();
     outcome
+}
+
+/// How an agent is to be watched. `token` is that of its job, if it has one.
+fn observe(
+    wish: &Observe,
+    token: Option<&Token>,
+    run_dir: &RunDir,
+) -> Result<ObserveSettings, Failure> {
+    let metrics = metrics_network(&wish.metrics, token, run_dir)?;
+    Ok(ObserveSettings { metrics, trace: wish.trace.clone() })
+}
+
+/// Where metrics are served on the network, if they are to be. Those who ask there show a token that the
+/// user chose, or one that follows from the token of the job and is the same on all its nodes, or a new
+/// one.
+fn metrics_network(
+    wish: &Metrics,
+    token: Option<&Token>,
+    run_dir: &RunDir,
+) -> Result<Option<Network>, Failure> {
+    let Some(address) = wish.metrics_address.clone() else { return Ok(None) };
+    if let Some(file) = &wish.metrics_token_file {
+        let token = Token::load(file).map_err(Failure::input)?;
+        return Ok(Some(Network { address, token }));
+    }
+    let token = token.map_or_else(Token::generate, |token| Ok(token.derive(b"metrics")));
+    let token = token.map_err(Failure::work)?;
+    let path = run_dir.metrics_token();
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Failure::work(error)),
+        _ => token.save(&path).map_err(Failure::work)?,
+    }
+    tracing::info!(token_file = %path.display(), "the token of those who ask for metrics");
+    Ok(Some(Network { address, token }))
 }
 
 /// What turns true when the user wants this process to end, for work that asks between its parts. From
@@ -76,15 +124,17 @@ fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Result<Arc<AtomicBool>, F
     Ok(is_ended)
 }
 
-/// Pulls `trigger` when the user wants this process to end.
+/// Pulls `trigger` when the user wants this process to end, which it then does in time.
 async fn end_on_signal(trigger: shutdown::Trigger) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
     loop {
         tokio::select! {
-            _ = interrupts.recv() => trigger.pull(),
-            _ = terminations.recv() => trigger.pull(),
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
         }
+        deadline::start(deadline::ENDS_WITHIN);
+        trigger.pull();
     }
 }

@@ -3,13 +3,20 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs, io,
+    env,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow};
-use tierfeed_runtime::{run_dir::RunDir, token::Token};
+use tierfeed_core::launch::{self, Identity};
+#[cfg(debug_assertions)]
+use tierfeed_numa_memory::drill;
+use tierfeed_runtime::{
+    index_cache::IndexCache,
+    run_dir::{self, RunDir, history},
+    token::Token,
+};
 
 use crate::failure::Failure;
 
@@ -23,14 +30,17 @@ pub(crate) const INDEX: &str = "TIERFEED_INDEX";
 pub(crate) const SCRATCH: &str = "TIERFEED_SCRATCH";
 /// Names this program to trainers, which start it when they must read a bucket without an agent.
 pub(crate) const EXE: &str = "TIERFEED_EXE";
-/// Names the rank to trainers, whatever launched them.
-pub(crate) const RANK: &str = "TIERFEED_RANK";
 /// Names the run directory to trainers and commands.
 pub(crate) const RUN_DIR: &str = "TIERFEED_RUN_DIR";
 
 const TOKEN: &str = "TIERFEED_TOKEN";
 const RUNS: &str = ".tierfeed/runs";
 const AGENT: &str = ".tierfeed/agent";
+const NODE: &str = ".tierfeed/node-";
+const INDEXES: &str = ".tierfeed/indexes";
+
+/// Directories of runs that have ended.
+const RUNS_KEPT: usize = 20;
 
 /// A variable that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
@@ -38,29 +48,119 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// Where programs are looked for.
+pub(crate) fn program_folders() -> Vec<PathBuf> {
+    env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
+}
+
+/// What the launcher says of this process: the variables of the one table.
+pub(crate) fn launch_variables() -> BTreeMap<String, String> {
+    let set = |name: &'static str| Some((name.to_owned(), variable(name)?));
+    launch::variables().filter_map(set).collect()
+}
+
+/// Who this process is, as its launcher says.
+pub(crate) fn identity(variables: &BTreeMap<String, String>) -> Result<Identity, Failure> {
+    Identity::read(&|name| variables.get(name).cloned()).map_err(Failure::input)
+}
+
 /// This program.
 pub(crate) fn exe() -> anyhow::Result<PathBuf> {
     env::current_exe().context("cannot find out which program this is")
 }
 
-/// The run directory of a run that starts now.
+/// The run directory of a run that starts now. What earlier runs left is removed, but for the last of them.
 pub(crate) fn new_run_dir(given: Option<PathBuf>, job: &str) -> Result<RunDir, Failure> {
-    let path = given.unwrap_or_else(|| Path::new(RUNS).join(format!("{job}-{}", now())));
-    RunDir::create(&path).map_err(Failure::input)
+    if let Some(path) = given {
+        return RunDir::create(&path).map_err(Failure::input);
+    }
+    let runs = Path::new(RUNS);
+    // The one that is made now is not locked yet, so it is not removed and not counted.
+    match history::prune(runs, RUNS_KEPT) {
+        Ok(0) => {}
+        Ok(removed) => tracing::debug!(removed, "run directories of earlier runs are removed"),
+        Err(error) => tracing::warn!(%error, "run directories of earlier runs stay"),
+    }
+    RunDir::create(&runs.join(format!("{job}-{}", now()))).map_err(Failure::input)
 }
 
-/// The run directory of an agent that runs alone: the same after a restart.
-pub(crate) fn agent_run_dir(given: Option<PathBuf>) -> Result<RunDir, Failure> {
-    RunDir::create(&given.unwrap_or_else(|| AGENT.into())).map_err(Failure::input)
+/// Where the indexes of datasets are kept for later runs.
+pub(crate) fn index_cache() -> IndexCache {
+    IndexCache::new(Path::new(INDEXES))
+}
+
+/// The run directory of an agent that runs alone: the same after a restart, and another one for each node,
+/// though nodes may share a file system.
+pub(crate) fn agent_run_dir(
+    given: Option<PathBuf>,
+    identity: &Identity,
+) -> Result<RunDir, Failure> {
+    let created = match (given, slurm_job()) {
+        (Some(path), _) => RunDir::create(&path),
+        (None, Some(job)) => RunDir::create_in_tmp(&slurm_dirs(&job, identity)),
+        (None, None) => RunDir::create(&node_dir(identity)),
+    };
+    created.map_err(Failure::input)
+}
+
+/// The run directory of the agent that serves a trainer. In a job of Slurm it is that of the trainer's own
+/// node or none: another one that lies around belongs to another job.
+pub(crate) fn trainer_run_dir(
+    given: Option<&Path>,
+    identity: &Identity,
+) -> Result<RunDir, Failure> {
+    let own = match (given, slurm_job()) {
+        (Some(path), _) => path.to_owned(),
+        (None, Some(job)) => {
+            run_dir::in_tmp(&slurm_dirs(&job, identity)).map_err(Failure::input)?
+        }
+        (None, None) => node_dir(identity),
+    };
+    if given.is_some() || slurm_job().is_some() || own.is_dir() {
+        return RunDir::open(&own).map_err(Failure::input);
+    }
+    running_run_dir(None)
+}
+
+fn node_dir(identity: &Identity) -> PathBuf {
+    match identity.claimed_node() {
+        Some(node) => format!("{NODE}{node}").into(),
+        None => AGENT.into(),
+    }
+}
+
+/// Local to the node, and found by every step of the job there.
+fn slurm_dirs(job: &str, identity: &Identity) -> [String; 2] {
+    [format!("slurm-{job}"), format!("node-{}", identity.claimed_node().unwrap_or(0))]
+}
+
+/// The number of the job of Slurm that this process belongs to.
+fn slurm_job() -> Option<String> {
+    variable("SLURM_JOB_ID").filter(|job| job.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The run directory of something that runs.
 pub(crate) fn running_run_dir(given: Option<&Path>) -> Result<RunDir, Failure> {
-    let path = match given {
-        Some(path) => path.to_owned(),
-        None => newest_run().map_err(Failure::input)?,
-    };
-    RunDir::open(&path).map_err(Failure::input)
+    if let Some(path) = given {
+        return RunDir::open(path).map_err(Failure::input);
+    }
+    let runs = Path::new(RUNS);
+    let identity = identity(&launch_variables()).unwrap_or_default();
+    let mut agents = vec![PathBuf::from(AGENT), node_dir(&identity)];
+    if let Some(job) = slurm_job() {
+        agents.push(run_dir::in_tmp(&slurm_dirs(&job, &identity)).map_err(Failure::input)?);
+    }
+    if let Some(live) = history::newest_live(runs, &agents).map_err(Failure::input)? {
+        return Ok(live);
+    }
+    Err(Failure::Input(match history::newest(runs).map_err(Failure::input)? {
+        None => anyhow!("there is no run in {RUNS}; name its directory with --run-dir"),
+        Some(ended) => anyhow!(
+            "no run in {RUNS} is live; the newest has ended, its report is {}; name the directory of \
+             another with --run-dir",
+            ended.report().display()
+        ),
+    }))
 }
 
 /// The token of a job: from the environment, a file, or the run directory; `None` if there is none.
@@ -124,6 +224,14 @@ pub(crate) fn terminal() -> Terminal {
     }
 }
 
+/// Lets a place panic that a test names as PLACE or PLACE:PASSES ([`drill`]).
+#[cfg(debug_assertions)]
+pub(crate) fn arm_drill() {
+    let Some(text) = variable("TIERFEED_DRILL") else { return };
+    let (place, passes) = text.split_once(':').unwrap_or((&text, "0"));
+    drill::arm(place.to_owned(), passes.parse().unwrap_or(0));
+}
+
 /// The log filter that the user wants.
 pub(crate) fn log_filter() -> Option<String> {
     variable("TIERFEED_LOG")
@@ -134,24 +242,6 @@ pub(crate) fn seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // So short that it can be typed again.
     since.as_secs() % 1_000_000
-}
-
-fn newest_run() -> anyhow::Result<PathBuf> {
-    let mut runs = vec![PathBuf::from(AGENT)];
-    match fs::read_dir(RUNS) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (),
-        entries => {
-            for entry in entries.context(RUNS)? {
-                runs.push(entry.context(RUNS)?.path());
-            }
-        }
-    }
-    let with_time = runs.into_iter().filter_map(|path| {
-        let changed = path.metadata().and_then(|it| it.modified()).ok()?;
-        Some((changed, path))
-    });
-    let newest = with_time.max().map(|(_, path)| path);
-    newest.ok_or_else(|| anyhow!("there is no run in {RUNS}; name its directory with --run-dir"))
 }
 
 /// Seconds since 1970, which sort as they follow; two runs in one second get two processes.

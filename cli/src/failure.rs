@@ -1,6 +1,9 @@
 //! How a command ends when it does not end well.
 
-use std::process::ExitCode;
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{ExitCode, ExitStatus},
+};
 
 use tierfeed_workload_analyzer::index::IndexError;
 
@@ -11,8 +14,11 @@ pub(crate) enum Failure {
     Input(anyhow::Error),
     /// The work failed.
     Work(anyhow::Error),
-    /// A command that runs in place of this process ended with this code, and said itself why.
-    Passed(u8),
+    /// An experiment could not tell: the machine was too busy, or there were too few rounds.
+    Inconclusive(anyhow::Error),
+    /// The command that this process started did not end well: its exit code, which is passed on, and
+    /// what is said of it, if anything.
+    Passed(u8, Option<anyhow::Error>),
 }
 
 impl Failure {
@@ -34,11 +40,19 @@ impl Failure {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
             Self::Work(error) => (error, 1),
-            Self::Passed(code) => return ExitCode::from(*code),
+            Self::Inconclusive(error) => (error, 3),
+            Self::Passed(code, Some(error)) => (error, *code),
+            Self::Passed(code, None) => return ExitCode::from(*code),
         };
         eprintln!("error: {}", sentence(error));
         ExitCode::from(code)
     }
+}
+
+/// The exit code of a command, or 128 and the number of the signal that killed it, as shells say.
+pub(crate) fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
 /// The message and what is behind it, without what the message quotes itself.

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tierfeed_core::{
     fleet,
     order::Spec,
@@ -14,7 +14,7 @@ use tierfeed_core::{
 };
 use tierfeed_runtime::{
     begun::Begun,
-    dataset,
+    dataset::{self, DatasetError},
     manager::{self, JobText},
     run_dir::RunDir,
 };
@@ -22,10 +22,10 @@ use tierfeed_workload_analyzer::{
     Dataset, Index, Job,
     demand::{Demand, Sizes},
     index::Differences,
-    job::described::DescribedSizes,
+    job::{At, described::DescribedSizes},
 };
 
-use crate::{failure::Failure, output};
+use crate::{environment, failure::Failure, output};
 
 /// A node that says nothing for this long counts as lost.
 const LOST_AFTER: Nanoseconds = Nanoseconds(10_000_000_000);
@@ -74,7 +74,7 @@ pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
         let sizes = described.sizes(job.seed);
         (Samples::Described(sizes), Sizes::described(described, job.seed))
     } else {
-        let index = Box::new(index(&job, None)?);
+        let index = Box::new(index(&job, file, None)?);
         let sums = Sizes::from(&*index);
         (Samples::Indexed(index), sums)
     };
@@ -93,7 +93,7 @@ pub(crate) fn load(file: &Path, run_dir: &RunDir) -> Result<Indexed, Failure> {
         .map_err(Failure::Input)?;
     let index = match begun(&job, &text, run_dir) {
         Some(index) => index,
-        None => index(&job, Some(run_dir.index()))?,
+        None => index(&job, file, Some(&run_dir.index()))?,
     };
     let order = job.order(index.len()).map_err(Failure::input)?;
     Ok(Indexed { job, file: file.to_owned(), text, begun: run_dir.begun(), index, order })
@@ -133,17 +133,28 @@ fn tell(differences: &Differences, dataset: &Dataset, note: &Path) {
     );
 }
 
-fn index(job: &Job, index_path: Option<PathBuf>) -> Result<Index, Failure> {
-    let index_path = job.dataset.index.clone().or(index_path);
+/// The index of the job's dataset: that which the job names, else from those that are kept from run to run,
+/// for a run in its run directory.
+fn index(job: &Job, file: &Path, of_run: Option<&Path>) -> Result<Index, Failure> {
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
-    let index = match index_path {
-        Some(path) => dataset::open_or_build(&job.dataset, &path, &mut progress)
-            .map_err(|it| if it.is_input() { Failure::input(it) } else { Failure::work(it) })?,
-        None => Index::build(&job.dataset, None, &mut progress).map_err(Failure::index)?,
+    let (dataset, cache) = (&job.dataset, environment::index_cache());
+    let index = match (&dataset.index, of_run) {
+        (Some(path), _) => dataset::open_or_build(dataset, path, &mut progress),
+        (None, Some(place)) => cache.index(dataset, place, &mut progress),
+        (None, None) => cache.peek(dataset, &mut progress).map_err(DatasetError::from),
     };
     bar.finish_and_clear();
-    Ok(index)
+    index.map_err(|error| placed(file, error))
+}
+
+/// What is wrong with a dataset, with the place in the job file if other input would help.
+fn placed(file: &Path, error: DatasetError) -> Failure {
+    if !error.is_input() {
+        return Failure::work(error);
+    }
+    let At { file, line, source } = At::in_file(file, &["dataset", "source"], error);
+    Failure::Input(anyhow!("{}:{line}: dataset.source: {source}", file.display()))
 }
 
 impl Indexed {
@@ -161,7 +172,6 @@ impl Indexed {
                 order: self.order,
                 policy: self.job.policy,
                 staged_batches: self.job.prefetch_batches,
-                chunk: self.job.chunk,
                 lost_after: LOST_AFTER,
             },
             begun: self.begun.clone(),

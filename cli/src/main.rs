@@ -7,12 +7,16 @@
 
 mod arguments;
 mod command;
+mod deadline;
 mod environment;
 mod failure;
 mod jobs;
+mod launcher;
 mod observed;
 mod output;
+mod panics;
 mod processes;
+mod program;
 
 use std::process::ExitCode;
 
@@ -25,7 +29,7 @@ use crate::{
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    output::start_logging();
+    output::start_logging(arguments.log_format);
     match dispatch(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -42,6 +46,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Run(it) => command::run::run(&it),
         Command::Manager(it) => command::manager::run(&it),
         Command::Agent(it) => command::agent::run(it),
+        Command::Attend(it) => command::attend::run(&it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
         Command::Top(it) => command::top::run(&it),
@@ -51,5 +56,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Hog(it) => command::hog::run(&it),
         Command::Bench(it) => command::bench::run(it),
         Command::Doctor(it) => command::doctor::run(&it),
+        Command::Completions(it) => command::manual::completions(&it),
+        Command::Man(it) => command::manual::pages(&it),
     }
 }

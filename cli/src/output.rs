@@ -13,18 +13,29 @@ use tierfeed_workload_analyzer::index::{Progress, Stage};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    arguments::LogFormat,
     environment::{self, Terminal},
     failure::Failure,
 };
 
-/// Logs go to standard error: lines for people on a terminal, JSON else.
-pub(crate) fn start_logging() {
+/// Logs go to standard error: lines for people, or for programs if they are asked for.
+pub(crate) fn start_logging(format: LogFormat) {
     let filter = environment::log_filter().unwrap_or_else(|| "info".to_owned());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_target(false)
+        .with_ansi(is_colourful(io::stderr().is_terminal(), &environment::terminal()))
         .with_writer(io::stderr);
-    if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// Whether colours are shown; <https://no-color.org> is kept.
+fn is_colourful(is_terminal: bool, terminal: &Terminal) -> bool {
+    let is_dumb = terminal.kind.as_deref().is_none_or(|kind| kind == "dumb");
+    is_terminal && !is_dumb && !terminal.is_colourless
 }
 
 /// Prints one JSON document.
@@ -51,11 +62,20 @@ pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
 
 /// A bar for steps that are counted; hidden unless standard error is a terminal.
 pub(crate) fn bar() -> ProgressBar {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    let style = ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}")
-        .expect("the template is a constant that a test draws");
-    bar.set_style(style);
+    let bar =
+        if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
+    bar.set_style(counted());
     bar
+}
+
+fn counted() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}")
+        .expect("the template is a constant that a test draws")
+}
+
+fn counting() -> ProgressStyle {
+    ProgressStyle::with_template("{msg}: {pos}")
+        .expect("the template is a constant that a test draws")
 }
 
 /// A bar for a probe, whose steps take as long as they are given; hidden unless standard error is a
@@ -95,14 +115,22 @@ fn style_of(is_terminal: bool, terminal: &Terminal) -> Style {
     }
 }
 
-/// Shows how far an index is.
+/// Shows how far an index is. How much there is to list is known when all is listed, so till then there is
+/// no bar that could look full.
 pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
+    let Some(total) = progress.total else {
+        bar.set_style(counting());
+        bar.set_message("listing");
+        bar.set_position(progress.done);
+        return;
+    };
+    bar.set_style(counted());
     bar.set_message(match progress.stage {
         Stage::Listing => "listing",
         Stage::Reading => "reading where samples lie",
         Stage::Checking => "comparing checksums",
     });
-    bar.set_length(progress.total.unwrap_or(progress.done));
+    bar.set_length(total);
     bar.set_position(progress.done);
 }
 
@@ -125,6 +153,31 @@ mod tests {
             ("at most 2 s left".into(), "copies from tier to tier".into())
         );
         bar.finish_and_clear();
+    }
+
+    #[test]
+    fn no_bar_is_full_before_all_is_listed() {
+        let bar = ProgressBar::no_length();
+        let progress = |stage, done, total| Progress { stage, done, total };
+        show_indexing(&bar, progress(Stage::Listing, 0, None));
+        assert_eq!((bar.position(), bar.length()), (0, None));
+        show_indexing(&bar, progress(Stage::Listing, 5_000, None));
+        assert_eq!((bar.position(), bar.length()), (5_000, None));
+        show_indexing(&bar, progress(Stage::Reading, 1, Some(8)));
+        assert_eq!((bar.position(), bar.length()), (1, Some(8)));
+    }
+
+    #[test]
+    fn logs_are_coloured_on_terminals_whose_user_wants_it() {
+        let terminal = |kind: &str, is_colourless| Terminal {
+            kind: Some(kind.to_owned()),
+            is_colourless,
+            locale: None,
+        };
+        assert!(is_colourful(true, &terminal("xterm", false)));
+        assert!(!is_colourful(true, &terminal("xterm", true)), "NO_COLOR");
+        assert!(!is_colourful(true, &terminal("dumb", false)));
+        assert!(!is_colourful(false, &terminal("xterm", false)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use tierfeed_core::launch::{self, Launcher};
 use tokio::{
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
@@ -14,9 +15,9 @@ use tokio::{
     time::Instant,
 };
 
-use crate::environment;
+use crate::{environment, panics};
 
-/// Trainers that were asked to end have this long before they are killed.
+/// Trainers of which one has failed have this long to end before they are killed.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// How the trainers of a run ended.
@@ -26,8 +27,8 @@ pub(crate) enum Ending {
     Done,
     /// One of them did not; the others were stopped.
     Failed(ExitStatus),
-    /// The user stopped them.
-    Stopped(Signal),
+    /// The user stopped them; how the first of them ended that did not end with code 0, if one did.
+    Stopped(Signal, Option<ExitStatus>),
 }
 
 /// One trainer to start.
@@ -37,13 +38,17 @@ pub(crate) struct Trainer {
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
-/// The variables by which launchers tell a process who it is, for each rank of one node.
+/// The variables by which launchers tell a process who it is, for each rank of a job of one node: those of
+/// torchrun, and what tells a launcher inside the command from this one.
 pub(crate) fn rank_variables(ranks: u32) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
     let port = match environment::variable("MASTER_PORT") {
         Some(port) => port,
         None => free_port().context("no free port for MASTER_PORT")?.to_string(),
     };
     let address = environment::variable("MASTER_ADDR").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let own = environment::launch_variables();
+    let launchers = launch::launchers(&|name| own.get(name).cloned())?;
+    let under: Vec<_> = launchers.into_iter().map(Launcher::name).collect();
     let of_rank = |rank: u32| {
         vec![
             ("RANK", rank.to_string()),
@@ -52,7 +57,10 @@ pub(crate) fn rank_variables(ranks: u32) -> anyhow::Result<Vec<Vec<(&'static str
             ("LOCAL_WORLD_SIZE", ranks.to_string()),
             ("MASTER_ADDR", address.clone()),
             ("MASTER_PORT", port.clone()),
-            (environment::RANK, rank.to_string()),
+            ("GROUP_RANK", "0".to_owned()),
+            ("GROUP_WORLD_SIZE", "1".to_owned()),
+            (launch::RUN_RANK, rank.to_string()),
+            (launch::RUN_UNDER, under.join(",")),
         ]
     };
     Ok((0..ranks).map(of_rank).collect())
@@ -66,6 +74,7 @@ pub(crate) fn start(
 ) -> anyhow::Result<Trainers> {
     let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
     let mut started = Trainers { running: Vec::new(), ended: JoinSet::new() };
+    let mut noted = panics::starting_trainers();
     for trainer in trainers {
         let mut command = Command::new(program);
         command.args(arguments).envs(trainer.variables.iter().map(|(name, value)| (name, value)));
@@ -74,7 +83,7 @@ pub(crate) fn start(
         }
         let child = command.spawn().with_context(|| format!("cannot start {program}"));
         match child {
-            Ok(child) => started.adopt(child),
+            Ok(child) => noted.push(started.adopt(child)),
             Err(error) => {
                 started.send(Signal::SIGTERM);
                 return Err(error);
@@ -99,16 +108,17 @@ enum Event {
 }
 
 impl Trainers {
-    fn adopt(&mut self, mut child: Child) {
+    fn adopt(&mut self, mut child: Child) -> Pid {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         let pid = pid.expect("a child that was not waited for has a number");
         self.running.push(pid);
         self.ended.spawn(async move { (pid, child.wait().await) });
+        pid
     }
 
-    /// Waits until all have ended. A signal to this process is passed on; the first trainer that fails
-    /// takes the others with it.
-    pub(crate) async fn wait(mut self) -> anyhow::Result<Ending> {
+    /// Waits until all have ended. A signal to this process is passed on, and trainers have `grace` to end
+    /// then; the first trainer that fails takes the others with it.
+    pub(crate) async fn wait(mut self, grace: Duration) -> anyhow::Result<Ending> {
         let mut interrupts = signal(SignalKind::interrupt())?;
         let mut terminations = signal(SignalKind::terminate())?;
         let mut ending = Ending::Done;
@@ -131,23 +141,31 @@ impl Trainers {
                 Event::Ended(pid, status) => {
                     self.running.retain(|other| *other != pid);
                     let status = status.context("waiting for a trainer failed")?;
-                    if !status.success() && ending == Ending::Done {
-                        ending = Ending::Failed(status);
-                        self.send(Signal::SIGTERM);
-                        kill_at = Some(Instant::now() + GRACE);
+                    match &mut ending {
+                        _ if status.success() => {}
+                        Ending::Done => {
+                            ending = Ending::Failed(status);
+                            self.send(Signal::SIGTERM);
+                            kill_at = Some(Instant::now() + GRACE);
+                        }
+                        Ending::Stopped(_, first) => {
+                            first.get_or_insert(status);
+                        }
+                        Ending::Failed(_) => {}
                     }
                 }
                 Event::Asked(asked) => {
-                    let is_second = matches!(ending, Ending::Stopped(_));
+                    let is_second = matches!(ending, Ending::Stopped(..));
                     if is_second {
                         self.send(Signal::SIGKILL);
                     } else if !has_told_all(asked) {
                         self.send(asked);
                     }
                     if ending == Ending::Done {
-                        ending = Ending::Stopped(asked);
+                        ending = Ending::Stopped(asked, None);
                     }
-                    kill_at.get_or_insert(Instant::now() + GRACE);
+                    let end = Instant::now() + grace;
+                    kill_at = Some(kill_at.map_or(end, |kill_at| kill_at.min(end)));
                 }
                 Event::GraceOver => {
                     self.send(Signal::SIGKILL);

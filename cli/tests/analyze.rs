@@ -72,6 +72,15 @@ fn a_job_is_analysed_before_its_data_is_there() {
     }
 }
 
+#[test]
+fn people_read_the_verdict_first_and_then_the_advice() {
+    let folder = folder();
+    let text = String::from_utf8(tierfeed(folder.path(), &["analyze", "job.yaml"]).stdout).unwrap();
+    let heads: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(heads[..4], ["verdict", "advice", "advice", "advice"], "{text}");
+    assert!(text.starts_with("verdict             stalls for "), "{text}");
+}
+
 /// The closed forms and the simulator are two ways to the same figures: they differ by what the first
 /// batches wait and by the tails of uneven samples.
 #[test]

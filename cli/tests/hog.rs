@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tierfeed_test_needs::{Need, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -116,13 +117,15 @@ fn all_but_an_amount_is_held_at_once_if_others_have_more() {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
     let kibibytes: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
-    let leave = (kibibytes << 10) - 64 * MIB;
+    // More than the other tests take meanwhile, so that some of it is left to hold.
+    let leave = (kibibytes << 10) - 512 * MIB;
     let size = format!("{leave} B");
     let report = json(&output(&["--leave", &size, "--for", "0.2 s", "--json"]));
     assert_eq!(report["requested"][0]["leave_bytes"], leave);
     assert_eq!(report["floor_bytes"], leave);
     assert!(report["requested"][0]["reached_at_s"].as_f64().is_some());
-    // Others take and give back meanwhile, so what it held is not known here; that it gave it back is.
+    // Others take and give back meanwhile, so how much it held is not known here.
+    assert!(report["held_bytes_max"].as_u64().unwrap() >= 32 * MIB, "{report:#}");
     let end = report["given_back"].as_array().unwrap().last().unwrap();
     assert_eq!(end["bytes"], report["held_bytes_final"]);
 }
@@ -211,7 +214,7 @@ fn memory_that_must_not_be_locked_is_kept_by_touching_it() {
     let mut command = Command::new("sh");
     if nix::unistd::geteuid().is_root() {
         if !Path::new("/usr/bin/setpriv").exists() {
-            eprintln!("not shown here: root may lock what it likes, and there is no setpriv");
+            skip(Need::Setpriv, "root may lock what it likes");
             return;
         }
         command = Command::new("setpriv");
@@ -229,6 +232,23 @@ fn what_does_not_come_in_time_is_a_failure_that_says_what_was_there() {
     assert_code(&output, 1);
     assert!(errors(&output).contains("error: only 0 B could be held"), "{}", errors(&output));
     assert_eq!(output.stdout, b"", "the command did not start");
+}
+
+#[test]
+fn logs_are_lines_for_people_unless_json_is_asked_for() {
+    let arguments = ["--take", "2 MiB", "--for", "0.1 s"];
+    let text = errors(&hog(&arguments).env_remove("TIERFEED_LOG_FORMAT").output().unwrap());
+    assert!(text.contains("INFO") && text.contains("memory is held"), "{text}");
+    assert!(!text.contains('{') && !text.contains('\u{1b}'), "neither JSON nor colours: {text:?}");
+    let asked = hog(&["--log-format", "json"]).args(arguments).output().unwrap();
+    let told = hog(&arguments).env("TIERFEED_LOG_FORMAT", "json").output().unwrap();
+    for text in [errors(&asked), errors(&told)] {
+        // The last line is the outcome for people, which is no log.
+        let lines = text.lines().filter(|line| !line.starts_with("held 2 MiB"));
+        let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().any(|it| it["fields"]["message"] == "memory is held"), "{text}");
+        assert!(lines.iter().all(|it| it["level"].is_string()), "{text}");
+    }
 }
 
 #[test]

@@ -17,6 +17,10 @@ pub const SAMPLE_ALIGN: u64 = 64;
 /// Every batch starts on a multiple of this.
 pub const BATCH_ALIGN: u64 = 4096;
 
+/// The longest sample that an index or a job may name, 1 TiB: so a batch of the most samples that a job may
+/// ask for can be counted in 64 bits.
+pub const SAMPLE_BYTES_MAX: Bytes = Bytes(1 << 40);
+
 /// One row of the table: sample, label, offset and length, eight bytes each, little-endian.
 pub const TABLE_ROW_BYTES: u64 = 32;
 
@@ -61,23 +65,63 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Lays out `samples` with their sizes.
+    /// Lays out `samples` with their sizes. What 64 bits cannot count gets the largest length that they
+    /// can, which no memory has: such a batch is refused as any that is too long.
     #[must_use]
     pub fn lay_out(id: BatchId, samples: impl Iterator<Item = (SampleId, Bytes)>) -> Self {
-        let mut end = 0;
+        let mut end = 0_u64;
         let mut entries = Vec::new();
         for (sample, len) in samples {
             entries.push(Entry { sample, offset: Bytes(end), len: Some(len), shown: None });
-            end = (end + len.0).next_multiple_of(SAMPLE_ALIGN);
+            end = aligned(end.saturating_add(len.0), SAMPLE_ALIGN);
         }
-        let table_bytes = entries.len() as u64 * TABLE_ROW_BYTES;
-        let len = (end + table_bytes).max(1).next_multiple_of(BATCH_ALIGN);
+        let table_bytes = (entries.len() as u64).saturating_mul(TABLE_ROW_BYTES);
+        let len = aligned(end.saturating_add(table_bytes).max(1), BATCH_ALIGN);
         Self { id, entries, table_offset: Bytes(end), len: Bytes(len) }
     }
 
     /// The bytes of the samples alone.
     #[must_use]
     pub fn payload(&self) -> Bytes {
-        Bytes(self.entries.iter().filter_map(|entry| entry.len).map(|len| len.0).sum())
+        let lens = self.entries.iter().filter_map(|entry| entry.len);
+        Bytes(lens.fold(0, |sum, len| sum.saturating_add(len.0)))
+    }
+}
+
+/// The largest length of a batch.
+const LEN_MAX: u64 = u64::MAX - u64::MAX % BATCH_ALIGN;
+
+/// The next multiple of `align`, a part of [`BATCH_ALIGN`]; at most [`LEN_MAX`].
+fn aligned(bytes: u64, align: u64) -> u64 {
+    bytes.checked_next_multiple_of(align).map_or(LEN_MAX, |next| next.min(LEN_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Epoch, Rank, Step};
+
+    const ID: BatchId = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
+
+    /// The story: in a release build the offsets wrapped, and a sample lay in a batch beside its own.
+    #[test]
+    fn a_batch_that_64_bits_cannot_count_is_longer_than_any_memory() {
+        let huge = [u64::MAX, u64::MAX - 63, u64::MAX / 2 + 1];
+        for lens in [[huge[0], 1, 1], [1, huge[1], 64], [huge[2], huge[2], huge[2]]] {
+            let batch = Batch::lay_out(ID, lens.map(|len| (SampleId(0), Bytes(len))).into_iter());
+            let offsets: Vec<u64> = batch.entries.iter().map(|entry| entry.offset.0).collect();
+            assert!(offsets.is_sorted(), "{offsets:?}");
+            assert!(batch.len.0 > u64::MAX / 2, "{}", batch.len.0);
+            assert!(batch.len >= batch.table_offset && batch.payload().0 > u64::MAX / 2);
+        }
+    }
+
+    #[test]
+    fn the_largest_batch_of_the_longest_samples_is_counted() {
+        let samples = 1 << 20;
+        let all = (0..samples).map(|sample| (SampleId(sample), SAMPLE_BYTES_MAX));
+        let batch = Batch::lay_out(ID, all);
+        assert_eq!(batch.table_offset.0, SAMPLE_BYTES_MAX.0 * u64::from(samples));
+        assert_eq!(batch.len.0, batch.table_offset.0 + u64::from(samples) * TABLE_ROW_BYTES);
     }
 }

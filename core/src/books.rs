@@ -8,7 +8,7 @@
 //! 1. A sample lies in at most one tier.
 //! 2. A tier is filled beyond its capacity only if its capacity fell.
 
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 
 use crate::{
     id::{SampleId, TierId},
@@ -59,14 +59,43 @@ pub struct NoRoom {
 pub struct Books {
     sizes: Arc<[Bytes]>,
     levels: Vec<Level>,
-    /// By sample; [`OUT`] if it lies in none.
-    tier_of: Vec<u8>,
+    tier_of: Residency,
     kept: usize,
     resizes: u64,
     moves: Vec<Move>,
 }
 
 const OUT: u8 = u8::MAX;
+
+/// Samples of a page of [`Residency`]: a write after a copy was taken costs the copy of one page.
+const PAGE: usize = 4096;
+
+/// The tier of each sample at one moment. A copy shares what has not changed since.
+#[derive(Debug, Clone)]
+pub struct Residency {
+    /// By sample; [`OUT`] if it lies in none.
+    pages: Vec<Arc<[u8; PAGE]>>,
+}
+
+impl Residency {
+    fn new(samples: usize) -> Self {
+        let page = || Arc::new([OUT; PAGE]);
+        Self { pages: (0..samples.div_ceil(PAGE)).map(|_| page()).collect() }
+    }
+
+    /// The tier in which a sample lay.
+    #[must_use]
+    pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
+        let sample = sample.0 as usize;
+        let tier = self.pages[sample / PAGE][sample % PAGE];
+        (tier != OUT).then_some(TierId(tier))
+    }
+
+    fn set(&mut self, sample: SampleId, tier: u8) {
+        let sample = sample.0 as usize;
+        Arc::make_mut(&mut self.pages[sample / PAGE])[sample % PAGE] = tier;
+    }
+}
 
 impl Books {
     /// Empty tiers of `capacities`, fastest first, for samples of `sizes`.
@@ -79,7 +108,7 @@ impl Books {
         let level = |capacity| Level { capacity, used: Bytes(0) };
         let levels: Vec<_> = capacities.into_iter().map(level).collect();
         assert!(levels.len() < usize::from(OUT), "tiers are counted in a byte");
-        let tier_of = vec![OUT; sizes.len()];
+        let tier_of = Residency::new(sizes.len());
         Self { sizes, levels, tier_of, kept: 0, resizes: 0, moves: Vec::new() }
     }
 
@@ -115,8 +144,13 @@ impl Books {
     /// The tier in which a sample lies.
     #[must_use]
     pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
-        let tier = self.tier_of[sample.0 as usize];
-        (tier != OUT).then_some(TierId(tier))
+        self.tier_of.tier_of(sample)
+    }
+
+    /// Where everything lies at this moment, for who reads it later.
+    #[must_use]
+    pub fn residency(&self) -> Residency {
+        self.tier_of.clone()
     }
 
     /// What a sample takes in a tier.
@@ -144,7 +178,7 @@ impl Books {
             None => self.kept += 1,
         }
         self.levels[usize::from(tier.0)].used.0 += needed.0;
-        self.tier_of[sample.0 as usize] = tier.0;
+        self.tier_of.set(sample, tier.0);
         self.moves.push(Move { sample, from, to: Some(tier) });
         Ok(())
     }
@@ -154,7 +188,7 @@ impl Books {
         let Some(from) = self.tier_of(sample) else { return };
         let len = self.len_of(sample);
         self.levels[usize::from(from.0)].used.0 -= len.0;
-        self.tier_of[sample.0 as usize] = OUT;
+        self.tier_of.set(sample, OUT);
         self.kept -= 1;
         self.moves.push(Move { sample, from: Some(from), to: None });
     }

@@ -15,15 +15,20 @@ mod pins;
 #[cfg(test)]
 mod tests;
 
-use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    vec::Vec,
+};
 
 use self::pins::{Freed, Pins, Presence};
 use crate::{
     batch::Shown,
     books::{Books, Level, Move},
     horizon::Horizon,
-    id::{ChunkId, SampleId, TierId},
-    policy::{Policy, Read},
+    id::{ChunkId, Epoch, SampleId, TierId},
+    policy::{Need, Planned, Policy, Preparation, Read},
     session::Place,
     space::{PIECES_MAX, Space},
     tier::{Buffer, Kind},
@@ -93,6 +98,8 @@ pub struct Cache {
     sizes: Arc<[Bytes]>,
     tiers: Vec<Tier>,
     places: BTreeMap<SampleId, Place>,
+    /// What has a piece in each chunk, so that a chunk is given back without a look at every place.
+    residents: BTreeSet<(TierId, ChunkId, SampleId)>,
     chunk: Bytes,
     changes: Vec<Change>,
     wear: Wear,
@@ -120,6 +127,7 @@ impl Cache {
             sizes,
             tiers: tiers.collect(),
             places: BTreeMap::new(),
+            residents: BTreeSet::new(),
             chunk,
             changes: Vec::new(),
             wear: Wear::default(),
@@ -207,6 +215,16 @@ impl Cache {
                 None => self.evict(sample),
             }
         }
+    }
+
+    /// Lets the policy make ready what reads of `epoch` need.
+    pub fn prepare(&mut self, epoch: Epoch, need: Need, horizon: &Horizon) -> Preparation {
+        self.policy.prepare(epoch, need, horizon, &self.books)
+    }
+
+    /// Hands the policy what its job brought.
+    pub fn prepared(&mut self, planned: Planned) {
+        self.policy.prepared(planned);
     }
 
     /// Strikes a sample whose bytes were lost.
@@ -298,6 +316,8 @@ impl Cache {
         };
         self.vacate(sample);
         self.places.insert(sample, place.clone());
+        let chunks = place.pieces.iter().map(|piece| (tier, piece.chunk, sample));
+        self.residents.extend(chunks);
         match from {
             Some(from) if staged != Some(sample) => {
                 self.changes.push(Change::Demoted { sample, len, from, to: place });
@@ -360,18 +380,18 @@ impl Cache {
     /// Gives the place of a sample back.
     fn vacate(&mut self, sample: SampleId) {
         let Some(Place { tier, pieces }) = self.places.remove(&sample) else { return };
+        for piece in &pieces {
+            self.residents.remove(&(tier, piece.chunk, sample));
+        }
         let Tier { space, pins, .. } = &mut self.tiers[usize::from(tier.0)];
         let free = pieces.iter().filter(|piece| !pins.vacate(piece));
         free.for_each(|piece| space.give_back(core::slice::from_ref(piece)));
     }
 
-    /// The samples with a piece in a chunk. Linear: chunks are given back seldom.
+    /// The samples with a piece in a chunk.
     fn residents_of(&self, tier: TierId, chunk: ChunkId) -> Vec<SampleId> {
-        let lies_there = |place: &Place| {
-            place.tier == tier && place.pieces.iter().any(|piece| piece.chunk == chunk)
-        };
-        let samples = self.places.iter().filter(|(_, place)| lies_there(place));
-        samples.map(|(sample, _)| *sample).collect()
+        let of_chunk = (tier, chunk, SampleId(0))..=(tier, chunk, SampleId(u32::MAX));
+        self.residents.range(of_chunk).map(|(.., sample)| *sample).collect()
     }
 }
 

@@ -1,17 +1,18 @@
 //! The manager's view of a job: which node runs which schedule, how far it is, what it lent out.
 //!
 //! A schedule is small because an agent expands it itself: order, policy and depth are the same for
-//! all nodes, only the number differs. So the fleet decides little: who gets which number, when a
+//! all nodes, only the number differs. So the fleet decides little: who may work as a node, when a
 //! silent node counts as lost, how many chunks of CXL memory its workloads may hold.
 //!
-//! A node is known by its `home` (the run directory on its host) and its `incarnation` (the process).
-//! The same home may come back as another process: that is a restart, and it gets the same schedule
-//! under the next generation.
+//! An agent says which node it works as: numbers are never given out in the order of arrival, for trainers
+//! have theirs from their launcher. A node is also known by its `home` (the run directory on its host) and
+//! its `incarnation` (the process). The same home may come back as another process: that is a restart, and
+//! it gets the same schedule under the next generation.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. A number below `world.nodes` belongs to at most one home at a time; no other number is given out.
-//! 2. A home that comes back gets its number back; its generation grows if the process is another.
+//! 1. A number below `world.nodes` belongs to at most one home at a time; no other number is taken.
+//! 2. A node that comes back keeps its schedule; its generation grows if the process is another.
 //! 3. A node never lends more chunks than it registered, and a new process starts with none lent.
 //! 4. A silent node is reported lost once per silence, and not after it drained.
 //!
@@ -29,12 +30,7 @@ use alloc::{
 pub use ledger::{Denial, Ledger};
 pub use message::{Assignment, Direction, Notice, Origin, Progress, Refusal, Registration, Tier};
 
-use crate::{
-    id::NodeId,
-    order::Spec,
-    policy,
-    units::{Bytes, Nanoseconds},
-};
+use crate::{id::NodeId, order::Spec, policy, units::Nanoseconds};
 
 /// What is the same for all nodes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +41,6 @@ pub struct Settings {
     pub policy: policy::Kind,
     /// Batches that each rank has staged ahead.
     pub staged_batches: u32,
-    /// The unit in which memory is lent and tiers grow.
-    pub chunk: Bytes,
     /// A node that says nothing for this long counts as lost.
     pub lost_after: Nanoseconds,
 }
@@ -132,7 +126,8 @@ impl Fleet {
         registration: Registration,
         now: Nanoseconds,
     ) -> Result<Assignment, Refusal> {
-        let number = self.number_for(&registration)?;
+        let number = registration.node;
+        self.check_number(&registration)?;
         let generation = match self.nodes.get(&number) {
             Some(node) if node.incarnation == registration.incarnation => node.generation,
             _ if self.is_draining => return Err(Refusal::Draining),
@@ -146,7 +141,6 @@ impl Fleet {
             order: self.settings.order,
             policy: self.settings.policy,
             staged_batches: self.settings.staged_batches,
-            chunk: self.settings.chunk,
             tiers: registration.tiers,
         })
     }
@@ -237,26 +231,17 @@ impl Fleet {
         self.notices.pop_front()
     }
 
-    fn number_for(&self, registration: &Registration) -> Result<NodeId, Refusal> {
-        let nodes = self.settings.order.world.nodes;
-        if let Some(node) = registration.node {
-            if node.0 >= nodes {
-                return Err(Refusal::NoSuchNode { node, nodes });
-            }
-            return match self.nodes.get(&node) {
-                Some(other) if other.home != registration.home && other.state == State::Alive => {
-                    Err(Refusal::DuplicateNode { node })
-                }
-                _ => Ok(node),
-            };
+    fn check_number(&self, registration: &Registration) -> Result<(), Refusal> {
+        let (node, nodes) = (registration.node, self.settings.order.world.nodes);
+        if node.0 >= nodes {
+            return Err(Refusal::NoSuchNode { node, nodes });
         }
-        let own = self.nodes.iter().find(|(_, node)| node.home == registration.home);
-        let free = || (0..nodes).map(NodeId).find(|node| !self.nodes.contains_key(node));
-        let lost = || self.nodes.iter().find(|(_, node)| node.state != State::Alive);
-        own.map(|(id, _)| *id)
-            .or_else(free)
-            .or_else(|| lost().map(|(id, _)| *id))
-            .ok_or(Refusal::WorldComplete { nodes })
+        match self.nodes.get(&node) {
+            Some(other) if other.home != registration.home && other.state == State::Alive => {
+                Err(Refusal::DuplicateNode { node })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn admit(
@@ -273,7 +258,7 @@ impl Fleet {
             node.home = home;
             return;
         }
-        let lent = Ledger::of(tiers, self.settings.chunk);
+        let lent = Ledger::of(tiers, registration.chunk);
         let progress = Progress::default();
         let node = Node {
             home,

@@ -1,18 +1,56 @@
 //! The future of one node: what its ranks read, a few epochs at a time.
 //!
+//! To permute an epoch takes long, so it is a job for another thread ([`Expansion`]), begun ahead of need
+//! by [`Horizon::expand`]. Who has no other thread calls [`Horizon::prepare`].
+//!
+//! Held are the epoch that the node is in, the one before for a slow rank, those that a policy looks into
+//! from the next one, and [`STRAYS_MAX`] for ranks that are elsewhere.
+//!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. [`Horizon::next_use`] is the first read of the sample on this node after the given one, in the
 //!    order (epoch, step, rank), if an epoch that is held has it.
 //! 2. At most [`Horizon::epochs_max`] epochs are held.
+//! 3. It does not matter which expansion ends first.
 
-use alloc::{collections::BTreeMap, vec, vec::Vec};
+mod expansion;
+mod places;
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
 use core::cell::OnceCell;
 
+pub use self::expansion::{Expanded, Expansion};
+use self::{
+    expansion::Source,
+    places::{Places, place_of},
+};
 use crate::{
-    id::{BatchId, Epoch, NodeId, Rank, SampleId, Step},
+    id::{BatchId, Epoch, NodeId, Rank, SampleId},
     order::{NodeOrder, Shuffle, Spec},
 };
+
+/// Epochs by which a rank may lag behind another without being elsewhere: where epochs are shorter than
+/// what is staged.
+pub const DRIFT_MAX: u32 = 8;
+
+/// Epochs that are held for ranks which are elsewhere.
+pub const STRAYS_MAX: usize = 2;
+
+/// What a node reads in some epochs.
+pub type Orders = BTreeMap<Epoch, Arc<NodeOrder>>;
+
+/// Whether a policy asks for [`Horizon::next_use`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextUses {
+    /// It does, so an epoch is there only with the places of its samples.
+    Asked,
+    /// It does not.
+    Unasked,
+}
 
 /// A read of a sample on a node; ordered as ranks in lock-step read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,34 +83,89 @@ pub enum Publication {
     Impossible,
 }
 
+/// How much of the future a decision needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All that the policy looks into.
+    View,
+    /// The epoch alone.
+    Epoch,
+}
+
+impl Reach {
+    fn epochs(self) -> usize {
+        match self {
+            Self::View => usize::MAX,
+            Self::Epoch => 1,
+        }
+    }
+}
+
 /// The orders of the epochs in use, and of some that follow.
 #[derive(Debug)]
 pub struct Horizon {
     spec: Spec,
     node: NodeId,
     ahead: u32,
-    computed: BTreeMap<Epoch, NodeOrder>,
-    published: BTreeMap<(Rank, Epoch), Vec<SampleId>>,
+    next_uses: NextUses,
+    /// The epoch that the node is in.
+    main: Epoch,
+    computed: Orders,
+    published: BTreeMap<(Rank, Epoch), Arc<Vec<SampleId>>>,
     places: BTreeMap<Epoch, OnceCell<Places>>,
+    /// Expansions that were begun and have not ended.
+    begun: BTreeMap<Epoch, Begun>,
+    /// Epochs that are held for ranks which are elsewhere, the oldest first.
+    strays: VecDeque<Epoch>,
+    dropped: Vec<Dropped>,
 }
 
-/// Where in an epoch each sample is read.
+/// Whether an expansion was begun with what is known now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Current,
+    Outdated,
+}
+
+/// What is not needed any more. To give it back may take milliseconds.
 #[derive(Debug)]
-struct Places {
-    /// By sample; [`NOWHERE`] if the node does not read it.
-    first: Vec<u32>,
-    /// From a place to the next one with the same sample.
-    again: BTreeMap<u32, u32>,
+pub enum Dropped {
+    /// An order.
+    Order(Arc<NodeOrder>),
+    /// An order that a trainer published.
+    Published(Arc<Vec<SampleId>>),
+    /// The places of an epoch.
+    Places(DroppedPlaces),
 }
 
-const NOWHERE: u32 = u32::MAX;
+/// The places of the samples of an epoch.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is kept to be dropped elsewhere")]
+pub struct DroppedPlaces(OnceCell<Places>);
 
 impl Horizon {
     /// The future of `node`, which shows an epoch and `ahead` more.
     #[must_use]
     pub fn new(spec: Spec, node: NodeId, ahead: u32) -> Self {
-        let (computed, published, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { spec, node, ahead, computed, published, places }
+        Self {
+            spec,
+            node,
+            ahead,
+            next_uses: NextUses::Unasked,
+            main: spec.start.epoch,
+            computed: BTreeMap::new(),
+            published: BTreeMap::new(),
+            places: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            strays: VecDeque::new(),
+            dropped: Vec::new(),
+        }
+    }
+
+    /// With the places of samples worked out with each epoch, if they are asked for.
+    #[must_use]
+    pub fn with_next_uses(self, next_uses: NextUses) -> Self {
+        Self { next_uses, ..self }
     }
 
     /// The order of the job.
@@ -87,55 +180,179 @@ impl Horizon {
         self.node
     }
 
-    /// Epochs that are held at once: a rank may be one epoch ahead of another.
+    /// Epochs that are held at once.
     #[must_use]
     pub fn epochs_max(&self) -> usize {
-        self.ahead as usize + 2
+        self.ahead as usize + 3 + STRAYS_MAX
     }
 
-    /// Makes sure that `epoch` and those which are looked into from it are there.
+    /// Whether the order of an epoch is there, or comes from the trainer.
+    #[must_use]
+    pub fn holds(&self, epoch: Epoch) -> bool {
+        self.spec.shuffle == Shuffle::Published || self.computed.contains_key(&epoch)
+    }
+
+    /// The epochs that are looked into from `epoch`, itself included.
+    fn view(&self, epoch: Epoch) -> impl Iterator<Item = Epoch> + use<> {
+        let last = epoch.0.saturating_add(self.ahead).min(self.spec.epochs - 1);
+        (epoch.0..=last).map(Epoch)
+    }
+
+    /// Makes sure that `epoch` and those which are looked into from it are there, here and now.
     pub fn prepare(&mut self, epoch: Epoch) {
-        let last = Epoch(epoch.0.saturating_add(self.ahead).min(self.spec.epochs - 1));
-        for epoch in (epoch.0..=last.0).map(Epoch) {
-            if !self.computed.contains_key(&epoch)
-                && let Some(order) = self.spec.epoch_of(self.node, epoch)
-            {
-                self.computed.insert(epoch, order);
-                self.places.insert(epoch, OnceCell::new());
-            }
+        if epoch > self.main || self.main.0 - epoch.0 > 1 {
+            self.follow(epoch);
         }
-        while self.computed.len() > self.epochs_max() {
-            let (first, last) = (self.computed.first_key_value(), self.computed.last_key_value());
-            let is_behind = first.zip(last).is_some_and(|((first, _), (last, _))| {
-                epoch.0.saturating_sub(first.0) > 1 || epoch.0.abs_diff(last.0) <= self.ahead
-            });
-            let dropped =
-                if is_behind { self.computed.pop_first() } else { self.computed.pop_last() };
-            dropped.map(|(epoch, _)| self.places.remove(&epoch));
+        for expansion in self.expand(epoch, Reach::View) {
+            self.expanded(expansion.run());
+        }
+        self.take_dropped();
+    }
+
+    /// What must be worked out before batches of `epoch` can be decided, and has not been begun. The results
+    /// go to [`Self::expanded`].
+    pub fn expand(&mut self, epoch: Epoch, reach: Reach) -> Vec<Expansion> {
+        let epochs = self.view(epoch).take(reach.epochs());
+        epochs.filter_map(|epoch| self.expansion_of(epoch)).collect()
+    }
+
+    /// Whether all is there of an epoch that [`Self::expand`] asks for.
+    #[must_use]
+    pub fn is_expanded(&self, epoch: Epoch, reach: Reach) -> bool {
+        self.view(epoch).take(reach.epochs()).all(|epoch| !self.is_missing(epoch))
+    }
+
+    /// Takes what an expansion brought; of no effect if what it was made from has changed since.
+    pub fn expanded(&mut self, expanded: Expanded) {
+        let Expanded { epoch, order, places } = expanded;
+        if self.begun.remove(&epoch) != Some(Begun::Current) {
+            return;
+        }
+        if let Some(order) = order {
+            self.computed.insert(epoch, order);
+        }
+        let places = places.map_or_else(OnceCell::new, OnceCell::from);
+        self.places.insert(epoch, places);
+        self.note_stray(epoch);
+        self.trim();
+    }
+
+    /// Takes note of the epoch that the node is in now.
+    pub fn follow(&mut self, epoch: Epoch) {
+        self.main = epoch;
+        self.trim();
+    }
+
+    /// What was dropped since the last call, for who has a thread to drop it on.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        core::mem::take(&mut self.dropped)
+    }
+
+    /// The orders of the epochs that are looked into from `epoch`, as far as they are held.
+    #[must_use]
+    pub fn orders_from(&self, epoch: Epoch) -> Orders {
+        let held = |epoch| Some((epoch, Arc::clone(self.computed.get(&epoch)?)));
+        self.view(epoch).filter_map(held).collect()
+    }
+
+    fn is_missing(&self, epoch: Epoch) -> bool {
+        let has_places = self.places.get(&epoch).map(|places| places.get().is_some());
+        if self.spec.shuffle == Shuffle::Published {
+            // What no trainer has published is not there to be worked out.
+            return self.next_uses == NextUses::Asked && has_places == Some(false);
+        }
+        let lacks_places = self.next_uses == NextUses::Asked && has_places != Some(true);
+        !self.computed.contains_key(&epoch) || lacks_places
+    }
+
+    fn expansion_of(&mut self, epoch: Epoch) -> Option<Expansion> {
+        if !self.is_missing(epoch) || self.begun.contains_key(&epoch) {
+            return None;
+        }
+        self.begun.insert(epoch, Begun::Current);
+        let source = match self.spec.shuffle {
+            Shuffle::Published => {
+                let of_epoch = self.published.iter().filter(|((_, of), _)| *of == epoch);
+                Source::Published(of_epoch.map(|((rank, _), it)| (*rank, Arc::clone(it))).collect())
+            }
+            _ => Source::Spec(self.computed.get(&epoch).cloned()),
+        };
+        Some(Expansion {
+            spec: self.spec,
+            node: self.node,
+            epoch,
+            source,
+            next_uses: self.next_uses,
+        })
+    }
+
+    /// What is held without being a stray.
+    fn is_near(&self, epoch: Epoch) -> bool {
+        let last = self.main.0.saturating_add(1).saturating_add(self.ahead);
+        (self.main.0.saturating_sub(1)..=last).contains(&epoch.0)
+    }
+
+    fn note_stray(&mut self, epoch: Epoch) {
+        let is_stray = self.spec.shuffle != Shuffle::Published && !self.is_near(epoch);
+        if is_stray && !self.strays.contains(&epoch) {
+            self.strays.push_back(epoch);
+        }
+    }
+
+    /// Drops what is held and is neither near nor one of the latest strays.
+    fn trim(&mut self) {
+        if self.spec.shuffle == Shuffle::Published {
+            return;
+        }
+        let mut strays = core::mem::take(&mut self.strays);
+        strays.retain(|stray| !self.is_near(*stray) && self.computed.contains_key(stray));
+        let far = self.computed.keys().copied().filter(|epoch| !self.is_near(*epoch));
+        let unlisted: Vec<_> = far.filter(|epoch| !strays.contains(epoch)).collect();
+        let surplus = strays.len().saturating_sub(STRAYS_MAX);
+        let surplus: Vec<_> = strays.drain(..surplus).chain(unlisted).collect();
+        self.strays = strays;
+        for epoch in surplus {
+            let order = self.computed.remove(&epoch).map(Dropped::Order);
+            let places = self.places.remove(&epoch);
+            let places = places.map(|places| Dropped::Places(DroppedPlaces(places)));
+            self.dropped.extend(order.into_iter().chain(places));
         }
     }
 
     /// Takes the order that a trainer of this node handed over, if it can be one: every sample exists,
     /// and the epoch is not longer than the job says. Of each rank the last few epochs are kept.
-    pub fn publish(&mut self, rank: Rank, epoch: Epoch, samples: Vec<SampleId>) -> Publication {
+    #[expect(clippy::needless_pass_by_value, reason = "it is kept")]
+    pub fn publish(
+        &mut self,
+        rank: Rank,
+        epoch: Epoch,
+        samples: Arc<Vec<SampleId>>,
+    ) -> Publication {
         let fits = self.spec.shuffle == Shuffle::Published
             && self.spec.world.ranks_of(self.node).any(|other| other == rank)
             && epoch.0 < self.spec.epochs
             && samples.len() <= self.spec.samples_per_rank_in(epoch) as usize
-            && samples.iter().all(|sample| sample.0 < self.spec.samples);
+            && samples.iter().max().is_none_or(|last| last.0 < self.spec.samples);
         if !fits {
             return Publication::Impossible;
         }
-        let is_other = self.published.get(&(rank, epoch)).is_some_and(|known| *known != samples);
-        self.published.insert((rank, epoch), samples);
-        self.places.insert(epoch, OnceCell::new());
+        let before = self.published.insert((rank, epoch), Arc::clone(&samples));
+        let is_other = before.as_ref().is_some_and(|known| *known != samples);
+        let before = before.map(Dropped::Published);
+        let places = self.places.insert(epoch, OnceCell::new());
+        let places = places.map(|places| Dropped::Places(DroppedPlaces(places)));
+        self.dropped.extend(before.into_iter().chain(places));
+        self.begun.entry(epoch).and_modify(|begun| *begun = Begun::Outdated);
         let of_rank = (rank, Epoch(0))..=(rank, Epoch(u32::MAX));
         if self.published.range(of_rank.clone()).count() > self.epochs_max() {
             let oldest = self.published.range(of_rank).next().map(|(key, _)| *key);
-            oldest.map(|key| self.published.remove(&key));
+            let oldest = oldest.and_then(|key| self.published.remove(&key));
+            self.dropped.extend(oldest.map(Dropped::Published));
         }
         while self.places.len() > self.epochs_max() {
-            self.places.pop_first();
+            let oldest = self.places.pop_first().map(|(_, places)| places);
+            let oldest = oldest.map(|places| Dropped::Places(DroppedPlaces(places)));
+            self.dropped.extend(oldest);
         }
         if is_other { Publication::Changed } else { Publication::New }
     }
@@ -155,17 +372,14 @@ impl Horizon {
     /// What the node reads in an epoch, if the job fixes it and the epoch is held.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<&NodeOrder> {
-        self.computed.get(&epoch)
+        self.computed.get(&epoch).map(|order| &**order)
     }
 
     /// The read of the sample at `index` of a batch.
     #[must_use]
     pub fn read_of(&self, batch: BatchId, index: usize) -> Use {
-        let ranks = u64::from(self.spec.world.ranks_per_node);
-        let local = u64::from(self.local(batch.rank).unwrap_or(0));
-        let batches = u64::from(batch.step.0) * ranks + local;
-        let place = batches * u64::from(self.spec.batch_size) + index as u64;
-        Use { epoch: batch.epoch, place: u32::try_from(place).unwrap_or(NOWHERE - 1) }
+        let place = place_of(&self.spec, self.node, batch, index);
+        Use { epoch: batch.epoch, place }
     }
 
     /// Steps from a read to a later one, over the ends of epochs.
@@ -197,133 +411,13 @@ impl Horizon {
     }
 
     fn local(&self, rank: Rank) -> Option<u32> {
-        let ranks = self.spec.world.ranks_per_node;
-        rank.0.checked_sub(self.node.0 * ranks).filter(|local| *local < ranks)
+        places::local(&self.spec, self.node, rank)
     }
 
     fn places_of(&self, epoch: Epoch) -> Places {
-        let mut first = vec![NOWHERE; self.spec.samples as usize];
-        let mut again = BTreeMap::new();
-        for step in (0..self.spec.steps_in(epoch)).rev().map(Step) {
-            let ranks = self.spec.world.ranks_of(self.node).collect::<Vec<_>>();
-            for rank in ranks.into_iter().rev() {
-                let batch = BatchId { epoch, step, rank };
-                let samples = self.batch(batch).unwrap_or_default();
-                for (index, sample) in samples.iter().enumerate().rev() {
-                    let place = self.read_of(batch, index).place;
-                    let later = core::mem::replace(&mut first[sample.0 as usize], place);
-                    if later != NOWHERE {
-                        again.insert(place, later);
-                    }
-                }
-            }
-        }
-        Places { first, again }
-    }
-}
-
-impl Places {
-    /// The first place of a sample that lies behind `after`.
-    fn after(&self, sample: SampleId, after: Option<u32>) -> Option<u32> {
-        let mut place = *self.first.get(sample.0 as usize)?;
-        if place == NOWHERE {
-            return None;
-        }
-        while after.is_some_and(|after| place <= after) {
-            place = *self.again.get(&place)?;
-        }
-        Some(place)
+        Places::of(&self.spec, self.node, epoch, &|batch| self.batch(batch).unwrap_or_default())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::order::{Position, World};
-
-    fn spec(samples: u32, world: World, epochs: u32) -> Spec {
-        Spec {
-            samples,
-            shuffle: Shuffle::TORCH_DISTRIBUTED,
-            seed: 5,
-            epochs,
-            drop_last: false,
-            batch_size: 3,
-            world,
-            start: Position::START,
-        }
-    }
-
-    /// All reads of a node in turn.
-    fn reads(spec: Spec, node: NodeId) -> Vec<(Use, SampleId)> {
-        let mut horizon = Horizon::new(spec, node, 0);
-        let mut reads = Vec::new();
-        for epoch in (0..spec.epochs).map(Epoch) {
-            horizon.prepare(epoch);
-            for step in (0..spec.steps_in(epoch)).map(Step) {
-                for rank in spec.world.ranks_of(node) {
-                    let batch = BatchId { epoch, step, rank };
-                    let samples = horizon.batch(batch).unwrap().iter().enumerate();
-                    reads.extend(samples.map(|(index, it)| (horizon.read_of(batch, index), *it)));
-                }
-            }
-        }
-        reads
-    }
-
-    proptest! {
-        #[test]
-        fn the_next_use_is_the_next_read(
-            samples in 1_u32..40, nodes in 1_u32..4, ranks_per_node in 1_u32..4, ahead in 0_u32..3,
-        ) {
-            let world = World { nodes, ranks_per_node };
-            let spec = spec(samples, world, 4);
-            let reads = reads(spec, NodeId(nodes - 1));
-            prop_assert!(reads.is_sorted_by(|(a, _), (b, _)| a < b));
-            let mut horizon = Horizon::new(spec, NodeId(nodes - 1), ahead);
-            for (at, (now, sample)) in reads.iter().enumerate() {
-                horizon.prepare(now.epoch);
-                prop_assert!(horizon.computed.len() <= horizon.epochs_max(), "invariant 2");
-                let next = reads[at + 1..].iter().find(|(_, other)| other == sample);
-                let last = Epoch(now.epoch.0 + ahead);
-                let expected = match next {
-                    Some((next, _)) if next.epoch <= last => NextUse::At(*next),
-                    _ if last.0 + 1 >= spec.epochs => NextUse::Never,
-                    _ => NextUse::Later,
-                };
-                prop_assert_eq!(horizon.next_use(*sample, *now), expected, "invariant 1");
-            }
-        }
-    }
-
-    #[test]
-    fn a_published_epoch_may_repeat_samples() {
-        let world = World { nodes: 1, ranks_per_node: 1 };
-        let spec = Spec { shuffle: Shuffle::Published, ..spec(6, world, 2) };
-        let mut horizon = Horizon::new(spec, NodeId(0), 1);
-        let samples = [1, 4, 1, 1, 0].map(SampleId).to_vec();
-        assert_eq!(horizon.publish(Rank(0), Epoch(0), samples.clone()), Publication::New);
-        let at = |place| Use { epoch: Epoch(0), place };
-        let next = |sample, place| horizon.next_use(SampleId(sample), at(place));
-        assert_eq!(next(1, 0), NextUse::At(at(2)));
-        assert_eq!(next(1, 2), NextUse::At(at(3)));
-        assert_eq!(next(1, 3), NextUse::Later, "epoch 1 is not published yet");
-        assert_eq!(horizon.publish(Rank(0), Epoch(0), vec![SampleId(2)]), Publication::Changed);
-        let wrong = vec![SampleId(6)];
-        assert_eq!(horizon.publish(Rank(0), Epoch(1), wrong), Publication::Impossible);
-    }
-
-    #[test]
-    fn steps_are_counted_over_the_end_of_an_epoch() {
-        let world = World { nodes: 1, ranks_per_node: 2 };
-        let spec = spec(20, world, 3);
-        let horizon = Horizon::new(spec, NodeId(0), 1);
-        let at = |epoch, place| Use { epoch: Epoch(epoch), place };
-        assert_eq!(spec.steps_in(Epoch(0)), 4);
-        assert_eq!(horizon.steps_between(at(0, 0), at(0, 5)), 0);
-        assert_eq!(horizon.steps_between(at(0, 0), at(0, 6)), 1);
-        assert_eq!(horizon.steps_between(at(0, 18), at(1, 6)), 2);
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod id;
+pub mod launch;
 pub mod order;
 pub mod spread;
 pub mod throughput;

@@ -107,6 +107,10 @@ impl Spec {
         if let Some((field, _)) = fields.into_iter().find(|(_, value)| *value == 0) {
             return Err(SpecError::Zero { field });
         }
+        let World { nodes, ranks_per_node } = self.world;
+        if nodes.checked_mul(ranks_per_node).is_none() {
+            return Err(SpecError::TooManyRanks { nodes, ranks_per_node });
+        }
         self.shuffle.validate(self)?;
         if self.samples_per_rank() == 0 {
             let ranks = self.world.ranks();

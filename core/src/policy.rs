@@ -27,13 +27,15 @@ use core::{
     str::FromStr,
 };
 
+pub use gap::{Job, Planned};
+
 use self::lobster::{Eviction, Lobster};
 pub use useful::{Reach, useful};
 
 use crate::{
     books::Books,
-    horizon::{Horizon, Use},
-    id::{NodeId, SampleId, TierId},
+    horizon::{Horizon, NextUses, Use},
+    id::{Epoch, NodeId, SampleId, TierId},
     order::{Shuffle, Spec},
     space::Space,
     units::Bytes,
@@ -48,6 +50,19 @@ pub trait Policy: Debug + Send {
         1
     }
 
+    /// Makes ready what reads of `epoch` need, if that is more than may be worked out in between.
+    fn prepare(&mut self, _: Epoch, _: Need, _: &Horizon, _: &Books) -> Preparation {
+        Preparation::Ready
+    }
+
+    /// Takes what a job of [`Self::prepare`] brought.
+    fn prepared(&mut self, _: Planned) {}
+
+    /// Whether it asks for the next uses of samples ([`Horizon::next_use`]).
+    fn next_uses(&self) -> NextUses {
+        NextUses::Unasked
+    }
+
     /// Decides what stays of a read: the sample lies in staging now, so it may enter any tier or change
     /// its tier at the price of one copy. Other samples may be taken out, or put one tier down.
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books);
@@ -55,6 +70,26 @@ pub trait Policy: Debug + Send {
     /// Takes note that a sample left a tier by no decision of its own: bytes were lost, or the tier
     /// shrank and the sample found room in a slower one, or none.
     fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>);
+}
+
+/// When an epoch is to be prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A batch of it waits.
+    Now,
+    /// It is the next one.
+    Soon,
+}
+
+/// What stands between a policy and the reads of an epoch.
+#[derive(Debug)]
+pub enum Preparation {
+    /// Nothing.
+    Ready,
+    /// A job that was given out before.
+    Pending,
+    /// This job, whose result is to be handed to [`Policy::prepared`].
+    Job(Job),
 }
 
 /// A sample that is read.

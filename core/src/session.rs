@@ -25,11 +25,13 @@
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 //! 9. A place that a batch names holds its sample when the batch is handed over, and until it is released.
 
+mod ahead;
 mod answers;
 mod busy;
 mod causes;
 mod command;
 mod depth;
+mod jumps;
 mod line;
 mod op_table;
 mod ops;
@@ -38,10 +40,18 @@ mod progress;
 mod show;
 mod stage;
 mod staging;
+mod tally;
 mod work;
 
-use alloc::{collections::BTreeMap, collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
 
+use core::num::NonZeroU32;
+
+pub use ahead::{Finished, Job};
 pub use busy::Busy;
 pub use causes::{Cause, Causes};
 pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
@@ -49,12 +59,15 @@ pub use line::{Adaptation, Windows};
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
 };
+pub use tally::{Tally, Wait};
 
 use self::{
+    jumps::Jumps,
     line::Line,
     op_table::OpTable,
     ops::Ops,
     pace::{Need, Paces},
+    stage::Unfinished,
     staging::{Passage, Staged, Staging},
     work::{Kind, Work},
 };
@@ -63,7 +76,7 @@ use crate::{
     books::Level,
     cache::Cache,
     horizon::Horizon,
-    id::{BatchId, HolderId, NodeId, OpId, Rank, SampleId, TierId},
+    id::{BatchId, Epoch, HolderId, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
     policy,
     tier::Buffer,
@@ -153,6 +166,21 @@ pub struct Session {
     writers: BTreeMap<SampleId, OpId>,
     /// What each holder waits for, in the order of its requests, with the refusals among them.
     waiting: BTreeMap<HolderId, VecDeque<(BatchId, Option<Refusal>)>>,
+    /// When all was there that holders were answered so far.
+    turns: BTreeMap<HolderId, Nanoseconds>,
+    /// Work for other threads.
+    jobs: VecDeque<Job>,
+    /// The epoch that the node is in ([`ahead`]).
+    main: Epoch,
+    /// Whether the epoch after it was begun.
+    is_looking_ahead: bool,
+    /// Ranks whose next batch waits for a job.
+    unprepared: BTreeSet<Rank>,
+    /// Samples that are staged in one go.
+    slice: Option<NonZeroU32>,
+    unfinished: Option<Unfinished>,
+    has_more: bool,
+    jumps: Jumps,
     /// Commands about trainers, which never have to wait.
     messages: VecDeque<Command>,
     /// Commands about arenas and chunks, given out in this order, before what needs them.
@@ -161,6 +189,8 @@ pub struct Session {
     line: Line,
     paces: Paces,
     now: Nanoseconds,
+    /// When the event happened that is handled now; before `now` if later ones were handled first.
+    event_at: Nanoseconds,
     /// Operations that were given out and have not ended.
     running: usize,
     operations_max: usize,
@@ -187,7 +217,8 @@ impl Session {
         let first = order.world.ranks_of(settings.node).next().expect("a node has ranks");
         let ranks_per_node = order.world.ranks_per_node;
         let policy = policy::build(settings.policy, &settings.policy_setting());
-        let horizon = Horizon::new(order, settings.node, policy.lookahead());
+        let horizon = Horizon::new(order, settings.node, policy.lookahead())
+            .with_next_uses(policy.next_uses());
         let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
             horizon,
@@ -198,11 +229,21 @@ impl Session {
             works: OpTable::default(),
             writers: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            jobs: VecDeque::new(),
+            main: order.start.epoch,
+            is_looking_ahead: false,
+            unprepared: BTreeSet::new(),
+            slice: None,
+            unfinished: None,
+            has_more: false,
+            jumps: Jumps::default(),
             messages: VecDeque::new(),
             errands: VecDeque::new(),
             line: Line::new(settings.windows, settings.tiers.len(), first, ranks_per_node),
             paces: Paces::new(first, ranks_per_node),
             now: Nanoseconds(0),
+            event_at: Nanoseconds(0),
             running: 0,
             operations_max: settings.operations_max(),
             progress: Progress::new(order.epochs, settings.tiers.len()),
@@ -215,20 +256,21 @@ impl Session {
         session
     }
 
-    /// Takes note of something that happened at a time on the caller's clock, which does not go back.
+    /// Takes note of something that happened at a time on the caller's clock. The session's own clock
+    /// does not go back: of an event that is told late only the marks of its batch know when it was.
     ///
     /// Events about what the session does not know (an operation that ended before, a holder that is
     /// gone) change nothing.
     pub fn handle(&mut self, event: Event, now: Nanoseconds) {
         self.now = self.now.max(now);
+        self.event_at = now;
         let is_delivery = matches!(event, Event::Delivered { .. });
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
             Event::Attached { holder, rank } => self.handle_attached(holder, rank),
             Event::Requested { holder, batch } => self.handle_requested(holder, batch),
-            Event::Delivered { holder, lease, waited } => {
-                self.handle_delivered(holder, lease, waited);
-            }
+            Event::Delivered { holder, lease, wait } => self.handle_delivered(holder, lease, wait),
+            Event::Tallied { holder, rank, tally } => self.handle_tallied(holder, rank, &tally),
             Event::Released { holder, lease } => self.handle_released(holder, lease),
             Event::Gone { holder } => self.handle_gone(holder),
             Event::Published { rank, epoch, samples } => {
@@ -237,15 +279,44 @@ impl Session {
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
             Event::StagingLimited { batches } => self.handle_staging_limited(batches),
         }
-        self.put_away();
-        self.call_off();
-        self.fit_arenas();
-        self.stage();
-        self.fit_arenas();
-        self.put_away();
+        self.follow_up();
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
             self.line.divide_in_proportion();
         }
+    }
+
+    /// Lets no call stage more than so many samples, so that it returns soon. What is left is done by
+    /// [`Self::go_on`].
+    #[must_use]
+    pub fn with_slices(self, samples: NonZeroU32) -> Self {
+        Self { slice: Some(samples), ..self }
+    }
+
+    /// Whether batches could be staged that no event leads to: [`Self::go_on`] does it.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Stages what earlier calls left.
+    pub fn go_on(&mut self, now: Nanoseconds) {
+        self.now = self.now.max(now);
+        self.has_more = false;
+        self.follow_up();
+    }
+
+    /// Does what follows from an event.
+    fn follow_up(&mut self) {
+        self.put_away();
+        self.call_off();
+        self.fit_arenas();
+        if !self.has_more {
+            self.stage();
+        }
+        // What was called off, or dropped before it was planned, may have been all that held one open.
+        self.close_arenas();
+        self.fit_arenas();
+        self.put_away();
     }
 
     /// The next thing to do, or `None` until something happens.

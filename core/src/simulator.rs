@@ -101,6 +101,7 @@ pub fn simulate_observed<O: Observer>(
     let mut digest = Fnv1a::default();
     trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
+        session.run_jobs();
         while let Some(command) = session.poll_command() {
             command.hash(&mut digest);
             trace.command(&command, clock.now);
@@ -109,6 +110,7 @@ pub fn simulate_observed<O: Observer>(
             }
             let reaction = trainer.handle(&command, clock.now);
             react(&mut session, &mut clock, &mut trace, reaction)?;
+            session.run_jobs();
         }
         match clock.next() {
             Some(Due::Completed(op)) => {

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use tierfeed_core::{
     books::Books,
     horizon::{Horizon, Publication},
@@ -141,8 +141,8 @@ mod published {
         let mut policy = policy::build(Kind::Gap, &setting);
         let mut horizon = Horizon::new(setting.order, setting.node, policy.lookahead());
         let mut books = Books::new(setting.sizes, setting.capacities);
-        let published = order.iter().copied().map(SampleId).collect();
-        assert_eq!(horizon.publish(Rank(0), Epoch(0), published), Publication::New);
+        let published: Vec<_> = order.iter().copied().map(SampleId).collect();
+        assert_eq!(horizon.publish(Rank(0), Epoch(0), published.into()), Publication::New);
         let mut served = Vec::new();
         for (step, sample) in (0..).zip(order) {
             let batch = BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) };
@@ -450,7 +450,10 @@ mod random {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+            ..ProptestConfig::with_cases(150)
+        })]
 
         #[test]
         fn no_simple_rule_reads_less(setting in jobs()) {

@@ -1,12 +1,15 @@
 """What the demo says is true: data repeat, the store is slow, tiers are named as they are."""
 
+import dataclasses
 import multiprocessing
 import time
 
+import pytest
+
+import compare
 import image_folder
 import job_file
 import photographs
-import pytest
 import table
 from cold_store import ColdStore
 
@@ -21,6 +24,22 @@ SIDE = table.Side(
     epoch_cold_read_bytes=[100, 51],
     hits={"cxl-memory": 12},
 )
+
+
+def test_a_demo_that_gains_nothing_fails():
+    plain = dataclasses.replace(SIDE, wall_s=2.0, epoch_cold_read_bytes=[100, 100])
+    compare.check_gain(plain, SIDE)
+    with pytest.raises(SystemExit, match="of the plain loader"):
+        compare.check_gain(plain, dataclasses.replace(SIDE, epoch_cold_read_bytes=[100, 81]))
+    with pytest.raises(SystemExit, match=r"took 2\.0 s"):
+        compare.check_gain(plain, dataclasses.replace(SIDE, wall_s=2.0))
+
+
+def test_a_trainer_that_reads_much_itself_fails_the_demo():
+    compare.check_fed_by_agent({"samples": 100}, {"samples": 95})
+    for samples in (0, 94):
+        with pytest.raises(SystemExit, match="the trainer read"):
+            compare.check_fed_by_agent({"samples": 100}, {"samples": samples})
 
 
 @pytest.fixture(scope="module")

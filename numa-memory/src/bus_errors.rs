@@ -14,6 +14,9 @@
 //! 2. An address outside every watched mapping ends up where it would have without this module.
 //! 3. A mapping is watched from before it is handed out until before it is unmapped.
 
+mod slot;
+mod words;
+
 use std::{
     ffi::{c_int, c_void},
     io, mem, ptr,
@@ -25,17 +28,10 @@ use std::{
 
 use nix::errno::Errno;
 
+use self::slot::Slot;
+
 /// Watched mappings in a block of the list.
 const SLOTS: usize = 128;
-
-/// One watched mapping; free if `start` is 0.
-#[derive(Debug)]
-struct Slot {
-    start: AtomicUsize,
-    end: AtomicUsize,
-    page_bytes: AtomicUsize,
-    errors: AtomicU32,
-}
 
 /// Part of the list of watched mappings. Blocks are added and never taken away, so that the handler
 /// can walk them at any moment.
@@ -78,11 +74,7 @@ impl Watch {
     pub(crate) fn over(start: usize, end: usize, page_bytes: usize) -> Self {
         let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = free_slot();
-        slot.end.store(end, Ordering::Relaxed);
-        slot.page_bytes.store(page_bytes, Ordering::Relaxed);
-        slot.errors.store(0, Ordering::Relaxed);
-        // Last: from here on the handler finds it.
-        slot.start.store(start, Ordering::Release);
+        slot.take(start, end, page_bytes);
         Self { slot }
     }
 
@@ -94,33 +86,19 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.slot.start.store(0, Ordering::Release);
+        self.slot.leave();
     }
 }
 
-impl Slot {
-    const fn new() -> Self {
-        Self {
-            start: AtomicUsize::new(0),
-            end: AtomicUsize::new(0),
-            page_bytes: AtomicUsize::new(0),
-            errors: AtomicU32::new(0),
-        }
-    }
-
-    /// Whether the slot is that of the mapping around `address`.
-    ///
-    /// A slot that is given to another mapping meanwhile is seen by its start, which is 0 in between.
-    fn covers(&self, address: usize) -> bool {
-        let start = self.start.load(Ordering::Acquire);
-        let end = self.end.load(Ordering::Acquire);
-        start != 0 && (start..end).contains(&address) && self.start.load(Ordering::Acquire) == start
-    }
+/// A free slot.
+const fn free() -> Slot {
+    let [start, end, page_bytes] = [const { AtomicUsize::new(0) }; 3];
+    Slot { start, end, page_bytes, errors: AtomicU32::new(0) }
 }
 
 impl Block {
     const fn new() -> Self {
-        Self { slots: [const { Slot::new() }; SLOTS], next: AtomicPtr::new(ptr::null_mut()) }
+        Self { slots: [const { free() }; SLOTS], next: AtomicPtr::new(ptr::null_mut()) }
     }
 
     fn next(&self) -> Option<&'static Self> {
@@ -131,12 +109,12 @@ impl Block {
     }
 }
 
-/// A slot that nobody has. The caller holds [`ADDING`].
+/// A free slot. The caller holds [`ADDING`].
 fn free_slot() -> &'static Slot {
     let mut block = &FIRST;
     loop {
         let mut slots = block.slots.iter();
-        if let Some(slot) = slots.find(|slot| slot.start.load(Ordering::Relaxed) == 0) {
+        if let Some(slot) = slots.find(|slot| slot.is_free()) {
             return slot;
         }
         block = block.next().unwrap_or_else(|| {

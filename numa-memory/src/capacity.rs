@@ -2,8 +2,8 @@
 //!
 //! A strict memory policy on a full node gets the process killed, and a preference spills silently,
 //! so room is checked before it is taken. What may be taken is the free memory less the watermarks at
-//! which the kernel starts to reclaim, less a reserve of 5 %, and never more than the control groups
-//! of this process allow.
+//! which the kernel starts to reclaim, less a reserve ([`kept_free`]), and never more than the control
+//! groups of this process allow.
 //!
 //! Every function takes the root of the tree that holds `/proc` and `/sys`, so that tests can bring
 //! their own.
@@ -23,6 +23,9 @@ use crate::error::AllocateError;
 
 /// The share of all memory, in percent, that stays free.
 const RESERVE_PERCENT: u64 = 5;
+
+/// Where little is free, this part of it stays free instead.
+const RESERVE_PART: u64 = 4;
 
 /// A window of a disk tier and the buffers of its copying threads are 8 MiB; threads, sockets and page
 /// tables get as much.
@@ -44,6 +47,13 @@ pub fn free_bytes(sysroot: &Path, node: Option<NumaNode>) -> io::Result<Bytes> {
     }
 }
 
+/// What stays free of `total` bytes when `free` of them are free: 5 % of all, or a quarter of what is free
+/// where that is less. On a node that others have filled, 5 % of all memory can be more than is left.
+#[must_use]
+pub fn kept_free(total: Bytes, free: Bytes) -> Bytes {
+    Bytes((total.0 / 100 * RESERVE_PERCENT).min(free.0 / RESERVE_PART))
+}
+
 /// What may be taken now: free memory less watermarks and reserve, within the control groups.
 ///
 /// # Errors
@@ -62,7 +72,7 @@ pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes
             (above_watermarks.map_or(free, |above| above.min(free)), total)
         }
     };
-    let unreserved = Bytes(free.0.saturating_sub(total.0 / 100 * RESERVE_PERCENT));
+    let unreserved = Bytes(free.0 - kept_free(total, free).0);
     let headroom = cgroup::headroom(sysroot, |_| Bytes(0));
     Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
 }

@@ -8,7 +8,8 @@
 //! Invariants, checked by `mod tests` against another implementation:
 //!
 //! 1. The sum is that of XXH3 with 64 bits and without seed, however the bytes were cut into pieces.
-//! 2. Each byte of the origin is read once: what is summed is what is stored.
+//! 2. Each byte of the origin is read once, by an access that the compiler may not repeat: what is summed is
+//!    what is stored.
 //!
 //! Source: the specification of XXH3 in `doc/xxhash_spec.md` of xxHash.
 

@@ -22,7 +22,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use crate::{affinity::pin_current_thread, ahead::ask_for, kernels::LINE_BYTES};
+use crate::{affinity::pin_current_thread, ahead::ask_for, drill, kernels::LINE_BYTES};
 
 /// What a lane runs, once.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -72,13 +72,14 @@ impl Lanes {
         for index in 0..threads.get() {
             let (report, pinned) = mpsc::sync_channel(1);
             let (queue, cpus) = (Arc::clone(&lanes.queue), cpus.clone());
+            let name = name.to_owned();
             let thread = Builder::new().name(format!("{name}-{index}")).spawn(move || {
                 let outcome = cpus.map_or(Ok(()), |cpus| pin_current_thread(&cpus));
                 let is_pinned = outcome.is_ok();
                 // The starter waits for this report, so it cannot be gone.
                 let _ = report.send(outcome);
                 if is_pinned {
-                    queue.run_jobs();
+                    queue.run_jobs(&name);
                 }
             })?;
             lanes.threads.push(thread);
@@ -171,8 +172,9 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    fn run_jobs(&self) {
+    fn run_jobs(&self, name: &str) {
         while let Some(job) = self.next_job() {
+            drill::pass(name);
             // Nothing of a job is used after its panic, so no broken state is seen.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 self.jobs_panicked.fetch_add(1, Ordering::Relaxed);

@@ -19,6 +19,7 @@ pub mod ballast;
 #[expect(unsafe_code, reason = "a signal handler, and pages laid over broken ones")]
 pub mod bus_errors;
 pub mod capacity;
+pub mod drill;
 pub mod kernels;
 pub mod lanes;
 pub mod spread;
@@ -36,6 +37,8 @@ mod error;
 mod file_bytes;
 mod lock;
 mod mapping;
+#[cfg_attr(feature = "address-sanitizer", expect(unsafe_code, reason = "calls of its runtime"))]
+mod off_limits;
 mod placement;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
 mod policy;
@@ -48,7 +51,9 @@ pub use checksum::{Checksum, Stores};
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
-pub use mapping::{Mapping, PageCache, RangeError, cached};
+pub use mapping::{Mapping, PageCache, RangeError, cached, read_cached_into, read_into};
 pub use placement::{Placement, Policy};
+#[cfg(any(test, feature = "fault-injection"))]
+pub use region::injection as late_holes;
 pub use region::{HugePages, Pages, Region, Request, Shelf, ShelfRequest, Span};
 pub use view::{MapError, ReadView, View};

@@ -26,7 +26,7 @@ use std::{
 use memmap2::MmapRaw;
 use tierfeed_core::units::Bytes;
 
-pub use self::file::{PageCache, cached};
+pub use self::file::{PageCache, cached, read_cached_into, read_into};
 use crate::{
     bus_errors::Watch,
     checksum::{self, Checksum, Stores},
@@ -236,6 +236,26 @@ impl Mapping {
         Ok(())
     }
 
+    /// As [`Self::write`], and takes `bytes` into `sum` in the same pass.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is copied or summed then.
+    #[expect(unsafe_code, reason = "copies into the mapping")]
+    pub fn write_summed(
+        &self,
+        offset: Bytes,
+        bytes: &[u8],
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, Bytes(bytes.len() as u64))?;
+        // SAFETY:
+        // - `bytes` is valid for reads of `count` bytes, and `to` for writes: `range` checked it.
+        // - They do not overlap: no reference to mapped memory ever leaves this crate.
+        unsafe { checksum::feed(sum, bytes.as_ptr(), Some(to), count, Stores::Cached) };
+        Ok(())
+    }
+
     /// Copies from here into `buffer`, until it is full.
     ///
     /// # Errors
@@ -379,7 +399,7 @@ impl Mapping {
     }
 
     /// Invariant 1 rests on this function: no pointer into the mapping is made elsewhere.
-    fn range(&self, offset: Bytes, len: Bytes) -> Result<(*mut u8, usize), RangeError> {
+    pub(crate) fn range(&self, offset: Bytes, len: Bytes) -> Result<(*mut u8, usize), RangeError> {
         let mapped = self.len();
         if offset.0.checked_add(len.0).is_none_or(|end| end > mapped.0) {
             return Err(RangeError::Outside { offset, len, mapped });

@@ -6,10 +6,14 @@
 //! for page faults later. The place is read back, because a preference is no promise. The seals come
 //! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
 
+mod holes;
 mod huge;
 mod passage;
 mod shelf;
+mod words;
 
+#[cfg(any(test, feature = "fault-injection"))]
+pub use passage::injection;
 pub use shelf::{Shelf, ShelfRequest, Span};
 
 use std::{
@@ -17,7 +21,6 @@ use std::{
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::atomic::AtomicU32,
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -35,6 +38,7 @@ use crate::{
     mapping::Mapping,
     placement::{self, Placement, Policy},
     policy::{self, Mode},
+    region::holes::Holes,
 };
 
 /// `MFD_NOEXEC_SEAL` of `linux/memfd.h`, Linux 6.3.
@@ -49,7 +53,7 @@ pub struct Region {
     fd: OwnedFd,
     placement: Placement,
     is_reserved: bool,
-    holes: AtomicU32,
+    holes: Holes,
 }
 
 /// What memory is asked for.
@@ -118,7 +122,7 @@ impl Region {
         populate(&mapping).map_err(failed(Step::Populate, len))?;
         let placement = verify(mapping.raw(), locality, policy)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        Ok(Self { mapping, fd, placement, is_reserved: false, holes: AtomicU32::new(0) })
+        Ok(Self { mapping, fd, placement, is_reserved: false, holes: Holes::none() })
     }
 
     /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
@@ -139,7 +143,7 @@ impl Region {
         }
         let placement = verify(mapping.raw(), locality, policy).ok()?;
         seal(&fd).ok()?;
-        Some(Self { mapping, fd, placement, is_reserved: true, holes: AtomicU32::new(0) })
+        Some(Self { mapping, fd, placement, is_reserved: true, holes: Holes::none() })
     }
 
     /// Which huge pages it lies in now.

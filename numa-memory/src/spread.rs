@@ -131,6 +131,8 @@ fn number_of(mode: Mode) -> libc::c_int {
 mod tests {
     use std::process::Command;
 
+    use tierfeed_test_needs::{Need, skip};
+
     use super::*;
 
     const NODE: NumaNode = NumaNode(0);
@@ -148,7 +150,7 @@ mod tests {
         assert!(!policies_of_a_child().contains(preferred));
         let taken = match Spread::take(Mode::PreferredMany, &[NODE]) {
             Err(SpreadError::Denied(error)) => {
-                eprintln!("skipped: {error}");
+                skip(Need::MemoryPolicies, error);
                 return;
             }
             taken => taken.unwrap(),
@@ -160,7 +162,10 @@ mod tests {
 
     #[test]
     fn what_a_thread_had_before_is_back() {
-        let Ok(outer) = Spread::take(Mode::PreferredMany, &[NODE]) else { return };
+        let outer = match Spread::take(Mode::PreferredMany, &[NODE]) {
+            Ok(outer) => outer,
+            Err(error) => return skip(Need::MemoryPolicies, error),
+        };
         drop(Spread::take(Mode::PreferredMany, &[NODE]).unwrap());
         assert_eq!(policy::of_thread().unwrap(), (MPOL_PREFERRED_MANY, vec![NODE]));
         drop(outer);

@@ -10,6 +10,7 @@ use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{
     AllocateError, Anonymous, LockRefusal, Pages, Placement, Policy, Region, Request,
 };
+use tierfeed_test_needs::{Need, skip};
 
 /// `SECCOMP_MODE_FILTER` of `linux/seccomp.h`.
 const SECCOMP_MODE_FILTER: libc::c_ulong = 2;
@@ -69,31 +70,30 @@ fn only_node() -> Option<u32> {
 
 #[test]
 fn without_a_policy_memory_that_lies_right_is_verified_all_the_same() {
-    if let Some(node) = only_node() {
-        let placement = allocate_without(&[libc::SYS_mbind], node).unwrap();
-        assert!(matches!(placement, Placement::Verified { pages_sampled: 16, .. }));
-    }
+    let Some(node) = only_node() else { return skip(Need::OneNode, memory_nodes()) };
+    let placement = allocate_without(&[libc::SYS_mbind], node).unwrap();
+    assert!(matches!(placement, Placement::Verified { pages_sampled: 16, .. }));
 }
 
 #[test]
 fn without_move_pages_the_placement_is_read_from_numa_maps() {
-    if let Some(node) = only_node() {
-        let placement = allocate_without(&[libc::SYS_mbind, libc::SYS_move_pages], node).unwrap();
-        let Placement::Verified { pages_sampled, .. } = placement else { panic!("{placement:?}") };
-        assert!(pages_sampled > 16 || page_is_large(), "every page, not a sample of 16");
-    }
+    let Some(node) = only_node() else { return skip(Need::OneNode, memory_nodes()) };
+    let placement = allocate_without(&[libc::SYS_mbind, libc::SYS_move_pages], node).unwrap();
+    let Placement::Verified { pages_sampled, .. } = placement else { panic!("{placement:?}") };
+    assert!(pages_sampled > 16 || page_is_large(), "every page, not a sample of 16");
 }
 
 #[test]
 fn without_a_policy_memory_on_another_node_is_misplaced() {
-    if only_node().is_none() {
-        let nodes = memory_nodes();
-        let last = nodes.rsplit([',', '-']).next().unwrap().parse().unwrap();
-        let error = allocate_without(&[libc::SYS_mbind], last).unwrap_err();
-        let is_denied = matches!(error, AllocateError::Misplaced { policy: Policy::Denied, .. });
-        assert!(is_denied, "{error}");
-        assert!(error.to_string().contains("CAP_SYS_NICE"), "{error}");
+    if only_node().is_some() {
+        return skip(Need::SeveralNodes, memory_nodes());
     }
+    let nodes = memory_nodes();
+    let last = nodes.rsplit([',', '-']).next().unwrap().parse().unwrap();
+    let error = allocate_without(&[libc::SYS_mbind], last).unwrap_err();
+    let is_denied = matches!(error, AllocateError::Misplaced { policy: Policy::Denied, .. });
+    assert!(is_denied, "{error}");
+    assert!(error.to_string().contains("CAP_SYS_NICE"), "{error}");
 }
 
 fn one_mebibyte() -> Anonymous {
@@ -125,7 +125,7 @@ fn locked_memory_is_counted_as_locked_until_it_is_dropped() {
     if let Err(refusal) = memory.lock() {
         // Where nobody may lock 3 MiB, the refusal must say so.
         assert!(matches!(refusal, LockRefusal::Limit { .. } | LockRefusal::Denied), "{refusal}");
-        return;
+        return skip(Need::LockedMemory, refusal);
     }
     assert!(locked_kib() >= before + 1024);
     drop(memory);

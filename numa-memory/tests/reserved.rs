@@ -1,8 +1,8 @@
 //! Memory in reserved huge pages, on a host whose pool is filled for the test.
 //!
 //! The pool belongs to the whole host: other processes that want reserved pages would get these. So this
-//! runs with the feature `numa_tests` alone, and each test waits for the one before. Who may not fill the
-//! pool hears so, and nothing is tested.
+//! runs in a machine of its own (`make test-numa`), and each test waits for the one before. Without the
+//! right to fill the pool the test says so and tests nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -15,6 +15,7 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{HugePages, Pages, Region, Request, View};
+use tierfeed_test_needs::{Need, skip};
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 const HUGE: u64 = 2 << 20;
@@ -27,11 +28,12 @@ struct Pool {
 
 impl Pool {
     /// `None`, with a word about why, where this process may not fill it or has too little memory.
+    #[track_caller]
     fn with(pages: u64) -> Option<Self> {
         match Self::fill(pages) {
             Ok(pool) => Some(pool),
             Err(error) => {
-                eprintln!("SKIPPED: the pool of huge pages cannot be filled: {error}");
+                skip(Need::HugePages, error);
                 None
             }
         }

@@ -8,6 +8,7 @@ use memmap2::MmapOptions;
 use nix::{errno::Errno, sys::stat::fstat, unistd::write};
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{AllocateError, Placement, ReadView, Shelf, ShelfRequest, View};
+use tierfeed_test_needs::{Need, requires};
 
 const PIECE: Bytes = Bytes::mib(1);
 
@@ -109,7 +110,7 @@ fn lengths_that_no_address_space_has_are_refused() {
 fn pieces_lie_on_the_node_that_was_asked_for() {
     let list = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap();
     let is_one = list.trim() == "0";
-    assert!(!cfg!(feature = "numa_tests") || !is_one, "the feature needs several memory nodes");
+    assert!(!is_one || !requires(Need::SeveralNodes), "{list}");
     let ranges = list.trim().split(',').map(|it| it.split_once('-').unwrap_or((it, it)));
     for (first, last) in ranges {
         for node in first.parse::<u32>().unwrap()..=last.parse().unwrap() {

@@ -3,13 +3,18 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig,
-    aws::AmazonS3Builder, azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder,
-    http::HttpBuilder, list::PaginatedListStore, path::Path,
+    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    azure::{AzureConfigKey, MicrosoftAzureBuilder},
+    gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
+    http::HttpBuilder,
+    list::PaginatedListStore,
+    path::Path,
 };
 use url::{Position, Url};
 
 use crate::{
+    bounded::BoundedConnector,
     environment::{Environment, Options},
     error::{RequestError, scrubbed},
     profile::ProfileError,
@@ -286,11 +291,13 @@ struct Setup<'a> {
     patience: &'a Patience,
 }
 
-/// The three builders share their methods, but no trait. `$more` are settings that win over the options.
+/// The three builders share their methods, but no trait. `$more` are settings that win over the options;
+/// the first of `$endpoints` that is set is the one that the builder takes.
 macro_rules! configured {
-    ($setup:expr, $builder:ty, $more:expr) => {{
+    ($setup:expr, $builder:ty, $key:ident, $more:expr, $endpoints:expr) => {{
         let setup = $setup;
-        let builder = <$builder>::new().with_client_options(setup.client(setup.allows_http()));
+        let builder = <$builder>::new().with_client_options(setup.client());
+        let builder = builder.with_http_connector(BoundedConnector);
         let builder = builder.with_url(setup.url.as_str()).with_retry(setup.retries());
         let given = setup.options.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let more = $more.into_iter().filter_map(|(name, value)| Some((name, value?)));
@@ -298,6 +305,12 @@ macro_rules! configured {
             Some((name.to_ascii_lowercase().parse().ok()?, value))
         });
         let builder = known.fold(builder, |builder, (key, value)| builder.with_config(key, value));
+        let endpoint = $endpoints.iter().find_map(|key| builder.get_config_value(key));
+        let builder = if endpoint.is_some_and(|it| is_plain(&it)) {
+            builder.with_config($key::Client(ClientConfigKey::AllowHttp), "true")
+        } else {
+            builder
+        };
         match setup.address.identity {
             Identity::Anonymous => builder.with_skip_signature(true),
             Identity::Configured => builder,
@@ -307,44 +320,53 @@ macro_rules! configured {
 
 impl Setup<'_> {
     fn amazon(&self) -> object_store::Result<Opened> {
+        let store = Arc::new(self.amazon_builder().build()?);
+        Ok((Arc::clone(&store) as _, Some(store)))
+    }
+
+    fn amazon_builder(&self) -> AmazonS3Builder {
         // The second is the one that wins in the client library.
         let more = [
             ("aws_region", self.address.region.as_deref()),
             ("aws_endpoint_url_s3", self.address.endpoint.as_deref()),
         ];
-        let store = Arc::new(configured!(self, AmazonS3Builder, more).build()?);
-        Ok((Arc::clone(&store) as _, Some(store)))
+        let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
+        configured!(self, AmazonS3Builder, AmazonS3ConfigKey, more, endpoints)
     }
 
     fn google(&self) -> object_store::Result<Opened> {
-        let more = [("google_base_url", self.address.endpoint.as_deref())];
-        let store = Arc::new(configured!(self, GoogleCloudStorageBuilder, more).build()?);
+        let store = Arc::new(self.google_builder().build()?);
         Ok((Arc::clone(&store) as _, Some(store)))
+    }
+
+    fn google_builder(&self) -> GoogleCloudStorageBuilder {
+        let more = [("google_base_url", self.address.endpoint.as_deref())];
+        let endpoints = [GoogleConfigKey::BaseUrl];
+        configured!(self, GoogleCloudStorageBuilder, GoogleConfigKey, more, endpoints)
     }
 
     fn azure(&self) -> object_store::Result<Opened> {
-        let more = [("azure_storage_endpoint", self.address.endpoint.as_deref())];
-        let store = Arc::new(configured!(self, MicrosoftAzureBuilder, more).build()?);
+        let store = Arc::new(self.azure_builder().build()?);
         Ok((Arc::clone(&store) as _, Some(store)))
     }
 
+    fn azure_builder(&self) -> MicrosoftAzureBuilder {
+        let more = [("azure_storage_endpoint", self.address.endpoint.as_deref())];
+        let endpoints = [AzureConfigKey::Endpoint];
+        configured!(self, MicrosoftAzureBuilder, AzureConfigKey, more, endpoints)
+    }
+
     fn http(&self) -> object_store::Result<Opened> {
-        let client = self.client(self.url.scheme() == "http");
+        let client = self.client().with_allow_http(self.url.scheme() == "http");
         let builder = HttpBuilder::new().with_url(&self.url[..Position::BeforePath]);
+        let builder = builder.with_http_connector(BoundedConnector);
         let store = builder.with_retry(self.retries()).with_client_options(client).build()?;
         Ok((Arc::new(store), None))
     }
 
-    /// Endpoints without TLS are test servers and appliances, and were named on purpose.
-    fn allows_http(&self) -> bool {
-        let mut values = self.options.0.values().chain(&self.address.endpoint);
-        values.any(|value| value.starts_with("http://"))
-    }
-
     /// A large object may take long, as long as something arrives.
-    fn client(&self, allows_http: bool) -> ClientOptions {
+    fn client(&self) -> ClientOptions {
         ClientOptions::new()
-            .with_allow_http(allows_http)
             .with_connect_timeout(self.patience.connect)
             .with_read_timeout(self.patience.silence)
             .with_timeout_disabled()
@@ -359,5 +381,58 @@ impl Setup<'_> {
                 ..BackoffConfig::default()
             },
         }
+    }
+}
+
+/// Endpoints without TLS are test servers and appliances, and were named on purpose.
+fn is_plain(endpoint: &str) -> bool {
+    endpoint.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether clients would send data, or follow a redirection, without TLS.
+    fn allow_plain(endpoint: Option<&str>, variables: &[(&str, &str)]) -> [bool; 3] {
+        let variables = variables.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+        let options = Options(variables.collect());
+        let address = Address {
+            url: "s3://bucket".to_owned(),
+            endpoint: endpoint.map(str::to_owned),
+            region: None,
+            identity: Identity::Anonymous,
+        };
+        let (url, patience) = (Url::parse(&address.url).unwrap(), Patience::default());
+        let setup = Setup { url: &url, address: &address, options: &options, patience: &patience };
+        let key = ClientConfigKey::AllowHttp;
+        [
+            setup.amazon_builder().get_config_value(&AmazonS3ConfigKey::Client(key)),
+            setup.google_builder().get_config_value(&GoogleConfigKey::Client(key)),
+            setup.azure_builder().get_config_value(&AzureConfigKey::Client(key)),
+        ]
+        .map(|allowed| allowed.as_deref() == Some("true"))
+    }
+
+    #[test]
+    fn only_an_endpoint_without_tls_allows_to_go_without_tls() {
+        assert_eq!(allow_plain(None, &[]), [false; 3]);
+        assert_eq!(allow_plain(Some("http://host:9000"), &[]), [true; 3]);
+        assert_eq!(allow_plain(Some("HTTP://host:9000"), &[]), [true; 3]);
+        assert_eq!(allow_plain(Some("https://host:9000"), &[]), [false; 3]);
+        for name in ["AWS_ENDPOINT_URL_STS", "AWS_SESSION_TOKEN", "AWS_PROXY_URL", "AWS_SSO"] {
+            assert_eq!(allow_plain(None, &[(name, "http://host")]), [false; 3], "{name}");
+        }
+        assert_eq!(allow_plain(None, &[("AWS_ENDPOINT_URL", "http://host")]), [true, false, false]);
+        let both = [
+            ("AWS_ENDPOINT_URL", "http://another-service"),
+            ("AWS_ENDPOINT_URL_S3", "https://host"),
+        ];
+        assert_eq!(
+            allow_plain(None, &both),
+            [false; 3],
+            "the endpoint of S3 is the one that counts"
+        );
+        assert_eq!(allow_plain(None, &[("AWS_ALLOW_HTTP", "true")]), [true, false, false]);
     }
 }

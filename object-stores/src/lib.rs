@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod client;
 mod environment;
 mod error;

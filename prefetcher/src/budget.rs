@@ -70,6 +70,8 @@ pub struct Claim {
     pub pool: Pool,
     /// How much it wants.
     pub request: Request,
+    /// What it cannot do without: a share gets as much where the pool has it.
+    pub least: Bytes,
 }
 
 /// What a pool has to give.
@@ -108,7 +110,7 @@ pub enum BudgetError {
 /// Gives each claim its budget, in the order of the claims.
 ///
 /// Shares are of what was free at first, so that their order does not matter; where sizes leave less
-/// than that, a share gets what is left.
+/// than that, a share gets what is left. A share that comes to less than [`Claim::least`] gets that.
 ///
 /// # Errors
 ///
@@ -134,7 +136,7 @@ pub fn allot(claims: &[Claim], free: &BTreeMap<Pool, Free>) -> Result<Vec<Bytes>
         Request::Share(share) => {
             let left = left.entry(claim.pool).or_default();
             let whole = free.get(&claim.pool).map_or(Bytes(0), |it| it.bytes);
-            let granted = share.of(whole).0.min(*left);
+            let granted = share.of(whole).max(claim.least).0.min(*left);
             *left -= granted;
             Bytes(granted)
         }
@@ -168,7 +170,7 @@ mod tests {
     }
 
     fn claim(kind: Kind, request: Request) -> Claim {
-        Claim { kind, pool: DRAM, request }
+        Claim { kind, pool: DRAM, request, least: Bytes(0) }
     }
 
     fn share(percent: u8) -> Request {
@@ -194,6 +196,15 @@ mod tests {
         ];
         let budgets = allot(&claims, &BTreeMap::from([(DRAM, free(1_000, 100))]));
         assert_eq!(budgets, Ok(vec![Bytes::mib(100), Bytes::mib(800)]));
+    }
+
+    #[test]
+    fn a_share_that_is_too_small_gets_the_least_that_does_where_there_is_as_much() {
+        let staging = |least| Claim { least, ..claim(Kind::MainMemory, share(20)) };
+        let budget = |least, free| allot(&[staging(least)], &BTreeMap::from([(DRAM, free)]));
+        assert_eq!(budget(Bytes::mib(40), free(100, 0)), Ok(vec![Bytes::mib(40)]));
+        assert_eq!(budget(Bytes::mib(40), free(100, 80)), Ok(vec![Bytes::mib(20)]));
+        assert_eq!(budget(Bytes::mib(10), free(100, 0)), Ok(vec![Bytes::mib(20)]));
     }
 
     #[test]
@@ -226,10 +237,10 @@ mod tests {
 
     prop_compose! {
         fn any_claim()(kind in 0_usize..4, pool in 0_u32..2, is_size in any::<bool>(),
-                       size in 0_u64..4_000, percent in 0_u8..=100) -> Claim {
+                       size in 0_u64..4_000, percent in 0_u8..=100, least in 0_u64..4_000) -> Claim {
             let size = Request::Size(Bytes(size));
             let request = if is_size { size } else { Request::Share(Percent(percent)) };
-            Claim { kind: Kind::ALL[kind], pool: Pool(pool), request }
+            Claim { kind: Kind::ALL[kind], pool: Pool(pool), request, least: Bytes(least) }
         }
     }
 

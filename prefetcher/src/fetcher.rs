@@ -9,7 +9,8 @@
 //! 1. [`Fetcher::start`] does not wait for a read.
 //! 2. A fetch is answered once, or dropped, which answers it with a fault.
 //! 3. After a fetch was answered nothing writes to its place any more.
-//! 4. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
+//! 4. To a place that is [summed](Target::is_summed) bytes go through the methods of [`Target`] alone.
+//! 5. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
 mod choice;
 #[cfg(feature = "object-store")]
@@ -17,13 +18,13 @@ pub(crate) mod objects;
 mod ring;
 mod threads;
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::Region;
+use tierfeed_core::id::SampleId;
 
 use crate::source::ReadError;
 
+pub use crate::arrival::Target;
 pub use choice::{Choice, FILE_THREADS, Reason, Trial, choose};
 #[cfg(feature = "object-store")]
 pub use objects::{
@@ -44,17 +45,6 @@ pub trait Fetcher: Send + Sync + fmt::Debug {
     /// Called when the data plane stops: reads that wait for something shall end soon, and those that
     /// have not begun are dropped.
     fn stop(&self) {}
-}
-
-/// Where a sample goes: a range of staging memory.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// The memory, which lives as long as somebody writes to it.
-    pub region: Arc<Region>,
-    /// From its start.
-    pub offset: Bytes,
-    /// The length of the sample in the index.
-    pub len: Bytes,
 }
 
 /// A sample to be read, and who waits for it.

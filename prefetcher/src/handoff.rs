@@ -16,6 +16,8 @@
 mod briefing;
 mod channel;
 mod client;
+mod closing;
+mod descriptors;
 mod endpoint;
 mod entry;
 mod message;
@@ -25,6 +27,7 @@ mod refusal;
 mod ring;
 mod server;
 mod shelves;
+mod stamp;
 mod table;
 mod wake;
 mod words;
@@ -36,6 +39,8 @@ pub use self::{
         Client, ConnectError, ControlError, Disconnected, Forked, Grant, LeasedBatch, MemoryClient,
         NextError, ReleaseError, Reply, RequestError,
     },
+    closing::Closing,
+    descriptors::{Descriptors, read_stream},
     endpoint::BindError,
     entry::Parting,
     message::{
@@ -45,9 +50,10 @@ pub use self::{
     refusal::Explained,
     server::{
         AdmitError, ClientEvent, Delivery, Departure, Events, GrantError, LeaseError, Limits,
-        PublishError, Server, StartError, Violation,
+        Server, StartError, Violation,
     },
     shelves::Shelves,
+    stamp::monotonic_now,
     table::{Row, TableError},
 };
 

@@ -11,6 +11,7 @@
 
 #![deny(unsafe_code)]
 
+mod arrival;
 pub mod budget;
 pub mod fetcher;
 pub mod handoff;
@@ -22,3 +23,4 @@ pub mod throttle;
 pub mod tier;
 
 mod pace;
+mod sample_sum;

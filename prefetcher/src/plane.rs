@@ -35,7 +35,9 @@ use crate::{fetcher::Fetcher, recorder::Recorder, tier::Shelved};
 use answer::{Answer, Work};
 use operations::Operations;
 
-pub use counters::{Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage};
+pub use counters::{
+    Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage, Ways,
+};
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
 pub use settings::{Settings, StartError, Verify};
 
@@ -152,6 +154,13 @@ impl DataPlane {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.operations.usage()
+    }
+
+    /// How memory is stored to, and in which pages. The kernel walks all pages of the process for it, which
+    /// takes milliseconds and more.
+    #[must_use]
+    pub fn ways(&self) -> Ways {
+        self.operations.ways()
     }
 
     /// What was done since the start.

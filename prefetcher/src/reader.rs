@@ -88,6 +88,7 @@ pub const fn code_of(fault: Fault) -> u8 {
         Fault::Io | Fault::Poisoned(..) => 4,
         Fault::Corrupt => 5,
         Fault::NoSpace => 6,
+        Fault::Denied => 7,
     }
 }
 
@@ -100,6 +101,7 @@ fn fault_of(code: u8) -> Option<Fault> {
         Fault::Io,
         Fault::Corrupt,
         Fault::NoSpace,
+        Fault::Denied,
     ];
     faults.into_iter().find(|fault| code_of(*fault) == code)
 }

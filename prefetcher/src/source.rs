@@ -12,8 +12,9 @@ mod throttled;
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
-use tierfeed_numa_memory::Region;
 use tierfeed_workload_analyzer::{Extent, Index, format::FormatError};
+
+use crate::arrival::Target;
 
 pub use file::FileSource;
 #[cfg(feature = "object-store")]
@@ -24,22 +25,16 @@ pub use throttled::ThrottledSource;
 ///
 /// Reads come from many threads at once and block.
 pub trait Source: Send + Sync + fmt::Debug {
-    /// Reads all bytes of `sample` to `to`, from `offset` on. `len` is its length in the index.
+    /// Reads all bytes of `sample` to `to`, through its methods.
     ///
     /// # Errors
     ///
     /// A [`ReadError`]; what was written to the place until then is garbage.
-    fn read(
-        &self,
-        sample: SampleId,
-        to: &Region,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<(), ReadError>;
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError>;
 
     /// As [`Self::read`], if that takes no wait. `false` if it would, or if anything is wrong, which
     /// [`Self::read`] then says; what was written to the place until then is garbage.
-    fn read_ready(&self, _sample: SampleId, _to: &Region, _offset: Bytes, _len: Bytes) -> bool {
+    fn read_ready(&self, _sample: SampleId, _to: &Target) -> bool {
         false
     }
 
@@ -48,18 +43,12 @@ pub trait Source: Send + Sync + fmt::Debug {
 }
 
 impl<S: Source + ?Sized> Source for Arc<S> {
-    fn read(
-        &self,
-        sample: SampleId,
-        to: &Region,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<(), ReadError> {
-        (**self).read(sample, to, offset, len)
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        (**self).read(sample, to)
     }
 
-    fn read_ready(&self, sample: SampleId, to: &Region, offset: Bytes, len: Bytes) -> bool {
-        (**self).read_ready(sample, to, offset, len)
+    fn read_ready(&self, sample: SampleId, to: &Target) -> bool {
+        (**self).read_ready(sample, to)
     }
 
     fn stop(&self) {
@@ -176,6 +165,15 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// The number of the error, if it came from the operating system.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
     /// What the session is told.
     #[must_use]
     pub fn fault(&self) -> Fault {
@@ -183,10 +181,27 @@ impl ReadError {
             Self::Vanished { .. } => Fault::Vanished,
             Self::Changed { .. } => Fault::Changed,
             Self::Truncated { .. } => Fault::Truncated,
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Fault::Denied
+            }
             Self::Io { .. }
             | Self::Damaged { .. }
             | Self::Unknown { .. }
             | Self::WrongLength { .. } => Fault::Io,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_must_not_be_read_is_told_from_one_that_cannot() {
+        let fault = |kind: io::ErrorKind| {
+            ReadError::Io { path: "/data/a".into(), source: kind.into() }.fault()
+        };
+        assert_eq!(fault(io::ErrorKind::PermissionDenied), Fault::Denied);
+        assert_eq!(fault(io::ErrorKind::ResourceBusy), Fault::Io);
     }
 }

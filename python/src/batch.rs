@@ -9,6 +9,7 @@ use pyo3::{
 use tierfeed_core::{
     batch::SAMPLE_ALIGN,
     id::{BatchId, TierId},
+    session::Wait,
     units::{Bytes, Nanoseconds},
 };
 
@@ -259,10 +260,11 @@ impl Batch {
             .ok_or_else(|| errors::outside(self.id, first.sample))
     }
 
-    /// Tells the agent that training takes the batch, and how many nanoseconds it waited for it.
-    /// Returns how many samples are missing.
-    fn delivered(&self, waited_ns: u64) -> PyResult<usize> {
-        self.held()?.deliver(Nanoseconds(waited_ns));
+    /// Tells the agent that training takes the batch, and from when until when it waited for it, as
+    /// `time.monotonic_ns()` says. Returns how many samples are missing.
+    fn delivered(&self, since_ns: u64, until_ns: u64) -> PyResult<usize> {
+        let wait = Wait { since: Nanoseconds(since_ns), until: Nanoseconds(until_ns) };
+        self.held()?.deliver(wait);
         Ok(self.skipped.len())
     }
 

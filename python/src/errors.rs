@@ -30,12 +30,19 @@ create_exception!(
     Error,
     "The job, the dataset or the call is wrong; the message says what would be right."
 );
+create_exception!(
+    tierfeed,
+    TurnedAway,
+    Reconfigure,
+    "This process is none of the ranks of the job."
+);
 create_exception!(tierfeed, Bug, Error, "tierfeed contradicts itself. Please report it.");
 create_exception!(
     tierfeed,
     SampleError,
     Error,
-    "A sample cannot be read. Attributes: sample (its number), object (its path), reason."
+    "A sample cannot be read. Attributes: sample (its number), object (its path), reason, and errno, \
+     the number of the error of the operating system, or None."
 );
 
 /// A batch whose table points outside its memory.
@@ -52,6 +59,7 @@ pub(crate) fn unreadable(
     sample: u32,
     object: &str,
     reason: &str,
+    errno: Option<i32>,
     message: String,
 ) -> PyErr {
     let error = SampleError::new_err(message);
@@ -59,7 +67,8 @@ pub(crate) fn unreadable(
     let set = value
         .setattr("sample", sample)
         .and_then(|()| value.setattr("object", object))
-        .and_then(|()| value.setattr("reason", reason));
+        .and_then(|()| value.setattr("reason", reason))
+        .and_then(|()| value.setattr("errno", errno));
     // An exception takes attributes; should it not, what hindered it is the better news.
     set.err().unwrap_or(error)
 }
@@ -128,9 +137,17 @@ pub(crate) fn wrong_key(error: &KeyError) -> PyErr {
     })
 }
 
-/// No connection. Whatever the reason, the caller can do without the agent.
+/// No connection. The caller can do without the agent, unless it is none of the ranks of the job.
 pub(crate) fn connect(error: &ConnectError) -> PyErr {
-    Gone::new_err(with_causes(error))
+    match error {
+        ConnectError::TurnedAway { reason } => turned_away(reason),
+        _ => Gone::new_err(with_causes(error)),
+    }
+}
+
+/// The process is none of the ranks of the job.
+pub(crate) fn turned_away(reason: &str) -> PyErr {
+    TurnedAway::new_err(reason.to_owned())
 }
 
 /// The connection was closed by this side: its process was forked, or it was lost before.
@@ -185,6 +202,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("Gone", py.get_type::<Gone>())?;
     m.add("Retry", py.get_type::<Retry>())?;
     m.add("Reconfigure", py.get_type::<Reconfigure>())?;
+    m.add("TurnedAway", py.get_type::<TurnedAway>())?;
     m.add("Bug", py.get_type::<Bug>())?;
     m.add("SampleError", py.get_type::<SampleError>())
 }

@@ -15,7 +15,8 @@ use std::{
 use memmap2::{MmapMut, MmapRaw};
 use tierfeed_core::{
     id::{LeaseId, TierId},
-    units::{Bytes, Nanoseconds},
+    session::Wait,
+    units::Bytes,
 };
 use tierfeed_numa_memory::{Mapping, ReadView, View};
 use tierfeed_prefetcher::handoff::{Parting, Shelves};
@@ -143,9 +144,9 @@ impl Held {
     }
 
     /// The trainer starts to use a batch of the agent. Memory of other kinds has nobody to tell.
-    pub(crate) fn deliver(&self, waited: Nanoseconds) {
+    pub(crate) fn deliver(&self, wait: Wait) {
         if let Memory::Leased { lease, .. } = &self.memory {
-            lease.connection.deliver(lease.id, waited);
+            lease.connection.deliver(lease.id, wait);
         }
     }
 
@@ -164,6 +165,15 @@ impl Held {
             Memory::Private(pages) => pages.len(),
             Memory::Leased { len, .. } => *len,
             Memory::Lent(chunk) => to_usize(chunk.memory.len()),
+        }
+    }
+}
+
+impl Drop for Held {
+    /// Before the lease goes back: then the memory may be another batch's at once.
+    fn drop(&mut self) {
+        if let Memory::Leased { arena, start, len, .. } = &self.memory {
+            arena.forbid(Bytes(*start as u64), Bytes(*len as u64));
         }
     }
 }

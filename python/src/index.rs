@@ -114,10 +114,10 @@ impl Index {
 
 #[pymethods]
 impl Index {
-    /// Maps an index file.
+    /// Reads an index file.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let index = py.detach(move || index::Index::open(&path)).map_err(errors::reconfigure)?;
+        let index = py.detach(move || index::Index::read(&path)).map_err(errors::reconfigure)?;
         Ok(Self { source: FileSource::new(Arc::new(index), FILES_MAX) })
     }
 
@@ -128,7 +128,7 @@ impl Index {
         let here = path::absolute(".")?;
         let dataset = keys.dataset(&here).map_err(|error| errors::wrong_key(&error))?;
         py.detach(move || {
-            let previous = index::Index::open(&path).ok();
+            let previous = index::Index::read(&path).ok();
             index::Index::build(&dataset, previous.as_ref(), &mut |_| ())?.save(&path)
         })
         .map_err(errors::reconfigure)
@@ -183,7 +183,14 @@ impl Index {
         PyBytes::new_with(py, len.ok_or_else(too_long)?, |buffer| {
             py.detach(|| self.source.read_into(sample, buffer)).map_err(|error| {
                 let object = self.index().object_name(sample);
-                errors::unreadable(py, sample.0, &object, error.fault().name(), error.to_string())
+                errors::unreadable(
+                    py,
+                    sample.0,
+                    &object,
+                    error.fault().name(),
+                    error.errno(),
+                    error.to_string(),
+                )
             })
         })
     }

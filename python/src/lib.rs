@@ -16,6 +16,7 @@ mod link;
 mod view;
 
 mod batch;
+mod identity;
 mod index;
 mod local;
 mod order;
@@ -28,6 +29,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(m)?;
+    identity::register(m)?;
     view::register(m)?;
     sample::register(m)?;
     batch::register(m)?;

@@ -13,11 +13,12 @@ use std::{
 use pyo3::{exceptions::PyValueError, prelude::*};
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
-    session::Refusal,
-    units::Nanoseconds,
+    session::{Refusal, Tally, Wait},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::handoff::{
-    Client, Explained, Hello, LeasedBatch, NextError, Parting, Reply, RequestError, Role,
+    Client, Explained, Hello, LeasedBatch, NextError, OnError, Parting, Reply, RequestError, Role,
+    monotonic_now,
 };
 
 use crate::{
@@ -53,6 +54,7 @@ pub(crate) struct Link {
     rank: Rank,
     fingerprint: u64,
     batches_ahead: u32,
+    on_error: OnError,
     /// Requests whose answers nobody has taken yet.
     asked: Mutex<BTreeSet<BatchId>>,
     /// Answers that were taken out of the ring and not given to Python.
@@ -77,11 +79,11 @@ impl Connection {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the agent that a batch is in use, for its report.
-    pub(crate) fn deliver(&self, lease: LeaseId, waited: Nanoseconds) {
+    /// Tells the agent that a batch is in use, and from when until when it was waited for.
+    pub(crate) fn deliver(&self, lease: LeaseId, wait: Wait) {
         if let Ok(client) = self.client() {
             // As in `release`: whoever does not hear it has no use for it.
-            let _ = client.deliver(lease, waited);
+            let _ = client.deliver(lease, wait);
         }
     }
 
@@ -148,7 +150,8 @@ impl Link {
         match client.try_next().ok()?? {
             Reply::Batch(leased) if self.is_plain(&leased, wanted) => {
                 asked.remove(&wanted);
-                self.connection.deliver(leased.lease, Nanoseconds(0));
+                let now = monotonic_now();
+                self.connection.deliver(leased.lease, Wait { since: now, until: now });
                 self.ask_for_one_more(&client, &mut asked, wanted, steps);
                 Some(self.batch(leased))
             }
@@ -202,9 +205,16 @@ fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
 
 #[pymethods]
 impl Link {
-    /// Connects to the agent at `socket`; `role` is `"trainer"` or `"worker"`.
+    /// Connects to the agent at `socket`, as the rank that follows from the variables of the launcher. `role`
+    /// is `"trainer"` or `"worker"`, `trainer` the process that trains.
     #[staticmethod]
-    fn connect(py: Python<'_>, socket: &str, rank: u32, role: &str) -> PyResult<Self> {
+    fn connect(
+        py: Python<'_>,
+        socket: &str,
+        launched: BTreeMap<String, String>,
+        role: &str,
+        trainer: u32,
+    ) -> PyResult<Self> {
         let role = match role {
             "trainer" => Role::Trainer,
             "worker" => Role::Worker,
@@ -212,17 +222,18 @@ impl Link {
                 return Err(PyValueError::new_err(format!("role {role:?}; use trainer or worker")));
             }
         };
-        let rank = Rank(rank);
+        let hello = Hello { variables: launched, role, trainer };
         let client = py
-            .detach(|| Client::connect(Path::new(socket), Hello { rank, role }, CONNECT_TIMEOUT))
+            .detach(|| Client::connect(Path::new(socket), &hello, CONNECT_TIMEOUT))
             .map_err(|error| errors::connect(&error))?;
         let briefing = client.briefing();
         Ok(Self {
             order: Py::new(py, Order::new(briefing.order))?,
             briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
-            rank,
+            rank: briefing.rank,
             fingerprint: briefing.fingerprint,
             batches_ahead: briefing.batches_ahead,
+            on_error: briefing.on_error,
             connection: Arc::new(Connection {
                 client: Mutex::new(Some(Arc::new(client))),
                 pid: std::process::id(),
@@ -239,6 +250,12 @@ impl Link {
         self.order.clone_ref(py)
     }
 
+    /// The rank that this process reads for.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank.0
+    }
+
     /// How to go on alone, as JSON for `Local.of_briefing`.
     #[getter]
     fn briefing(&self) -> &str {
@@ -249,6 +266,15 @@ impl Link {
     #[getter]
     fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// What the job says about a sample that cannot be read.
+    #[getter]
+    fn on_error(&self) -> &'static str {
+        match self.on_error {
+            OnError::Fail => "fail",
+            OnError::Skip => "skip",
+        }
     }
 
     /// More requests than this at a time gain nothing.
@@ -317,6 +343,41 @@ impl Link {
         }
     }
 
+    /// Tells the agent what this process did itself in `epoch`, for its report: batches, samples and bytes
+    /// that it read, samples that it skipped, nanoseconds for which training waited for an answer without
+    /// a batch, while batches were read, and while samples were decoded. False if it could not be told now.
+    #[expect(clippy::too_many_arguments, reason = "the figures of one entry, by name in Python")]
+    #[pyo3(signature = (
+        epoch, *, batches=0, samples=0, nbytes=0, skipped=0, unanswered_ns=0, self_read_ns=0, decoding_ns=0,
+        decode_threads=0
+    ))]
+    fn tally(
+        &self,
+        epoch: u32,
+        batches: u32,
+        samples: u32,
+        nbytes: u64,
+        skipped: u32,
+        unanswered_ns: u64,
+        self_read_ns: u64,
+        decoding_ns: u64,
+        decode_threads: u32,
+    ) -> bool {
+        let tally = Tally {
+            epoch: Epoch(epoch),
+            self_read_batches: batches,
+            self_read_samples: samples,
+            self_read_bytes: Bytes(nbytes),
+            skipped_samples: skipped,
+            unanswered: Nanoseconds(unanswered_ns),
+            self_read: Nanoseconds(self_read_ns),
+            decoding: Nanoseconds(decoding_ns),
+            decode_threads,
+        };
+        // Who is gone is not told; what was not told waits for the next agent.
+        self.connection.client().is_ok_and(|client| client.tally(tally).unwrap_or(false))
+    }
+
     /// Hands over what this rank reads in `epoch`.
     fn publish(&self, py: Python<'_>, epoch: u32, samples: Vec<u32>) -> PyResult<()> {
         let samples: Vec<_> = samples.into_iter().map(SampleId).collect();
@@ -352,8 +413,8 @@ impl Refused {
         self.batch.step.0
     }
 
-    /// A word for programs. Reading directly helps against `"no-room"`, `"too-large"` and
-    /// `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
+    /// A word for programs. Reading directly helps against `"no-room"`, `"too-large"`,
+    /// `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
     #[getter]
     fn reason(&self) -> &'static str {
         match self.refusal {
@@ -363,6 +424,7 @@ impl Refused {
             Refusal::TooLarge { .. } => "too-large",
             Refusal::AlreadyTaken => "already-taken",
             Refusal::NoRoom => "no-room",
+            Refusal::TooManyJumps => "too-many-jumps",
         }
     }
 

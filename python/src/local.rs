@@ -63,8 +63,15 @@ enum Reading<'a> {
 /// Why a batch was not read to its end.
 enum Stop {
     Interrupted(PyErr),
-    Unreadable(SampleId, Fault, String),
+    Unreadable(SampleId, Unread),
     NoReader(ReaderError),
+}
+
+/// What is said of a sample that could not be read.
+struct Unread {
+    fault: Fault,
+    errno: Option<i32>,
+    message: String,
 }
 
 impl Cold {
@@ -104,9 +111,10 @@ impl Reading<'_> {
     ) -> Result<(), Stop> {
         let Some(&sample) = samples.first() else { return Ok(()) };
         match self {
-            Self::Files(source) => source
-                .read_into(sample, place)
-                .map_err(|error| Stop::Unreadable(sample, error.fault(), error.to_string())),
+            Self::Files(source) => source.read_into(sample, place).map_err(|error| {
+                let (fault, errno) = (error.fault(), error.errno());
+                Stop::Unreadable(sample, Unread { fault, errno, message: error.to_string() })
+            }),
             Self::Process(reader) => {
                 let mut raised = None;
                 let mut goes_on = || match watch.check() {
@@ -120,7 +128,7 @@ impl Reading<'_> {
                 outcome.map_err(|error| match (raised, error) {
                     (Some(raised), _) => Stop::Interrupted(raised),
                     (None, ReaderError::Unreadable { fault, message }) => {
-                        Stop::Unreadable(sample, fault, message)
+                        Stop::Unreadable(sample, Unread { fault, errno: None, message })
                     }
                     (None, error) => Stop::NoReader(error),
                 })
@@ -195,7 +203,7 @@ impl Local {
             let job = Job::load(&path).map_err(errors::reconfigure)?;
             let index = index.or_else(|| job.dataset.index.clone());
             let place = index.ok_or_else(|| errors::no_index(&path))?;
-            let index = Arc::new(Index::open(&place).map_err(errors::reconfigure)?);
+            let index = Arc::new(Index::read(&place).map_err(errors::reconfigure)?);
             index.check(&job.dataset).map_err(errors::reconfigure)?;
             let spec = job.order(index.len()).map_err(errors::reconfigure)?;
             let launch = match &job.dataset.source {
@@ -214,7 +222,7 @@ impl Local {
     fn of_briefing(py: Python<'_>, briefing: &str, exe: PathBuf) -> PyResult<(Order, Self)> {
         py.detach(|| {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
-            let index = Index::open(&briefing.index_path).map_err(errors::reconfigure)?;
+            let index = Index::read(&briefing.index_path).map_err(errors::reconfigure)?;
             let index = Arc::new(index);
             if index.fingerprint() != briefing.fingerprint {
                 return Err(errors::other_index(&briefing.index_path));
@@ -241,6 +249,15 @@ impl Local {
         self.index.fingerprint()
     }
 
+    /// What the job says about a sample that cannot be read.
+    #[getter]
+    fn on_error(&self) -> &'static str {
+        match self.on_error {
+            OnError::Fail => "fail",
+            OnError::Skip => "skip",
+        }
+    }
+
     /// The classes in the order of their labels.
     #[getter]
     fn class_names(&self) -> Vec<String> {
@@ -256,7 +273,8 @@ impl Local {
     fn sample_error(&self, py: Python<'_>, sample: u32, reason: &str) -> PyResult<Py<PyAny>> {
         let object = self.object(sample)?;
         let message = format!("cannot read sample {sample}, {object}: {reason}");
-        Ok(errors::unreadable(py, sample, &object, reason, message).into_value(py).into_any())
+        let error = errors::unreadable(py, sample, &object, reason, None, message);
+        Ok(error.into_value(py).into_any())
     }
 
     /// Reads `samples`, in this order, as the batch of a place in an order.
@@ -281,9 +299,10 @@ impl Local {
             Ok(()) => (),
             Err(Stop::Interrupted(raised)) => return Err(raised),
             Err(Stop::NoReader(error)) => return Err(errors::no_reader(&error)),
-            Err(Stop::Unreadable(SampleId(sample), fault, message)) => {
+            Err(Stop::Unreadable(SampleId(sample), Unread { fault, errno, message })) => {
                 let object = self.object(sample)?;
-                return Err(errors::unreadable(py, sample, &object, fault.name(), message));
+                let reason = fault.name();
+                return Err(errors::unreadable(py, sample, &object, reason, errno, message));
             }
         }
         let label = |sample| self.index.label(sample).map(i64::from);

@@ -215,6 +215,12 @@ impl View {
         self.window.is_read_only()
     }
 
+    /// Where its first byte lies.
+    #[getter(address)]
+    fn address_of(&self) -> usize {
+        self.window.address().addr()
+    }
+
     fn __len__(&self) -> usize {
         self.window.shape[0].unsigned_abs()
     }

@@ -15,6 +15,7 @@ import pytest
 
 import node
 import tierfeed
+from tierfeed._native import launch_variables
 
 SEED = 7
 
@@ -57,6 +58,7 @@ def make_world(
     samples: int = 50,
     batch_size: int = 4,
     ranks: int = 1,
+    nodes: int = 1,
     epochs: int = 3,
     sizes: tuple[int, int] = (1, 9000),
     shuffle: str = "torch-distributed",
@@ -64,7 +66,8 @@ def make_world(
     order: str = "",
     extra: str = "",
 ) -> World:
-    """An image folder of `samples` files with lengths within `sizes`, and a job over it."""
+    """An image folder of `samples` files with lengths within `sizes`, and a job over it: of `ranks` in
+    all, the same number on each of its `nodes`."""
     generator = random.Random(samples)
     for number in range(samples):
         path = root / "data" / f"class{number % 3}" / f"{number:05}.jpg"
@@ -79,7 +82,7 @@ dataset:
   format: image-folder
 order: {{ shuffle: {shuffle}, seed: {SEED}, epochs: {epochs}{order and ", " + order} }}
 batch_size: {batch_size}
-world: {{ nodes: 1, ranks_per_node: {ranks} }}
+world: {{ nodes: {nodes}, ranks_per_node: {ranks // nodes} }}
 on_error: {on_error}
 chunk: 1 MiB
 tiers:
@@ -109,6 +112,6 @@ def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[node.Node
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the launcher that runs the tests."""
     for name in list(os.environ):
-        if name.startswith(("TIERFEED_", "SLURM_", "OMPI_", "PMI_")) and name != "TIERFEED_BIN":
+        is_ours = name.startswith("TIERFEED_") and name != "TIERFEED_BIN"
+        if is_ours or name in launch_variables():
             monkeypatch.delenv(name)
-    monkeypatch.delenv("RANK", raising=False)

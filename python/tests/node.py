@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+import needs
+
 if TYPE_CHECKING:
     from conftest import World
 
@@ -46,7 +48,7 @@ def command(*arguments: object) -> list[str]:
     """A command line of the binary."""
     path = binary()
     if path is None:
-        pytest.skip("no tierfeed binary: build it, or set TIERFEED_BIN")
+        needs.skip("tierfeed", "build it, or set TIERFEED_BIN")
     return [path, *map(str, arguments)]
 
 
@@ -101,6 +103,12 @@ def run(world: World, mode: str, *, pace_s: float = 0.0) -> list[Log]:
     done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     return [Log.read(log_path(world), rank) for rank in range(world.ranks)]
+
+
+def report(run_dir: Path) -> dict[str, Any]:
+    """What the agent of a run directory reported."""
+    found: dict[str, Any] = json.loads((run_dir / "report.json").read_text())
+    return found
 
 
 @dataclasses.dataclass

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import needs
 import node
 import tierfeed
 
@@ -56,11 +57,11 @@ def find_hdf5_indexer(monkeypatch: pytest.MonkeyPatch) -> None:
     if beside is not None and beside.exists():
         monkeypatch.setenv("PATH", str(beside.parent), prepend=os.pathsep)
     elif shutil.which(HDF5_INDEXER) is None:
-        pytest.skip(f"no {HDF5_INDEXER} beside tierfeed or in the PATH")
+        needs.skip("hdf5-indexer", f"no {HDF5_INDEXER} beside tierfeed or in the PATH")
 
 
 def digests(expected: Iterable[list[Any]], samples: Iterable[bytes]) -> None:
     """The samples are those of `[length, XXH3-64, …]`, as the fixtures keep them."""
-    xxhash = pytest.importorskip("xxhash")
+    xxhash = needs.module("xxhash")
     found = [[len(it), xxhash.xxh3_64_hexdigest(it)] for it in samples]
     assert found == [it[:2] for it in expected]

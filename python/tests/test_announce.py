@@ -167,15 +167,11 @@ def test_a_batch_sampler_is_announced_through_to_its_sampler(
     assert announced == [[index for batch in epoch for index in batch] for epoch in alone]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("own_generator", [False, True])
 def test_a_loader_draws_its_base_seed_first_and_gets_its_bytes(
     published: World, workers: int, persistent: bool, own_generator: bool
 ) -> None:
-    if persistent and not workers:
-        pytest.skip("only workers persist")
-
     def make(dataset: Any) -> DataLoader[Any]:
         return DataLoader(
             dataset,

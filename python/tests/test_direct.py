@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import subprocess
@@ -53,13 +54,30 @@ def test_direct_batches_say_so(world: World) -> None:
     assert feed.batch(0, 0).origin == "direct"
 
 
+def mapped_files() -> str:
+    """What this process has mapped, as the kernel lists it."""
+    with open("/proc/self/maps") as maps:
+        return maps.read()
+
+
+def test_a_trainer_that_reads_alone_has_no_page_of_its_index_mapped(world: World) -> None:
+    with open(world.index, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+        assert str(world.index) in mapped_files()
+    feed = world.direct()
+    batch = feed.batch(0, 0)
+    assert str(world.index) not in mapped_files()
+    index = tierfeed.Index.open(world.index)
+    assert bytes(index.read(batch.samples[0])) == bytes(batch[0])
+    assert str(world.index) not in mapped_files()
+
+
 def test_any_samples_can_be_read(world: World) -> None:
     batch = world.direct().read([5, 3, 5])
     assert [bytes(sample) for sample in batch] == [world.content(id) for id in (5, 3, 5)]
 
 
 def test_no_agent_and_nothing_else_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(tierfeed.Gone, match="TIERFEED_SOCK"):
+    with pytest.raises(tierfeed.Gone, match="tierfeed run job.yaml --"):
         tierfeed.connect()
     monkeypatch.setenv("TIERFEED_SOCK", "/nonexistent/agent.sock")
     with pytest.raises(tierfeed.Gone, match="/nonexistent/agent.sock"):
@@ -78,7 +96,7 @@ def test_a_socket_without_an_agent_falls_back_to_the_job(
     assert [batch.samples for batch in feed.epoch(0)] == world.torch_order(0, 0)
 
 
-@pytest.mark.parametrize("variable", ["TIERFEED_RANK", "RANK", "SLURM_PROCID", "PMI_RANK"])
+@pytest.mark.parametrize("variable", ["TIERFEED_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
 def test_the_rank_comes_from_the_launcher(
     tmp_path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -90,21 +108,40 @@ def test_the_rank_comes_from_the_launcher(
         assert tierfeed.connect().rank == 1
 
 
-def test_a_rank_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "first")
-    with pytest.raises(ValueError, match="RANK is 'first'"):
-        tierfeed.connect()
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "first"}, ["RANK is 'first'"]),
+        ({"TIERFEED_RANK": "1"}, ["TIERFEED_RANK=1 of the environment", "ranks 0 to 0"]),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, ["WORLD_SIZE=2 of torchrun", "ranks_per_node: 1"]),
+    ],
+)
+def test_what_is_no_rank_of_the_job_is_refused_without_an_agent_too(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys,
+    variables: dict[str, str],
+    said: list[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(tierfeed.IdentityError) as refused:
+        tierfeed.connect(job=str(world.job), index=str(world.index))
+    assert refused.value.code == 2
+    assert capsys.readouterr().err == f"tierfeed: error: {refused.value}\n"
+    for part in said:
+        assert part in str(refused.value)
 
 
 def test_a_rank_outside_the_world_is_refused(world: World) -> None:
-    with pytest.warns(RuntimeWarning), pytest.raises(tierfeed.Reconfigure, match="rank 1"):
+    with pytest.raises(tierfeed.Reconfigure, match="rank=1 of the arguments"):
         tierfeed.connect(rank=1, job=str(world.job), index=str(world.index))
 
 
 def test_a_wrong_job_file_is_a_clear_error(tmp_path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("name: x\nbatch_size: 0\n")
-    with pytest.warns(RuntimeWarning), pytest.raises(tierfeed.Reconfigure, match="job.yaml"):
+    with pytest.raises(tierfeed.Reconfigure, match="job.yaml"):
         tierfeed.connect(job=str(job))
 
 
@@ -178,7 +215,8 @@ def test_a_published_order_is_followed(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "message"), [([], "from 1 to 10"), ([1] * 11, "from 1 to 10"), ([99] * 10, "sample 99")]
+    ("samples", "message"),
+    [([], "from 1 to 10"), ([1] * 11, "from 1 to 10"), ([99] * 10, "sample 99")],
 )
 def test_a_published_order_that_cannot_be_is_refused(tmp_path, samples, message: str) -> None:
     feed = make_world(tmp_path, samples=10, shuffle="published").direct()

@@ -6,6 +6,7 @@ What a real agent does is in `test_node.py`; here every interleaving that matter
 from __future__ import annotations
 
 import random
+import time
 import types
 import warnings
 
@@ -32,8 +33,12 @@ class PlayedAgent:
         self.served: list[tuple[int, int]] = []
         self.links: list[PlayedLink] = []
         self.answers = True
+        self.told: list[tuple[int, dict[str, int]]] = []
+        """Tallies by epoch, as long as there is room for them."""
+        self.has_room = True
 
-    def connect(self, socket: str, rank: int, role: str) -> PlayedLink:
+    def connect(self, socket: str, launched: dict[str, str], role: str, trainer: int) -> PlayedLink:
+        rank = int(launched["rank"])
         if socket == "nobody" or not self.answers:
             raise tierfeed.Gone("no agent listens at nobody")
         link = PlayedLink(self, rank, self.lives_for.pop(0) if self.lives_for else 1 << 30)
@@ -91,6 +96,12 @@ class PlayedLink:
 
     def publish(self, epoch: int, samples: list[int]) -> None:
         self.published[epoch] = samples
+
+    def tally(self, epoch: int, **figures: int) -> bool:
+        if self.left == 0 or not self.agent.has_room:
+            return False
+        self.agent.told.append((epoch, figures))
+        return True
 
     def forget(self) -> None:
         self.is_forgotten = True
@@ -329,3 +340,77 @@ def test_a_forked_child_connects_for_itself_and_leaves_the_parent_alone(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert places(batches) == ALL[1:13]
     assert len(agent.links) == 1 and not agent.links[0].is_forgotten
+
+
+def told(agent: PlayedAgent, name: str) -> dict[int, int]:
+    """What the agent was told of this, by epoch."""
+    sums: dict[int, int] = {}
+    for epoch, figures in agent.told:
+        sums[epoch] = sums.get(epoch, 0) + figures[name]
+    return {epoch: value for epoch, value in sums.items() if value}
+
+
+def test_batches_that_were_read_here_are_told_and_served_ones_are_not(agent: PlayedAgent) -> None:
+    agent.refuses = {ALL[2]: "no-room", ALL[15]: "too-large"}
+    feed = connect()
+    assert places(feed) == ALL
+    assert told(agent, "batches") == {0: 1, 1: 1}
+    assert told(agent, "samples") == {0: 4, 1: 4}
+    assert all(value > 0 for value in told(agent, "self_read_ns").values())
+    assert told(agent, "skipped") == {}
+
+
+def test_what_finds_no_room_is_told_with_the_next(agent: PlayedAgent) -> None:
+    agent.refuses = {place: "too-large" for place in ALL[:4]}
+    agent.has_room = False
+    feed = connect()
+    batches = feed.epoch(0)
+    for _ in range(3):
+        next(batches)
+    assert agent.told == []
+    agent.has_room = True
+    next(batches)
+    assert told(agent, "batches") == {0: 4}
+
+
+def test_a_new_agent_is_told_what_was_read_before_it_came_but_no_waits(agent: PlayedAgent) -> None:
+    agent.lives_for = [5]
+    feed = connect()
+    with pytest.warns(RuntimeWarning, match="directly"):
+        assert places(feed.epoch(0)) == ALL[:13]
+    assert agent.told == []
+    assert places(feed.epoch(1)) == ALL[13:26]
+    assert told(agent, "batches") == {0: 8}
+    assert told(agent, "self_read_ns") == told(agent, "unanswered_ns") == {}
+
+
+def test_a_forked_child_does_not_tell_what_its_parent_did(agent: PlayedAgent) -> None:
+    import os
+
+    agent.has_room = False
+    agent.refuses = {ALL[0]: "too-large"}
+    feed = connect()
+    batches = feed.epoch(0)
+    next(batches)
+    agent.has_room = True
+    pid = os.fork()
+    if pid == 0:
+        list(batches)
+        os._exit(0 if told(agent, "batches") == {} else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_decoding_is_told_with_its_threads(agent: PlayedAgent) -> None:
+    from tierfeed.torch import TierLoader
+
+    def decode(sample: tierfeed.Sample, label: int) -> int:
+        time.sleep(0.001)
+        return label
+
+    with TierLoader(connect(), decode=decode, decode_threads=2) as loader:
+        list(loader)
+        stats = loader.stats()
+    assert {figures["decode_threads"] for _, figures in agent.told} == {2}
+    decoding_s = sum(figures["decoding_ns"] for _, figures in agent.told) / 1e9
+    assert decoding_s == pytest.approx(stats["decoding_s"])
+    assert 50 * 0.001 / 2 <= decoding_s <= stats["stall_s"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import needs
 import reading
 import tierfeed
 from reading import FIXTURES, check
@@ -162,7 +163,7 @@ def test_megatron_without_its_index_is_refused(tmp_path: Path) -> None:
 def test_rows_of_a_contiguous_hdf5_dataset_are_those_of_h5py(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = needs.module("h5py")
     reading.find_hdf5_indexer(monkeypatch)
     expected = []
     for name in ("a.h5", "b.h5"):
@@ -178,7 +179,7 @@ def test_rows_of_a_contiguous_hdf5_dataset_are_those_of_h5py(
 def test_chunks_of_an_hdf5_dataset_are_those_of_h5py(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filters: dict[str, object]
 ) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = needs.module("h5py")
     reading.find_hdf5_indexer(monkeypatch)
     values = np.arange(70, dtype="<i4").reshape(10, 7)
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -197,7 +198,7 @@ def test_an_hdf5_dataset_in_two_layouts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: tuple[object, object]
 ) -> None:
     """Both kinds of samples in one index were a panic."""
-    h5py = pytest.importorskip("h5py")
+    h5py = needs.module("h5py")
     reading.find_hdf5_indexer(monkeypatch)
     for name, of_file in zip("ab", chunks, strict=True):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import tierfeed
 from tierfeed import formats
 
@@ -44,7 +45,7 @@ NAMES += ["n" * 150 + "/ü.jpg", "n" * 150 + "/ü.cls"]
 
 @pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_members_are_those_of_webdataset(tmp_path: Path, format: int) -> None:
-    wds = pytest.importorskip("webdataset")
+    wds = needs.module("webdataset")
     write_tar(tmp_path / "x.tar", NAMES, format)
     index = tierfeed.Index.build(tmp_path, format="webdataset")
     url = str(tmp_path / "x.tar")
@@ -83,8 +84,8 @@ def test_members_of_a_batch_lie_in_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", ["row-group", "column-chunk"])
 @pytest.mark.parametrize("chosen", [None, ["b", "s.x"]])
 def test_rows_are_those_of_pyarrow(tmp_path: Path, unit: str, chosen: list[str] | None) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = needs.module("pyarrow")
+    pq = needs.module("pyarrow.parquet")
     rows = range(100)
     table = pa.table(
         {

@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 import pytest
 
+import needs
 import reading
 import tierfeed
 import tierfeed.formats
@@ -66,7 +67,7 @@ def test_an_index_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_images(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
+    image = needs.module("PIL.Image")
     pixels = numpy.random.default_rng(1).integers(0, 256, (5, 4, 3), "u1")
     (tmp_path / "class").mkdir()
     image.fromarray(pixels).save(tmp_path / "class" / "a.png")
@@ -101,7 +102,7 @@ def test_archives(tmp_path: Path) -> None:
 
 
 def test_examples(tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
+    tf = needs.module("tensorflow")
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[42]))
     example = tf.train.Example(features=tf.train.Features(feature={"label": feature}))
     (tmp_path / "a.tfrecord").write_bytes(tfrecord([example.SerializeToString()]))
@@ -122,7 +123,7 @@ def test_shards(tmp_path: Path) -> None:
 
 
 def test_rows_of_streaming(tmp_path: Path) -> None:
-    streaming = pytest.importorskip("streaming")
+    streaming = needs.module("streaming")
     row = {"caption": "ü", "class": 3, "image": b"image"}
     write_mds(tmp_path / "mds", [[mds_sample(row)]])
     index = tierfeed.Index.build(tmp_path / "mds", format="mds")
@@ -140,8 +141,8 @@ def test_items(tmp_path: Path) -> None:
 
 
 def test_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = needs.module("pyarrow")
+    pq = needs.module("pyarrow.parquet")
     table = pa.table({"a": list(range(30)), "b": [str(it) for it in range(30)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=10)
     job = tmp_path / "job.yaml"
@@ -160,8 +161,8 @@ def test_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_record_batches(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.ipc")
+    pyarrow = needs.module("pyarrow")
+    needs.module("pyarrow.ipc")
     table = pyarrow.table({"a": list(range(30))})
     path = tmp_path / "a.arrow"
     with pyarrow.ipc.new_stream(path, table.schema) as writer:
@@ -172,7 +173,7 @@ def test_record_batches(tmp_path: Path) -> None:
 
 
 def test_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = needs.module("h5py")
     reading.find_hdf5_indexer(monkeypatch)
     values = numpy.arange(56, dtype="<i4").reshape(8, 7)
     options = {"chunks": (4, 7), "shuffle": True, "compression": "gzip"}
@@ -184,7 +185,7 @@ def test_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_environments(tmp_path: Path) -> None:
-    lmdb = pytest.importorskip("lmdb")
+    lmdb = needs.module("lmdb")
     path = tmp_path / "data.mdb"
     options = {"subdir": False, "lock": False, "map_size": 1 << 20}
     with lmdb.open(str(path), **options) as environment, environment.begin(write=True) as writer:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import reading
 import tierfeed
 from reading import FIXTURES, check
@@ -61,7 +62,7 @@ def test_records_of_tfrecord_are_what_was_written(tmp_path: Path) -> None:
 
 
 def test_records_are_those_of_tensorflow(tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
+    tf = needs.module("tensorflow")
     path = str(tmp_path / "a.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         for record in blobs():
@@ -100,7 +101,7 @@ def test_a_damaged_length_is_named_with_its_place(tmp_path: Path) -> None:
 
 
 def by_webdataset(paths: list[Path]) -> list[dict[str, object]]:
-    wds = pytest.importorskip("webdataset")
+    wds = needs.module("webdataset")
     urls = [str(path) for path in paths]
     return list(wds.WebDataset(urls, shardshuffle=False, empty_check=False))
 
@@ -140,7 +141,7 @@ KEYS = [
 
 
 def test_samples_of_webdataset_are_those_of_its_own_reader(tmp_path: Path) -> None:
-    wds = pytest.importorskip("webdataset")
+    wds = needs.module("webdataset")
     directory = tmp_path / "shards"
     directory.mkdir()
     pattern = str(directory / "train-%04d.tar")
@@ -251,7 +252,7 @@ def test_samples_of_mds_are_what_was_written(tmp_path: Path) -> None:
 
 
 def test_samples_of_mds_are_those_of_streaming(tmp_path: Path) -> None:
-    streaming = pytest.importorskip("streaming")
+    streaming = needs.module("streaming")
     columns = {"image": "bytes", "class": "int"}
     with streaming.MDSWriter(out=str(tmp_path / "mds"), columns=columns, size_limit=4000) as writer:
         for number, blob in enumerate(blobs()):
@@ -336,9 +337,10 @@ def test_items_that_litdata_wrote_are_those_that_it_read(
 
 
 def test_items_of_litdata_are_those_of_its_own_loader(tmp_path: Path) -> None:
-    pytest.importorskip("litdata")
-    from litdata import StreamingDataset
+    needs.module("litdata")
     from litdata.streaming.cache import Cache
+
+    from litdata import StreamingDataset
 
     cache = Cache(str(tmp_path / "lit"), chunk_bytes=4000)
     for number, blob in enumerate(blobs()):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import tierfeed
 from reading import check
 
-pa = pytest.importorskip("pyarrow")
-ipc = pytest.importorskip("pyarrow.ipc")
-pq = pytest.importorskip("pyarrow.parquet")
+pa = needs.module("pyarrow")
+ipc = needs.module("pyarrow.ipc")
+pq = needs.module("pyarrow.parquet")
 
 
 def table(rows: int = 1000, seed: int = 0):
@@ -143,7 +144,7 @@ def test_the_messages_of_a_stream_are_the_samples_byte_for_byte(tmp_path: Path) 
 
 
 def test_feather_is_read(tmp_path: Path) -> None:
-    feather = pytest.importorskip("pyarrow.feather")
+    feather = needs.module("pyarrow.feather")
     whole = table(500).drop_columns(["kind"])
     feather.write_feather(whole, tmp_path / "a.feather", chunksize=200)
     index = tierfeed.Index.build(tmp_path, format="arrow")

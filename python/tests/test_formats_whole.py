@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import tierfeed
 from reading import FIXTURES, check
 
@@ -100,7 +101,7 @@ def test_a_file_whose_name_is_no_text_is_read(tmp_path: Path) -> None:
 
 
 def test_an_lmdb_environment_is_one_sample_that_lmdb_opens(tmp_path: Path) -> None:
-    lmdb = pytest.importorskip("lmdb")
+    lmdb = needs.module("lmdb")
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)
         path = str(tmp_path / "data" / name)

@@ -10,9 +10,10 @@ import warnings
 
 import pytest
 
+import needs
 import node
 import tierfeed
-from conftest import World
+from conftest import World, make_world
 from node import Node
 from tierfeed.holder import UNSEEN, holder_of
 
@@ -70,8 +71,24 @@ def test_a_training_that_keeps_nothing_is_not_warned(world: World, running: Node
     assert running.metric("tierfeed_lease_copyouts_total") == 0
 
 
+def test_batches_of_more_samples_than_there_are_are_not_said_to_be_kept(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, batch_size=64, extra="prefetch: { batches: 2 }\n")
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        with tierfeed.connect() as feed, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for epoch in range(world.epochs):
+                given = []
+                for batch in feed.epoch(epoch):
+                    given.append((batch.samples, batch.origin))
+                assert given == [(ids, "agent") for ids in world.torch_order(epoch, 0)]
+            assert feed.lease_copyouts == 0
+
+
 def test_tensors_that_are_collected_are_named(world: World, running: Node) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs.module("torch")
     from tierfeed.torch import TierLoader
 
     with TierLoader() as loader:
@@ -83,6 +100,42 @@ def test_tensors_that_are_collected_are_named(world: World, running: Node) -> No
         assert given == [[world.content(id) for id in ids] for ids in world.torch_order(0, 0)]
         assert loader.feed.lease_copyouts > 0
         assert isinstance(kept[0][0], torch.Tensor)
+
+
+def test_views_with_gaps_between_their_rows_are_named_and_end_no_training(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, sizes=(100, 100))
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        with tierfeed.connect() as feed:
+            kept = []
+            with pytest.warns(RuntimeWarning, match=r"kept by tierfeed\.View in list"):
+                for batch in feed.epoch(0):
+                    kept.append(batch.array())
+            assert feed.lease_copyouts > 0
+            assert [bytes(memoryview(view)) for view in kept] == [
+                b"".join(world.content(id) for id in ids) for ids in world.torch_order(0, 0)
+            ]
+
+
+def test_an_object_that_cannot_be_looked_at_does_not_hide_what_keeps_a_batch(
+    world: World, running: Node
+) -> None:
+    numpy = needs.module("numpy")
+
+    class Hidden(numpy.ndarray):
+        """Raises whatever is asked of it."""
+
+        @property
+        def __array_interface__(self) -> dict[str, object]:
+            raise RuntimeError("look away")
+
+    hidden = [numpy.zeros(1).view(Hidden)]
+    kept_by = pytest.warns(RuntimeWarning, match=r"kept by tierfeed\.Batch in list")
+    with tierfeed.connect() as feed, kept_by:
+        assert_whole(world, list(feed.epoch(0)), 0)
+    assert isinstance(hidden[0], Hidden)
 
 
 def test_a_batch_moves_and_its_views_stay(world: World, running: Node) -> None:

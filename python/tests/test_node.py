@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -156,6 +161,48 @@ def test_a_forked_child_leaves_the_leases_of_its_parent_alone(world: World, runn
         assert feed.mode == "agent"
 
 
+def test_a_trainer_with_an_agent_has_no_page_of_its_index_mapped(
+    world: World, running: Node
+) -> None:
+    with tierfeed.connect() as feed:
+        batch = feed.read([3])
+        assert (feed.mode, batch.origin) == ("agent", "direct")
+        with open("/proc/self/maps") as maps:
+            assert "dataset.index" not in maps.read()
+
+
+def test_what_a_forked_child_sees_changes_when_its_parent_reads_on_and_a_copy_does_not(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Samples of one length, so that every batch that is staged in the same place covers all of it.
+    world = make_world(tmp_path, sizes=(4096, 4096))
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        with tierfeed.connect() as feed:
+            batches = feed.epoch(0)
+            batch = next(batches)
+            was = world.content(batch.samples[0])
+            parent, child = socket.socketpair()
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    parent.close()
+                    seen = memoryview(batch[0])
+                    copy = batch[0].numpy().copy()
+                    child.send(b"copied")
+                    child.recv(6)
+                    code = 0 if bytes(copy) == was != bytes(seen) else 1
+                finally:
+                    os._exit(code)
+            child.close()
+            assert parent.recv(6) == b"copied"
+            del batch
+            assert [it.samples for it in batches] == world.torch_order(0, 0)[1:]
+            parent.close()
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_a_vanished_sample_stops_with_its_name(world: World, running: Node) -> None:
     lost = world.torch_order(0, 0)[9][1]
     world.files[lost].unlink()
@@ -196,12 +243,12 @@ def test_a_published_order_is_followed(tmp_path, monkeypatch: pytest.MonkeyPatch
 def test_a_rank_of_another_node_is_refused(running: Node) -> None:
     for name in ("TIERFEED_JOB", "TIERFEED_INDEX"):
         os.environ.pop(name, None)
-    with pytest.raises(tierfeed.Gone, match="rank 5"):
+    with pytest.raises(tierfeed.IdentityError, match="rank=5 of the arguments"):
         tierfeed.connect(rank=5)
 
 
 def test_memory_is_lent_in_chunks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_world(tmp_path, extra="  cxl-memory: { size: 8 MiB }\n")
+    world = make_world(tmp_path, extra="  cxl-memory: { numa_nodes: [0], size: 8 MiB }\n")
     with node.node(world) as started:
         started.adopt(monkeypatch)
         with tierfeed.memory.allocate((1 << 20) + 1) as memory:
@@ -228,19 +275,31 @@ def test_memory_without_an_agent_is_a_clear_error() -> None:
         tierfeed.memory.allocate(0)
 
 
-def test_ctrl_c_ends_a_wait_for_a_batch(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import signal
-    import threading
+def interrupt_when_it_waits(thread: int) -> None:
+    """Sends SIGINT once the thread has slept at ten looks, one after the other."""
+    slept = 0
+    while slept < 10:
+        state = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+        slept = slept + 1 if state == "S" else 0
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
 
+
+def test_ctrl_c_ends_a_wait_for_a_batch(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(tmp_path)
     slow = "format: image-folder\n  emulate: { latency: 20 s, bandwidth: 1 GB/s }\n"
     world.job.write_text(world.job.read_text().replace("format: image-folder\n", slow))
     with node.node(world) as started:
         started.adopt(monkeypatch)
         with tierfeed.connect() as feed:
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            batches = feed.epoch(0)
+            watcher = threading.Thread(
+                target=interrupt_when_it_waits, args=(threading.get_native_id(),)
+            )
             with pytest.raises(KeyboardInterrupt):
-                next(feed.epoch(0))
+                watcher.start()
+                next(batches)
+            watcher.join()
 
 
 def test_the_client_starts_no_thread(running: Node) -> None:

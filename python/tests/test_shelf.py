@@ -18,7 +18,7 @@ from node import Node
 
 pytestmark = pytest.mark.node
 
-CXL = "  cxl-memory: { size: 8 MiB, direct: always }\n"
+CXL = "  cxl-memory: { numa_nodes: [0], size: 8 MiB, direct: always }\n"
 
 
 def shelf_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
@@ -103,6 +103,20 @@ def test_a_batch_that_is_kept_is_copied_with_what_lies_elsewhere(
         assert [bytes(sample) for sample in batch] == before
         assert before == [world.content(id) for id in batch.samples]
         memoryview(batch[0])[:1] = b"x"
+
+
+def test_read_only_samples_that_are_kept_are_named_and_end_no_training(
+    world: World, running: Node
+) -> None:
+    with tierfeed.connect() as feed:
+        shown_batch(feed)  # From here on the tier holds samples.
+        kept: list[tierfeed.Sample] = []
+        with pytest.warns(RuntimeWarning, match="training keeps"):
+            for epoch in range(1, world.epochs):
+                for batch in feed.epoch(epoch):
+                    kept += [sample for sample in batch if sample.readonly and len(sample) > 1]
+        assert kept and all(sample.readonly for sample in kept)
+        assert feed.lease_copyouts > 0
 
 
 def test_views_keep_the_lease(world: World, running: Node) -> None:

@@ -47,6 +47,7 @@ def test_the_stub_has_the_same_parameters(name: str) -> None:
         native = getattr(getattr(_native, name), member.name, None)
         if member.name.startswith("_") or not callable(native):
             continue
-        stubbed = [argument.arg for argument in member.args.args]
+        parameters = [*member.args.args, *member.args.kwonlyargs]
+        stubbed = [argument.arg for argument in parameters]
         found = list(inspect.signature(native).parameters)
         assert [it for it in found if it != "self"] == [it for it in stubbed if it != "self"]

@@ -37,7 +37,8 @@ pub struct Available {
     pub pressure: Option<Pressure>,
     /// How many tasks want a CPU, `None` where the kernel does not tell.
     pub load: Option<Load>,
-    /// The room of the directories that the watch was given, where their file systems answer.
+    /// The room of directories. [`Watch::read`] leaves it empty: a file system that does not answer must not
+    /// hide what memory is left, so each is asked apart ([`DiskSpace::read`]).
     pub disks: Vec<DiskSpace>,
 }
 
@@ -47,7 +48,6 @@ pub struct Watch {
     root: PathBuf,
     mounts: Vec<mount::Mount>,
     node_ids: Vec<u32>,
-    directories: Vec<PathBuf>,
 }
 
 impl Available {
@@ -77,15 +77,7 @@ impl Watch {
             root: sysroot.0.to_owned(),
             mounts: mount::lines(sysroot)?,
             node_ids: numbered_entries(&sysroot.join("sys/devices/system/node"), "node"),
-            directories: Vec::new(),
         })
-    }
-
-    /// Watches the room of `directories` too. Each should be on a local file system: one on the network
-    /// that does not answer holds up [`Self::read`].
-    #[must_use]
-    pub fn with_directories(self, directories: Vec<PathBuf>) -> Self {
-        Self { directories, ..self }
     }
 
     /// The limit of the control group that has the least left, `None` without one. It may be changed at any
@@ -99,7 +91,7 @@ impl Watch {
         Ok(group.and_then(|group| group.limit_bytes).map(Bytes))
     }
 
-    /// What is left now.
+    /// What is left of memory now.
     ///
     /// # Errors
     ///
@@ -120,7 +112,7 @@ impl Watch {
             nodes_free,
             pressure: pressure::memory(sysroot, &self.mounts),
             load: load::read(sysroot),
-            disks: self.directories.iter().filter_map(|path| disk::read(path)).collect(),
+            disks: Vec::new(),
         })
     }
 }

@@ -43,7 +43,7 @@ pub mod sysroot;
 pub mod tiers;
 
 pub use self::{
-    available::{Available, Watch},
+    available::{Available, DiskSpace, Watch},
     hog::Hog,
     inventory::Inventory,
     probe::{Budget, EmulatedTier, ProbeError, ProbeSettings, Progress, probe},

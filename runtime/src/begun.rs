@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Longer than every note.
@@ -76,33 +77,77 @@ fn read(path: &Path) -> io::Result<Begun> {
 }
 
 /// Where a manager notes that its job has begun. A note that cannot be made costs what it is for, and
-/// nothing else.
+/// nothing else: it is written beside the loop of the manager, for the run directory may not answer.
 #[derive(Debug)]
 pub(crate) struct Note {
-    pub(crate) path: PathBuf,
-    pub(crate) begun: Begun,
-    pub(crate) is_made: bool,
+    path: PathBuf,
+    begun: Begun,
+    is_made: bool,
+    writing: JoinSet<()>,
+    /// What comes after that which is being written. The last word counts.
+    next: Option<Step>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Make,
+    Strike,
 }
 
 impl Note {
-    /// The first node joined.
+    pub(crate) fn new(path: PathBuf, begun: Begun) -> Self {
+        Self { path, begun, is_made: false, writing: JoinSet::new(), next: None }
+    }
+
+    /// The first node joined. Must be called within a tokio runtime.
     pub(crate) fn make(&mut self) {
         if !self.is_made {
             self.is_made = true;
-            self.warn(self.begun.write(&self.path));
+            self.take(Step::Make);
         }
     }
 
-    /// The job ended.
-    pub(crate) fn strike(&self) {
-        self.warn(Begun::strike(&self.path));
+    /// The job ended. Must be called within a tokio runtime.
+    pub(crate) fn strike(&mut self) {
+        self.take(Step::Strike);
     }
 
-    fn warn(&self, outcome: io::Result<()>) {
-        if let Err(error) = outcome {
-            let path = self.path.display();
-            tracing::warn!(%path, %error, "a manager that comes back will index the dataset anew");
+    /// Waits for what is being written and begins with the next; `None` if there is nothing. Nothing is
+    /// lost if the wait is given up.
+    pub(crate) async fn written(&mut self) -> Option<()> {
+        // A thread that panicked has written nothing, as if writing had failed.
+        let _ = self.writing.join_next().await?;
+        if let Some(step) = self.next.take() {
+            self.start(step);
         }
+        Some(())
+    }
+
+    /// Waits until all is written.
+    pub(crate) async fn end(&mut self) {
+        while self.written().await.is_some() {}
+    }
+
+    fn take(&mut self, step: Step) {
+        if self.writing.is_empty() {
+            self.start(step);
+        } else {
+            self.next = Some(step);
+        }
+    }
+
+    fn start(&mut self, step: Step) {
+        let (path, begun) = (self.path.clone(), self.begun);
+        self.writing.spawn_blocking(move || {
+            let outcome = match step {
+                Step::Make => begun.write(&path),
+                Step::Strike => Begun::strike(&path),
+            };
+            if let Err(error) = outcome {
+                let path = path.display();
+                tracing::warn!(%path, %error, "a manager that comes back will index the dataset anew");
+            }
+        });
     }
 }
 
@@ -139,15 +184,18 @@ mod tests {
         assert_eq!(Begun::index_of(&path, "job"), Some(1));
     }
 
-    #[test]
-    fn a_note_is_made_once_and_what_cannot_be_struck_is_told() {
+    #[tokio::test]
+    async fn a_note_is_made_once_and_what_cannot_be_struck_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("begun");
         let begun = Begun::new("job", 1);
-        let mut note = Note { path: path.clone(), begun, is_made: false };
+        let mut note = Note::new(path.clone(), begun);
         note.make();
+        note.end().await;
+        assert_eq!(Begun::index_of(&path, "job"), Some(1));
         note.strike();
         note.make();
+        note.end().await;
         assert_eq!(Begun::index_of(&path, "job"), None, "nodes that come late begin no job");
         fs::create_dir(&path).unwrap();
         Begun::strike(&path).unwrap_err();

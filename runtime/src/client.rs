@@ -1,6 +1,7 @@
 //! The other end of the manager's line: how agents and command lines reach it.
 
 mod address;
+mod connector;
 
 pub use address::{Address, NoAddress};
 
@@ -12,14 +13,15 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Available;
 use tonic::{
-    Request, Status,
-    metadata::{Ascii, MetadataValue},
-    service::{Interceptor, interceptor::InterceptedService},
+    Status,
     transport::{Channel, Endpoint},
 };
 
+use self::connector::{Untrusted, connector};
 use crate::{
+    keep_alive,
     manager::JobText,
+    mutual_tls::Credentials,
     token::Token,
     wire::{self, JobStatus, Remedy, WireError, pb},
 };
@@ -39,6 +41,18 @@ pub enum CallError {
         /// As the transport says.
         source: tonic::transport::Error,
     },
+    /// What answers at the address is not the manager of this job.
+    #[error(transparent)]
+    Untrusted(Untrusted),
+    /// The manager is on a network, where each end must prove the token.
+    #[error(
+        "the manager at {address} wants a token: give its token file with --token-file, or its token in \
+         $TIERFEED_TOKEN"
+    )]
+    NoToken {
+        /// Where it should be.
+        address: Address,
+    },
     /// The manager refuses, or was lost during the call.
     #[error("{}", .0.message())]
     Refused(#[source] Box<Status>),
@@ -54,14 +68,30 @@ impl CallError {
         match self {
             Self::Unreachable { .. } => Remedy::Retry,
             Self::Refused(status) => wire::remedy(status),
-            Self::Answer(_) => Remedy::Reconfigure,
+            Self::Untrusted(_) | Self::NoToken { .. } | Self::Answer(_) => Remedy::Reconfigure,
+        }
+    }
+
+    /// Whether the manager did not answer, rather than refuse.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Untrusted(_)) || self.remedy() == Remedy::Retry
+    }
+
+    fn unreachable(address: &Address, source: tonic::transport::Error) -> Self {
+        match Untrusted::behind(&source) {
+            Some(untrusted) => Self::Untrusted(untrusted),
+            None => Self::Unreachable { address: address.clone(), source },
         }
     }
 }
 
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
-        Self::Refused(Box::new(status))
+        match Untrusted::behind(&status) {
+            Some(untrusted) => Self::Untrusted(untrusted),
+            None => Self::Refused(Box::new(status)),
+        }
     }
 }
 
@@ -77,7 +107,7 @@ pub enum Loan {
 /// A line to a manager.
 #[derive(Debug, Clone)]
 pub struct Client {
-    inner: pb::manager_client::ManagerClient<InterceptedService<Channel, ShowToken>>,
+    inner: pb::manager_client::ManagerClient<Channel>,
 }
 
 impl Client {
@@ -85,19 +115,27 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`CallError::Unreachable`] if nobody answers.
+    /// [`CallError::Unreachable`] if nothing answers, [`CallError::Untrusted`] if another than the manager
+    /// of the job does, [`CallError::NoToken`] if there is no token for a network address.
     pub async fn connect(address: &Address, token: Option<&Token>) -> Result<Self, CallError> {
-        let unreachable = |source| CallError::Unreachable { address: address.clone(), source };
-        let uri = match address {
-            Address::Unix(path) => format!("unix://{}", path.display()),
-            Address::Tcp(address) => format!("http://{address}"),
+        let channel = match (address, token) {
+            (Address::Unix(path), _) => {
+                let endpoint = Endpoint::from_shared(format!("unix://{}", path.display()));
+                let endpoint = endpoint.map_err(|it| CallError::unreachable(address, it))?;
+                patient(endpoint).connect().await
+            }
+            (Address::Tcp(_), None) => {
+                return Err(CallError::NoToken { address: address.clone() });
+            }
+            (Address::Tcp(host), Some(token)) => {
+                let endpoint = Endpoint::from_shared(format!("http://{host}"));
+                let endpoint = endpoint.map_err(|it| CallError::unreachable(address, it))?;
+                let connector = connector(host.clone(), Credentials::of(token));
+                patient(endpoint).connect_with_connector(connector).await
+            }
         };
-        let endpoint = Endpoint::from_shared(uri).map_err(unreachable)?;
-        let endpoint = endpoint.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
-        let channel = endpoint.connect().await.map_err(unreachable)?;
-        let inner =
-            pb::manager_client::ManagerClient::with_interceptor(channel, ShowToken::of(token));
-        Ok(Self { inner })
+        let channel = channel.map_err(|it| CallError::unreachable(address, it))?;
+        Ok(Self { inner: pb::manager_client::ManagerClient::new(channel) })
     }
 
     /// The job that the manager manages.
@@ -211,28 +249,14 @@ impl Client {
     }
 }
 
-/// Adds the token of the job to every call.
-#[derive(Debug, Clone)]
-struct ShowToken(Option<MetadataValue<Ascii>>);
-
-impl ShowToken {
-    fn of(token: Option<&Token>) -> Self {
-        Self(token.map(|token| {
-            let text = format!("Bearer {}", token.to_hex());
-            let mut header = MetadataValue::try_from(text).expect("hexadecimal digits are ASCII");
-            header.set_sensitive(true);
-            header
-        }))
-    }
-}
-
-impl Interceptor for ShowToken {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(header) = &self.0 {
-            request.metadata_mut().insert("authorization", header.clone());
-        }
-        Ok(request)
-    }
+/// An endpoint that notices when the manager is gone.
+fn patient(endpoint: Endpoint) -> Endpoint {
+    endpoint
+        .connect_timeout(CALL_TIMEOUT)
+        .timeout(CALL_TIMEOUT)
+        .http2_keep_alive_interval(keep_alive::PING_EVERY)
+        .keep_alive_timeout(keep_alive::PONG_WITHIN)
+        .keep_alive_while_idle(true)
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {

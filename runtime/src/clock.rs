@@ -3,11 +3,14 @@
 use std::time::Instant;
 
 use tierfeed_core::units::Nanoseconds;
+use tierfeed_prefetcher::handoff::monotonic_now;
 
 /// Time since the process began its work, for the core and for reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
+    /// The same on the clock that trainers read.
+    host_origin: Nanoseconds,
 }
 
 impl Clock {
@@ -15,7 +18,7 @@ impl Clock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the shell's only clock")]
     pub fn start() -> Self {
-        Self { origin: Instant::now() }
+        Self { origin: Instant::now(), host_origin: monotonic_now() }
     }
 
     /// When it showed 0, for those who must count on the same clock.
@@ -24,10 +27,57 @@ impl Clock {
         self.origin
     }
 
+    /// A time on the clock of the host ([`monotonic_now`]), which trainers read; 0 if it was before the
+    /// start.
+    #[must_use]
+    pub fn of_host(&self, time: Nanoseconds) -> Nanoseconds {
+        Nanoseconds(time.0.saturating_sub(self.host_origin.0))
+    }
+
+    /// A stop-watch that starts now.
+    #[must_use]
+    pub fn stopwatch(&self) -> Stopwatch {
+        Stopwatch { clock: *self, begun: self.now(), ran: ran_now() }
+    }
+
     /// Time since the start.
     #[must_use]
     pub fn now(&self) -> Nanoseconds {
         // No process runs for the 584 years that fit.
         Nanoseconds(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
+}
+
+/// How long something took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// By the clock.
+    pub lasted: Nanoseconds,
+    /// For how long the thread had a processor meanwhile.
+    pub ran: Nanoseconds,
+}
+
+/// Measures what one thread does.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch {
+    clock: Clock,
+    begun: Nanoseconds,
+    ran: Nanoseconds,
+}
+
+impl Stopwatch {
+    /// Since the start of the stop-watch, on the same thread.
+    #[must_use]
+    pub fn elapsed(&self) -> Elapsed {
+        let since =
+            |begun: Nanoseconds, now: Nanoseconds| Nanoseconds(now.0.saturating_sub(begun.0));
+        Elapsed { lasted: since(self.begun, self.clock.now()), ran: since(self.ran, ran_now()) }
+    }
+}
+
+/// For how long this thread has had a processor so far.
+fn ran_now() -> Nanoseconds {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let whole = u64::try_from(time.tv_sec).unwrap_or_default().saturating_mul(1_000_000_000);
+    Nanoseconds(whole.saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default()))
 }

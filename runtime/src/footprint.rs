@@ -25,7 +25,9 @@ pub struct Footprint {
     /// What was the process's own then.
     #[serde(skip)]
     pub own_bytes: u64,
-    /// Memory of any sort together, at its peak.
+    /// What of the budget was held: staging, tiers in memory, what workloads borrow, RAM disks; at its peak.
+    pub peak_job_bytes: u64,
+    /// Memory of any sort together, the process's own included, which no budget holds; at its peak.
     pub peak_bytes: u64,
     /// Anonymous memory and files of the process itself, at their peak.
     pub peak_own_bytes: u64,
@@ -46,6 +48,7 @@ impl Footprint {
         let memfd = usage.on(Medium::Memory).0 + lent.0;
         let tmpfs = usage.on(Medium::Tmpfs).0;
         (self.job_bytes, self.own_bytes) = (memfd + tmpfs, own);
+        self.peak_job_bytes = self.peak_job_bytes.max(memfd + tmpfs);
         self.peak_bytes = self.peak_bytes.max(own + memfd + tmpfs);
         self.peak_own_bytes = self.peak_own_bytes.max(own);
         self.peak_memfd_bytes = self.peak_memfd_bytes.max(memfd);
@@ -69,6 +72,18 @@ fn field(status: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_budget_does_not_hold_is_not_compared_with_it() {
+        let mut footprint = Footprint::default();
+        let usage = Usage { arenas: Bytes::mib(3), tiers: Vec::new() };
+        footprint.note(&usage, Bytes::mib(2));
+        footprint.note(&usage, Bytes(0));
+        assert_eq!(footprint.peak_job_bytes, 5 << 20);
+        assert_eq!(footprint.job_bytes, 3 << 20);
+        assert!(footprint.peak_own_bytes > 0);
+        assert!(footprint.peak_bytes > footprint.peak_job_bytes);
+    }
 
     #[test]
     fn the_status_of_a_process_is_read_by_name() {

@@ -4,14 +4,21 @@
 
 pub mod agent;
 pub mod begun;
+mod bounded_tasks;
 pub mod chrome_trace;
 pub mod client;
 pub mod clock;
 pub mod dataset;
+mod descriptors;
 pub mod expansion;
 pub mod footprint;
+pub mod index_cache;
+mod keep_alive;
+mod local_socket;
 pub mod manager;
 pub mod metrics;
+pub mod mutual_tls;
+pub mod pauses;
 pub mod places;
 pub mod prediction;
 pub mod published;

@@ -3,6 +3,7 @@
 //! One loop owns the fleet: it waits for one event, lets the core decide, answers. Training does not
 //! need it: agents go on when it is gone, and register again when it is back.
 
+mod accept;
 mod door;
 mod service;
 #[cfg(test)]
@@ -10,26 +11,30 @@ mod tests;
 
 pub use door::Door;
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
     fleet::{self, Direction, Fleet, Notice},
     id::NodeId,
+    order::World,
     units::Nanoseconds,
 };
+use tierfeed_numa_memory::drill;
 use tierfeed_resource_gatherer::Available;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Interval, MissedTickBehavior},
+    time::{Interval, MissedTickBehavior, timeout},
 };
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-use self::service::{Gate, Request, Service};
+use self::service::{Request, Service};
 use crate::{
     begun::{Begun, Note},
     clock::Clock,
+    descriptors,
+    keep_alive::{PINGS, Pings},
     metrics::{self, Tally},
     shutdown::{self, Shutdown},
     wire,
@@ -38,11 +43,30 @@ use crate::{
 /// Requests that wait for the loop; more wait in their connections.
 const REQUESTS_MAX: usize = 256;
 
+/// Connections beside those of the agents: of `status`, `top`, `drain`, and of agents whose earlier
+/// connection is not known to be lost yet.
+const CONNECTIONS_BESIDE: usize = 64;
+
+/// Calls of one connection at a time; an agent makes one after the other.
+const CALLS_MAX: u32 = 16;
+
+/// A call takes no longer.
+const CALL_WITHIN: Duration = Duration::from_secs(10);
+
+/// Headers of a call; those of tierfeed take some hundred bytes.
+const HEADERS_BYTES_MAX: u32 = 16 * 1024;
+
+/// How long connections have to close once the manager ends; what is open then is left.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long the note of the job has to be written once the manager ends.
+const NOTED_WITHIN: Duration = Duration::from_secs(2);
+
 /// How often the fleet looks for silent nodes.
 const TICK: Duration = Duration::from_millis(500);
 
 /// How long agents have to end after a drain.
-const DRAIN_GRACE: Nanoseconds = Nanoseconds(20_000_000_000);
+const DRAIN_GRACE: Nanoseconds = Nanoseconds(6_000_000_000);
 
 /// What a manager is started with.
 #[derive(Debug)]
@@ -88,6 +112,7 @@ pub enum ManagerError {
 enum Event {
     Asked(Request),
     AskedFigures(metrics::Ask),
+    Noted,
     Tick,
     ShutdownAsked,
 }
@@ -120,17 +145,20 @@ impl Manager {
         let service = Service::new(settings.job.clone(), sender);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        descriptors::raise_limit();
+        let World { nodes, .. } = settings.fleet.order.world;
+        let connections_max = 2 * nodes as usize + CONNECTIONS_BESIDE;
         let begun = Begun::new(&settings.job.text, settings.job.index_fingerprint);
         Self {
             job: settings.job.name,
-            note: Note { path: settings.begun, begun, is_made: false },
+            note: Note::new(settings.begun, begun),
             fleet: Fleet::new(settings.fleet),
             available: BTreeMap::new(),
             clock: Clock::start(),
             requests,
             shutdown,
             ticks,
-            server: tokio::spawn(listen(service, door, stopped)),
+            server: tokio::spawn(listen(service, door, connections_max, PINGS, stopped)),
             stop_server,
             drain_until: None,
             is_over: false,
@@ -153,14 +181,26 @@ impl Manager {
     pub async fn run(mut self) -> Result<(), ManagerError> {
         while !self.is_over {
             let event = self.select().await;
+            drill::pass("manager");
             self.apply(event);
         }
         self.stop_server.pull();
         // Requests that came too late are told so by the closed channel.
         drop(self.requests);
-        match self.server.await {
-            Ok(outcome) => outcome.map_err(ManagerError::Server),
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        let closing = timeout(CLOSED_WITHIN, &mut self.server);
+        let noting = timeout(NOTED_WITHIN, self.note.end());
+        let (closed, noted) = tokio::join!(closing, noting);
+        if noted.is_err() {
+            tracing::warn!("the run directory does not answer; the note of the job is as it is");
+        }
+        match closed {
+            Ok(Ok(outcome)) => outcome.map_err(ManagerError::Server),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+            Err(_) => {
+                tracing::debug!("some connections are left open");
+                self.server.abort();
+                Ok(())
+            }
         }
     }
 
@@ -172,6 +212,7 @@ impl Manager {
             () = self.shutdown.recv(), if !is_draining => Event::ShutdownAsked,
             Some(request) = self.requests.recv() => Event::Asked(request),
             ask = next_ask(&mut self.metrics) => Event::AskedFigures(ask),
+            Some(()) = self.note.written() => Event::Noted,
             _ = self.ticks.tick() => Event::Tick,
         }
     }
@@ -186,6 +227,7 @@ impl Manager {
             // An error means that whoever asked hung up.
             Event::AskedFigures(ask) => drop(ask.send(self.tally.families(&self.job, &self.fleet))),
             Event::ShutdownAsked => self.drain(now),
+            Event::Noted => (),
             Event::Tick => {
                 self.fleet.handle_tick(now);
                 if self.drain_until.is_some_and(|end| now >= end) {
@@ -293,23 +335,27 @@ fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
 async fn listen(
     service: Service,
     door: Door,
+    connections_max: usize,
+    pings: Pings,
     mut stopped: Shutdown,
 ) -> Result<(), tonic::transport::Error> {
-    let mut server = Server::builder().timeout(Duration::from_secs(10));
+    let mut server = Server::builder()
+        .timeout(CALL_WITHIN)
+        .max_concurrent_streams(CALLS_MAX)
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        .http2_keepalive_interval(Some(pings.every))
+        .http2_keepalive_timeout(Some(pings.answered_within));
+    let door = Arc::new(door);
+    let (accepted, incoming) = mpsc::channel(connections_max);
+    let accepting = accept::accept(Arc::clone(&door), connections_max, accepted);
     let stopped = async move { stopped.recv().await };
-    match door {
-        Door::Unix(listener, path) => {
-            let router = server.add_service(service.behind(Gate::SameUser));
-            let incoming = UnixListenerStream::new(listener);
-            let outcome = router.serve_with_incoming_shutdown(incoming, stopped).await;
-            // Whoever comes later finds no socket, or a new manager's.
-            drop(fs::remove_file(path));
-            outcome
-        }
-        Door::Tcp(listener, token) => {
-            let router = server.add_service(service.behind(Gate::Token(token)));
-            let incoming = TcpListenerStream::new(listener);
-            router.serve_with_incoming_shutdown(incoming, stopped).await
-        }
+    let serving = server
+        .add_service(service.gated())
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), stopped);
+    let (outcome, ()) = tokio::join!(serving, accepting);
+    if let Door::Unix(_, path) = &*door {
+        // A peer that comes later finds no socket, or a new manager's.
+        drop(fs::remove_file(path));
     }
+    outcome
 }

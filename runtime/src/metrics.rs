@@ -13,7 +13,7 @@ mod view;
 
 pub use fleet::{Message, Tally};
 pub use scrape::{SCRAPE_BYTES_MAX, Scrape, ScrapeError};
-pub use server::{Ask, ServeError, Server, Target, Trace};
+pub use server::{Ask, Network, ServeError, Server, Target, Trace};
 pub use view::View;
 
 use std::fmt;

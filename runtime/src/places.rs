@@ -2,10 +2,11 @@
 //!
 //! The job asks, the node has, and what both allow is the layout that the agent runs and that the
 //! simulator predicts with. A tier that the node lacks is played by plain memory and marked as
-//! emulated, if the job file says how fast it shall appear or leaves the place open; a place that the
-//! file names must be there.
+//! emulated if the job file says how fast it shall appear, and refused if not.
 
+mod chunk;
 mod direct;
+mod idle;
 mod measured;
 mod node;
 mod reach;
@@ -42,9 +43,10 @@ use tierfeed_workload_analyzer::{
     job::{Budget, JobScratch, OnError, TierRequest},
 };
 
+pub use idle::Idle;
 pub use measured::report_at;
 pub(crate) use node::MEMORY;
-pub use node::{Disk, Node, NodeError};
+pub use node::{Disk, FileSystem, Node, NodeError};
 pub use writers::Measured;
 
 /// Threads that copy from and to each tier, unless it was measured that one does.
@@ -116,6 +118,27 @@ pub enum PlacesError {
         /// Those that are there.
         present: String,
     },
+    /// The job wants memory behind CXL on a node without any.
+    #[error(
+        "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the NUMA nodes \
+         that shall play it as `numa_nodes` (it has {present}), or add \
+         `emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }}` to let main memory play it"
+    )]
+    NoCxlMemory {
+        /// The NUMA nodes that are there.
+        present: String,
+    },
+    /// The directory of the scratch tier is on a disk.
+    #[error(
+        "tiers.scratch.path: {} is on {file_system}, and a scratch tier is a RAM disk (tmpfs); name a \
+         directory on one, such as /dev/shm/tierfeed, or make this tier `storage`", .path.display()
+    )]
+    NotARamDisk {
+        /// The directory.
+        path: PathBuf,
+        /// What it is on.
+        file_system: FileSystem,
+    },
     /// The scratch tier is smaller than what the job wants of it.
     #[error(
         "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
@@ -143,6 +166,22 @@ pub enum PlacesError {
 }
 
 impl PlacesError {
+    /// The key of the job file that it is about, as far as one is.
+    #[must_use]
+    pub fn keys(&self) -> Vec<&'static str> {
+        match self {
+            Self::Budget(
+                BudgetError::TooLarge { kind, .. } | BudgetError::UnknownPool { kind, .. },
+            ) => vec!["tiers", kind.name()],
+            Self::NoNumaNode { .. } => vec!["tiers", "cxl-memory", "numa_nodes"],
+            Self::NoCxlMemory { .. } => vec!["tiers", "cxl-memory"],
+            Self::NotARamDisk { .. } => vec!["tiers", "scratch", "path"],
+            Self::NoJobScratch { .. } => vec!["job_scratch", "size"],
+            Self::NoStaging { .. } => vec!["tiers", "main-memory"],
+            _ => vec!["tiers"],
+        }
+    }
+
     /// Whether the node has too little free for the job, rather than something else.
     #[must_use]
     pub fn is_want_of_room(&self) -> bool {
@@ -171,18 +210,18 @@ impl Layout {
     ///
     /// As [`PlacesError`] tells.
     pub fn fit(job: &Job, demand: &Demand, node: &Node, room: Room) -> Result<Self, PlacesError> {
+        let staging = staging(job, demand);
         let mut wanted = Vec::new();
         for request in &job.tiers {
-            wanted.extend(wanted_places(request, node)?);
+            wanted.extend(wanted_places(request, node, staging)?);
         }
         let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
         let budgets = match room {
             Room::Free => allot(&claims, node.pools())?,
             Room::Promised => allot(&claims, &promised(&claims, node.pools()))?,
         };
-        let staging = staging(job, demand);
         let mut arena = Bytes(0);
-        let mut places = Vec::new();
+        let mut parts = Vec::new();
         for (wanted, budget) in wanted.into_iter().zip(budgets) {
             let mut budget = wanted.within_room(budget, room)?;
             if (wanted.claim.kind, room) == (Kind::MainMemory, Room::Promised) {
@@ -203,9 +242,13 @@ impl Layout {
                 let left = budget.0.checked_sub(size.0);
                 cache = Bytes(left.ok_or(PlacesError::NoJobScratch { budget, size })?);
             }
-            places.push(wanted.place(budget, Bytes(cache.0 - cache.0 % job.chunk.0)));
+            parts.push((wanted, budget, cache));
         }
-        Ok(Self { arena, places, chunk: job.chunk })
+        let caches = parts.iter().map(|(_, _, cache)| *cache);
+        let chunk = job.chunk.unwrap_or_else(|| chunk::fitting(caches, staging.batch));
+        let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0);
+        let place = |(wanted, budget, cache): (Wanted, _, _)| wanted.place(budget, whole(cache));
+        Ok(Self { arena, places: parts.into_iter().map(place).collect(), chunk })
     }
 
     /// What the session is built from. `sizes` are those of all samples of the dataset.
@@ -219,7 +262,8 @@ impl Layout {
     ) -> session::Settings {
         let tiers = self.places.iter().map(|it| self.buffer(it, it.cache)).collect();
         let shows = shown(self.places.iter().map(Place::is_shown));
-        session::Settings { node, shows, ..session(job, sizes, order, self.arena, tiers) }
+        let settings = session(job, sizes, order, self.arena, Cache { tiers, chunk: self.chunk });
+        session::Settings { node, shows, ..settings }
     }
 
     /// What the manager is told.
@@ -249,18 +293,26 @@ pub(crate) fn shown(are_shown: impl Iterator<Item = bool>) -> Vec<TierId> {
     shown.filter_map(|(tier, is_shown)| is_shown.then_some(tier)).collect()
 }
 
+/// The cache tiers of a session.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) tiers: Vec<Buffer>,
+    /// The unit in which they grow.
+    pub(crate) chunk: Bytes,
+}
+
 /// What the session of the first node is built from, with these tiers, none of which is shown.
 pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
     order: Spec,
     arena: Bytes,
-    tiers: Vec<Buffer>,
+    Cache { tiers, chunk }: Cache,
 ) -> session::Settings {
     let aim = Aim {
         wears: tiers.iter().map(|tier| tier.kind == Kind::Storage).collect(),
         writes_per_epoch: tiers.iter().map(|tier| writes_per_epoch(job, tier.kind)).collect(),
-        useful: reach::useful(job, &sizes, &order, &tiers).unwrap_or_default(),
+        useful: reach::useful(job, &sizes, &order, &tiers, chunk).unwrap_or_default(),
         saves: job.dataset.limited_by,
     };
     let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
@@ -269,7 +321,7 @@ pub(crate) fn session(
         node: NodeId(0),
         sizes,
         tiers,
-        chunk: job.chunk,
+        chunk,
         policy: job.policy,
         staged_batches: job.prefetch_batches,
         arena,
@@ -357,10 +409,15 @@ fn least(staging: Staging) -> Bytes {
 }
 
 /// The tiers that a request comes to: one, or one for each NUMA node of a CXL tier.
-fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, PlacesError> {
+fn wanted_places(
+    request: &TierRequest,
+    node: &Node,
+    staging: Staging,
+) -> Result<Vec<Wanted>, PlacesError> {
+    let least = if request.kind == Kind::MainMemory { least(staging) } else { Bytes(0) };
     let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
     let wanted = |pool, backing, cpus, origin, parts| Wanted {
-        claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts) },
+        claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts), least },
         room: request.path.as_deref().and_then(|path| node.room_at(path)),
         backing,
         speed: request.speed,
@@ -368,6 +425,9 @@ fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, Plac
         origin,
     };
     if let Some(path) = &request.path {
+        if request.kind == Kind::Scratch && request.speed.is_none() {
+            node.require_ram_disk(path)?;
+        }
         let backing = Backing::Directory(PathBuf::clone(path));
         return Ok(vec![wanted(node.pool_of(path)?, backing, Vec::new(), origin, 1)]);
     }
@@ -377,6 +437,9 @@ fn wanted_places(request: &TierRequest, node: &Node) -> Result<Vec<Wanted>, Plac
     }
     let numa_nodes = cxl_nodes(request, node)?;
     if numa_nodes.is_empty() {
+        if request.speed.is_none() {
+            return Err(PlacesError::NoCxlMemory { present: node.numa_names() });
+        }
         let emulated = wanted(node::MEMORY, anywhere, Vec::new(), Origin::Emulated, 1);
         return Ok(vec![emulated]);
     }

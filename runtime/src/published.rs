@@ -57,6 +57,13 @@ impl Published for PublishedOrders {
     }
 }
 
+/// Nothing where they cannot be read.
+impl Published for Option<PublishedOrders> {
+    fn samples(&self, rank: Rank, epoch: Epoch) -> Option<Vec<SampleId>> {
+        self.as_ref()?.samples(rank, epoch)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -68,7 +68,7 @@ pub fn read(
     input: impl Read + Send,
     output: impl Write,
 ) -> Result<(), ReadError> {
-    let index = Arc::new(Index::open(index)?);
+    let index = Arc::new(Index::read(index)?);
     let place = index.source();
     if Path::new(&place).is_absolute() {
         let files = FileSource::new(Arc::clone(&index), OPEN_FILES_MAX);

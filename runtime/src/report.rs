@@ -1,6 +1,7 @@
 //! What a run did: the `report.json` of design and documentation.
 
 mod advice;
+mod attendance;
 mod digest;
 mod direct;
 mod facts;
@@ -9,11 +10,12 @@ mod tier;
 mod verdict;
 
 pub use advice::Advice;
+pub use attendance::Attendance;
 pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use facts::Facts;
 pub use tier::{StagingEntry, TierEntry, WritersEntry};
-pub use verdict::{by_name, name};
+pub use verdict::{Readership, by_name, name};
 
 use std::{
     collections::BTreeMap,
@@ -28,12 +30,14 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
-use crate::{expansion::Expansion, footprint::Footprint, scratch::ScratchEntry};
+use crate::{
+    expansion::Expansion, footprint::Footprint, pauses::PauseEntry, scratch::ScratchEntry,
+};
 
 /// The report as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// How long the trainers waited and for what, in a sentence.
+    /// What the agent served of what was used, how long training waited and for what, in a sentence.
     pub verdict: String,
     /// What would help, the most important first.
     pub advice: Vec<Advice>,
@@ -43,23 +47,43 @@ pub struct Report {
     pub node: u32,
     /// How many processes worked as this node before.
     pub generation: u32,
+    /// Which of its ranks came, and who was turned away.
+    pub ranks: Attendance,
     /// The rule of retention.
     pub policy: &'static str,
-    /// Batches that the ranks of this node took.
+    /// Batches that the ranks of this node used: `steps` and `self_read_batches`.
+    pub used_batches: u64,
+    /// Those of them that the agent served.
     pub steps: u64,
-    /// Samples in them.
+    /// Samples in what it served.
     pub samples: u64,
-    /// Bytes in them.
+    /// Bytes in it.
     pub bytes: u64,
-    /// From the first connection of a trainer to its end.
+    /// Batches that trainers read from the cold store themselves.
+    pub self_read_batches: u64,
+    /// Samples of the batches that trainers read themselves.
+    pub self_read_samples: u64,
+    /// Bytes of the batches that trainers read themselves.
+    pub self_read_bytes: u64,
+    /// Samples of the order that are in none of these batches, because the job skips what cannot be read.
+    pub skipped_samples: u64,
+    /// Connections that read batches at a time, at most.
+    pub readers: u32,
+    /// Whether loader workers were among them, so that training itself may have waited less.
+    pub readers_are_workers: bool,
+    /// From the first connection of a trainer to the last sign of one.
     pub wall_s: f64,
-    /// The mean over the local ranks of the time for which each waited for batches.
+    /// For how long each reader waited from wanting a batch to having it decoded, as a mean over them.
     pub stall_s: f64,
     /// The same by what they waited for: `start`, `staging-room`, `cold-store`, the tiers, `chunk`,
-    /// `keep`, `turn` and `hand-off`.
+    /// `keep`, `turn`, `hand-off`, `unanswered`, `self-read` and `decoding`.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// The part of it that was for the first batch of each rank.
     pub first_stall_s: f64,
+    /// For how long the main thread of each training process could have run and had no processor, waiting
+    /// or not, as a mean over them; absent where that cannot be seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_processor_s: Option<f64>,
     /// Samples by the tier that they were read from.
     pub tier_hits: BTreeMap<&'static str, u64>,
     /// Bytes by the tier that they were read from.
@@ -74,12 +98,13 @@ pub struct Report {
     pub wasted_bytes: u64,
     /// For how long anything was read from the cold store, and copied from or to each tier.
     pub busy_s: BTreeMap<&'static str, f64>,
-    /// What no policy can undercut: the longer of computing, and reading what must be read cold.
+    /// What no policy can undercut: the longer of computing with decoding, and reading what must be read
+    /// cold.
     pub lower_bound_s: f64,
-    /// How long trainers waited for a batch.
+    /// How long trainers waited for a batch, decoding left out.
     pub batch_wait_s: BatchWait,
     /// [`order_digest`] of this node's ranks, in hexadecimal digits.
-    pub order_digest: String,
+    pub order_digest: Option<String>,
     /// Samples that could not be read, the first thousand.
     pub faults: Vec<FaultEntry>,
     /// All faults of samples.
@@ -103,6 +128,8 @@ pub struct Report {
     pub lease_copyouts: u64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochEntry>,
+    /// For how long the agent's loop did not look at its events.
+    pub loop_pauses: PauseEntry,
     /// What the agent held at most.
     pub memory: Footprint,
     /// The scratch of the job, if it asked for one.
@@ -157,9 +184,11 @@ pub struct FaultEntry {
 pub struct EpochEntry {
     /// Which one.
     pub epoch: u32,
-    /// Batches that the ranks of this node took.
+    /// Batches that the agent served.
     pub batches: u64,
-    /// Bytes in them.
+    /// Batches that trainers read themselves.
+    pub self_read_batches: u64,
+    /// Bytes in those that the agent served.
     pub demand_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
@@ -171,7 +200,7 @@ pub struct EpochEntry {
     pub hit_ratio: f64,
     /// The share of the demand that was ready when it was asked for.
     pub ready_ratio: f64,
-    /// The mean over the local ranks.
+    /// The mean over the readers.
     pub stall_s: f64,
     /// The same by what they waited for.
     pub stall_for_s: BTreeMap<&'static str, f64>,
@@ -184,7 +213,6 @@ impl Report {
     #[must_use]
     pub fn of(
         facts: Facts<'_>,
-        published: &dyn Published,
         object_name: impl Fn(tierfeed_core::id::SampleId) -> String,
     ) -> Self {
         let progress = facts.progress;
@@ -202,14 +230,23 @@ impl Report {
             job: facts.job.to_owned(),
             node: facts.node,
             generation: facts.generation,
+            ranks: facts.ranks.clone(),
             policy: facts.policy,
+            used_batches: sum(|epoch| epoch.batches + epoch.self_read_batches),
             steps: sum(|epoch| epoch.batches),
+            self_read_batches: sum(|epoch| epoch.self_read_batches),
+            self_read_samples: progress.epochs.iter().map(|it| it.self_read_samples).sum(),
+            self_read_bytes: progress.epochs.iter().map(|it| it.self_read.0).sum(),
+            skipped_samples: progress.epochs.iter().map(|it| it.skipped).sum(),
+            readers: facts.readership.readers_max,
+            readers_are_workers: facts.readership.has_workers,
             samples: progress.epochs.iter().map(|epoch| epoch.samples).sum(),
             bytes: sum(|epoch| epoch.demand_bytes),
             wall_s: seconds(facts.wall),
-            stall_s: epochs.iter().map(|epoch| epoch.stall_s).sum(),
-            stall_for_s: facts.stall_for(&facts.causes()),
+            stall_s: waiting.stall_s,
+            stall_for_s: facts.stall_for(&facts.causes(), waiting.readers),
             first_stall_s: waiting.first_s,
+            no_processor_s: waiting.starved_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
             direct_samples: progress.epochs.iter().map(|epoch| epoch.shown_samples).sum(),
@@ -217,16 +254,13 @@ impl Report {
             cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
             wasted_bytes: facts.wasted.0,
             busy_s: facts.busy(),
-            lower_bound_s: facts.lower_bound(&epochs),
+            lower_bound_s: facts.lower_bound(&epochs, &waiting),
             batch_wait_s: BatchWait {
                 p50: seconds(progress.waits.percentile(50)),
                 p99: seconds(progress.waits.percentile(99)),
                 max: seconds(progress.waits.max()),
             },
-            order_digest: format!(
-                "{:016x}",
-                order_digest(&facts.order, &progress.handed, published)
-            ),
+            order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
             faults: progress.faults.iter().map(fault_entry).collect(),
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
@@ -238,6 +272,7 @@ impl Report {
             tiers: facts.tiers,
             staging: facts.staging,
             epochs,
+            loop_pauses: facts.pauses,
             memory: facts.memory,
             job_scratch: facts.scratch,
             expanded_memory: None,
@@ -248,10 +283,8 @@ impl Report {
     #[must_use]
     pub fn choices(&self) -> Vec<String> {
         let at_a_time = self.cold_reads_at_a_time;
-        let mut lines = vec![format!(
-            "cold store: {}; at most {at_a_time} reads at a time at the end",
-            self.cold_engine
-        )];
+        let mut lines =
+            vec![format!("cold store: {}; read depth settled at {at_a_time}", self.cold_engine)];
         lines.extend(self.object_requests.map(|it| {
             let RequestsEntry { requests, retries, hedges, hedges_won, .. } = it;
             format!(
@@ -265,6 +298,7 @@ impl Report {
             let (samples, bytes) = (self.direct_samples, Bytes(self.direct_bytes));
             format!("read in place: {samples} samples, {bytes}")
         }));
+        lines.extend((self.loop_pauses.events > 0).then(|| self.loop_pauses.line()));
         lines.extend((self.lease_copyouts > 0).then(|| {
             format!("{} batches were copied for trainers that keep too many", self.lease_copyouts)
         }));

@@ -2,7 +2,13 @@
 //!
 //! The folder belongs to one user and to one agent at a time, so whoever comes back with the same
 //! folder is the same node after a restart. Socket addresses hold at most 107 bytes; where the folder's
-//! own path is too long, sockets stand in a private folder under `/tmp` whose name follows from it.
+//! own path is too long, sockets stand in this user's folder under `/tmp`, below a name that follows from
+//! it. The folder of a user is `tierfeed-UID`; where another user has taken that name, it is another one
+//! with a random end, which the user's processes find because it is theirs.
+//!
+//! `$XDG_RUNTIME_DIR` is left alone: it goes when the user logs out, and jobs outlive that.
+
+pub mod history;
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},
@@ -13,7 +19,7 @@ use std::{
 
 use nix::{
     fcntl::{Flock, FlockArg},
-    unistd::{Uid, gethostname},
+    unistd::{Uid, gethostname, mkdtemp},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -105,12 +111,23 @@ impl RunDir {
         }
         create_private(path)?;
         let path = fs::canonicalize(path).map_err(failed)?;
-        let sockets = sockets_for(&path);
+        let sockets = sockets_for(&path)?;
         if sockets != path {
-            sockets.parent().map_or(Ok(()), create_private)?;
             create_private(&sockets)?;
         }
         Ok(Self { path, sockets })
+    }
+
+    /// Creates a folder below one in `/tmp` that is private to this user.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create`], also where somebody else made one of the folders.
+    pub fn create_in_tmp(names: &[String]) -> Result<Self, RunDirError> {
+        for len in 1..names.len() {
+            create_private(&in_tmp(&names[..len])?)?;
+        }
+        Self::create(&in_tmp(names)?)
     }
 
     /// Opens a folder that is there.
@@ -121,7 +138,7 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         let failed = |source| RunDirError::Io { path: path.to_owned(), source };
         let path = fs::canonicalize(path).map_err(failed)?;
-        let sockets = sockets_for(&path);
+        let sockets = sockets_for(&path)?;
         check_private(&sockets)?;
         Ok(Self { path, sockets })
     }
@@ -132,7 +149,7 @@ impl RunDir {
     ///
     /// [`RunDirError::Busy`] if another process has it.
     pub fn occupy(&self, occupant: Occupant) -> Result<Occupied, RunDirError> {
-        let path = self.path.join(occupant.name()).with_extension("lock");
+        let path = self.lock(occupant);
         let failed = |source| RunDirError::Io { path: path.clone(), source };
         let file = File::create(&path).map_err(failed)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -142,6 +159,11 @@ impl RunDir {
             }
             Err((_, errno)) => Err(failed(errno.into())),
         }
+    }
+
+    /// The file that an occupant locks.
+    fn lock(&self, occupant: Occupant) -> PathBuf {
+        self.path.join(occupant.name()).with_extension("lock")
     }
 
     /// The folder itself.
@@ -178,6 +200,12 @@ impl RunDir {
     #[must_use]
     pub fn token(&self) -> PathBuf {
         self.path.join("token")
+    }
+
+    /// Where the token is that those show who ask for metrics over the network.
+    #[must_use]
+    pub fn metrics_token(&self) -> PathBuf {
+        self.path.join("metrics.token")
     }
 
     /// Where the manager leaves the address that it listens on.
@@ -239,12 +267,52 @@ impl RunDir {
     }
 }
 
-fn sockets_for(path: &Path) -> PathBuf {
+/// Where [`RunDir::create_in_tmp`] creates a folder.
+///
+/// # Errors
+///
+/// If this user has no private folder under `/tmp` and none can be made.
+pub fn in_tmp(names: &[String]) -> Result<PathBuf, RunDirError> {
+    let own = own_folder(Path::new("/tmp"))?;
+    Ok(names.iter().fold(own, |path, name| path.join(name)))
+}
+
+fn sockets_for(path: &Path) -> Result<PathBuf, RunDirError> {
     let name = path.as_os_str().as_encoded_bytes();
     if name.len() + SOCKET_NAME_MAX < SOCKET_PATH_MAX {
-        return path.to_owned();
+        return Ok(path.to_owned());
     }
-    PathBuf::from(format!("/tmp/tierfeed-{}/{:016x}", Uid::effective(), xxh3_64(name)))
+    in_tmp(&[format!("{:016x}", xxh3_64(name))])
+}
+
+/// The private folder of this user in a directory that all users share; made if there is none.
+fn own_folder(shared: &Path) -> Result<PathBuf, RunDirError> {
+    let failed = |source| RunDirError::Io { path: shared.to_owned(), source };
+    let usual = shared.join(format!("tierfeed-{}", Uid::effective()));
+    match create_private(&usual) {
+        Ok(()) => return Ok(usual),
+        Err(RunDirError::Exposed { .. }) => (),
+        Err(error) => return Err(error),
+    }
+    let prefix = format!("tierfeed-{}-", Uid::effective());
+    let find = || -> io::Result<Option<PathBuf>> {
+        let entries = fs::read_dir(shared)?.filter_map(Result::ok);
+        let named =
+            entries.filter(|it| it.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+        Ok(named.map(|it| it.path()).filter(|path| check_private(path).is_ok()).min())
+    };
+    if let Some(path) = find().map_err(failed)? {
+        return Ok(path);
+    }
+    tracing::warn!(
+        "{} belongs to another user; this user gets another folder beside it",
+        usual.display()
+    );
+    let template = shared.join(format!("{prefix}XXXXXX"));
+    let made = mkdtemp(template.as_path());
+    let made = made.map_err(|errno| failed(errno.into()))?;
+    // Another process may have made one at the same time: both take the first by name.
+    Ok(find().map_err(failed)?.unwrap_or(made))
 }
 
 fn create_private(path: &Path) -> Result<(), RunDirError> {
@@ -304,6 +372,20 @@ mod tests {
         for run in [run, other] {
             fs::remove_dir(run.agent_socket().parent().unwrap()).unwrap();
         }
+    }
+
+    /// A name that anyone can foresee, anyone can take.
+    #[test]
+    fn a_name_that_another_has_taken_is_replaced_by_one_that_is_found_again() {
+        let shared = tempfile::tempdir().unwrap();
+        let usual = own_folder(shared.path()).unwrap();
+        assert_eq!(own_folder(shared.path()).unwrap(), usual);
+        fs::remove_dir(&usual).unwrap();
+        std::os::unix::fs::symlink("/", &usual).unwrap();
+        let other = own_folder(shared.path()).unwrap();
+        assert_ne!(other, usual);
+        check_private(&other).unwrap();
+        assert_eq!(own_folder(shared.path()).unwrap(), other);
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod leftovers;
 pub use leftovers::hold;
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -37,6 +37,8 @@ use nix::{
 use serde::Serialize;
 use tierfeed_core::{id::NodeId, units::Bytes};
 use tierfeed_workload_analyzer::job::{AfterRun, JobScratch};
+
+use crate::token::{self, TokenError};
 
 /// How every name here begins.
 const PREFIX: &str = "tierfeed-job-";
@@ -71,6 +73,13 @@ pub enum ScratchError {
     Kept {
         /// The directory.
         path: PathBuf,
+    },
+    /// The system has no random source.
+    #[error("no other name for the directory: {error}")]
+    Random {
+        /// As the source says.
+        #[source]
+        error: TokenError,
     },
     /// The file system refuses.
     #[error("{}: {source}", .path.display())]
@@ -138,9 +147,9 @@ impl Scratch {
         fs::create_dir_all(tier).map_err(failed(tier))?;
         let tier = std::path::absolute(tier).map_err(failed(tier))?;
         leftovers::remove(&tier);
-        let path = tier.join(format!("{PREFIX}{job}-{}", node.0));
+        let usual = tier.join(format!("{PREFIX}{job}-{}", node.0));
+        let (path, mut lock) = take(usual, wish.after_run)?;
         let lock_path = lock_of(&path);
-        let mut lock = take_lock(&lock_path, &path)?;
         let kept = if wish.after_run == AfterRun::Keep { KEPT } else { "" };
         lock.set_len(0)
             .and_then(|()| lock.write_all(kept.as_bytes()))
@@ -201,6 +210,26 @@ impl Scratch {
     }
 }
 
+/// Takes the usual directory of a job. Where another user has taken its name, one that is not kept gets
+/// another name; one that is kept must be found again.
+fn take(usual: PathBuf, after_run: AfterRun) -> Result<(PathBuf, Flock<File>), ScratchError> {
+    match (take_lock(&lock_of(&usual), &usual), after_run) {
+        (Ok(lock), _) if fs::symlink_metadata(&usual).is_err() || is_ours(&usual) => {
+            Ok((usual, lock))
+        }
+        (Ok(_), AfterRun::Keep) => Err(ScratchError::NotOurs { path: usual }),
+        (Ok(_) | Err(ScratchError::NotOurs { .. }), AfterRun::Remove) => {
+            let mut name = usual.into_os_string();
+            let random = token::incarnation().map_err(|error| ScratchError::Random { error })?;
+            name.push(format!("-{random:016x}"));
+            let path = PathBuf::from(name);
+            let lock = take_lock(&lock_of(&path), &path)?;
+            Ok((path, lock))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
 fn lock_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -209,12 +238,18 @@ fn lock_of(path: &Path) -> PathBuf {
 
 fn take_lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, ScratchError> {
     let failed = |source| ScratchError::System { path: lock_path.to_owned(), source };
+    let not_ours = || ScratchError::NotOurs { path: lock_path.to_owned() };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.custom_flags(nix::libc::O_NOFOLLOW).open(lock_path).map_err(failed)?;
+    let opened = options.custom_flags(nix::libc::O_NOFOLLOW).open(lock_path);
+    let file = opened.map_err(|error| {
+        // What another user made may be closed to this one (EACCES), a link (ELOOP) or a directory (EISDIR).
+        let is_taken = fs::symlink_metadata(lock_path).is_ok_and(|found| !is_lock(&found));
+        if is_taken { not_ours() } else { failed(error) }
+    })?;
     let found = file.metadata().map_err(failed)?;
-    if !found.is_file() || found.uid() != geteuid().as_raw() {
-        return Err(ScratchError::NotOurs { path: lock_path.to_owned() });
+    if !is_lock(&found) {
+        return Err(not_ours());
     }
     let in_use = || ScratchError::InUse { path: path.to_owned() };
     let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
@@ -227,6 +262,11 @@ fn take_lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, ScratchError>
         Ok(now) if (now.dev(), now.ino()) == (found.dev(), found.ino()) => Ok(lock),
         _ => Err(in_use()),
     }
+}
+
+/// Whether this is a regular file of this user.
+fn is_lock(found: &Metadata) -> bool {
+    found.is_file() && found.uid() == geteuid().as_raw()
 }
 
 fn make_private(path: &Path) -> Result<(), ScratchError> {

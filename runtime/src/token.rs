@@ -1,6 +1,6 @@
-//! The secret that agents and command lines show to a manager over the network.
+//! The secret by which manager, agents and command lines know each other over the network.
 //!
-//! One per job, 256 random bits, kept in a file that only its owner can read. It is never an argument
+//! It is never sent: each end proves that it has it ([`crate::mutual_tls`]). One per job, 256 random bits, kept in a file that only its owner can read. It is never an argument
 //! of a command (`/proc/PID/cmdline` is public) and never printed.
 
 use std::{
@@ -12,7 +12,11 @@ use std::{
     str::FromStr,
 };
 
+use ring::hkdf;
+
 const BYTES: usize = 32;
+
+const SALT: &[u8] = b"tierfeed";
 
 /// A job token.
 #[derive(Clone, PartialEq, Eq)]
@@ -86,7 +90,7 @@ impl Token {
         writeln!(file, "{}", self.to_hex()).map_err(failed)
     }
 
-    /// The text for a file or a header.
+    /// The text for a file.
     #[must_use]
     pub fn to_hex(&self) -> String {
         let mut text = String::with_capacity(BYTES * 2);
@@ -94,6 +98,27 @@ impl Token {
             write!(text, "{byte:02x}").unwrap_or_default();
         }
         text
+    }
+
+    /// What follows from the token for `purpose`; it tells nothing of the token.
+    ///
+    /// # Panics
+    ///
+    /// Never: HKDF-SHA-256 yields 32 bytes.
+    #[must_use]
+    pub fn derive(&self, purpose: &[u8]) -> Self {
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(&self.0);
+        let mut derived = [0; BYTES];
+        extracted
+            .expand(&[purpose], hkdf::HKDF_SHA256)
+            .and_then(|expanded| expanded.fill(&mut derived))
+            .expect("HKDF-SHA-256 yields 32 bytes");
+        Self(derived)
+    }
+
+    /// The secret itself, as the seed of a key.
+    pub(crate) fn as_bytes(&self) -> &[u8; BYTES] {
+        &self.0
     }
 
     /// Whether `shown` is this token. Takes as long for a near miss as for any other.
@@ -162,7 +187,7 @@ mod tests {
         token.save(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let loaded = Token::load(&path).unwrap();
-        assert!(loaded.matches(&token.to_hex()));
+        assert_eq!(loaded, token);
         assert!(matches!(token.save(&path), Err(TokenError::Io { .. })), "no file is overwritten");
     }
 
@@ -179,6 +204,7 @@ mod tests {
     fn one_wrong_digit_is_a_wrong_token() {
         let token = Token::generate().unwrap();
         let right = token.to_hex();
+        assert!(token.matches(&right));
         for at in 0..right.len() {
             let digit = if &right[at..=at] == "0" { "1" } else { "0" };
             let wrong = format!("{}{digit}{}", &right[..at], &right[at + 1..]);
@@ -186,7 +212,23 @@ mod tests {
         }
         assert!(!token.matches(""));
         assert!(!token.matches(&right[1..]));
-        assert!(!token.matches(&"é".repeat(32)));
+    }
+
+    #[test]
+    fn what_is_derived_differs_by_token_and_purpose() {
+        let [one, other] = [0, 1].map(|_| Token::generate().unwrap());
+        assert_eq!(one.derive(b"a"), one.derive(b"a"));
+        assert_ne!(one.derive(b"a"), one.derive(b"b"));
+        assert_ne!(one.derive(b"a"), other.derive(b"a"));
+        assert_ne!(one.derive(b"a"), one);
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let right = Token::generate().unwrap().to_hex();
+        for wrong in ["", &right[1..], &"é".repeat(32), &"g".repeat(64), &right.repeat(2)] {
+            assert!(matches!(wrong.parse::<Token>(), Err(TokenError::Malformed { .. })), "{wrong}");
+        }
     }
 
     #[test]

@@ -247,18 +247,32 @@ fn sums(change: &Change<'_>) -> Vec<String> {
     lines
 }
 
-/// For what trainers waited between the looks, the longest first; since the start before there are two.
+/// A smaller share of the time is shown as none.
+const SHOWN_SHARE: f64 = 0.0005;
+
+/// For what trainers waited between the looks, the longest first, as shares of the time of all ranks; since
+/// the start before there are two looks, in seconds.
 fn waits(change: &Change<'_>) -> String {
     const NAME: &str = "tierfeed_stall_seconds_total";
-    let (parts, when) = match change.differences_by(NAME, "cause") {
-        Some(parts) => (parts, "now"),
+    let ranks = change.by("tierfeed_batches_ready", "rank").len().max(1);
+    let share = |rate: f64| rate / float(ranks as u64);
+    let (mut parts, when) = match change.differences_by(NAME, "cause") {
+        Some(_) => (change.rates_by(NAME, "cause"), "now"),
         None => (change.by(NAME, "cause"), "since the start"),
     };
-    let whole: f64 = parts.values().sum();
-    let mut parts: Vec<_> = parts.into_iter().filter(|(_, part)| *part > 0.0).collect();
+    let is_now = when == "now";
+    parts.retain(|_, part| if is_now { share(*part) >= SHOWN_SHARE } else { *part > 0.0 });
+    let mut parts: Vec<_> = parts.into_iter().collect();
     parts.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    let word = |part: f64| {
+        if is_now {
+            format!("{} of the time", percent(share(part), 1.0))
+        } else {
+            format!("{part:.2} s")
+        }
+    };
     let words: Vec<_> =
-        parts.iter().map(|(cause, part)| format!("{cause} {}", percent(*part, whole))).collect();
+        parts.iter().map(|(cause, part)| format!("{cause} {}", word(*part))).collect();
     if words.is_empty() {
         return format!("waiting {when}: for nothing");
     }

@@ -18,6 +18,8 @@ pub struct TrainerFile {
     pub job: PathBuf,
     /// The index of the dataset.
     pub index: PathBuf,
+    /// The number of this node in the job.
+    pub node: u32,
     /// A directory for the trainer's own files, if the job has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<PathBuf>,

@@ -22,7 +22,10 @@ pub(crate) mod pb {
     tonic::include_proto!("tierfeed.v1");
 }
 
-use tierfeed_core::fleet::{Denial, Refusal};
+use tierfeed_core::{
+    fleet::{Denial, Refusal},
+    order::SpecError,
+};
 use tonic::{Code, Status};
 
 pub(crate) use messages::{from_direction, to_direction};
@@ -45,6 +48,17 @@ pub enum WireError {
         field: &'static str,
         /// What it holds.
         value: String,
+    },
+    /// There is no such order.
+    #[error("order: {0}; manager and agent must have the same version")]
+    Order(#[source] SpecError),
+    /// A node that is none of the world's.
+    #[error("node is {node} of {nodes}; manager and agent must have the same version")]
+    Node {
+        /// The number of the node.
+        node: u32,
+        /// How many nodes the world has.
+        nodes: u32,
     },
 }
 
@@ -88,7 +102,6 @@ pub fn remedy(status: &Status) -> Remedy {
 pub(crate) fn refused(refusal: Refusal) -> Status {
     let message = refusal.to_string();
     match refusal {
-        Refusal::WorldComplete { .. } => Status::resource_exhausted(message),
         Refusal::DuplicateNode { .. } => Status::already_exists(message),
         Refusal::Draining => Status::failed_precondition(message),
         _ => Status::invalid_argument(message),

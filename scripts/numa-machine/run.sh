@@ -41,7 +41,7 @@ case "$topology" in hmat | cxl | cxl-generic-port) ;; *) usage ;; esac
 work="$(mktemp -d)"
 readonly work
 machine=''
-# shellcheck disable=SC2317  # The trap calls it.
+# shellcheck disable=SC2317,SC2329  # The trap calls it.
 stop() {
   [ -z "$machine" ] || { kill "$machine" && wait "$machine"; } 2>/dev/null || true
   rm -rf "$work"

@@ -29,7 +29,7 @@ pub use observed::{Observed, ObservedError};
 pub use rule::{Rule, RuleOutcome};
 pub use sizes::Sizes;
 pub use supply::{Supply, TierFigure};
-pub use table::table;
+pub use table::{summary, table};
 pub use verdict::{Verdict, verdict};
 
 /// What the trainers of a job ask for.

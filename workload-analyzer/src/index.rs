@@ -37,7 +37,7 @@ use crate::{
     source::{self, Location},
 };
 use draft::{Classes, NO_LABEL, SourceKind};
-use image::{Image, Kind};
+use image::{Access, Image, Kind};
 
 pub use build::{Progress, Stage};
 pub use differences::{Difference, Differences, What};
@@ -141,13 +141,24 @@ impl Index {
         if harms { Err(inside()) } else { Ok(()) }
     }
 
-    /// Maps an index file and checks it against its own checksum and length.
+    /// Opens an index file and checks it against its own checksum and length. It stays mapped if it lies on
+    /// a local file system; then cutting it short in place ends the process.
     ///
     /// # Errors
     ///
     /// If the file cannot be read, is no index, is of another version, or is damaged.
     pub fn open(path: &Path) -> Result<Self, IndexError> {
-        Ok(Self::from_image(image::open(path)?))
+        Ok(Self::from_image(image::open(path, Access::MappedIfLocal)?))
+    }
+
+    /// As [`Self::open`], but the whole file is read into memory, so that nothing that happens to it later
+    /// can end the process: for processes that are not ours, as trainers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn read(path: &Path) -> Result<Self, IndexError> {
+        Ok(Self::from_image(image::open(path, Access::Read)?))
     }
 
     /// Checks the bytes of an index file against their own checksum and length. `file_name` stands in

@@ -3,12 +3,14 @@
 //! Every error names file, line, key and value, and says what would be right. A job that loads has
 //! typed units, no unset fields and, from [`Job::load`], absolute paths only.
 
+mod at;
 mod check;
 pub mod described;
 pub(crate) mod error;
 pub mod format;
 pub mod keys;
 pub(crate) mod location;
+mod post;
 pub mod trainer;
 
 use std::{
@@ -30,6 +32,7 @@ use tierfeed_core::{
 
 use crate::source::Location;
 
+pub use at::At;
 pub use described::Described;
 pub use error::{JobError, Misfit, Reason};
 pub use format::Format;
@@ -63,8 +66,8 @@ pub struct Job {
     pub step_time: Option<Nanoseconds>,
     /// `gap` unless given.
     pub policy: policy::Kind,
-    /// The unit in which tiers grow and shrink; 512 MiB unless given.
-    pub chunk: Bytes,
+    /// The unit in which tiers grow and shrink, or `None` if it is to fit the tiers of each node.
+    pub chunk: Option<Bytes>,
     /// Batches that are staged ahead of each rank; 4 unless given, at least 2.
     pub prefetch_batches: u32,
     /// How reads from the source are divided over the ranks of a node; `shared` unless given, and never

@@ -16,8 +16,10 @@ pub mod format;
 pub mod index;
 pub mod job;
 mod job_file;
+mod nearest;
 pub mod script;
 pub mod source;
 
 pub use index::{Extent, Index};
 pub use job::{Dataset, Job};
+pub use nearest::nearest;

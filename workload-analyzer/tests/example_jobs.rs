@@ -74,7 +74,7 @@ fn the_minimal_example_has_the_documented_defaults() {
     let job = load("minimal.yaml");
     assert_eq!((job.shuffle, job.seed, job.drop_last), (Shuffle::TORCH_DISTRIBUTED, 0, false));
     assert_eq!((job.world.nodes, job.world.ranks_per_node), (1, 1));
-    assert_eq!((job.policy, job.chunk), (policy::Kind::Gap, Bytes::mib(512)));
+    assert_eq!((job.policy, job.chunk), (policy::Kind::Gap, None));
     assert_eq!((job.prefetch_batches, job.on_error), (4, OnError::Fail));
     assert_eq!((job.step_time, &job.dataset.speed, &job.dataset.index), (None, &None, &None));
     assert_eq!(job.tiers.len(), 1);

@@ -2,6 +2,7 @@
 //! when it was killed, as job scripts and supervisors do.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -16,6 +17,7 @@ use nix::{
 
 use super::{
     clock::{Clock, pause},
+    panics::Drill,
     scene::{RANKS, Scene},
 };
 
@@ -57,6 +59,10 @@ struct Role {
     /// When it began, or will begin again.
     since: Duration,
     starts: u32,
+    /// The order to panic that its process has.
+    drill: Option<Drill>,
+    /// The one that its next process gets.
+    next_drill: Option<Drill>,
 }
 
 /// Whether a part that ended by itself is a failure.
@@ -81,14 +87,34 @@ pub(super) struct Cast {
     orphans: Vec<Pid>,
     /// How often an agent did not start that had an excuse, and what it said.
     pub(super) excused: Vec<String>,
+    /// How often a thread panicked on purpose, by its place.
+    pub(super) panics: BTreeMap<&'static str, u64>,
+    /// How many system calls failed on purpose, by call and error.
+    pub(super) failed_calls: BTreeMap<String, u64>,
 }
 
 impl Cast {
     pub(super) fn new(tierfeed: PathBuf, clock: Clock, step: Duration) -> Self {
-        let role = |part| Role { part, child: None, since: Duration::ZERO, starts: 0 };
+        let role = |part| Role {
+            part,
+            child: None,
+            since: Duration::ZERO,
+            starts: 0,
+            drill: None,
+            next_drill: None,
+        };
         let roles = Part::all().map(role).collect();
-        let (orphans, excused) = (Vec::new(), Vec::new());
-        Self { tierfeed, clock, step, address: None, roles, orphans, excused }
+        Self {
+            tierfeed,
+            clock,
+            step,
+            address: None,
+            roles,
+            orphans: Vec::new(),
+            excused: Vec::new(),
+            panics: BTreeMap::new(),
+            failed_calls: BTreeMap::new(),
+        }
     }
 
     /// Starts all parts and waits until they are there.
@@ -118,6 +144,12 @@ impl Cast {
             {
                 role.child = None;
                 role.since = now + RETRY_AFTER;
+                if let Some(drill) = role.drill.take()
+                    && drill.end(status)
+                {
+                    *self.panics.entry(drill.place()).or_default() += 1;
+                    continue;
+                }
                 if part != Part::Agent || endings == Endings::Unexpected {
                     bail!("{} ended with {status}:\n{}", part.name(), tail(scene, part));
                 }
@@ -139,7 +171,29 @@ impl Cast {
         child.kill()?;
         child.wait()?;
         role.since = now + after;
+        if let Some(drill) = role.drill.take() {
+            drill.lose();
+        }
         Ok(true)
+    }
+
+    /// Has a part begin again `after` this, with the order to panic. False if it is not there.
+    pub(super) fn drill(
+        &mut self,
+        part: Part,
+        after: Duration,
+        drill: Drill,
+    ) -> anyhow::Result<bool> {
+        let is_there = self.kill(part, after)?;
+        if is_there {
+            self.role(part).next_drill = Some(drill);
+        }
+        Ok(is_there)
+    }
+
+    /// Where the manager listens, once one did.
+    pub(super) fn address(&self) -> Option<String> {
+        self.address.clone()
     }
 
     /// Takes note of a process whose parent is about to be killed.
@@ -172,6 +226,11 @@ impl Cast {
     pub(super) fn age(&self, part: Part) -> Option<Duration> {
         let role = self.roles.iter().find(|role| role.part == part)?;
         role.child.as_ref().map(|_| self.clock.now().saturating_sub(role.since))
+    }
+
+    /// Whether a part was told to panic.
+    pub(super) fn has_drill(&self, part: Part) -> bool {
+        self.roles.iter().any(|role| role.part == part && role.drill.is_some())
     }
 
     /// How often a part began.
@@ -208,10 +267,17 @@ impl Cast {
         let log = OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = self.command(scene, part)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let drill = self.role(part).next_drill.take();
+        if let Some(drill) = &drill {
+            drill.give(&mut command);
+        }
         let child = command.spawn().with_context(|| format!("cannot start {}", part.name()))?;
         let now = self.clock.now();
         let role = self.role(part);
-        *role = Role { part, child: Some(child), since: now, starts: role.starts + 1 };
+        role.child = Some(child);
+        role.since = now;
+        role.starts += 1;
+        role.drill = drill;
         Ok(())
     }
 
@@ -226,12 +292,14 @@ impl Cast {
                 let listen = self.address.as_deref().unwrap_or("127.0.0.1:0");
                 command.arg("manager").arg(scene.job()).args(["--listen", listen]);
                 command.arg("--run-dir").arg(scene.manager_dir());
+                command.args(["--metrics", "127.0.0.1:0"]);
             }
             Part::Agent => {
                 let address = self.address.as_deref().context("no manager was started")?;
                 command.args(["agent", "--manager", address]);
                 command.arg("--token-file").arg(scene.manager_dir().join("token"));
                 command.arg("--run-dir").arg(scene.agent_dir());
+                command.args(["--metrics", "127.0.0.1:0"]);
             }
             Part::Trainer(rank) => {
                 command.arg("exec").arg("--run-dir").arg(scene.agent_dir()).arg("--");

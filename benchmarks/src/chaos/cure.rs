@@ -14,9 +14,12 @@ use nix::{fcntl::OFlag, sys::signal::Signal, unistd::Pid};
 use tierfeed_prefetcher::handoff::MemoryClient;
 
 use super::{
+    calls::Failing,
     cast::{Cast, Part},
     group::Group,
+    panics::{Drill, State},
     scene::{Scene, Source},
+    silence::Silence,
 };
 
 /// A second agent is turned away within this time, however busy the machine is.
@@ -24,6 +27,9 @@ const REFUSAL_MAX: Duration = Duration::from_secs(30);
 
 /// A trainer answers within this time after all other faults were healed.
 const FORK_MAX: Duration = Duration::from_secs(30);
+
+/// A place at which a thread shall panic is passed within this time, if at all.
+const PANIC_MAX: Duration = Duration::from_secs(10);
 
 /// How a fault ends.
 #[derive(Debug)]
@@ -44,6 +50,15 @@ pub(super) enum Cure {
     Pacify(u64),
     TakeBack(#[expect(dead_code, reason = "held for its drop")] Box<MemoryClient>),
     End(Child),
+    /// Closes the silent connections.
+    Speak(#[expect(dead_code, reason = "held for its drop")] Silence),
+    /// A part was told to panic.
+    Panic {
+        part: Part,
+        drill: Drill,
+    },
+    /// System calls of a part fail.
+    Work(Failing),
     /// It must have been turned away.
     Refused(Child),
     /// A trainer was told to start a process that keeps its socket, and is killed when it did.
@@ -83,6 +98,7 @@ impl Cure {
                 let is_taken = !fork.exists();
                 number.exists() || late > if is_taken { 2 * FORK_MAX } else { FORK_MAX }
             }
+            Self::Panic { drill, .. } => late > PANIC_MAX || drill.state() != State::Awaited,
             _ => true,
         }
     }
@@ -90,7 +106,7 @@ impl Cure {
     /// Ends a fault.
     pub(super) fn apply(self, cast: &mut Cast, scene: &Scene) -> anyhow::Result<Effect> {
         match self {
-            Self::None | Self::TakeBack(_) => (),
+            Self::None | Self::TakeBack(_) | Self::Speak(_) => (),
             // A part that was killed meanwhile and started again is not stopped; the signal is harmless.
             Self::Continue(part) => drop(cast.signal(part, Signal::SIGCONT)?),
             Self::Remove(path) => fs::remove_file(path)?,
@@ -102,6 +118,24 @@ impl Cure {
                 Source::Files => (),
             },
             Self::End(child) => drop(end(child)?),
+            Self::Panic { part, drill } => match drill.state() {
+                State::Panicked => (),
+                State::Lost => return Ok(Effect::Nothing),
+                State::Awaited => {
+                    // A drill that stayed armed would panic later, in a calm.
+                    cast.kill(part, Duration::ZERO)?;
+                    return Ok(Effect::Nothing);
+                }
+            },
+            Self::Work(failing) => {
+                let failed = failing.end()?;
+                if failed.is_empty() {
+                    return Ok(Effect::Nothing);
+                }
+                for (call, count) in failed {
+                    *cast.failed_calls.entry(call).or_default() += count;
+                }
+            }
             Self::Refused(mut child) => match child.try_wait()? {
                 Some(status) if status.code() == Some(2) => (),
                 Some(status) => bail!("a second agent was not turned away: {status}"),

@@ -9,6 +9,9 @@ use super::scene::{Disk, RANKS, Scene, Source};
 /// Some looks of the agent.
 const PRESSURE_MIN: Duration = Duration::from_secs(2);
 
+/// Attaching to a process takes a moment, and some calls are seldom made.
+const FAILING_MIN: Duration = Duration::from_secs(1);
+
 /// Everything that can go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -29,10 +32,16 @@ pub(super) enum Kind {
     StoreRefuses,
     TrainerOrphaned,
     SecondAgent,
+    HostileClient,
+    AgentPanics,
+    ManagerPanics,
+    AgentCallsFail,
+    ManagerCallsFail,
+    SilentPeers,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::AgentKilled,
         Self::TrainerKilled,
         Self::ManagerKilled,
@@ -50,6 +59,12 @@ impl Kind {
         Self::StoreRefuses,
         Self::TrainerOrphaned,
         Self::SecondAgent,
+        Self::HostileClient,
+        Self::AgentPanics,
+        Self::ManagerPanics,
+        Self::AgentCallsFail,
+        Self::ManagerCallsFail,
+        Self::SilentPeers,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -71,12 +86,18 @@ impl Kind {
             Self::StoreRefuses => "store refuses",
             Self::TrainerOrphaned => "trainer orphaned",
             Self::SecondAgent => "second agent",
+            Self::HostileClient => "hostile client",
+            Self::AgentPanics => "agent thread panics",
+            Self::ManagerPanics => "manager thread panics",
+            Self::AgentCallsFail => "agent calls fail",
+            Self::ManagerCallsFail => "manager calls fail",
+            Self::SilentPeers => "silent connections",
         }
     }
 
     /// Whether this fault ends the life of the agent.
     pub(super) const fn ends_agent(self) -> bool {
-        matches!(self, Self::AgentKilled | Self::TierLost)
+        matches!(self, Self::AgentKilled | Self::TierLost | Self::AgentPanics)
     }
 
     /// Why this fault cannot be inflicted at all in this run.
@@ -87,6 +108,10 @@ impl Kind {
             (Self::StoreRefuses, _, Source::Files, _) => {
                 Some("files answer at once; --source bucket has a store".to_owned())
             }
+            (Self::AgentPanics | Self::ManagerPanics, ..) if !cfg!(debug_assertions) => {
+                Some("this build has no drills; take one with debug assertions".to_owned())
+            }
+            (Self::AgentCallsFail | Self::ManagerCallsFail, ..) => scene.calls.clone().err(),
             _ => None,
         }
     }
@@ -128,7 +153,11 @@ impl Deck {
         let draws = &mut self.draws;
         let kind = self.left.swap_remove(below(draws, self.left.len() as u64));
         let victim = draws.word();
-        let least = if kind == Kind::MemoryShort { PRESSURE_MIN } else { Duration::ZERO };
+        let least = match kind {
+            Kind::MemoryShort => PRESSURE_MIN,
+            Kind::AgentCallsFail | Kind::ManagerCallsFail => FAILING_MIN,
+            _ => Duration::ZERO,
+        };
         let lasts = least + Duration::from_millis(100 + below(draws, 2400) as u64);
         let pause = Duration::from_millis(100 + below(draws, 900) as u64);
         Fault { kind, victim, lasts, pause }

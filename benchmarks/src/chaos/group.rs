@@ -8,8 +8,55 @@ use std::{
 
 use tierfeed_core::units::Bytes;
 
-/// Where groups of version 1 are.
-const MEMORY: &str = "/sys/fs/cgroup/memory";
+/// A field: a file of a group, and what begins its line there.
+type Field = (&'static str, &'static str);
+
+/// Where a version keeps what a group may have and has.
+#[derive(Debug)]
+struct Interface {
+    root: &'static str,
+    limit: &'static str,
+    used: Field,
+    /// Pages of files, those of shared memory among them.
+    files: Field,
+    shared: Field,
+    kills: Field,
+    swapped: Field,
+}
+
+const VERSION_1: Interface = Interface {
+    root: "/sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    used: ("memory.usage_in_bytes", ""),
+    files: ("memory.stat", "total_cache "),
+    shared: ("memory.stat", "total_shmem "),
+    kills: ("memory.oom_control", "oom_kill "),
+    swapped: ("memory.stat", "total_swap "),
+};
+
+const VERSION_2: Interface = Interface {
+    root: "/sys/fs/cgroup",
+    limit: "memory.max",
+    used: ("memory.current", ""),
+    files: ("memory.stat", "file "),
+    shared: ("memory.stat", "shmem "),
+    kills: ("memory.events", "oom_kill "),
+    swapped: ("memory.swap.current", ""),
+};
+
+impl Interface {
+    /// The one of this host, with what it takes to make groups.
+    fn of_host() -> io::Result<Self> {
+        if Path::new(VERSION_1.root).is_dir() {
+            return Ok(VERSION_1);
+        }
+        let controllers = Path::new(VERSION_2.root).join("cgroup.subtree_control");
+        if !fs::read_to_string(&controllers)?.split_whitespace().any(|it| it == "memory") {
+            fs::write(controllers, "+memory")?;
+        }
+        Ok(VERSION_2)
+    }
+}
 
 /// What is left in a group that gets short: less than what an agent leaves free of any limit, and more than
 /// anybody takes between two looks.
@@ -29,16 +76,18 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Group {
     path: PathBuf,
+    interface: Interface,
     limit: Bytes,
 }
 
 impl Group {
-    /// A group that no process is in yet. Fails where this process may make none, or where groups are
-    /// of version 2.
+    /// A group that no process is in yet. Fails where this process may make none.
     pub(super) fn make(limit: Bytes) -> io::Result<Self> {
-        let path = Path::new(MEMORY).join(format!("tierfeed-chaos-{}", std::process::id()));
+        let interface = Interface::of_host()?;
+        let name = format!("tierfeed-chaos-{}", std::process::id());
+        let path = Path::new(interface.root).join(name);
         fs::create_dir(&path)?;
-        let group = Self { path, limit };
+        let group = Self { path, interface, limit };
         group.relax()?;
         Ok(group)
     }
@@ -46,9 +95,9 @@ impl Group {
     /// Makes it short, as a neighbour would that takes memory.
     pub(super) fn squeeze(&self, agent: Stage) -> io::Result<()> {
         // Not what is cached of files: an agent counts that as free, and the kernel takes it.
-        let stat = self.path.join("memory.stat");
-        let files = field(&stat, "total_cache ").saturating_sub(field(&stat, "total_shmem "));
-        let used = field(&self.path.join("memory.usage_in_bytes"), "").saturating_sub(files);
+        let Interface { used, files, shared, .. } = self.interface;
+        let files = self.field(files).saturating_sub(self.field(shared));
+        let used = self.field(used).saturating_sub(files);
         let left = match agent {
             Stage::Beginning => LEFT_AT_FIRST,
             Stage::Settled => LEFT,
@@ -62,7 +111,7 @@ impl Group {
     }
 
     fn allow(&self, bytes: u64) -> io::Result<()> {
-        fs::write(self.path.join("memory.limit_in_bytes"), bytes.to_string())
+        fs::write(self.path.join(self.interface.limit), bytes.to_string())
     }
 
     /// A command whose process is in the group before it becomes `program`.
@@ -75,12 +124,19 @@ impl Group {
 
     /// Processes that the kernel killed for want of memory.
     pub(super) fn killed(&self) -> u64 {
-        field(&self.path.join("memory.oom_control"), "oom_kill ")
+        self.field(self.interface.kills)
+    }
+
+    /// What cannot be read is nothing: a kernel without swap has no file for it.
+    fn field(&self, (file, name): Field) -> u64 {
+        let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     }
 
     /// Bytes that were swapped out.
     pub(super) fn swapped(&self) -> u64 {
-        field(&self.path.join("memory.stat"), "total_swap ")
+        self.field(self.interface.swapped)
     }
 }
 
@@ -89,10 +145,4 @@ impl Drop for Group {
         // Members that were killed just now leave a moment later; an empty group harms nobody.
         let _ = fs::remove_dir(&self.path);
     }
-}
-
-fn field(path: &Path, name: &str) -> u64 {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let value = text.lines().find_map(|line| line.strip_prefix(name));
-    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }

@@ -17,11 +17,14 @@ use tierfeed_core::units::Bytes;
 use tierfeed_prefetcher::handoff::MemoryClient;
 
 use super::{
+    calls::Failing,
     cast::{Cast, Part},
     cure::{Cure, Displaced},
     fault::{Fault, Kind},
     group::Stage,
+    panics::Drill,
     scene::{Disk, SCRATCH_DISK_BYTES, Scene, Source},
+    silence::Silence,
     store::Trouble,
 };
 
@@ -40,6 +43,8 @@ const OBJECTS_AT_A_TIME: usize = 8;
 pub(super) struct Tools<'a> {
     pub(super) scene: &'a Scene,
     pub(super) tierfeed: &'a Path,
+    /// Where the manager listens.
+    pub(super) manager: Option<&'a str>,
     /// How much memory the hogger takes.
     pub(super) pressure: Bytes,
 }
@@ -65,10 +70,34 @@ impl Tools<'_> {
             Kind::StoreRefuses => self.trouble(Trouble::Refuse, &[])?,
             Kind::TrainerOrphaned => self.orphan(fault)?,
             Kind::SecondAgent => match cast.age(Part::Agent) {
-                Some(age) if age > SETTLED => Some(Cure::Refused(cast.second_agent(self.scene)?)),
+                Some(age) if age > SETTLED && !cast.has_drill(Part::Agent) => {
+                    Some(Cure::Refused(cast.second_agent(self.scene)?))
+                }
                 _ => None,
             },
+            Kind::AgentPanics => self.panic(Part::Agent, fault, cast)?,
+            Kind::ManagerPanics => self.panic(Part::Manager, fault, cast)?,
+            Kind::AgentCallsFail => self.fail_calls(Part::Agent, fault, cast)?,
+            Kind::ManagerCallsFail => self.fail_calls(Part::Manager, fault, cast)?,
+            Kind::SilentPeers => Some(Cure::Speak(Silence::begin(self.scene, self.manager))),
+            Kind::HostileClient => Some(Cure::End(self.hostile(fault.victim, fault.lasts)?)),
         })
+    }
+
+    /// Has a part begin again, and one of its threads panic.
+    fn panic(&self, part: Part, fault: Fault, cast: &mut Cast) -> anyhow::Result<Option<Cure>> {
+        let has_bucket = matches!(self.scene.source, Source::Bucket(_));
+        let drill = Drill::drawn(part, has_bucket, fault.victim);
+        let is_begun = cast.drill(part, Duration::ZERO, drill.clone())?;
+        Ok(is_begun.then_some(Cure::Panic { part, drill }))
+    }
+
+    /// System calls of a part that has settled fail: one that begins may end for it.
+    fn fail_calls(&self, part: Part, fault: Fault, cast: &Cast) -> anyhow::Result<Option<Cure>> {
+        let log = self.scene.path(&format!("calls-{}", part.name()));
+        let is_settled = cast.age(part).is_some_and(|age| age > SETTLED) && !log.exists();
+        let Some(pid) = cast.pid(part).filter(|_| is_settled) else { return Ok(None) };
+        Ok(Some(Cure::Work(Failing::begin(part, pid, log, fault.victim)?)))
     }
 
     fn fill_tier(&self) -> anyhow::Result<Option<Cure>> {

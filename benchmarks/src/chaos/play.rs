@@ -16,6 +16,8 @@ use super::{
     inflict::Tools,
     record,
     scene::{RANKS, Scene},
+    siege::{self, Marks, Sieges},
+    silence::Silence,
     verdict::{Sample, seconds},
 };
 
@@ -61,6 +63,10 @@ pub(super) struct Play<'a> {
     pub(super) pressed: u64,
     /// The longest that everybody took to get on after all faults were healed.
     pub(super) recovery_max: Duration,
+    /// What trainers waited beside a hostile client.
+    pub(super) sieges: Sieges,
+    /// What was not as it should be on the way.
+    pub(super) violations: Vec<String>,
 }
 
 impl<'a> Play<'a> {
@@ -77,6 +83,8 @@ impl<'a> Play<'a> {
             samples: Vec::new(),
             pressed: 0,
             recovery_max: Duration::ZERO,
+            sieges: Sieges::default(),
+            violations: Vec::new(),
         }
     }
 
@@ -95,6 +103,7 @@ impl<'a> Play<'a> {
                 }
                 self.heal(cast)?;
                 self.calm(cast)?;
+                self.besiege(cast)?;
                 say(&format!("{} faults so far", self.inflicted.values().sum::<u64>()));
             }
         }
@@ -129,6 +138,34 @@ impl<'a> Play<'a> {
         (part == Part::Agent).then(|| Books::read(&socket())).transpose()
     }
 
+    /// Leaves the trainers alone with a hostile client and silent connections, and compares what they wait with what they waited
+    /// just before.
+    fn besiege(&mut self, cast: &mut Cast) -> anyhow::Result<()> {
+        let quiet = Marks::set(self.scene)?;
+        self.pass(siege::TIME, cast)?;
+        let before = quiet.wait_max(self.scene)?;
+        let marks = Marks::set(self.scene)?;
+        let seed = self.settings.seed.wrapping_add(self.sieges.count);
+        let address = cast.address();
+        let silence = Silence::begin(self.scene, address.as_deref());
+        let hostile = self.tools(address.as_deref()).hostile(seed, siege::TIME)?;
+        self.pass(siege::TIME, cast)?;
+        let unanswered = self.sieges.ask(self.scene, self.clock, &silence);
+        self.violations.extend(unanswered);
+        let faults = self.sieges.note(self.scene, &marks, before, hostile)?;
+        self.violations.extend(faults);
+        Ok(())
+    }
+
+    fn tools<'b>(&'b self, manager: Option<&'b str>) -> Tools<'b> {
+        Tools {
+            scene: self.scene,
+            tierfeed: &self.settings.tierfeed,
+            manager,
+            pressure: self.settings.pressure,
+        }
+    }
+
     /// Inflicts the next fault, and lets the pause after it pass.
     fn inflict(&mut self, deck: &mut Deck, cast: &mut Cast) -> anyhow::Result<()> {
         let fault = deck.draw();
@@ -136,12 +173,8 @@ impl<'a> Play<'a> {
         if fault.kind.ends_agent() && self.active.iter().any(|it| it.cure.needs_agent()) {
             return self.pass(fault.pause, cast);
         }
-        let tools = Tools {
-            scene: self.scene,
-            tierfeed: &self.settings.tierfeed,
-            pressure: self.settings.pressure,
-        };
-        if let Some(cure) = tools.inflict(fault, cast)? {
+        let address = cast.address();
+        if let Some(cure) = self.tools(address.as_deref()).inflict(fault, cast)? {
             self.pressed += u64::from(fault.kind == Kind::MemoryShort);
             let until = self.clock.now() + fault.lasts;
             self.active.push(Active { kind: fault.kind, until, cure });

@@ -4,7 +4,7 @@
 //! used once its line is there: a trainer that is killed before computes it again, one that is killed
 //! after goes on behind it, as a training does from its last checkpoint.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
@@ -49,12 +49,16 @@ pub(super) struct Entry {
     pub(super) step: Step,
     pub(super) origin: Origin,
     pub(super) samples: Vec<u32>,
+    /// How long the trainer waited for it.
+    pub(super) waited: Duration,
 }
 
 impl Entry {
     pub(super) fn to_line(&self) -> String {
         let samples: Vec<String> = self.samples.iter().map(u32::to_string).collect();
-        format!("{} {} {} {}\n", self.epoch.0, self.step.0, self.origin.name(), samples.join(","))
+        let (origin, waited_us) = (self.origin.name(), self.waited.as_micros());
+        let samples = samples.join(",");
+        format!("{} {} {origin} {samples} {waited_us}\n", self.epoch.0, self.step.0)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -64,7 +68,8 @@ impl Entry {
         let name = field()?;
         let origin = Origin::ALL.into_iter().find(|origin| origin.name() == name)?;
         let samples = field()?.split(',').map(|it| it.parse().ok()).collect::<Option<_>>()?;
-        Some(Self { epoch, step, origin, samples })
+        let waited = Duration::from_micros(field()?.parse().ok()?);
+        Some(Self { epoch, step, origin, samples, waited })
     }
 }
 
@@ -161,7 +166,8 @@ mod tests {
         let entry = |batch: BatchId| {
             let drawn = order.epoch(batch.epoch).unwrap();
             let samples = drawn.batch(batch.rank, batch.step).map(|it| it.0).collect();
-            Entry { epoch: batch.epoch, step: batch.step, origin: Origin::Agent, samples }.to_line()
+            let (epoch, step, waited) = (batch.epoch, batch.step, Duration::from_micros(7));
+            Entry { epoch, step, origin: Origin::Agent, samples, waited }.to_line()
         };
         let batches = std::iter::successors(Some(order.first(Rank(0))), |it| order.after(*it));
         batches.map(entry).collect()

@@ -12,6 +12,7 @@ use tierfeed_core::units::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
+    calls::Failing,
     group::Group,
     store::{PREFIX, Store},
 };
@@ -19,6 +20,9 @@ use crate::files;
 
 /// Ranks of the training.
 pub(super) const RANKS: u32 = 2;
+
+/// Ranks of the job: one is left for a hostile client.
+const SEATS: u32 = RANKS + 1;
 
 /// More than a training of an hour gets through.
 const EPOCHS: u32 = 20_000;
@@ -55,6 +59,8 @@ pub(super) struct Scene {
     pub(super) folder: PathBuf,
     pub(super) disk: Disk,
     pub(super) source: Source,
+    /// Whether system calls can be made to fail here, or why not.
+    pub(super) calls: Result<(), String>,
     /// Of the agent, or why it has none.
     pub(super) group: Result<Group, String>,
     /// The objects of the dataset, by sample number.
@@ -86,6 +92,7 @@ impl Scene {
             group: memory.ok_or_else(String::new).and_then(|limit| {
                 Group::make(limit).map_err(|error| format!("no control group: {error}"))
             }),
+            calls: Failing::is_impossible().map_or(Ok(()), Err),
             objects: objects_in(&data)?,
         };
         for part in ["logs", "aside", "scratch", "storage"] {
@@ -148,6 +155,15 @@ impl Scene {
         self.path("manager")
     }
 
+    /// Where an agent tells Prometheus its address, and a manager.
+    pub(super) fn agent_targets(&self) -> PathBuf {
+        self.agent_dir().join("prometheus.json")
+    }
+
+    pub(super) fn manager_targets(&self) -> PathBuf {
+        self.manager_dir().join("prometheus-manager.json")
+    }
+
     /// The directory of the scratch tier, inside of its disk so that it can go away.
     pub(super) fn scratch(&self) -> PathBuf {
         self.path("scratch").join("tier")
@@ -192,7 +208,7 @@ impl Scene {
              dataset:\n  format: image-folder\n  source: {source}\n\
              order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
              batch_size: 8\n\
-             world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
+             world: {{ nodes: 1, ranks_per_node: {SEATS} }}\n\
              chunk: {CHUNK}\n\
              tiers:\n\
              \x20 main-memory: {{ size: 14 MiB }}\n\

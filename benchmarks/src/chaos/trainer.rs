@@ -3,7 +3,9 @@
 //!
 //! Without an agent it reads by itself, in the same order, and looks for an agent again now and then, as
 //! a framework's client does at each epoch. Now and then it keeps batches that it should have given back:
-//! they must stay as they are, also when it has given up the agent that lent them. And when it is told to,
+//! they must stay as they are, also when it has given up the agent that lent them. What it is handed it
+//! writes over at once, as a training that normalises in place, so a batch that the agent copied from too
+//! late, or handed to two, is found. And when it is told to,
 //! it starts a process that keeps its socket open, as a loader worker does that was forked.
 
 use std::{
@@ -23,7 +25,8 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId},
     order::{EpochOrder, Spec},
-    units::Nanoseconds,
+    session::Wait,
+    units::Bytes,
 };
 use tierfeed_prefetcher::handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
 use tierfeed_workload_analyzer::{Index, Job};
@@ -129,7 +132,6 @@ struct Training<'a> {
 struct Held {
     leased: LeasedBatch,
     client: Rc<Client>,
-    samples: Vec<SampleId>,
 }
 
 impl Training<'_> {
@@ -148,12 +150,16 @@ impl Training<'_> {
             let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
             epoch = Some((batch, drawn));
             self.fork_if_told(feed.client.as_deref())?;
-            match feed.take(batch)? {
+            let begin = self.clock.now();
+            let taken = feed.take(batch)?;
+            let waited = self.clock.since(begin);
+            match taken {
                 Ok((leased, client)) => {
                     self.check(&leased, &samples)?;
-                    self.note(batch, Origin::Agent, &samples)?;
+                    write_over(&leased)?;
+                    self.note(batch, Origin::Agent, &samples, waited)?;
                     pause(self.settings.step);
-                    kept.push_back(Held { leased, client, samples });
+                    kept.push_back(Held { leased, client });
                     while kept.len() > kept_max(batch) {
                         kept.pop_front().map_or(Ok(()), |held| self.give_back(&held))?;
                     }
@@ -161,7 +167,7 @@ impl Training<'_> {
                 Err(without) => {
                     kept.drain(..).try_for_each(|held| self.give_back(&held))?;
                     self.read_alone(&samples)?;
-                    self.note(batch, without, &samples)?;
+                    self.note(batch, without, &samples, waited)?;
                     pause(self.settings.step);
                 }
             }
@@ -172,7 +178,7 @@ impl Training<'_> {
 
     /// Nothing may have changed while it was held.
     fn give_back(&self, held: &Held) -> anyhow::Result<()> {
-        self.check(&held.leased, &held.samples).context("at its end")?;
+        self.check_held(&held.leased)?;
         // A lease of an agent that is gone went with it.
         let _ = held.client.release(held.leased.lease);
         Ok(())
@@ -207,6 +213,22 @@ impl Training<'_> {
         Ok(())
     }
 
+    /// What was written over is still so, and what can only be read is the sample.
+    fn check_held(&self, leased: &LeasedBatch) -> anyhow::Result<()> {
+        for row in &leased.rows {
+            let Some(len) = row.len else { continue };
+            let mut bytes = vec![0; usize::try_from(len.0)?];
+            leased.read(row, &mut bytes)?;
+            if row.shelf.is_some() {
+                self.compare(row.sample, &bytes, "the shelf, at its end")?;
+            } else {
+                let is_whole = bytes.iter().all(|byte| *byte == mark_of(leased));
+                ensure!(is_whole, "{:?} was written to while it was held", leased.id);
+            }
+        }
+        Ok(())
+    }
+
     fn compare(&self, sample: SampleId, bytes: &[u8], from: &str) -> anyhow::Result<()> {
         let expected = self.sums.get(sample.0 as usize).context("a sample without a checksum")?;
         ensure!(xxh3_64(bytes) == *expected, "sample {} from {from} has wrong bytes", sample.0);
@@ -232,11 +254,30 @@ impl Training<'_> {
     }
 
     /// One write, so that a killed trainer leaves a whole line or none.
-    fn note(&mut self, batch: BatchId, origin: Origin, samples: &[SampleId]) -> anyhow::Result<()> {
+    fn note(
+        &mut self,
+        batch: BatchId,
+        origin: Origin,
+        samples: &[SampleId],
+        waited: Duration,
+    ) -> anyhow::Result<()> {
         let samples = samples.iter().map(|sample| sample.0).collect();
-        let entry = Entry { epoch: batch.epoch, step: batch.step, origin, samples };
+        let entry = Entry { epoch: batch.epoch, step: batch.step, origin, samples, waited };
         Ok(self.record.write_all(entry.to_line().as_bytes())?)
     }
+}
+
+/// Fills every sample that lies in the batch itself.
+fn write_over(leased: &LeasedBatch) -> anyhow::Result<()> {
+    for row in leased.rows.iter().filter(|row| row.shelf.is_none()) {
+        let bytes = vec![mark_of(leased); usize::try_from(row.len.unwrap_or_default().0)?];
+        leased.arena.write(Bytes(leased.offset.0 + row.offset.0), &bytes)?;
+    }
+    Ok(())
+}
+
+fn mark_of(leased: &LeasedBatch) -> u8 {
+    leased.lease.0.to_le_bytes()[0] ^ 0xa5
 }
 
 /// How many batches are kept after this one was used: by its number, the same in every run.
@@ -291,7 +332,7 @@ impl Feed {
                 ensure!(leased.id == batch, "{:?} instead of {batch:?}", leased.id);
                 self.asked.pop_front();
                 // An agent that is gone needs no figures.
-                let _ = client.deliver(leased.lease, Nanoseconds(0));
+                let _ = client.deliver(leased.lease, Wait::default());
                 Ok(Ok((leased, Rc::clone(client))))
             }
             Ok(Reply::Refused { batch: refused, .. }) => {
@@ -311,8 +352,8 @@ impl Feed {
             return Ok(false);
         }
         self.alone = 0;
-        let hello = Hello { rank: self.rank, role: Role::Trainer };
-        let Ok(client) = Client::connect(&self.socket, hello, CONNECT_PATIENCE) else {
+        let hello = Hello::of_rank(self.rank, Role::Trainer);
+        let Ok(client) = Client::connect(&self.socket, &hello, CONNECT_PATIENCE) else {
             return Ok(false);
         };
         ensure!(client.briefing().order == self.order, "the agent works by another order");

@@ -21,18 +21,19 @@ const DESCRIPTOR_GROWTH_MAX: u64 = 8;
 /// The windows of a disk tier and the bounce buffers of its threads, each made when it is needed first.
 const FILE_GROWTH_MAX: u64 = 16;
 
-/// Threads that the runtime starts when it needs them.
-const THREAD_GROWTH_MAX: u64 = 4;
+/// Threads that the runtime starts when it needs them and keeps while there is work: as many as it may.
+const THREAD_GROWTH_MAX: u64 = 16;
 
 /// Chunks that come or go between two questions.
 const CHUNKS_UNDERWAY: u64 = 1 << 20;
 
 /// What may stay in a run directory: whoever comes back finds it again.
-const STAYS: [&str; 9] = [
+const STAYS: [&str; 10] = [
     "agent.lock",
     "manager.lock",
     "begun",
     "dataset.index",
+    "metrics.token",
     "manager.address",
     "report.html",
     "report.json",
@@ -204,6 +205,7 @@ pub(super) fn seconds(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::process::Stdio;
 
     use super::*;
@@ -274,12 +276,16 @@ mod tests {
             assert!(found[0].starts_with("forgotten is left in"), "{found:?}");
             fs::remove_file(place.join("forgotten")).unwrap();
         }
-        let mut tail = std::process::Command::new("tail");
-        let mut process = tail.arg("-f").arg(scene.sums()).stdout(Stdio::null()).spawn().unwrap();
+        // Its first byte back says that it runs: until then its arguments may not be in /proc yet.
+        let mut cat = std::process::Command::new("cat");
+        let cat = cat.arg("-").arg(scene.sums()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = cat.spawn().unwrap();
+        process.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found = leftovers(&scene, &shared);
         process.kill().unwrap();
         process.wait().unwrap();
-        assert!(found.iter().any(|it| it.contains("tail -f")), "{found:?}");
+        assert!(found.iter().any(|it| it.contains(": cat - ")), "{found:?}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 use std::{fs, path::Path};
 
+use tierfeed_test_needs::{Need, skip};
+
 use super::{measured::parse, pace::Pace, *};
 
 /// The share of an epoch that a node misses in its second one, for a cache of `share` of an epoch.
@@ -217,7 +219,9 @@ fn a_folder_without_the_measurements_is_an_error_that_names_the_file() {
 /// Runs where `TIERFEED_DELI_DATA` names the folder of the published measurements.
 #[test]
 fn the_published_measurements_are_met() {
-    let Some(data) = std::env::var_os("TIERFEED_DELI_DATA") else { return };
+    let Some(data) = std::env::var_os("TIERFEED_DELI_DATA") else {
+        return skip(Need::DeliData, "TIERFEED_DELI_DATA is not set");
+    };
     let outcome = run(&Settings { data: Path::new(&data).to_owned() }).unwrap();
     let measured: Vec<_> =
         outcome.caching.iter().map(|row| (row.measured * 1000.0).round()).collect();

@@ -58,12 +58,13 @@ fn read(
     region: &Arc<Region>,
     samples: Vec<SampleId>,
 ) -> anyhow::Result<()> {
-    let (ended, failures) = mpsc::channel();
+    // One word for each place, when its last read has ended.
+    let (ended, failures) = mpsc::sync_channel(task.depth as usize);
     let (of, next) = (Arc::downgrade(fetcher), AtomicUsize::new(0));
     let reading = Arc::new(Reading { fetcher: of, samples, next, ended });
     for slot in 0..u64::from(task.depth) {
         let offset = Bytes(slot * task.block.0);
-        let target = Target { region: Arc::clone(region), offset, len: task.block };
+        let target = Target::new(Arc::clone(region), offset, task.block);
         Reading::go_on(&reading, target);
     }
     for _ in 0..task.depth {
@@ -81,7 +82,7 @@ struct Reading {
     fetcher: Weak<dyn Fetcher>,
     samples: Vec<SampleId>,
     next: AtomicUsize,
-    ended: mpsc::Sender<Result<(), ReadError>>,
+    ended: mpsc::SyncSender<Result<(), ReadError>>,
 }
 
 impl Reading {

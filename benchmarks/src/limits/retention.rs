@@ -120,10 +120,6 @@ fn is_met(row: &Row) -> Option<bool> {
     match row.policy {
         // The page cache of the other simulation is a sketch.
         "page-cache" => None,
-        "gap" => {
-            let steady = row.steady_hits.map(|hits| (hits - row.steady_limit).abs() <= MARK);
-            Some(is_near == Some(true) || steady == Some(true))
-        }
         _ => is_near,
     }
 }
@@ -201,17 +197,15 @@ mod tests {
         measure(Case { kind: policy, run: Run { nodes, cached, epochs } }, 4000)
     }
 
-    /// A fifteenth of the reads: what the seed makes of them is four times as much.
-    const NEAR: f64 = 0.015;
+    /// A fifteenth of the reads: what the seed makes of them is four times as much, and with 3,000 reads
+    /// no policy on 1, 3 or 8 nodes was further off than 0.0075.
+    const NEAR: f64 = 0.008;
 
     #[test]
     fn policies_hit_what_the_forms_say() {
         for kind in Kind::ALL.into_iter().filter(|kind| form(kind.name(), SHORT).is_some()) {
             // One place for a mistake on each side of the first epoch that fills the cache.
             for (nodes, cached) in [(1, 0.296), (3, 0.296)] {
-                if kind == Kind::Gap && nodes > 1 {
-                    continue;
-                }
                 let row = small(kind, nodes, cached, 6);
                 let off = row.hits - row.form.unwrap();
                 assert!(off.abs() < NEAR, "{kind} on {nodes}: off by {off}: {row:?}");
@@ -227,11 +221,12 @@ mod tests {
         let far = Row { hits: near.table.unwrap() + 0.006, ..near.clone() };
         assert_eq!(is_met(&Row { hits: near.table.unwrap(), ..near }), Some(true));
         assert_eq!(is_met(&far), Some(false));
-        let gap = Row { policy: "gap", form: Some(0.4), steady_hits: Some(0.5), ..far };
-        let at = |hits, limit| is_met(&Row { hits, steady_limit: limit, ..gap.clone() });
-        assert_eq!(at(0.4, 0.9), Some(true));
-        assert_eq!(at(0.3, 0.504), Some(true));
-        assert_eq!(at(0.3, 0.6), Some(false));
+        // What it keeps later excuses no run that keeps less than the form says.
+        let gap = Row { policy: "gap", table: None, form: Some(0.4), ..far };
+        let at =
+            |hits| is_met(&Row { hits, steady_hits: Some(0.5), steady_limit: 0.5, ..gap.clone() });
+        assert_eq!(at(0.4), Some(true));
+        assert_eq!(at(0.394), Some(false));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Ready {
     fn start(&self, place: usize, number: usize) -> anyhow::Result<()> {
         let len = Bytes(self.kind.bytes);
         let offset = Bytes(place as u64 * len.0);
-        let to = Target { region: Arc::clone(&self.region), offset, len };
+        let to = Target::new(Arc::clone(&self.region), offset, len);
         let ended = self.ended.0.clone();
         let answer = move |outcome: Result<(), ReadError>| {
             let outcome = outcome.map(|()| (place, number)).map_err(|error| error.to_string());

@@ -40,8 +40,12 @@ pub(crate) enum Bench {
     /// A live training of two ranks to which everything happens that can happen: kills, stops, full and
     /// lost tiers, memory pressure, a cold store that fails.
     Chaos(BenchChaos),
+    /// What encryption between manager and agents costs: the same with and without it.
+    ControlPlane(BenchControlPlane),
     /// The CPU time of an agent whose trainers do nothing.
     Idle(BenchIdle),
+    /// For how long the loop of an agent pauses at most, with many samples and ranks.
+    Loop(BenchLoop),
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
     /// can undercut. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
@@ -53,6 +57,9 @@ pub(crate) enum Bench {
     /// Takes the batches of a rank, compares them with checksums, and goes on where it was killed.
     #[command(hide = true)]
     Trainer(BenchTrainer),
+    /// A client of an agent that means harm.
+    #[command(hide = true)]
+    Hostile(BenchHostile),
 }
 
 #[derive(Debug, Args)]
@@ -87,10 +94,39 @@ pub(crate) enum ChaosSource {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct BenchControlPlane {
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// Connections in each turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    pub(crate) connections: usize,
+    /// Messages in each turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2_000)]
+    pub(crate) messages: usize,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchIdle {
     /// For how long the agent is watched.
     #[arg(long, value_name = "TIME", default_value = "30 s")]
     pub(crate) time: Nanoseconds,
+    #[command(flatten)]
+    pub(crate) place: BenchPlace,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchLoop {
+    /// Samples of the dataset, of 64 B each.
+    #[arg(long, value_name = "NUMBER", default_value_t = 14_000_000,
+          value_parser = clap::value_parser!(u32).range(10_000..=1_000_000_000))]
+    pub(crate) samples: u32,
+    /// Ranks of the node.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ranks: u32,
     #[command(flatten)]
     pub(crate) place: BenchPlace,
 }
@@ -115,6 +151,25 @@ pub(crate) struct BenchTrainer {
     /// What it computes in a step.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Nanoseconds,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchHostile {
+    /// Where the agent listens.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) socket: PathBuf,
+    /// Where the manager listens.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) manager: Option<String>,
+    /// The rank that it may have; those below are others'.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) rank: u32,
+    /// For how long.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Nanoseconds,
+    /// Of what it does.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]

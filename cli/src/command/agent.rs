@@ -1,22 +1,25 @@
 //! `tierfeed agent`.
 
-use tierfeed_core::id::NodeId;
+use tierfeed_core::launch::NODE_ARGUMENT;
 use tierfeed_runtime::{
     agent::{Agent, Settings},
     shutdown,
 };
 
 use super::run::{of_agent, summarize};
-use crate::{arguments, environment, failure::Failure};
+use crate::{arguments, environment, failure::Failure, panics};
 
 pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
-    let run_dir = environment::agent_run_dir(arguments.run_dir)?;
+    panics::end_this_process();
+    let mut launch = environment::launch_variables();
+    launch.extend(arguments.node.map(|node| (NODE_ARGUMENT.to_owned(), node.to_string())));
+    let identity = environment::identity(&launch)?;
+    let run_dir = environment::agent_run_dir(arguments.run_dir, &identity)?;
     let token = environment::token(arguments.token_file.as_deref(), Some(&run_dir))?;
     let report_path = run_dir.report();
-    let observe = arguments.observe.settings();
-    let node = arguments.node.map(NodeId);
+    let observe = super::observe(&arguments.observe, token.as_ref(), &run_dir)?;
     let (manager, tiers_report) = (arguments.manager, environment::tiers_report(None).ok());
-    let settings = Settings { manager, token, node, run_dir, tiers_report, observe };
+    let settings = Settings { manager, token, launch, run_dir, tiers_report, observe };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));

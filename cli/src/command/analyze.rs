@@ -21,6 +21,7 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::{self, Analysis},
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
+    job::At,
     script,
 };
 
@@ -65,15 +66,15 @@ fn run_script(arguments: &Analyze, job: Option<&Path>) -> Result<(), Failure> {
     if arguments.json { output::json(&analysis) } else { output::lines(&script::table(&analysis)) }
 }
 
-fn run_job(arguments: &Analyze, job: &Path) -> Result<(), Failure> {
-    let Known { job, sums, demand, .. } = jobs::know(job)?;
+fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
+    let Known { job, sums, demand, .. } = jobs::know(file)?;
     let observed = observed(arguments.observed.as_deref(), &job)?;
     let demand = match observed.and_then(|it| it.step_time) {
         Some(step) => Demand::at(&job, &sums, Some(step)).map_err(Failure::input)?,
         None => demand,
     };
-    let node = node(&job)?;
-    let layout = layout(&job, &demand, &node)?;
+    let node = node(&job, file)?;
+    let layout = layout(&job, file, &demand, &node)?;
     let analysis = Analysis::of(&job, &sums, &demand, free_memory(&node, &layout));
     let supply = supply(&job, &layout, &analysis, cold_speed(&job, &arguments.cold));
     let verdict = demand::verdict(&demand, &supply);
@@ -91,8 +92,10 @@ fn run_job(arguments: &Analyze, job: &Path) -> Result<(), Failure> {
             dataset_described: job.dataset.described.is_some(),
         });
     }
+    output::lines(&demand::summary(&demand, &verdict, &advice))?;
+    layout.idle(&job).iter().try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
     output::lines(&analysis::table(&analysis))?;
-    output::lines(&demand::table(&demand, &verdict, &advice))?;
+    output::lines(&demand::table(&demand, &verdict))?;
     if let Some(observed) = observed {
         output::lines(&format!("{:<20}{observed}", "observed"))?;
     }
@@ -156,13 +159,24 @@ fn free_memory(node: &Node, layout: &Layout) -> Bytes {
 }
 
 /// This node, as the job sees it.
-pub(crate) fn node(job: &Job) -> Result<Node, Failure> {
-    Node::read(job).map_err(PlacesError::from).map_err(Failure::input)
+pub(crate) fn node(job: &Job, file: &Path) -> Result<Node, Failure> {
+    Node::read(job).map_err(|error| placed(file, error.into()))
 }
 
 /// The tiers of a job on a node.
-pub(crate) fn layout(job: &Job, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
-    Layout::fit(job, demand, node, Room::Free).map_err(Failure::input)
+pub(crate) fn layout(
+    job: &Job,
+    file: &Path,
+    demand: &Demand,
+    node: &Node,
+) -> Result<Layout, Failure> {
+    Layout::fit(job, demand, node, Room::Free).map_err(|error| placed(file, error))
+}
+
+/// An error about the tiers of a job, with its place in the job file.
+fn placed(file: &Path, error: PlacesError) -> Failure {
+    let keys = error.keys();
+    Failure::input(At::in_file(file, &keys, error))
 }
 
 /// The last report of the probe, if there is one.

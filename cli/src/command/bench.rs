@@ -9,17 +9,19 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    chaos, copy, deli, direct, dlcache, end_to_end, handoff, index, io, limits, lobster, objects,
-    policies, reader, tiers_accuracy, tiers_contended,
+    chaos, control_plane, copy, deli, direct, dlcache, end_to_end, handoff, index, io,
+    judgement::Judgement, limits, lobster, objects, pauses, policies, reader, tiers_accuracy,
+    tiers_contended,
 };
 use tierfeed_core::id::NumaNode;
 
 use crate::{
     arguments::{
-        Bench, BenchChaos, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
-        BenchHandoff, BenchIdle, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchObjects,
-        BenchPlace, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
-        BenchTrainer, ChaosSource, DlcachePatterns, IoEngine, TiersSubject,
+        Bench, BenchChaos, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
+        BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchIndex, BenchIo, BenchLimits,
+        BenchLobster, BenchLoop, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
+        BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource, DlcachePatterns,
+        IoEngine, TiersSubject,
     },
     environment,
     failure::Failure,
@@ -43,9 +45,12 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
         Bench::Chaos(it) => chaos(it),
+        Bench::ControlPlane(it) => control_plane(it),
         Bench::Idle(it) => idle(it),
+        Bench::Loop(it) => pauses_of_loop(it),
         Bench::Reader(it) => read(&it),
         Bench::Trainer(it) => train(it),
+        Bench::Hostile(it) => attack(it),
     }
 }
 
@@ -90,12 +95,31 @@ fn idle(arguments: BenchIdle) -> Result<(), Failure> {
     Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
 }
 
+fn control_plane(arguments: BenchControlPlane) -> Result<(), Failure> {
+    let BenchControlPlane { rounds, connections, messages, place } = arguments;
+    let folder = place.folder();
+    let settings = control_plane::Settings { folder, rounds, connections, messages };
+    let outcome = control_plane::run(&settings).map_err(Failure::Work)?;
+    place.print(&outcome, control_plane::table)?;
+    passed(outcome.judged())
+}
+
+fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
+    let BenchLoop { samples, ranks, place } = arguments;
+    let settings =
+        pauses::Settings { tierfeed: own_binary()?, folder: place.folder(), samples, ranks };
+    let outcome = pauses::run(&settings).map_err(Failure::Work)?;
+    place.print(&outcome, pauses::table)?;
+    passed(outcome.judged())
+}
+
 fn train(arguments: BenchTrainer) -> Result<(), Failure> {
     let BenchTrainer { sums, record, stop, fork, orphan, step } = arguments;
     let path = |name| set_variable(name).map(PathBuf::from);
-    let rank = set_variable(environment::RANK)?;
+    let identity = environment::identity(&environment::launch_variables())?;
+    let rank = identity.rank.context("no launcher gives a rank").map_err(Failure::Input)?;
     let settings = chaos::trainer::Settings {
-        rank: rank.parse().context(environment::RANK).map_err(Failure::Input)?,
+        rank: rank.value,
         socket: path(environment::SOCKET)?,
         job: path(environment::JOB)?,
         index: path(environment::INDEX)?,
@@ -107,6 +131,30 @@ fn train(arguments: BenchTrainer) -> Result<(), Failure> {
         step: Duration::from_nanos(step.0),
     };
     chaos::trainer::train(&settings).map_err(Failure::Work)
+}
+
+/// Fails by what a bench found out about promises: certainly missed, or not certain.
+fn passed(judged: Judgement) -> Result<(), Failure> {
+    let Judgement { missed, inconclusive } = judged;
+    match (missed.as_slice(), inconclusive.as_slice()) {
+        ([], []) => Ok(()),
+        ([], unclear) => Err(Failure::Inconclusive(anyhow!(
+            "{} figures are inconclusive; repeat on a quiet machine or with more rounds:\n{}",
+            unclear.len(),
+            unclear.join("\n")
+        ))),
+        (missed, _) => {
+            Err(Failure::Work(anyhow!("{} promises missed:\n{}", missed.len(), missed.join("\n"))))
+        }
+    }
+}
+
+fn attack(arguments: BenchHostile) -> Result<(), Failure> {
+    let BenchHostile { socket, manager, rank, time, seed } = arguments;
+    let time = Duration::from_nanos(time.0);
+    let tally =
+        chaos::hostile::attack(&chaos::hostile::Settings { socket, manager, rank, time, seed });
+    output::json(&tally)
 }
 
 fn set_variable(name: &str) -> Result<String, Failure> {
@@ -123,7 +171,8 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
         rounds,
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, handoff::table)
+    place.print(&outcome, handoff::table)?;
+    passed(outcome.judged())
 }
 
 fn direct(arguments: &BenchDirect) -> Result<(), Failure> {
@@ -132,7 +181,8 @@ fn direct(arguments: &BenchDirect) -> Result<(), Failure> {
     let settings = direct::Settings { node, chunk, sample, threads, rounds };
     let outcome = direct::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&direct::table(&outcome)) }
+    if json { output::json(&outcome) } else { output::lines(&direct::table(&outcome)) }?;
+    passed(outcome.judged())
 }
 
 fn copy(arguments: BenchCopy) -> Result<(), Failure> {
@@ -141,10 +191,7 @@ fn copy(arguments: BenchCopy) -> Result<(), Failure> {
     let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     place.print(&outcome, copy::table)?;
-    match outcome.missed().count() {
-        0 => Ok(()),
-        count => Err(Failure::Work(anyhow!("{count} copies miss what is promised"))),
-    }
+    passed(outcome.judged())
 }
 
 fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
@@ -158,10 +205,7 @@ fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
     let outcome = io::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     place.print(&outcome, io::table)?;
-    match outcome.missed().count() {
-        0 => Ok(()),
-        count => Err(Failure::Work(anyhow!("{count} cases miss their promise"))),
-    }
+    passed(outcome.judged())
 }
 
 fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
@@ -175,7 +219,9 @@ fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
         step: Duration::from_nanos(step.0),
     };
     let outcome = end_to_end::run(&settings, &mut |step| tracing::info!("{step}"));
-    place.print(&outcome.map_err(Failure::Work)?, end_to_end::table)
+    let outcome = outcome.map_err(Failure::Work)?;
+    place.print(&outcome, end_to_end::table)?;
+    passed(outcome.judged())
 }
 
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
@@ -183,7 +229,8 @@ fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
     let settings =
         policies::Settings { tierfeed: own_binary()?, folder: place.folder(), scratch, files };
     let outcome = policies::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, policies::table)
+    place.print(&outcome, policies::table)?;
+    passed(outcome.judged())
 }
 
 fn index(arguments: BenchIndex) -> Result<(), Failure> {
@@ -191,7 +238,8 @@ fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let settings = index::Settings { tierfeed: own_binary()?, folder, files, rounds };
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }
+    if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }?;
+    passed(outcome.judged())
 }
 
 fn objects(arguments: BenchObjects) -> Result<(), Failure> {
@@ -201,10 +249,7 @@ fn objects(arguments: BenchObjects) -> Result<(), Failure> {
     let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     place.print(&outcome, objects::table)?;
-    match outcome.missed().count() {
-        0 => Ok(()),
-        count => Err(Failure::Work(anyhow!("{count} sizes of objects come too slowly"))),
-    }
+    passed(outcome.judged())
 }
 
 fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {
@@ -218,7 +263,8 @@ fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {
         DlcachePatterns::Quick => dlcache::Patterns::Quick,
     };
     let outcome = dlcache::run(&chunks, patterns, &mut |step| tracing::info!("{step}"));
-    if arguments.json { output::json(&outcome) } else { output::lines(&dlcache::table(&outcome)) }
+    if arguments.json { output::json(&outcome) } else { output::lines(&dlcache::table(&outcome)) }?;
+    passed(outcome.judged())
 }
 
 fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {
@@ -234,10 +280,7 @@ fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {
     let outcome = tiers_accuracy::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     place.print(&outcome, tiers_accuracy::table)?;
-    match outcome.differing().count() {
-        0 => Ok(()),
-        count => Err(Failure::Work(anyhow!("{count} figures differ from their reference"))),
-    }
+    passed(outcome.judged())
 }
 
 const fn subject(subject: TiersSubject) -> tiers_accuracy::Subject {
@@ -254,10 +297,7 @@ fn tiers_contended(arguments: &BenchTiersContended) -> Result<(), Failure> {
     let outcome = tiers_contended::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&tiers_contended::table(&outcome)) }?;
-    match outcome.differing().count() {
-        0 => Ok(()),
-        count => Err(Failure::Work(anyhow!("{count} figures are not what they are in peace"))),
-    }
+    passed(outcome.judged())
 }
 
 fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
@@ -293,7 +333,8 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
             .with_context(|| format!("cannot write {}", file.display()))
             .map_err(Failure::Work)?;
     }
-    if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }
+    if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }?;
+    passed(outcome.judged())
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {

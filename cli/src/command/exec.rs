@@ -6,14 +6,18 @@ use std::{os::unix::process::CommandExt, process::Command, thread, time::Duratio
 
 use anyhow::anyhow;
 
+use tierfeed_core::launch::Identity;
+
 use super::{expansion, run::trainer_variables};
-use crate::{arguments::Exec, environment, failure::Failure};
+use crate::{arguments::Exec, environment, failure::Failure, program};
 
 /// How often to look for the agent.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
-    let variables = wait_for_agent(arguments)?;
+    program::require(&arguments.command)?;
+    let identity = environment::identity(&environment::launch_variables())?;
+    let variables = wait_for_agent(arguments, &identity)?;
     let (program, rest) = arguments
         .command
         .split_first()
@@ -25,10 +29,13 @@ pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
     Err(Failure::Input(anyhow::Error::new(error).context(format!("cannot start {program}"))))
 }
 
-fn wait_for_agent(arguments: &Exec) -> Result<Vec<(&'static str, String)>, Failure> {
+fn wait_for_agent(
+    arguments: &Exec,
+    identity: &Identity,
+) -> Result<Vec<(&'static str, String)>, Failure> {
     let mut looks = arguments.wait.0 / 1_000_000 / u64::from(LOOK_EVERY.subsec_millis());
     loop {
-        let found = environment::running_run_dir(arguments.run_dir.as_deref())
+        let found = environment::trainer_run_dir(arguments.run_dir.as_deref(), identity)
             .and_then(|run_dir| trainer_variables(&run_dir).map_err(Failure::Input));
         match found {
             Err(_) if looks > 0 => looks -= 1,

@@ -9,6 +9,7 @@ mod display;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Nanoseconds};
 use tierfeed_resource_gatherer::hog::{
@@ -21,7 +22,7 @@ use self::{
     beside::{Beside, Signals},
     display::Display,
 };
-use crate::{arguments::Hog, failure::Failure, output};
+use crate::{arguments::Hog, deadline, failure::Failure, output, program};
 
 /// How often a hog that rests looks at what others took.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -43,11 +44,16 @@ struct CommandEnd {
 /// What can happen between two steps.
 enum Event {
     Due,
-    Asked(nix::sys::signal::Signal),
+    Asked(Signal),
     CommandEnded(u8),
+    /// The command did not end in time after it was asked to.
+    GraceOver,
 }
 
 pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
+    if !arguments.command.is_empty() {
+        program::require(&arguments.command)?;
+    }
     let hog = Held::new(settings(arguments)).map_err(refused)?;
     let score = OomScore::raise()
         .inspect_err(|error| {
@@ -73,7 +79,7 @@ pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
         output::json(&Document { report: &report, command })?;
     }
     match (report.ended_by, command) {
-        (_, Some(code)) if code != 0 => Err(Failure::Passed(code)),
+        (_, Some(code)) if code != 0 => Err(Failure::Passed(code, None)),
         (Ending::Unreached, _) => Err(Failure::Work(display::unreached(&report))),
         (Ending::Stopped, None) if !arguments.command.is_empty() => {
             Err(Failure::Work(anyhow!("stopped before the command could start")))
@@ -121,6 +127,7 @@ impl Work<'_> {
     async fn follow(&mut self) -> Result<Option<u8>, Failure> {
         let mut signals = Signals::new(self.runs_command()).map_err(Failure::work)?;
         let mut beside: Option<Beside> = None;
+        let mut kill_at: Option<Instant> = None;
         loop {
             let pause = self.step()?;
             if self.runs_command() && beside.is_none() && self.has_started() {
@@ -133,14 +140,28 @@ impl Work<'_> {
                 biased;
                 asked = signals.next() => Event::Asked(asked),
                 code = ended(&mut beside) => Event::CommandEnded(code?),
+                () = reach(kill_at) => Event::GraceOver,
                 () = tokio::time::sleep(pause) => Event::Due,
             };
             match event {
                 Event::Due => (),
-                Event::Asked(signal) => match &beside {
-                    Some(beside) => beside.pass_on(signal),
-                    None => self.end(Ending::Stopped)?,
-                },
+                Event::Asked(signal) => {
+                    let is_final = beside.is_none() || signal == Signal::SIGTERM;
+                    if is_final {
+                        deadline::start(deadline::ENDS_WITHIN);
+                        kill_at.get_or_insert_with(|| Instant::now() + deadline::COMMAND_GRACE);
+                    }
+                    match &beside {
+                        Some(beside) => beside.pass_on(signal),
+                        None => self.end(Ending::Stopped)?,
+                    }
+                }
+                Event::GraceOver => {
+                    kill_at = None;
+                    if let Some(beside) = &beside {
+                        beside.pass_on(Signal::SIGKILL);
+                    }
+                }
                 Event::CommandEnded(code) => {
                     self.end(Ending::Command)?;
                     return Ok(Some(code));
@@ -198,6 +219,13 @@ impl Work<'_> {
 async fn ended(beside: &mut Option<Beside>) -> Result<u8, Failure> {
     match beside {
         Some(beside) => beside.ended().await.map_err(Failure::work),
+        None => std::future::pending().await,
+    }
+}
+
+async fn reach(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

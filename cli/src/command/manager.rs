@@ -1,6 +1,6 @@
 //! `tierfeed manager`.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::Context;
 use tierfeed_runtime::{
@@ -11,22 +11,26 @@ use tierfeed_runtime::{
     token::Token,
 };
 
-use crate::{arguments, environment, failure::Failure, jobs};
+use tokio::time::timeout;
+
+use crate::{arguments, environment, failure::Failure, jobs, panics};
+
+/// The run directory may not answer any more.
+const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
+    panics::end_this_process();
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
     let indexed = jobs::load(&arguments.job, &run_dir)?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
     let settings = indexed.manager()?;
-    super::runtime()?.block_on(async {
-        let door = Door::tcp(&arguments.listen, token).await.map_err(Failure::input)?;
-        let metrics = watched(arguments, &run_dir, &job.name).await?;
+    let network = super::metrics_network(&arguments.metrics, Some(&token), &run_dir)?;
+    super::finish(async {
+        let door = Door::tcp(&arguments.listen, &token).await.map_err(Failure::input)?;
+        let metrics = watched(network, &run_dir, &job.name).await?;
         let address = door.tcp_address().map_err(Failure::work)?;
-        if address.is_some_and(|address| !address.ip().is_loopback()) {
-            tracing::warn!("the token travels in the clear; use a network that you trust");
-        }
         let address = address.map(|it| it.to_string()).unwrap_or_default();
         fs::write(run_dir.manager_address(), format!("{address}\n"))
             .with_context(|| run_dir.manager_address().display().to_string())
@@ -37,9 +41,11 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
         let manager = Manager::start(settings, door, asked).watched_at(metrics);
         let outcome = manager.run().await.map_err(Failure::work);
         signals.abort();
-        if arguments.metrics.is_some() {
+        if arguments.metrics.metrics_address.is_some() {
             // An error means that it was not written or is gone.
-            drop(fs::remove_file(run_dir.manager_targets()));
+            let targets = run_dir.manager_targets();
+            let gone = tokio::task::spawn_blocking(|| fs::remove_file(targets));
+            drop(timeout(TARGETS_GONE_WITHIN, gone).await);
         }
         outcome
     })
@@ -47,12 +53,12 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
 
 /// Serves metrics at the socket of the run directory, and where the user wants them.
 async fn watched(
-    arguments: &arguments::Manager,
+    network: Option<metrics::Network>,
     run_dir: &RunDir,
     job: &str,
 ) -> Result<metrics::Server, Failure> {
-    let (socket, address) = (run_dir.overview_socket(), arguments.metrics.as_deref());
-    let server = metrics::Server::start(&socket, address, None).await.map_err(Failure::input)?;
+    let socket = run_dir.overview_socket();
+    let server = metrics::Server::start(&socket, network, None).await.map_err(Failure::input)?;
     if let Some(address) = server.address() {
         tracing::info!(%address, "metrics");
         let targets = run_dir.manager_targets();

@@ -70,8 +70,9 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         return dump::order(arguments, &known);
     }
     let sizes = known.sizes();
-    let node = node(&known.job)?;
-    let layout = layout(&known.job, &known.demand, &node)?.with_measured(
+    let file = &arguments.job;
+    let node = node(&known.job, file)?;
+    let layout = layout(&known.job, file, &known.demand, &node)?.with_measured(
         &known.job,
         &node,
         sizes.iter().copied(),
@@ -102,6 +103,10 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         return output::json(&schedule);
     }
     output::lines(&table(&schedule))?;
+    layout
+        .idle(&subject.known.job)
+        .iter()
+        .try_for_each(|idle| output::lines(&format!("{idle}")))?;
     depth::least(&subject.demand, &subject.site)
         .iter()
         .try_for_each(|it| output::lines(&staging(it)))
@@ -210,7 +215,7 @@ fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedul
         ranks: order.world.ranks(),
         staged_batches: job.prefetch_batches,
         least_staged_batches: least.and_then(|least| Some(least.ok()?.batches)),
-        chunk_bytes: job.chunk.0,
+        chunk_bytes: layout.chunk.0,
         arena_bytes_per_rank: layout.arena.0,
         tiers: tiers.collect(),
     }
@@ -230,7 +235,7 @@ fn staging(least: &Result<Depth, Shortfall>) -> String {
 fn table(schedule: &Schedule) -> String {
     let mut text = format!(
         "job {}: {} samples, {} epochs of {} steps, {} ranks, {} seed {}\n\
-         policy {}, {} batches of each rank staged in {}\n",
+         policy {}, {} batches of each rank staged in {}, chunks of {}\n",
         schedule.job,
         schedule.samples,
         schedule.epochs,
@@ -241,6 +246,7 @@ fn table(schedule: &Schedule) -> String {
         schedule.policy,
         schedule.staged_batches,
         Bytes(schedule.arena_bytes_per_rank),
+        Bytes(schedule.chunk_bytes),
     );
     for tier in &schedule.tiers {
         let mark = if tier.emulated { "  (emulated)" } else { "" };

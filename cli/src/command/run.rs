@@ -1,6 +1,6 @@
 //! `tierfeed run`: manager, agent and training on one node, and a report at the end.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::units::Bytes;
@@ -21,14 +21,18 @@ use tokio::task::JoinHandle;
 use super::expansion;
 use crate::{
     arguments::{Launch, Run},
-    environment,
-    failure::Failure,
+    deadline, environment,
+    failure::{Failure, code_of},
     jobs::{self, Indexed},
-    output,
+    launcher::launcher_in,
+    output, panics,
     processes::{self, Ending, Trainer},
+    program,
 };
 
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
+    panics::end_this_process();
+    program::require(&arguments.command)?;
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     if job.world.nodes != 1 {
         return Err(Failure::Input(anyhow!(
@@ -56,8 +60,19 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     }
     match ending {
         Ending::Done => ended(&run_dir),
-        Ending::Failed(status) => Err(Failure::Work(anyhow!("the command ended with {status}"))),
-        Ending::Stopped(signal) => Err(Failure::Work(anyhow!("stopped by {signal}"))),
+        Ending::Stopped(_, None) => Ok(()),
+        Ending::Failed(status) if report.as_ref().is_some_and(|it| it.ranks.turned_away > 0) => {
+            let refused = report.and_then(|it| it.ranks.turned_away_because).unwrap_or_default();
+            Err(Failure::Input(anyhow!("{refused} (the command ended with {status})")))
+        }
+        Ending::Failed(status) => {
+            let said = anyhow!("the command ended with {status}");
+            Err(Failure::Passed(code_of(status), Some(said)))
+        }
+        Ending::Stopped(signal, Some(status)) => {
+            let said = anyhow!("stopped by {signal}; the command ended with {status}");
+            Err(Failure::Passed(code_of(status), Some(said)))
+        }
     }
 }
 
@@ -75,6 +90,9 @@ async fn all(
     run_dir: &RunDir,
     expansion: Option<&Expansion>,
 ) -> Result<(Ending, Option<Report>), Failure> {
+    let _deadline =
+        deadline::on_signal(Duration::from_nanos(arguments.grace.0) + deadline::CONCLUDED_WITHIN)
+            .map_err(Failure::work)?;
     let (stop_manager, manager_shutdown) = shutdown::channel();
     let (stop_agent, agent_shutdown) = shutdown::channel();
     let socket = run_dir.manager_socket();
@@ -86,10 +104,10 @@ async fn all(
     let settings = agent::Settings {
         manager: Address::Unix(socket),
         token: None,
-        node: None,
+        launch: environment::launch_variables(),
         run_dir: run_dir.clone(),
         tiers_report: environment::tiers_report(None).ok(),
-        observe: arguments.observe.settings(),
+        observe: super::observe(&arguments.observe, None, run_dir)?,
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());
@@ -100,7 +118,14 @@ async fn all(
     if let Err(error) = finished(manager).await {
         tracing::warn!(%error, "the manager did not end well");
     }
-    Ok((ending.map_err(Failure::Work)?, report.map_err(of_agent)?))
+    let ending = ending.map_err(Failure::Work)?;
+    match report {
+        Err(error) if !matches!(ending, Ending::Done) => {
+            tracing::warn!(%error, "the agent did not end well");
+            Ok((ending, None))
+        }
+        report => Ok((ending, report.map_err(of_agent)?)),
+    }
 }
 
 async fn train(
@@ -110,10 +135,13 @@ async fn train(
     expansion: Option<&Expansion>,
 ) -> anyhow::Result<Ending> {
     let ranks = indexed.job.world.ranks_per_node;
-    let default = if ranks == 1 { Launch::Once } else { Launch::PerRank };
+    let launcher = launcher_in(&arguments.command);
+    let default = if ranks == 1 || launcher.is_some() { Launch::Once } else { Launch::PerRank };
+    if let Some(launcher) = launcher.filter(|_| arguments.launch.is_none()) {
+        tracing::info!(launcher, "the command starts its ranks itself, so it is started once");
+    }
     let shared = trainer_variables(run_dir)?;
     let per_rank = match arguments.launch.unwrap_or(default) {
-        Launch::Once if ranks == 1 => vec![vec![(environment::RANK, "0".to_owned())]],
         Launch::Once => vec![Vec::new()],
         Launch::PerRank => processes::rank_variables(ranks)?,
     };
@@ -126,7 +154,7 @@ async fn train(
         let _policy = expansion.map(Expansion::apply).transpose()?;
         processes::start(&arguments.command, &trainers, arguments.json)?
     };
-    started.wait().await
+    started.wait(Duration::from_nanos(arguments.grace.0)).await
 }
 
 /// What a trainer must know to find its agent, and to go on without it.
@@ -175,6 +203,9 @@ pub(crate) fn summarize(report: &Report, path: &Path) {
         })
         .collect();
     eprintln!("{}: {}", report.job, report.verdict);
+    for complaint in report.ranks.complaints() {
+        eprintln!("  {complaint}");
+    }
     for advice in &report.advice {
         eprintln!("  would help: {}", advice.text);
     }

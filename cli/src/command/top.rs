@@ -211,15 +211,42 @@ impl Drop for Screen {
     }
 }
 
-/// A frame over the last one: every line cut to the width and cleared to its end, and nothing below.
+/// A frame over the last one: every line broken at the width and cleared to its end, and nothing below.
 fn drawn(lines: &[String], rows: usize, columns: usize) -> String {
     let mut text = "\u{1b}[H".to_owned();
-    let shown = lines.iter().take(rows.saturating_sub(1).max(1));
-    for line in shown {
-        text.extend(line.chars().take(columns));
+    let broken = lines.iter().flat_map(|line| broken(line, columns));
+    for line in broken.take(rows.saturating_sub(1).max(1)) {
+        text.push_str(&line);
         text.push_str("\u{1b}[K\r\n");
     }
     text + "\u{1b}[J"
+}
+
+/// A line in parts of at most `columns` characters, broken behind a space where there is one. All parts but
+/// the first are indented.
+fn broken(line: &str, columns: usize) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let columns = columns.max(2 * INDENT.len());
+    let mut parts = vec![String::new()];
+    for word in line.split_inclusive(' ') {
+        for piece in pieces(word, columns - INDENT.len()) {
+            let part = parts.last_mut().expect("there is a first part");
+            let len = part.chars().count() + piece.trim_end().chars().count();
+            // Spaces at the end of a part are cut off, so they never need another one.
+            if len <= columns || part.trim().is_empty() || piece.trim().is_empty() {
+                part.push_str(&piece);
+            } else {
+                parts.push(format!("{INDENT}{piece}"));
+            }
+        }
+    }
+    parts.iter().map(|part| part.trim_end().to_owned()).collect()
+}
+
+/// A word that is longer than a line, in pieces.
+fn pieces(word: &str, len: usize) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    letters.chunks(len).map(|piece| piece.iter().collect()).collect()
 }
 
 /// Goes to the page of the live view, or back.
@@ -246,8 +273,12 @@ mod tests {
     #[test]
     fn a_frame_fits_the_terminal_and_leaves_nothing_of_the_last_one() {
         let lines: Vec<String> = ["first line", "ä second", "third"].map(str::to_owned).into();
-        let text = drawn(&lines, 3, 5);
-        assert_eq!(text, "\u{1b}[Hfirst\u{1b}[K\r\nä sec\u{1b}[K\r\n\u{1b}[J");
+        let text = drawn(&lines, 4, 8);
+        let end = "\u{1b}[K\r\n";
+        assert_eq!(text, format!("\u{1b}[Hfirst{end}  line{end}ä second{end}\u{1b}[J"));
+        assert_eq!(broken("a line of columns", 80), ["a line of columns"]);
+        assert_eq!(broken("2  joined    17", 9), ["2  joined", "  17"]);
+        assert_eq!(broken("tierfeed_long", 6), ["tier", "  feed", "  _lon", "  g"]);
         assert_eq!(drawn(&lines[..1], 0, 80), "\u{1b}[Hfirst line\u{1b}[K\r\n\u{1b}[J");
     }
 }

@@ -3,13 +3,20 @@
 
 use std::{fs, process::Command};
 
-use crate::fixture::{
-    Fixture, RANKS, Running, assert_complete, assert_ended, digest, eventually, trainer,
+use crate::{
+    fixture::{
+        Fixture, RANKS, Running, assert_complete, assert_ended, digest, eventually, trainer,
+    },
+    memory::Held,
+    metrics,
 };
+
+/// Allocators keep pages, and threads touch their stacks when they need them first.
+const RESIDENT_GROWTH_MAX: u64 = 16 << 20;
 
 pub(crate) struct Cluster {
     pub(crate) fixture: Fixture,
-    manager: Running,
+    pub(crate) manager: Running,
     address: String,
     /// Of every process of it.
     variables: Vec<(&'static str, String)>,
@@ -23,6 +30,11 @@ impl Cluster {
     /// A manager for the job of `fixture`.
     pub(crate) fn of(fixture: Fixture, variables: Vec<(&'static str, String)>) -> Self {
         let manager = manager(&fixture, "127.0.0.1:0", &variables);
+        Self { variables, ..Self::with(fixture, manager) }
+    }
+
+    /// The manager of the job of `fixture`, whose run directory is `manager`.
+    pub(crate) fn with(fixture: Fixture, manager: Running) -> Self {
         let file = fixture.path("manager/manager.address");
         let mut address = String::new();
         eventually("the manager listens", || {
@@ -30,7 +42,16 @@ impl Cluster {
             text.trim().clone_into(&mut address);
             !address.is_empty()
         });
-        Self { fixture, manager, address, variables }
+        Self { fixture, manager, address, variables: Vec::new() }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Agents look for their manager at another address.
+    pub(crate) fn look_at(&mut self, address: &str) {
+        address.clone_into(&mut self.address);
     }
 
     pub(crate) fn agent(&self) -> Running {
@@ -135,6 +156,7 @@ fn without_an_agent_exec_gives_up_in_the_end() {
 
 #[test]
 fn a_killed_agent_costs_no_sample() {
+    let mut alone = 0;
     for lines in moments() {
         let cluster = Cluster::start();
         let mut agent = cluster.agent();
@@ -146,7 +168,9 @@ fn a_killed_agent_costs_no_sample() {
         let from_agent = assert_complete(&log);
         assert!(from_agent >= lines, "{from_agent} of {lines} from the agent: {}", agent.errors());
         assert_eq!(cluster.fixture.scratch_files(), 0);
+        alone += log.len() - from_agent;
     }
+    assert!(alone > 40, "{alone} of 840 batches were read without the agent");
 }
 
 #[test]
@@ -183,11 +207,31 @@ fn an_agent_that_comes_back_is_the_same_node() {
 fn a_killed_trainer_leaves_nothing_and_can_be_started_again() {
     let cluster = Cluster::start();
     let mut agent = cluster.agent();
+    // What caches hold after a whole training, they hold from then on.
+    end_well(cluster.trainers(0));
+    fs::remove_file(cluster.fixture.path("log")).unwrap();
+    let nothing_is_lent = || {
+        eventually("every batch and all memory of trainers is the agent's again", || {
+            let held = Held::by(agent.pid());
+            metrics::leases(&cluster.fixture) == 0.0 && held.of_trainers == 0
+        });
+        Held::by(agent.pid())
+    };
+    let before = nothing_is_lent();
     for lines in moments() {
         let mut trainers = cluster.trainers(1_000);
         eventually("the training is on its way", || cluster.fixture.lines() >= lines);
+        let held = Held::by(agent.pid());
+        assert!(
+            held.of_trainers > 0,
+            "{held:?}: trainers have memory of the agent while they live"
+        );
         trainers.iter_mut().for_each(Running::kill);
         drop(trainers);
+        let after = nothing_is_lent();
+        // Connections of this test come and go.
+        assert!(after.descriptors <= before.descriptors + 2, "{before:?}, {after:?}");
+        assert!(after.resident <= before.resident + RESIDENT_GROWTH_MAX, "{before:?}, {after:?}");
         fs::remove_file(cluster.fixture.path("log")).unwrap();
     }
     end_well(cluster.trainers(0));
@@ -213,19 +257,22 @@ fn strangers_and_surplus_agents_are_turned_away() {
         assert!(errors.contains(sentence), "{errors}");
     };
     let mut without = cluster.fixture.tierfeed(&["status", "--manager", &cluster.address]);
-    refused(&mut without, "the token is not this job's");
+    refused(&mut without, "wants a token");
     fs::write(cluster.fixture.path("wrong"), "0".repeat(64)).unwrap();
     let mut chmod = Command::new("chmod");
     assert!(chmod.arg("600").arg(cluster.fixture.path("wrong")).status().unwrap().success());
     let mut wrong = cluster.fixture.tierfeed(&["status", "--manager", &cluster.address]);
-    refused(wrong.args(["--token-file", "wrong"]), "the token is not this job's");
+    refused(wrong.args(["--token-file", "wrong"]), "cannot prove this token");
     let agent = ["agent", "--manager", &cluster.address, "--token-file", "manager/token"];
     let mut outside = cluster.fixture.tierfeed(&agent);
-    refused(outside.args(["--run-dir", "other", "--node", "1"]), "node 1 does not exist");
+    refused(
+        outside.args(["--run-dir", "other", "--node", "1"]),
+        "--node=1 of the arguments, but the job has nodes 0 to 0",
+    );
     let _first = cluster.agent();
     eventually("the agent joined", || cluster.status()["joined"][0]["state"] == "alive");
     let mut second = cluster.fixture.tierfeed(&agent);
-    refused(second.args(["--run-dir", "other"]), "all 1 nodes of the world are there");
+    refused(second.args(["--run-dir", "other"]), "node 0 is taken by another agent");
     let mut same = cluster.fixture.tierfeed(&agent);
     refused(same.args(["--run-dir", "run"]), "another agent works in this run directory");
 }

@@ -1,4 +1,4 @@
-//! `tierfeed index` and `tierfeed run` on a bucket of a real S3 server on loopback.
+//! `tierfeed index` and `tierfeed run` on a bucket of the S3 server of the tests, on loopback.
 
 use std::{fs, path::Path, process::Command};
 

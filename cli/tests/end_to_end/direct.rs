@@ -10,7 +10,8 @@ fn write_job(fixture: &Fixture, direct: &str, more: &str) {
     let text = fs::read_to_string(fixture.job()).unwrap();
     let slowed = ", emulate: { latency: 1 us, bandwidth: 9 GB/s }";
     assert!(text.contains(slowed));
-    fs::write(fixture.job(), text.replace(slowed, direct)).unwrap();
+    let played = format!(", numa_nodes: [0]{direct}");
+    fs::write(fixture.job(), text.replace(slowed, &played)).unwrap();
 }
 
 fn run(fixture: &Fixture) -> serde_json::Value {

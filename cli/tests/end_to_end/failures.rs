@@ -55,14 +55,50 @@ fn a_command_that_does_not_exist_is_named() {
     let output = run.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("cannot start /no/such/program"), "{errors}");
-    assert_ended(&output, 1);
+    assert_ended(&output, 2);
+}
+
+#[test]
+fn a_dataset_that_is_not_there_is_named_with_its_key() {
+    let fixture = Fixture::new();
+    fs::remove_dir_all(fixture.path("data")).unwrap();
+    for command in
+        [&["analyze", "job.yaml"][..], &["plan", "job.yaml"], &["run", "job.yaml", "--", "true"]]
+    {
+        refused(&fixture, command, "job.yaml:3: dataset.source: ");
+    }
+}
+
+#[test]
+fn cxl_memory_that_is_not_there_and_scratch_on_a_disk_are_refused_where_they_stand() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let commands =
+        [&["analyze", "job.yaml"][..], &["plan", "job.yaml"], &["run", "job.yaml", "--", "true"]];
+    let refused_with = |from: &str, to: &str, sentence: &str| {
+        let line = text.lines().position(|line| line.contains(from)).unwrap() + 1;
+        assert!(text.contains(from), "{text}");
+        fs::write(fixture.job(), text.replace(from, to)).unwrap();
+        for command in commands {
+            refused(&fixture, command, &format!("job.yaml:{line}: {sentence}"));
+        }
+    };
+    let has_cxl = fs::read_to_string("/sys/devices/system/node/has_memory")
+        .is_ok_and(|nodes| nodes.trim() != "0");
+    if !has_cxl {
+        let emulate = ", emulate: { latency: 1 us, bandwidth: 9 GB/s }";
+        refused_with(emulate, "", "tiers.cxl-memory: this host has no memory behind CXL");
+    }
+    let scratch = format!("path: {}", fixture.scratch().display());
+    let disk = format!("path: {}", fixture.path("").display());
+    refused_with(&scratch, &disk, "tiers.scratch.path: ");
 }
 
 #[test]
 fn a_manager_that_is_not_there_is_a_failure_not_a_mistake() {
     let fixture = Fixture::new();
     let mut status = fixture.tierfeed(&["status", "--manager", "127.0.0.1:1"]);
-    assert_ended(&status.output().unwrap(), 1);
+    assert_ended(&status.env("TIERFEED_TOKEN", "0".repeat(64)).output().unwrap(), 1);
     refused(&fixture, &["status"], "there is no run in .tierfeed/runs");
 }
 

@@ -129,6 +129,8 @@ impl Fixture {
     pub(crate) fn tierfeed(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tierfeed"));
         command.args(arguments).current_dir(self.folder.path()).env_remove("TIERFEED_RUN_DIR");
+        // Naming every frame of a panic takes a debug binary seconds.
+        command.env("RUST_BACKTRACE", "0");
         command.env("TIERFEED_LOG", "info").stdin(Stdio::null());
         command
     }
@@ -261,6 +263,31 @@ impl Running {
         eventually("the process ends", || self.has_ended());
         let code_found = self.child.wait().unwrap().code();
         assert_eq!(code_found, Some(code), "{}", self.errors());
+    }
+
+    /// Waits for its end, which must come in time.
+    #[expect(clippy::disallowed_methods, reason = "the time itself is what is tested")]
+    pub(crate) fn ends_within(&mut self, limit: Duration) {
+        let start = std::time::Instant::now();
+        eventually("the process ends", || self.has_ended());
+        let took = start.elapsed();
+        assert!(took <= limit, "it took {took:?}: {}", self.errors());
+    }
+
+    /// The exit code of a process that has ended.
+    pub(crate) fn code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    /// User and system time so far, in hundredths of a second.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<_> = stat[stat.rfind(')').unwrap()..].split(' ').collect();
+        fields[12].parse::<u64>().unwrap() + fields[13].parse::<u64>().unwrap()
     }
 
     /// What it said on standard error so far.

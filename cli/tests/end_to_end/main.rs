@@ -4,14 +4,25 @@
 
 mod apart;
 mod bucket;
+mod cloud_server;
+mod clouds;
 mod confined;
+mod deaths;
 mod direct;
+mod exit_codes;
 mod failures;
+mod filled;
 mod fixture;
 mod group;
+mod manual;
 mod memory;
 mod metrics;
+mod network;
+mod prediction;
 mod pressure;
 mod restart;
 mod run;
+mod run_dirs;
 mod scratch;
+mod users;
+mod waits;

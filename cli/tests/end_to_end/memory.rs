@@ -34,6 +34,36 @@ fn held_by(pid: u32) -> u64 {
     field("RssAnon:") + field("RssFile:") + files.values().sum::<u64>()
 }
 
+/// What a process holds of and for others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) descriptors: usize,
+    /// Staging memory, rings and orders of trainers.
+    pub(crate) of_trainers: usize,
+    pub(crate) resident: u64,
+}
+
+impl Held {
+    pub(crate) fn by(pid: u32) -> Self {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let targets: Vec<_> =
+            entries.flatten().map(|it| fs::read_link(it.path()).unwrap_or_default()).collect();
+        let is_of_trainer = |target: &&PathBuf| {
+            let name = target.to_string_lossy();
+            let memory = ["tierfeed-staging", "tierfeed-rings", "tierfeed-order"];
+            memory.iter().any(|kind| name.starts_with(&format!("/memfd:{kind}")))
+        };
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident: u64 = resident.split_whitespace().next().unwrap().parse().unwrap();
+        Self {
+            descriptors: targets.len(),
+            of_trainers: targets.iter().filter(is_of_trainer).count(),
+            resident: resident << 10,
+        }
+    }
+}
+
 fn is_memfd(target: &Path) -> bool {
     target.to_string_lossy().starts_with("/memfd:")
 }

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
 };
 
 use serde_json::Value;
@@ -78,8 +78,27 @@ fn sum(figures: &Figures, name: &str, label: &str) -> f64 {
     of_name.filter(|(series, _)| series.contains(label)).map(|(_, value)| value).sum()
 }
 
-fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+/// Batches that trainers have, as the agent of a fixture says.
+pub(crate) fn leases(fixture: &Fixture) -> f64 {
+    let socket = fixture.run_dir().join("observe.sock");
+    let figures = parse(&get(UnixStream::connect(&socket).unwrap(), "/metrics").1);
+    assert!(figures.keys().any(|series| name_of(series) == "tierfeed_leases_active"));
+    sum(&figures, "tierfeed_leases_active", "")
+}
+
+fn get(stream: impl Read + Write, path: &str) -> (String, String) {
+    get_with(stream, path, "")
+}
+
+/// What is asked over the network, with the token in `file`.
+fn get_by_network(address: &str, path: &str, file: &std::path::Path) -> (String, String) {
+    let token = fs::read_to_string(file).unwrap();
+    let header = format!("Authorization: Bearer {}\r\n", token.trim());
+    get_with(TcpStream::connect(address).unwrap(), path, &header)
+}
+
+fn get_with(mut stream: impl Read + Write, path: &str, header: &str) -> (String, String) {
+    write!(stream, "GET {path} HTTP/1.0\r\n{header}\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -105,7 +124,8 @@ fn what_is_scraped_and_traced_is_what_is_reported() {
     let target = file(&targets);
     assert_eq!(target[0]["labels"]["tierfeed_job"], "small");
     let address = target[0]["targets"][0].as_str().unwrap().to_owned();
-    let scrape = || get(TcpStream::connect(&address).unwrap(), "/metrics");
+    let token = cluster.fixture.run_dir().join("metrics.token");
+    let scrape = || get_by_network(&address, "/metrics", &token);
     end_well(cluster.trainers(1_000));
     assert_complete(&cluster.fixture.log());
     eventually("all batches came back", || {
@@ -118,7 +138,10 @@ fn what_is_scraped_and_traced_is_what_is_reported() {
     let socket = cluster.fixture.run_dir().join("observe.sock");
     let by_socket = parse(&get(UnixStream::connect(&socket).unwrap(), "/metrics").1);
     assert_eq!(by_socket.keys().collect::<Vec<_>>(), figures.keys().collect::<Vec<_>>());
-    assert!(get(TcpStream::connect(&address).unwrap(), "/trace").0.contains(" 404 "));
+    assert!(get_by_network(&address, "/trace", &token).0.contains(" 404 "));
+    let stranger = get(TcpStream::connect(&address).unwrap(), "/metrics");
+    assert!(stranger.0.contains(" 401 "), "{}", stranger.0);
+    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
     let mut live = cluster.fixture.tierfeed(&["trace", "--run-dir", "run", "-o", "live.json"]);
     assert_ended(&live.output().unwrap(), 0);
     agent.signal("-TERM");
@@ -205,7 +228,11 @@ fn a_run_says_first_for_what_its_trainers_waited() {
     assert_ended(&output, 0);
     let report = fixture.report();
     let verdict = report["verdict"].as_str().unwrap();
-    assert!(verdict.starts_with("trainers waited ") && verdict.contains("cold store"), "{verdict}");
+    assert!(
+        verdict.starts_with("42 of 42 batches served by the agent; trainers waited "),
+        "{verdict}"
+    );
+    assert!(verdict.contains("cold store"), "{verdict}");
     let errors = String::from_utf8_lossy(&output.stderr);
     let said: Vec<_> = errors.lines().filter(|line| !line.starts_with('{')).collect();
     let at = said.iter().position(|line| *line == format!("small: {verdict}")).unwrap();

@@ -22,34 +22,6 @@ fn every_rank_gets_its_samples_in_order_with_the_bytes_of_the_files() {
 }
 
 #[test]
-fn the_simulator_predicts_the_cold_bytes_of_the_run() {
-    let fixture = Fixture::new();
-    // Three samples may be a tenth of an epoch's cold bytes here, and which of two goes first by age may
-    // depend on a rank's turn.
-    for (policy, drift_max) in [("gap", 0.01), ("none", 0.01), ("fifo", 0.12), ("deepmemory", 0.12)]
-    {
-        fixture.write_job(&format!("policy: {policy}\n"));
-        let job = fixture.job();
-        let mut plan = fixture.tierfeed(&["plan", "--simulate", "--json"]);
-        let output = plan.arg(job).output().unwrap();
-        assert_ended(&output, 0);
-        let predicted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(predicted["policy"], policy);
-        assert_ended(&fixture.run(2_000).arg("lock-step").output().unwrap(), 0);
-        let report = fixture.report();
-        let of = |of: &serde_json::Value| {
-            let cold = |epoch: &serde_json::Value| epoch["cold_read_bytes"].as_f64().unwrap();
-            of["epochs"].as_array().unwrap().iter().map(cold).collect::<Vec<_>>()
-        };
-        for (predicted, measured) in of(&predicted).iter().zip(of(&report)) {
-            let drift = (predicted - measured).abs() / predicted;
-            assert!(drift <= drift_max, "{policy}: {predicted} predicted, {measured} measured");
-        }
-        std::fs::remove_file(fixture.path("log")).unwrap();
-    }
-}
-
-#[test]
 fn equal_jobs_have_equal_plans() {
     let fixture = Fixture::new();
     let plan = || {
@@ -84,7 +56,7 @@ fn a_command_that_fails_is_a_failure_that_names_its_code() {
     let mut command = fixture.tierfeed(&["run"]);
     command.arg(job).arg("--run-dir").arg(run_dir);
     let output = command.args(["--", "sh", "-c", "exit 7"]).output().unwrap();
-    assert_ended(&output, 1);
+    assert_ended(&output, 7);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("error: the command ended with exit status: 7"), "{errors}");
     assert_eq!(fixture.report()["steps"], 0);
@@ -96,13 +68,13 @@ fn ranks_learn_who_they_are() {
     let (job, run_dir) = (fixture.job(), fixture.run_dir());
     let mut command = fixture.tierfeed(&["run"]);
     command.arg(job).arg("--run-dir").arg(run_dir);
-    let script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $TIERFEED_RANK";
+    let script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE";
     let output = command.args(["--", "sh", "-c", script]).output().unwrap();
     assert_ended(&output, 0);
     let text = String::from_utf8(output.stdout).unwrap();
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["0 0 2 2 0", "1 1 2 2 1"]);
+    assert_eq!(lines, ["0 0 2 2", "1 1 2 2"]);
     assert_eq!(lines.len(), RANKS as usize);
 }
 
@@ -112,7 +84,8 @@ fn a_run_that_is_stopped_stops_its_trainers_and_still_reports() {
     let mut run = Running::start(&mut fixture.run(20_000));
     eventually("some batches are there", || fixture.lines() >= 4);
     run.signal("-TERM");
-    run.ends_with(1);
+    // 128 and the number of SIGTERM, which ended the trainers too.
+    run.ends_with(143);
     let steps = fixture.report()["steps"].as_u64().unwrap();
     assert!((4..42).contains(&steps), "{steps}");
     assert_eq!(fixture.scratch_files(), 0);

@@ -54,17 +54,37 @@ fn every_policy_stands_beside_the_limit_and_none_is_below_it() {
 fn the_table_has_epochs_totals_and_tiers_fastest_first() {
     let folder = folder(JOB);
     let table = text(folder.path(), &["--simulate", "--policy", "gap,none"]);
-    let (bytes, times) = table.split_once("\n\n").unwrap();
+    let (caveat, tables) = table.split_once("\n\n").unwrap();
+    let (bytes, times) = tables.split_once("\n\n").unwrap();
+    assert!(caveat.contains("cxl-memory is emulated"), "{caveat}");
     let place = |head: &str| bytes.find(head).unwrap_or_else(|| panic!("{head} in\n{bytes}"));
     assert!(place("cold") < place("main-memory") && place("main-memory") < place("cxl-memory"));
     for part in ["least cold", "best", "burst"] {
         place(part);
     }
-    for part in ["stall s", "bound s", "cxl-memory is emulated"] {
+    for part in ["stall s", "bound s"] {
         assert!(times.contains(part), "{part} in\n{times}");
     }
     let rows = |table: &str| table.lines().filter(|line| line.contains(" all ")).count();
     assert_eq!((rows(bytes), rows(times)), (2, 2));
+}
+
+/// Where nothing is known to take time, a table of zeros would look like a promise.
+#[test]
+fn without_rates_no_times_are_shown() {
+    let is_rate = |line: &str| line.contains("emulate:") || line.starts_with("step_time:");
+    let job: Vec<_> = JOB.lines().filter(|line| !is_rate(line)).collect();
+    let folder = folder(&job.join("\n"));
+    let shown = text(folder.path(), &["--simulate"]);
+    for part in ["the cold store is taken as unlimited", "steps are taken to compute nothing"] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    assert!(shown.contains("least cold"), "{shown}");
+    for part in ["stall s", "takes s", "bound s"] {
+        assert!(!shown.contains(part), "{part} in\n{shown}");
+    }
+    let told = text(folder.path(), &["--simulate", "--cold-bandwidth", "60 MB/s"]);
+    assert!(told.contains("takes s") && !told.contains("unlimited"), "{told}");
 }
 
 #[test]

@@ -32,14 +32,16 @@ pub enum Origin {
 /// An agent that wants to take part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// The number that it was started for, or `None` for any.
-    pub node: Option<NodeId>,
+    /// The number of its node, as its launcher or its user says.
+    pub node: NodeId,
     /// The run directory on its host, as a number: the same after a restart.
     pub home: u64,
     /// The process, as a number: another one after a restart.
     pub incarnation: u64,
     /// What the node offers, fastest first.
     pub tiers: Vec<Tier>,
+    /// The unit in which its tiers grow and its memory is lent.
+    pub chunk: Bytes,
 }
 
 /// What an agent works by.
@@ -55,8 +57,6 @@ pub struct Assignment {
     pub policy: policy::Kind,
     /// Batches that each rank has staged ahead.
     pub staged_batches: u32,
-    /// The unit in which tiers grow.
-    pub chunk: Bytes,
     /// The budgets, as registered.
     pub tiers: Vec<Tier>,
 }
@@ -65,12 +65,6 @@ pub struct Assignment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// All numbers are taken by nodes that are alive.
-    #[error("all {nodes} nodes of the world are there; raise world.nodes to use more")]
-    WorldComplete {
-        /// Nodes of the world.
-        nodes: u32,
-    },
     /// The number lies outside the world.
     #[error("node {} does not exist; the world has nodes 0 to {}", .node.0, .nodes - 1)]
     NoSuchNode {
@@ -80,7 +74,7 @@ pub enum Refusal {
         nodes: u32,
     },
     /// Another agent works as this node and was heard from lately.
-    #[error("node {} is taken by another agent; stop it or choose another number", .node.0)]
+    #[error("node {} is taken by another agent; stop it, or give each agent the number of its node", .node.0)]
     DuplicateNode {
         /// As asked.
         node: NodeId,

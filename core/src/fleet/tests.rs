@@ -3,6 +3,7 @@ use alloc::{collections::BTreeMap, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::units::Bytes;
 use crate::{
     order::{Position, Shuffle, World},
     tier::Kind,
@@ -26,7 +27,6 @@ fn fleet_of(nodes: u32) -> Fleet {
         order,
         policy: policy::Kind::Gap,
         staged_batches: 4,
-        chunk: CHUNK,
         lost_after: LOST_AFTER,
     })
 }
@@ -39,16 +39,11 @@ fn offer(cxl_chunks: u64) -> Vec<Tier> {
     ]
 }
 
-fn agent(node: Option<u32>, home: u64, incarnation: u64) -> Registration {
-    Registration { node: node.map(NodeId), home, incarnation, tiers: offer(5) }
+fn agent(node: u32, home: u64, incarnation: u64) -> Registration {
+    Registration { node: NodeId(node), home, incarnation, tiers: offer(5), chunk: CHUNK }
 }
 
-fn join(
-    fleet: &mut Fleet,
-    node: Option<u32>,
-    home: u64,
-    process: u64,
-) -> Result<(u32, u32), Refusal> {
+fn join(fleet: &mut Fleet, node: u32, home: u64, process: u64) -> Result<(u32, u32), Refusal> {
     let now = Nanoseconds(0);
     let assigned = fleet.handle_registration(agent(node, home, process), now)?;
     Ok((assigned.node.0, assigned.generation))
@@ -59,12 +54,12 @@ fn report(fleet: &mut Fleet, node: u32, process: u64, now: u64) -> Direction {
 }
 
 #[test]
-fn nodes_get_the_lowest_free_number_and_the_job_s_schedule() {
+fn nodes_keep_the_numbers_they_come_with_and_get_the_job_s_schedule() {
     let mut fleet = fleet_of(3);
-    assert_eq!(join(&mut fleet, Some(1), 10, 1), Ok((1, 0)));
-    assert_eq!(join(&mut fleet, None, 11, 2), Ok((0, 0)));
-    let assigned = fleet.handle_registration(agent(None, 12, 3), Nanoseconds(0)).unwrap();
-    assert_eq!(assigned.node, NodeId(2));
+    assert_eq!(join(&mut fleet, 1, 10, 1), Ok((1, 0)));
+    assert_eq!(join(&mut fleet, 2, 11, 2), Ok((2, 0)));
+    let assigned = fleet.handle_registration(agent(0, 12, 3), Nanoseconds(0)).unwrap();
+    assert_eq!(assigned.node, NodeId(0));
     assert_eq!(assigned.order, fleet.settings().order);
     assert_eq!(assigned.tiers, offer(5));
 }
@@ -72,27 +67,25 @@ fn nodes_get_the_lowest_free_number_and_the_job_s_schedule() {
 #[test]
 fn more_nodes_than_the_world_are_refused() {
     let mut fleet = fleet_of(1);
-    join(&mut fleet, None, 10, 1).unwrap();
-    assert_eq!(join(&mut fleet, None, 11, 2), Err(Refusal::WorldComplete { nodes: 1 }));
     let outside = Refusal::NoSuchNode { node: NodeId(1), nodes: 1 };
-    assert_eq!(join(&mut fleet, Some(1), 12, 3), Err(outside));
+    assert_eq!(join(&mut fleet, 1, 12, 3), Err(outside));
 }
 
 #[test]
 fn a_second_agent_for_a_live_node_is_refused_until_the_first_is_lost() {
     let mut fleet = fleet_of(1);
-    join(&mut fleet, Some(0), 10, 1).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
     let duplicate = Err(Refusal::DuplicateNode { node: NodeId(0) });
-    assert_eq!(join(&mut fleet, Some(0), 11, 2), duplicate);
+    assert_eq!(join(&mut fleet, 0, 11, 2), duplicate);
     fleet.handle_tick(Nanoseconds(LOST_AFTER.0 + 1));
-    assert_eq!(join(&mut fleet, Some(0), 11, 2), Ok((0, 1)));
+    assert_eq!(join(&mut fleet, 0, 11, 2), Ok((0, 1)));
 }
 
 #[test]
 fn a_restarted_agent_gets_its_number_and_schedule_back_and_the_old_process_is_superseded() {
     let mut fleet = fleet_of(2);
-    join(&mut fleet, None, 10, 1).unwrap();
-    let again = fleet.handle_registration(agent(None, 10, 2), Nanoseconds(5)).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
+    let again = fleet.handle_registration(agent(0, 10, 2), Nanoseconds(5)).unwrap();
     assert_eq!((again.node, again.generation), (NodeId(0), 1));
     assert_eq!(report(&mut fleet, 0, 1, 6), Direction::Superseded);
     assert_eq!(report(&mut fleet, 0, 2, 6), Direction::Continue);
@@ -101,16 +94,16 @@ fn a_restarted_agent_gets_its_number_and_schedule_back_and_the_old_process_is_su
 #[test]
 fn a_registration_that_is_repeated_changes_nothing() {
     let mut fleet = fleet_of(1);
-    join(&mut fleet, None, 10, 1).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
     fleet.handle_memory_asked(NodeId(0), 1, 2, Nanoseconds(0)).unwrap();
-    assert_eq!(join(&mut fleet, None, 10, 1), Ok((0, 0)));
+    assert_eq!(join(&mut fleet, 0, 10, 1), Ok((0, 0)));
     assert_eq!(fleet.nodes[&NodeId(0)].lent.lent(), 2);
 }
 
 #[test]
 fn silence_is_noticed_once_and_speech_ends_it() {
     let mut fleet = fleet_of(1);
-    join(&mut fleet, None, 10, 1).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
     fleet.handle_tick(LOST_AFTER);
     assert_eq!(fleet.poll_notice(), None);
     fleet.handle_tick(Nanoseconds(150));
@@ -125,13 +118,13 @@ fn silence_is_noticed_once_and_speech_ends_it() {
 #[test]
 fn a_drain_reaches_every_node_and_ends_with_the_last() {
     let mut fleet = fleet_of(2);
-    join(&mut fleet, None, 10, 1).unwrap();
-    join(&mut fleet, None, 11, 2).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
+    join(&mut fleet, 1, 11, 2).unwrap();
     fleet.handle_drain();
     assert_eq!(report(&mut fleet, 0, 1, 1), Direction::Drain);
     fleet.handle_drained(NodeId(0), 1, Progress::default());
     assert_eq!(fleet.poll_notice(), None);
-    assert_eq!(join(&mut fleet, Some(0), 12, 3), Err(Refusal::Draining));
+    assert_eq!(join(&mut fleet, 0, 12, 3), Err(Refusal::Draining));
     fleet.handle_drained(NodeId(1), 2, Progress::default());
     assert_eq!(fleet.poll_notice(), Some(Notice::Over));
     fleet.handle_tick(Nanoseconds(1000));
@@ -141,7 +134,7 @@ fn a_drain_reaches_every_node_and_ends_with_the_last() {
 #[test]
 fn a_drain_does_not_wait_for_lost_nodes() {
     let mut fleet = fleet_of(1);
-    join(&mut fleet, None, 10, 1).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
     fleet.handle_drain();
     fleet.handle_tick(Nanoseconds(150));
     assert!(matches!(fleet.poll_notice(), Some(Notice::NodeLost { .. })));
@@ -159,7 +152,7 @@ fn an_agent_that_the_manager_forgot_is_told_to_register() {
 #[test]
 fn memory_is_lent_all_or_none_and_never_twice() {
     let mut fleet = fleet_of(1);
-    join(&mut fleet, None, 10, 1).unwrap();
+    join(&mut fleet, 0, 10, 1).unwrap();
     let now = Nanoseconds(0);
     assert_eq!(fleet.handle_memory_asked(NodeId(0), 1, 4, now), Ok(()));
     let denied = fleet.handle_memory_asked(NodeId(0), 1, 2, now);
@@ -171,7 +164,7 @@ fn memory_is_lent_all_or_none_and_never_twice() {
 
 #[derive(Debug, Clone)]
 enum Op {
-    Join { node: Option<u32>, process: u64 },
+    Join { node: u32, process: u64 },
     Report { node: u32, process: u64 },
     Ask { node: u32, process: u64, chunks: u32 },
     Return { node: u32, process: u64, chunks: u32 },
@@ -184,7 +177,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     let node = || 0_u32..4;
     let process = || 0_u64..8;
     prop_oneof![
-        6 => (prop::option::of(0_u32..5), process())
+        6 => (0_u32..5, process())
             .prop_map(|(node, process)| Op::Join { node, process }),
         4 => (node(), process()).prop_map(|(node, process)| Op::Report { node, process }),
         4 => (node(), process(), 0_u32..5)
@@ -228,8 +221,7 @@ fn play(fleet: &mut Fleet, model: &mut Model, op: &Op, now: &mut Nanoseconds) {
         Op::Join { node, process } => {
             let home = process / 2;
             if let Ok(assigned) = fleet.handle_registration(agent(node, home, process), *now) {
-                assert!(assigned.node.0 < 3, "invariant 1");
-                assert!(node.is_none_or(|node| node == assigned.node.0), "invariant 1");
+                assert!(node < 3 && node == assigned.node.0, "invariant 1");
                 model.joined(assigned.node.0, process, assigned.generation);
             }
         }

@@ -12,6 +12,14 @@ pub enum SpecError {
         /// The field that is zero.
         field: &'static str,
     },
+    /// More ranks than can be numbered.
+    #[error("{nodes} nodes with {ranks_per_node} ranks each; ranks are counted in 32 bits")]
+    TooManyRanks {
+        /// Nodes of the world.
+        nodes: u32,
+        /// Ranks of each.
+        ranks_per_node: u32,
+    },
     /// `drop_last` leaves nothing: fewer samples than ranks.
     #[error("{samples} samples for {ranks} ranks: drop_last leaves none")]
     NothingLeft {

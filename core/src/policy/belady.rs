@@ -12,7 +12,7 @@
 use super::{Policy, Read, Setting, farthest::Farthest};
 use crate::{
     books::Books,
-    horizon::{Horizon, NextUse},
+    horizon::{Horizon, NextUse, NextUses},
     id::{SampleId, TierId},
 };
 
@@ -37,6 +37,10 @@ impl Belady {
 impl Policy for Belady {
     fn lookahead(&self) -> u32 {
         self.lookahead
+    }
+
+    fn next_uses(&self) -> NextUses {
+        NextUses::Asked
     }
 
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {

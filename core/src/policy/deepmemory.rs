@@ -22,7 +22,7 @@
 use super::{Policy, Read, Setting, first_with_room, queue::Queues};
 use crate::{
     books::Books,
-    horizon::{Horizon, NextUse, Use},
+    horizon::{Horizon, NextUse, NextUses, Use},
     id::{SampleId, TierId},
     units::Bytes,
 };
@@ -65,6 +65,10 @@ impl DeepMemory {
 }
 
 impl Policy for DeepMemory {
+    fn next_uses(&self) -> NextUses {
+        NextUses::Asked
+    }
+
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {
         let last = self.last.replace(read.at);
         if last.is_none_or(|last| !is_one_step(last, read.at, horizon)) {

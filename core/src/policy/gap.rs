@@ -7,9 +7,11 @@
 //! reads as little, but all of it at the end of each epoch. Where the rule leaves open which samples
 //! stay, they are chosen so that the batches of all ranks and steps miss equally many bytes (`balance`).
 //!
-//! An epoch is planned when its first sample is read, from the orders alone and never from what lies
-//! where: no failure and no fast disk changes a plan. Shorter gaps go to faster tiers; nothing moves
-//! between tiers but a sample that is read anyway.
+//! An epoch is planned before its first sample is read, from the orders, from what the tiers may hold
+//! then, and from the plan of the epoch before, never from what lies where: no failure and no fast disk
+//! changes a plan. Only a trainer that goes elsewhere makes it start anew from what lies where. Planning
+//! is a [`Job`] for another thread; who replays a policy without a session has it run at once. Shorter gaps
+//! go to faster tiers; nothing moves between tiers but a sample that is read anyway.
 //!
 //! Deliberately absent: gaps beyond the epochs that are looked into. What is used next after them does
 //! not stay, unless everything fits.
@@ -17,20 +19,28 @@
 mod balance;
 mod class;
 mod exchange;
+mod job;
 mod plan;
 mod quota;
 mod requests;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
-use self::plan::Plan;
-use super::{Policy, Read, Setting, first_with_room};
+pub use job::{Job, Planned};
+
+use self::{
+    job::Basis,
+    plan::{Plan, Room},
+    table::Table,
+};
+use super::{Need, Policy, Preparation, Read, Setting, first_with_room};
 use crate::{
     books::Books,
-    horizon::Horizon,
+    horizon::{DRIFT_MAX, Horizon},
     id::{Epoch, SampleId, TierId},
     units::Bytes,
 };
@@ -38,15 +48,35 @@ use crate::{
 /// Carries out a plan, one epoch after the other.
 #[derive(Debug)]
 pub(super) struct Gap {
-    plan: Plan,
+    /// `None` while a job has it.
+    plan: Option<Box<Plan>>,
+    /// The epoch that it was made for last.
     planned: Option<Epoch>,
+    room: Room,
+    lookahead: u32,
+    /// The epoch that was read last, ranks that lag behind left out.
+    current: Option<Epoch>,
+    /// What was decided for the current epoch and the one before.
+    tables: BTreeMap<Epoch, Table>,
+    /// What is decided for an epoch that nobody has read yet.
+    upcoming: Option<Upcoming>,
     /// Whether everything fits, so that nothing had to be planned.
     fits: bool,
     growth: Growth,
+    /// What is still to leave its tier because the trainer went elsewhere.
+    unused: Vec<SampleId>,
 }
 
-/// Epochs by which a rank may lag behind another: where epochs are shorter than what is staged.
-const DRIFT_MAX: u32 = 8;
+#[derive(Debug)]
+struct Upcoming {
+    epoch: Epoch,
+    table: Table,
+    capacities: Vec<Bytes>,
+    is_restarted: bool,
+}
+
+/// Samples that leave their tier with each read after the trainer went elsewhere.
+const LEAVING: usize = 16;
 
 /// By how much tiers have grown since the epoch was planned: room that the plan does not know.
 #[derive(Debug, Default)]
@@ -60,40 +90,96 @@ struct Growth {
 
 impl Gap {
     pub(super) fn new(setting: &Setting) -> Self {
-        let (plan, growth) = (Plan::new(setting), Growth::default());
-        Self { plan, planned: None, fits: false, growth }
+        let plan = Box::new(Plan::new(setting));
+        Self {
+            room: plan.room().clone(),
+            lookahead: plan.lookahead(),
+            plan: Some(plan),
+            planned: None,
+            current: None,
+            tables: BTreeMap::new(),
+            upcoming: None,
+            fits: false,
+            growth: Growth::default(),
+            unused: Vec::new(),
+        }
     }
 
-    fn prepare(&mut self, epoch: Epoch, horizon: &Horizon, books: &mut Books) {
-        let is_elsewhere = self
-            .planned
-            .is_some_and(|planned| epoch.0 > planned.0 + 1 || epoch.0 + DRIFT_MAX < planned.0);
-        if is_elsewhere {
-            self.plan.restart(epoch, horizon, books);
+    fn is_elsewhere(&self, epoch: Epoch) -> bool {
+        let is_far = |current: Epoch| epoch.0 > current.0 + 1 || epoch.0 + DRIFT_MAX < current.0;
+        self.current.is_some_and(is_far)
+    }
+
+    fn is_entered(&self, epoch: Epoch) -> bool {
+        self.current.is_some_and(|current| epoch <= current) && !self.is_elsewhere(epoch)
+    }
+
+    /// What a plan of `epoch` must start from, if one is missing.
+    fn missing(&self, epoch: Epoch, need: Need, books: &Books) -> Option<Basis> {
+        let has_fitted = self.fits && self.current.is_some();
+        if self.is_entered(epoch) || self.room.fits(capacities(books)) {
+            return None;
         }
-        if is_elsewhere || self.planned.is_none_or(|planned| planned < epoch) {
-            let fitted = core::mem::replace(&mut self.fits, self.plan.fits(books));
-            if fitted && !self.fits && !is_elsewhere {
-                self.plan.restart(epoch, horizon, books);
-            }
-            if !self.fits {
-                self.plan.epoch(epoch, horizon, books);
-            }
-            self.planned = Some(epoch);
-            self.growth = Growth::since(books);
+        let upcoming = self.upcoming.as_ref().filter(|it| it.epoch == epoch);
+        let must_restart = self.is_elsewhere(epoch) || has_fitted;
+        if upcoming.is_some_and(|it| it.is_restarted || !must_restart) {
+            return None;
         }
+        let follows = self.planned.is_none_or(|planned| planned.0 + 1 == epoch.0);
+        if follows && !must_restart {
+            return Some(Basis::Plan);
+        }
+        // What lies where then is not known ahead.
+        (need == Need::Now).then(|| Basis::Residency(books.residency()))
+    }
+
+    /// Goes on to an epoch that is prepared.
+    fn enter(&mut self, epoch: Epoch, books: &Books) {
+        self.fits = self.room.fits(capacities(books));
+        if self.is_elsewhere(epoch) {
+            self.tables.clear();
+        }
+        if self.fits {
+            self.unused.clear();
+        }
+        let upcoming = self.upcoming.take_if(|it| it.epoch == epoch);
+        self.growth = match upcoming {
+            Some(Upcoming { table, capacities, .. }) if !self.fits => {
+                self.tables.insert(epoch, table);
+                Growth::since(capacities, books)
+            }
+            _ => Growth::since(capacities(books).collect(), books),
+        };
+        self.current = Some(epoch);
+        self.tables.retain(|of, _| of.0 + 1 >= epoch.0);
+    }
+
+    fn follow_resizes(&mut self, books: &Books) {
         if self.growth.as_of != books.resizes() {
             self.growth.follow(books);
-            self.fits |= self.plan.fits(books);
+            self.fits |= self.room.fits(capacities(books));
         }
     }
 
     /// Where a sample goes of which the plan says nothing: nowhere, but on a single node, which reads it
     /// again in the next epoch, into room that came after the plan was made.
-    fn unplanned(&mut self, read: Read, horizon: &Horizon, books: &Books) -> Option<TierId> {
+    fn unplanned(
+        &mut self,
+        read: Read,
+        lies: Option<TierId>,
+        horizon: &Horizon,
+        books: &Books,
+    ) -> Option<TierId> {
         let spec = horizon.spec();
         let is_read_next = spec.world.nodes == 1 && read.at.epoch.0 + 1 < spec.epochs;
-        if is_read_next { self.growth.take(books.len_of(read.sample)) } else { None }
+        let len = books.len_of(read.sample);
+        if !is_read_next {
+            return None;
+        }
+        match lies {
+            Some(tier) => self.growth.take_in(tier, len),
+            None => self.growth.take(len),
+        }
     }
 
     /// Gives a sample the tier that the plan chose, or where that is full another one.
@@ -108,10 +194,17 @@ impl Gap {
     }
 }
 
+fn capacities(books: &Books) -> impl Iterator<Item = Bytes> {
+    books.levels().iter().map(|level| level.capacity)
+}
+
 impl Growth {
-    fn since(books: &Books) -> Self {
-        let capacities: Vec<_> = books.levels().iter().map(|level| level.capacity).collect();
-        Self { free: alloc::vec![Bytes(0); capacities.len()], capacities, as_of: books.resizes() }
+    /// From what the plan knows on.
+    fn since(capacities: Vec<Bytes>, books: &Books) -> Self {
+        let free = alloc::vec![Bytes(0); capacities.len()];
+        let mut growth = Self { free, capacities, as_of: 0 };
+        growth.follow(books);
+        growth
     }
 
     fn follow(&mut self, books: &Books) {
@@ -127,33 +220,70 @@ impl Growth {
     /// The fastest tier that has grown enough for a sample, which takes that room.
     fn take(&mut self, len: Bytes) -> Option<TierId> {
         let tier = self.free.iter().position(|free| *free >= len)?;
-        self.free[tier].0 -= len.0;
-        u8::try_from(tier).ok().map(TierId)
+        self.take_in(TierId(u8::try_from(tier).ok()?), len)
+    }
+
+    /// The same of one tier.
+    fn take_in(&mut self, tier: TierId, len: Bytes) -> Option<TierId> {
+        let free = self.free.get_mut(usize::from(tier.0)).filter(|free| **free >= len)?;
+        free.0 -= len.0;
+        Some(tier)
     }
 }
 
 impl Policy for Gap {
     fn lookahead(&self) -> u32 {
-        self.plan.lookahead()
+        self.lookahead
+    }
+
+    fn prepare(
+        &mut self,
+        epoch: Epoch,
+        need: Need,
+        horizon: &Horizon,
+        books: &Books,
+    ) -> Preparation {
+        let Some(basis) = self.missing(epoch, need, books) else { return Preparation::Ready };
+        let Some(plan) = self.plan.take() else { return Preparation::Pending };
+        self.planned = Some(epoch);
+        let orders = horizon.orders_from(epoch);
+        let capacities = capacities(books).collect();
+        Preparation::Job(Job { plan, epoch, basis, orders, capacities })
+    }
+
+    fn prepared(&mut self, planned: Planned) {
+        let Planned { plan, epoch, table, capacities, unused } = planned;
+        self.plan = Some(plan);
+        let is_restarted = unused.is_some();
+        self.unused = unused.unwrap_or_default();
+        self.upcoming = Some(Upcoming { epoch, table, capacities, is_restarted });
     }
 
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {
         let Read { sample, at } = read;
-        self.prepare(at.epoch, horizon, books);
+        if let Preparation::Job(job) = self.prepare(at.epoch, Need::Now, horizon, books) {
+            self.prepared(job.run());
+        }
+        if !self.is_entered(at.epoch) {
+            self.enter(at.epoch, books);
+        }
+        self.follow_resizes(books);
+        let first = self.unused.len().saturating_sub(LEAVING);
+        self.unused.drain(first..).for_each(|sample| books.take_out(sample));
         let lies = books.tier_of(sample);
         if self.fits {
             let tier = lies.or_else(|| first_with_room(sample, books));
             tier.into_iter().for_each(|tier| Self::keep(sample, tier, books));
             return;
         }
-        match (self.plan.tier_after(sample, at.epoch), lies) {
-            (Some(tier), _) => Self::keep(sample, tier, books),
-            (None, Some(_)) => books.take_out(sample),
-            (None, None) => {
-                if let Some(tier) = self.unplanned(read, horizon, books) {
-                    Self::keep(sample, tier, books);
-                }
-            }
+        // Of a rank that lags far behind: later plans have decided of its samples since.
+        let Some(table) = self.tables.get(&at.epoch) else { return };
+        if let Some(tier) = table.tier_after(sample) {
+            Self::keep(sample, tier, books);
+        } else if let Some(tier) = self.unplanned(read, lies, horizon, books) {
+            Self::keep(sample, tier, books);
+        } else {
+            books.take_out(sample);
         }
     }
 

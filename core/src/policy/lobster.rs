@@ -21,7 +21,7 @@
 use super::{Policy, Read, Setting, belady, farthest::Farthest};
 use crate::{
     books::Books,
-    horizon::{Horizon, NextUse},
+    horizon::{Horizon, NextUse, NextUses},
     id::{SampleId, TierId},
     order::Shuffle,
 };
@@ -58,6 +58,10 @@ impl Lobster {
 impl Policy for Lobster {
     fn lookahead(&self) -> u32 {
         self.lookahead
+    }
+
+    fn next_uses(&self) -> NextUses {
+        NextUses::Asked
     }
 
     fn read(&mut self, read: Read, horizon: &Horizon, books: &mut Books) {

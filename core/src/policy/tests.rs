@@ -60,8 +60,8 @@ impl Stage {
         let count = u32::try_from(samples.len()).unwrap();
         let order = Spec { shuffle: Shuffle::Published, batch_size, ..order(count, 1, 1) };
         let mut stage = Self::new(kind, &setting(order, tiers));
-        let samples = samples.iter().copied().map(SampleId).collect();
-        let publication = stage.horizon.publish(Rank(0), Epoch(0), samples);
+        let samples: Vec<_> = samples.iter().copied().map(SampleId).collect();
+        let publication = stage.horizon.publish(Rank(0), Epoch(0), samples.into());
         assert_eq!(publication, crate::horizon::Publication::New);
         stage
     }

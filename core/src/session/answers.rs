@@ -1,17 +1,18 @@
 //! Trainers: who is there, what they ask for, and what they are answered, in the order of their
 //! requests.
 
-use alloc::{collections::VecDeque, vec::Vec};
+use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
 
 use super::{
-    Command, Fault, Refusal, Session, Taken,
+    Command, Fault, Refusal, Session, Taken, Tally, Wait,
+    progress::Content,
     staging::{Arena, Staged, Taker},
     work::Kind,
 };
 use crate::{
     horizon::Publication,
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, Step},
-    units::Nanoseconds,
+    order::Shuffle,
 };
 
 impl Session {
@@ -22,7 +23,7 @@ impl Session {
         };
         match staging.arena {
             Arena::Open => {
-                staging.holders.insert(holder);
+                staging.enter(holder);
                 self.messages.push_back(Command::Admit { holder, rank });
             }
             Arena::Opening | Arena::Closing => staging.knocking.push(holder),
@@ -50,10 +51,15 @@ impl Session {
         let staging = self.ranks.get_mut(&batch.rank);
         let staging = staging.filter(|it| it.holders.contains(&holder) && spec.contains(batch));
         let staging = staging.ok_or(Refusal::NotInOrder)?;
-        self.horizon.prepare(batch.epoch);
-        let samples = self.horizon.batch(batch).ok_or(Refusal::NotPublished)?;
-        if samples.is_empty() {
-            return Err(Refusal::NotInOrder);
+        let is_jump = !self.horizon.holds(batch.epoch) && staging.is_far(batch, &spec);
+        if is_jump && !self.jumps.allow(batch.rank, spec.samples, self.now) {
+            return Err(Refusal::TooManyJumps);
+        }
+        if spec.shuffle == Shuffle::Published {
+            let samples = self.horizon.batch(batch).ok_or(Refusal::NotPublished)?;
+            if samples.is_empty() {
+                return Err(Refusal::NotInOrder);
+            }
         }
         let is_known = staging.staged.contains_key(&batch);
         staging.reach(holder, batch, spec.batches_between(batch, staging.cursor));
@@ -73,31 +79,37 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn handle_delivered(
-        &mut self,
-        holder: HolderId,
-        lease: LeaseId,
-        waited: Nanoseconds,
-    ) {
+    /// The wait ended before now: the trainer tells of it with its next request.
+    pub(super) fn handle_delivered(&mut self, holder: HolderId, lease: LeaseId, wait: Wait) {
+        let until = wait.until.min(self.now);
+        let wait = Wait { since: wait.since.min(until), until };
         for staging in self.ranks.values_mut() {
             let Some(staged) = staging.leased(holder, lease) else { continue };
             if staged.taker != Taker::Leased(holder, lease) {
                 continue;
             }
             staged.taker = Taker::Held(holder, lease);
-            self.paces.took(staged.need, self.now, waited);
+            self.paces.took(staged.need, wait.until, wait.len());
             let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some()).count();
+            let skipped = staged.batch.entries.len() - samples;
             let len = staged.batch.payload();
             let taken = Taken {
                 batch: staged.batch.id,
                 placed: staged.marks.placed,
                 ready: staged.marks.ready(),
-                at: self.now,
-                waited,
-                causes: staged.marks.delivered(self.now, waited),
+                at: wait.until,
+                waited: wait.len(),
+                causes: staged.marks.delivered(wait),
             };
-            self.progress.delivered(taken, samples as u64, len);
+            let content = Content { samples: samples as u64, skipped: skipped as u64, len };
+            self.progress.delivered(taken, content);
             staging.is_blocked = false;
+        }
+    }
+
+    pub(super) fn handle_tallied(&mut self, holder: HolderId, rank: Rank, tally: &Tally) {
+        if self.ranks.get(&rank).is_some_and(|staging| staging.holders.contains(&holder)) {
+            self.progress.tallied(rank, tally);
         }
     }
 
@@ -113,6 +125,7 @@ impl Session {
 
     pub(super) fn handle_gone(&mut self, holder: HolderId) {
         self.waiting.remove(&holder);
+        self.turns.remove(&holder);
         for (rank, staging) in &mut self.ranks {
             if !staging.holders.contains(&holder) {
                 staging.knocking.retain(|other| *other != holder);
@@ -134,8 +147,14 @@ impl Session {
 
     /// A trainer says what it will read. If it changes its mind, nothing staged under the old order is
     /// handed over: what it had asked for is refused, and it reads that itself.
-    pub(super) fn handle_published(&mut self, rank: Rank, epoch: Epoch, samples: Vec<SampleId>) {
+    pub(super) fn handle_published(
+        &mut self,
+        rank: Rank,
+        epoch: Epoch,
+        samples: Arc<Vec<SampleId>>,
+    ) {
         let publication = self.horizon.publish(rank, epoch, samples);
+        self.drop_elsewhere();
         let Some(staging) = self.ranks.get_mut(&rank) else { return };
         staging.is_blocked = false;
         if publication == Publication::Changed {
@@ -169,6 +188,9 @@ impl Session {
     fn hand_over(&mut self, holder: HolderId, batch: BatchId) -> Option<Command> {
         let staging = self.ranks.get_mut(&batch.rank)?;
         let staged = staging.staged.get_mut(&batch).filter(|it| it.pending == 0)?;
+        let turn = self.turns.entry(holder).or_default();
+        staged.marks.had_its_turn(*turn);
+        *turn = staged.marks.ready().max(*turn);
         if let Some((sample, fault)) = staged.unreadable {
             staging.vacate(batch);
             let reason = match fault {
@@ -181,7 +203,6 @@ impl Session {
         self.leases += 1;
         let lease = LeaseId(self.leases);
         staged.taker = Taker::Leased(holder, lease);
-        staged.marks.leased(self.now);
         let (offset, batch) = (staged.piece.offset, staged.batch.clone());
         Some(Command::Lease { holder, lease, offset, batch })
     }
@@ -193,6 +214,7 @@ impl Session {
             waiting.iter_mut().find(|(other, refusal)| *other == batch && refusal.is_none());
         if let Some((_, refusal)) = answer {
             *refusal = Some(reason);
+            self.turns.insert(holder, self.now);
         }
         self.answer(holder);
     }

@@ -1,11 +1,14 @@
 //! What a trainer waits for: every nanosecond of a wait is put down to one cause.
 //!
-//! A batch carries marks of when each thing that it needed was there. When a trainer took it after a
-//! wait, the wait is cut at these marks, and each part counts for the slowest thing that was still
-//! missing then: staging memory that was not open, a place in it, the cold store, the tiers from the
-//! slowest up, the copy that a tier keeps, the batch before, and last the way to the trainer. So what
-//! comes first in this list hides what comes after it, and a part that is put down to a tier would be
-//! left if the cold store were infinitely fast.
+//! A batch carries marks of when each thing that it needed was there. The trainer says when it began to
+//! wait for the batch and when it had it. This wait is cut at the marks, and each part counts for the
+//! slowest thing that was still missing then: staging memory that was not open, a place in it, the cold
+//! store, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the way
+//! to the trainer. So what comes first in this list hides what comes after it, and a part that is put
+//! down to a tier would be left if the cold store were infinitely fast.
+//!
+//! What a trainer does itself before it can use a batch (waiting for an answer that brings none, reading
+//! the batch, decoding it) it measures itself and tells in a [`Tally`](super::Tally).
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -16,6 +19,7 @@ use alloc::{vec, vec::Vec};
 
 use crate::{
     id::TierId,
+    session::Wait,
     units::{Bytes, Nanoseconds},
 };
 
@@ -36,8 +40,15 @@ pub struct Causes {
     pub keep: Nanoseconds,
     /// The batch was ready, but one that was asked for before was not.
     pub turn: Nanoseconds,
-    /// The batch was on its way from the agent to the trainer.
+    /// All of the batch was there, and it was on its way: the agent had not looked at the request yet, or
+    /// the trainer not at the answer.
     pub hand_off: Nanoseconds,
+    /// The agent answered without a batch, or not at all.
+    pub unanswered: Nanoseconds,
+    /// The trainer read the batch from the cold store itself.
+    pub self_read: Nanoseconds,
+    /// The trainer decoded, transformed and collated the samples.
+    pub decoding: Nanoseconds,
 }
 
 impl Causes {
@@ -64,6 +75,9 @@ impl Causes {
             (Cause::Keep, self.keep),
             (Cause::Turn, self.turn),
             (Cause::HandOff, self.hand_off),
+            (Cause::Unanswered, self.unanswered),
+            (Cause::SelfRead, self.self_read),
+            (Cause::Decoding, self.decoding),
         ];
         first.into_iter().chain(tiers).chain(last)
     }
@@ -97,7 +111,7 @@ impl Causes {
         scaled
     }
 
-    fn note(&mut self, cause: Cause, part: Nanoseconds) {
+    pub(super) fn note(&mut self, cause: Cause, part: Nanoseconds) {
         let sum = match cause {
             Cause::Start => &mut self.start,
             Cause::Room => &mut self.room,
@@ -110,6 +124,9 @@ impl Causes {
             Cause::Keep => &mut self.keep,
             Cause::Turn => &mut self.turn,
             Cause::HandOff => &mut self.hand_off,
+            Cause::Unanswered => &mut self.unanswered,
+            Cause::SelfRead => &mut self.self_read,
+            Cause::Decoding => &mut self.decoding,
         };
         sum.0 = sum.0.saturating_add(part.0);
     }
@@ -134,6 +151,12 @@ pub enum Cause {
     Turn,
     /// [`Causes::hand_off`].
     HandOff,
+    /// [`Causes::unanswered`].
+    Unanswered,
+    /// [`Causes::self_read`].
+    SelfRead,
+    /// [`Causes::decoding`].
+    Decoding,
 }
 
 /// When what a batch needed was there.
@@ -145,7 +168,7 @@ pub(super) struct Marks {
     tiers: Vec<Nanoseconds>,
     chunk: Nanoseconds,
     keep: Nanoseconds,
-    leased: Nanoseconds,
+    turn: Nanoseconds,
     delivered: Option<Nanoseconds>,
     /// What was read for it.
     arrived: Bytes,
@@ -162,7 +185,7 @@ impl Marks {
             tiers: vec![zero; tiers],
             chunk: zero,
             keep: zero,
-            leased: zero,
+            turn: zero,
             delivered: None,
             arrived: Bytes(0),
         }
@@ -187,8 +210,9 @@ impl Marks {
         self.keep = now;
     }
 
-    pub(super) fn leased(&mut self, now: Nanoseconds) {
-        self.leased = now;
+    /// All that the same trainer had asked for before was there.
+    pub(super) fn had_its_turn(&mut self, since: Nanoseconds) {
+        self.turn = since;
     }
 
     /// When all of it was there.
@@ -197,23 +221,22 @@ impl Marks {
         last.chain(self.tiers.iter().copied()).max().unwrap_or_default()
     }
 
-    /// A trainer took the batch, having waited for it so long.
-    pub(super) fn delivered(&mut self, now: Nanoseconds, waited: Nanoseconds) -> Causes {
-        self.delivered = Some(now);
+    /// A trainer took the batch at the end of a wait.
+    pub(super) fn delivered(&mut self, wait: Wait) -> Causes {
+        let taken = wait.until;
+        self.delivered = Some(taken);
         let mut causes = Causes::none(self.tiers.len());
-        let mut from = now.0.saturating_sub(waited.0);
+        let mut from = wait.since.0;
         let tiers = slowest_first(&self.tiers);
         let first =
             [(Cause::Start, self.opened), (Cause::Room, self.placed), (Cause::Cold, self.cold)];
-        let last =
-            [(Cause::Chunk, self.chunk), (Cause::Keep, self.keep), (Cause::Turn, self.leased)];
+        let last = [(Cause::Chunk, self.chunk), (Cause::Keep, self.keep), (Cause::Turn, self.turn)];
         for (cause, until) in first.into_iter().chain(tiers).chain(last) {
-            let until = until.min(now).0;
+            let until = until.min(taken).0;
             causes.note(cause, Nanoseconds(until.saturating_sub(from)));
             from = from.max(until);
         }
-        // A wait that is said to be longer than the clock has run is put down to the hand-off too.
-        causes.hand_off = Nanoseconds(waited.0.saturating_sub(causes.total().0));
+        causes.hand_off = Nanoseconds(wait.len().0.saturating_sub(causes.total().0));
         causes
     }
 
@@ -240,7 +263,7 @@ mod tests {
     use super::*;
 
     /// Opened at 10, placed at 20, cold until 50, the second tier until 40, the first until 60, a chunk
-    /// at 65, copies until 70, handed over at 80.
+    /// at 65, copies until 70, the batch before at 80.
     fn marks() -> Marks {
         let mut marks = Marks::new(Nanoseconds(10), Nanoseconds(20), 2);
         marks.arrived(Some(TierId(1)), Bytes(5), Nanoseconds(40));
@@ -249,23 +272,23 @@ mod tests {
         marks.arrived(Some(TierId(0)), Bytes(8), Nanoseconds(60));
         marks.chunk_came(Nanoseconds(65));
         marks.kept(Nanoseconds(70));
-        marks.leased(Nanoseconds(80));
+        marks.had_its_turn(Nanoseconds(80));
         marks
     }
 
     fn parts(waited: u64) -> Vec<u64> {
-        let causes = marks().delivered(Nanoseconds(83), Nanoseconds(waited));
+        let causes = marks().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(waited)));
         causes.parts().map(|(_, part)| part.0).collect()
     }
 
     #[test]
     fn each_part_of_a_wait_is_for_the_slowest_thing_that_is_missing() {
         // Start, room, cold, tier 1 (which was done before the cold store), tier 0, chunk, copies,
-        // turn, hand-off.
-        assert_eq!(parts(83), [10, 10, 30, 0, 10, 5, 5, 10, 3]);
-        assert_eq!(parts(38), [0, 0, 5, 0, 10, 5, 5, 10, 3]);
-        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 2]);
-        assert_eq!(parts(0), [0; 9]);
+        // turn, hand-off, and what a trainer does itself.
+        assert_eq!(parts(83), [10, 10, 30, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(38), [0, 0, 5, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(parts(0), [0; 12]);
         assert_eq!(marks().ready(), Nanoseconds(70));
     }
 
@@ -273,17 +296,17 @@ mod tests {
     fn what_nobody_took_was_read_in_vain() {
         let mut marks = marks();
         assert_eq!((marks.wasted(), marks.held(Nanoseconds(90))), (Bytes(26), None));
-        marks.delivered(Nanoseconds(83), Nanoseconds(0));
+        marks.delivered(Wait::ending(Nanoseconds(83), Nanoseconds(0)));
         assert_eq!(marks.wasted(), Bytes(0));
         assert_eq!(marks.held(Nanoseconds(90)), Some(Nanoseconds(7)));
     }
 
     #[test]
     fn proportions_stay_when_a_wait_is_scaled_and_the_hand_off_goes() {
-        let causes = marks().delivered(Nanoseconds(83), Nanoseconds(83));
+        let causes = marks().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
         let scaled: Vec<u64> = causes.scaled(Nanoseconds(161)).parts().map(|it| it.1.0).collect();
         // 80 ns without the hand-off; the odd one goes to the longest part.
-        assert_eq!(scaled, [20, 20, 61, 0, 20, 10, 10, 20, 0]);
+        assert_eq!(scaled, [20, 20, 61, 0, 20, 10, 10, 20, 0, 0, 0, 0]);
         let nothing = Causes::none(1).scaled(Nanoseconds(7));
         assert_eq!(nothing.hand_off, Nanoseconds(7));
     }
@@ -291,7 +314,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_of_a_wait_add_up_and_what_was_there_has_none(
-            at in prop::collection::vec(0_u64..100, 7), now in 0_u64..120, waited in 0_u64..200,
+            at in prop::collection::vec(0_u64..100, 7), now in 0_u64..120, waited in 0_u64..120,
         ) {
             let time = |index: usize| Nanoseconds(at[index]);
             let mut marks = Marks::new(time(0), time(1), 2);
@@ -299,16 +322,16 @@ mod tests {
             marks.arrived(Some(TierId(0)), Bytes(1), time(3));
             marks.arrived(Some(TierId(1)), Bytes(1), time(4));
             marks.kept(time(5));
-            marks.leased(time(6));
-            let causes = marks.delivered(Nanoseconds(now), Nanoseconds(waited));
-            prop_assert_eq!(causes.total(), Nanoseconds(waited), "invariant 1");
-            let since = now.saturating_sub(waited);
-            if time(2).0 <= since {
+            marks.had_its_turn(time(6));
+            let wait = Wait::ending(Nanoseconds(now), Nanoseconds(waited));
+            let causes = marks.delivered(wait);
+            prop_assert_eq!(causes.total(), wait.len(), "invariant 1");
+            if time(2) <= wait.since {
                 prop_assert_eq!(causes.cold, Nanoseconds(0), "invariant 2");
             }
             let mut twice = causes.clone();
             twice.add(&causes);
-            prop_assert_eq!(twice.total().0, 2 * waited);
+            prop_assert_eq!(twice.total().0, 2 * wait.len().0);
         }
     }
 }

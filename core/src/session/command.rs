@@ -1,12 +1,13 @@
 //! What a session is told and what it asks for: the whole interface between brain and body.
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
+    session::{Tally, Wait},
     space::Piece,
-    units::{Bytes, Nanoseconds},
+    units::Bytes,
 };
 
 /// A range of the staging arena of one rank.
@@ -219,6 +220,8 @@ pub enum Refusal {
     AlreadyTaken,
     /// What the trainers of the rank hold or were handed leaves no room for it.
     NoRoom,
+    /// Its epoch is far from those that the node works on, and the rank asked for such too often.
+    TooManyJumps,
 }
 
 /// What went wrong with an operation.
@@ -230,6 +233,8 @@ pub enum Fault {
     Changed,
     /// The object ended before the sample did.
     Truncated,
+    /// The user may not read the object.
+    Denied,
     /// Reading or writing failed otherwise.
     Io,
     /// The bytes that came back are not the bytes that were put there.
@@ -248,6 +253,7 @@ impl Fault {
             Self::Vanished => "vanished",
             Self::Changed => "changed",
             Self::Truncated => "truncated",
+            Self::Denied => "permission-denied",
             Self::Io => "io",
             Self::Corrupt => "corrupt",
             Self::NoSpace => "no-space",
@@ -286,8 +292,17 @@ pub enum Event {
         holder: HolderId,
         /// Under which lease.
         lease: LeaseId,
-        /// How long the trainer had to wait for it.
-        waited: Nanoseconds,
+        /// From the moment when the trainer wanted it until it had it, as the trainer measured.
+        wait: Wait,
+    },
+    /// A trainer tells what it did itself, without the agent.
+    Tallied {
+        /// Who did it.
+        holder: HolderId,
+        /// For which rank.
+        rank: Rank,
+        /// What.
+        tally: Tally,
     },
     /// A holder is done with a batch.
     Released {
@@ -308,7 +323,7 @@ pub enum Event {
         /// Of which epoch.
         epoch: Epoch,
         /// The samples in reading order.
-        samples: Vec<SampleId>,
+        samples: Arc<Vec<SampleId>>,
     },
     /// A tier may hold more or fewer chunks from now on.
     Resized {

@@ -33,9 +33,6 @@ pub(super) struct Touch {
     pub(super) access: Access,
 }
 
-/// Pieces that are longer than this are looked through one by one: whole chunks, above all.
-const LONG: u64 = 16 << 20;
-
 /// Where a touched piece starts, and who touches it. One number for tier, chunk and offset is compared
 /// faster than three.
 type Start = (u128, OpId);
@@ -44,19 +41,27 @@ fn start_of(tier: TierId, chunk: ChunkId, offset: u64) -> u128 {
     u128::from(tier.0) << 96 | u128::from(chunk.0) << 64 | u128::from(offset)
 }
 
-#[derive(Debug)]
-struct InFlight {
-    op: OpId,
-    tier: TierId,
-    piece: Piece,
-    access: Access,
+/// Pieces of about equal length, each at least half as long as the longest that belongs here: so few of them
+/// can lie shortly before a byte without reaching it, and a search passes over no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LengthClass(u32);
+
+impl LengthClass {
+    fn of(len: u64) -> Self {
+        Self(len.max(1).ilog2())
+    }
+
+    /// What no piece is longer than.
+    fn longest(self) -> u64 {
+        u64::MAX >> (63 - self.0)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     waits_for: u32,
     unblocks: Vec<OpId>,
-    starts: Vec<Start>,
+    starts: Vec<(LengthClass, Start)>,
 }
 
 /// The operations that were planned and have not ended.
@@ -64,11 +69,8 @@ struct Waiting {
 pub(super) struct Ops {
     next: u64,
     waiting: OpTable<Waiting>,
-    /// The pieces that are touched, but for long ones, with their length.
-    touched: BTreeMap<Start, (u64, Access)>,
-    /// What no touched piece is longer than.
-    longest: u64,
-    long: Vec<InFlight>,
+    /// The pieces that are touched, with their length. No class is empty.
+    touched: BTreeMap<LengthClass, BTreeMap<Start, (u64, Access)>>,
 }
 
 impl Ops {
@@ -96,7 +98,7 @@ impl Ops {
         }
         for touch in touches {
             for piece in &touch.pieces {
-                starts.extend(self.touch(op, touch, piece));
+                starts.push(self.touch(op, touch, piece));
             }
         }
         blockers.sort_unstable();
@@ -114,38 +116,33 @@ impl Ops {
         let conflicts = |access: Access| access == Access::Write || touch.access == Access::Write;
         let start = |offset| (start_of(touch.tier, piece.chunk, offset), OpId(0));
         let (offset, end) = (piece.offset.0, piece.offset.0 + piece.len.0);
-        let near = self.touched.range(start(offset.saturating_sub(self.longest))..start(end));
         let (first, _) = start(offset);
-        let overlapping = near.filter(|((other, _), (len, access))| {
-            *other + u128::from(*len) > first && conflicts(*access)
-        });
-        blockers.extend(overlapping.map(|((_, op), _)| *op));
-        let long = self.long.iter().filter(|other| {
-            other.tier == touch.tier && other.piece.overlaps(piece) && conflicts(other.access)
-        });
-        blockers.extend(long.map(|other| other.op));
+        for (class, touched) in &self.touched {
+            let near = touched.range(start(offset.saturating_sub(class.longest()))..start(end));
+            let overlapping = near.filter(|((other, _), (len, access))| {
+                *other + u128::from(*len) > first && conflicts(*access)
+            });
+            blockers.extend(overlapping.map(|((_, op), _)| *op));
+        }
     }
 
-    fn touch(&mut self, op: OpId, touch: &Touch, piece: &Piece) -> Option<Start> {
-        if piece.len.0 > LONG {
-            let (tier, access) = (touch.tier, touch.access);
-            self.long.push(InFlight { op, tier, piece: *piece, access });
-            return None;
-        }
-        self.longest = self.longest.max(piece.len.0);
+    fn touch(&mut self, op: OpId, touch: &Touch, piece: &Piece) -> (LengthClass, Start) {
+        let class = LengthClass::of(piece.len.0);
         let start = (start_of(touch.tier, piece.chunk, piece.offset.0), op);
-        self.touched.insert(start, (piece.len.0, touch.access));
-        Some(start)
+        self.touched.entry(class).or_default().insert(start, (piece.len.0, touch.access));
+        (class, start)
     }
 
     /// Ends an operation. Returns those that may run now, in the order in which they were planned.
     pub(super) fn end(&mut self, op: OpId) -> Vec<OpId> {
         let Some(ended) = self.waiting.remove(op) else { return Vec::new() };
-        for start in ended.starts {
-            self.touched.remove(&start);
-        }
-        if !self.long.is_empty() {
-            self.long.retain(|other| other.op != op);
+        for (class, start) in ended.starts {
+            if let Some(touched) = self.touched.get_mut(&class) {
+                touched.remove(&start);
+                if touched.is_empty() {
+                    self.touched.remove(&class);
+                }
+            }
         }
         let mut runnable = Vec::new();
         for waiting in ended.unblocks {
@@ -170,8 +167,9 @@ mod tests {
     use crate::units::Bytes;
 
     fn any_touch() -> impl Strategy<Value = Touch> {
-        let len = prop_oneof![4 => 1_u64..4, 1 => Just(LONG + 1)];
-        (0_u8..2, 0_u32..2, 0_u64..8, len, any::<bool>()).prop_map(
+        let len = prop_oneof![4 => 1_u64..4, 1 => 4_u64..70, 1 => Just(1 << 40)];
+        let offset = prop_oneof![4 => 0_u64..8, 1 => 8_u64..70];
+        (0_u8..2, 0_u32..2, offset, len, any::<bool>()).prop_map(
             |(tier, chunk, offset, len, writes)| Touch {
                 tier: TierId(tier),
                 pieces: alloc::vec![Piece {
@@ -232,7 +230,7 @@ mod tests {
             }
             prop_assert_eq!(started.len(), planned.len());
             prop_assert_eq!(ops.len(), 0);
-            prop_assert!(ops.touched.is_empty() && ops.long.is_empty());
+            prop_assert!(ops.touched.is_empty());
         }
     }
 }

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Busy, Causes, Fault, Place, Refusal, line::Link},
+    session::{Busy, Cause, Causes, Fault, Place, Refusal, Tally, line::Link},
     units::{Bytes, Nanoseconds},
 };
 
@@ -17,11 +17,20 @@ pub const READY_WITHIN: Nanoseconds = Nanoseconds(100_000);
 /// Sums of one epoch on this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EpochProgress {
-    /// Batches that trainers took, all ranks of the node together.
+    /// Batches that trainers took from the agent, all ranks of the node together.
     pub batches: u64,
-    /// Samples in them.
+    /// Samples of the batches that trainers took.
     pub samples: u64,
-    /// Bytes in them.
+    /// Samples of the order that are not in them, or not in those that trainers read themselves, because
+    /// the job skips what cannot be read.
+    pub skipped: u64,
+    /// Batches that trainers read from the cold store themselves.
+    pub self_read_batches: u64,
+    /// Samples of the batches that they read themselves.
+    pub self_read_samples: u64,
+    /// Bytes of the batches that they read themselves.
+    pub self_read: Bytes,
+    /// Bytes of the batches that trainers took from the agent.
     pub demand: Bytes,
     /// Bytes read from the cold store.
     pub cold: Bytes,
@@ -41,7 +50,7 @@ pub struct EpochProgress {
     pub ready: Bytes,
     /// Batches that were not [ready](READY_WITHIN).
     pub late: u64,
-    /// Time for which trainers waited, summed over ranks.
+    /// Time for which trainers waited for batches, decoding included, summed over them.
     pub stall: Nanoseconds,
     /// The same by what they waited for.
     pub causes: Causes,
@@ -73,6 +82,15 @@ impl Taken {
     }
 }
 
+/// What is in a batch that was taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Content {
+    pub(super) samples: u64,
+    /// Samples of the order that are not in it.
+    pub(super) skipped: u64,
+    pub(super) len: Bytes,
+}
+
 /// Samples that left a tier for good.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evictions {
@@ -97,6 +115,8 @@ pub struct Refusals {
     pub already_taken: u64,
     /// [`Refusal::NoRoom`].
     pub no_room: u64,
+    /// [`Refusal::TooManyJumps`].
+    pub too_many_jumps: u64,
 }
 
 impl Refusals {
@@ -108,6 +128,7 @@ impl Refusals {
             Refusal::TooLarge { .. } => &mut self.too_large,
             Refusal::AlreadyTaken => &mut self.already_taken,
             Refusal::NoRoom => &mut self.no_room,
+            Refusal::TooManyJumps => &mut self.too_many_jumps,
         };
         *count += 1;
     }
@@ -163,7 +184,7 @@ pub struct Progress {
     pub fault_count: u64,
     /// Operations of tiers that failed, each of which costs at most cold reads.
     pub tier_faults: u64,
-    /// How long trainers waited for each batch.
+    /// How long trainers waited for each batch, decoding left out.
     pub waits: Waits,
     /// The same by rank.
     pub waits_by_rank: BTreeMap<Rank, Waits>,
@@ -173,6 +194,8 @@ pub struct Progress {
     pub leads: Waits,
     /// For how long trainers held batches.
     pub holds: Waits,
+    /// The most threads with which a trainer decoded.
+    pub decode_threads: u32,
     /// The batch that was taken last.
     pub taken: Option<Taken>,
     /// Samples that left each tier, by [`TierId`].
@@ -206,6 +229,7 @@ impl Progress {
             first_stall: Nanoseconds(0),
             leads: Waits::default(),
             holds: Waits::default(),
+            decode_threads: 0,
             taken: None,
             evictions: vec![Evictions::default(); tiers],
             refusals: Refusals::default(),
@@ -215,11 +239,13 @@ impl Progress {
         }
     }
 
-    pub(super) fn delivered(&mut self, taken: Taken, samples: u64, len: Bytes) {
+    pub(super) fn delivered(&mut self, taken: Taken, content: Content) {
         let (batch, wait) = (taken.batch, taken.waited);
+        let Content { samples, skipped, len } = content;
         let epoch = &mut self.epochs[batch.epoch.0 as usize];
         epoch.batches += 1;
         epoch.samples += samples;
+        epoch.skipped += skipped;
         epoch.demand.0 += len.0;
         epoch.stall.0 = epoch.stall.0.saturating_add(wait.0);
         epoch.causes.add(&taken.causes);
@@ -237,6 +263,28 @@ impl Progress {
         }
         record(runs, batch.epoch, batch.step);
         self.taken = Some(taken);
+    }
+
+    /// Takes note of what a trainer did itself. An epoch that the job does not have is none.
+    pub(super) fn tallied(&mut self, rank: Rank, tally: &Tally) {
+        let Some(epoch) = self.epochs.get_mut(tally.epoch.0 as usize) else { return };
+        let batches = u64::from(tally.self_read_batches);
+        epoch.self_read_batches += batches;
+        epoch.self_read_samples += u64::from(tally.self_read_samples);
+        epoch.self_read.0 = epoch.self_read.0.saturating_add(tally.self_read_bytes.0);
+        epoch.skipped += u64::from(tally.skipped_samples);
+        epoch.stall.0 = epoch.stall.0.saturating_add(tally.waited().0);
+        epoch.causes.note(Cause::Unanswered, tally.unanswered);
+        epoch.causes.note(Cause::SelfRead, tally.self_read);
+        epoch.causes.note(Cause::Decoding, tally.decoding);
+        self.decode_threads = self.decode_threads.max(tally.decode_threads);
+        if let Some(each) =
+            tally.unanswered.0.saturating_add(tally.self_read.0).checked_div(batches)
+        {
+            let each = Nanoseconds(each);
+            self.waits.record_several(each, batches);
+            self.waits_by_rank.entry(rank).or_default().record_several(each, batches);
+        }
     }
 
     pub(super) fn released(&mut self, held: Nanoseconds) {
@@ -316,10 +364,15 @@ pub struct Waits {
 }
 
 impl Waits {
-    fn record(&mut self, wait: Nanoseconds) {
-        *self.buckets.entry(bucket(wait.0)).or_default() += 1;
-        self.count += 1;
-        self.sum.0 = self.sum.0.saturating_add(wait.0);
+    /// Adds one wait.
+    pub fn record(&mut self, wait: Nanoseconds) {
+        self.record_several(wait, 1);
+    }
+
+    fn record_several(&mut self, wait: Nanoseconds, count: u64) {
+        *self.buckets.entry(bucket(wait.0)).or_default() += count;
+        self.count += count;
+        self.sum.0 = self.sum.0.saturating_add(wait.0.saturating_mul(count));
         self.max = self.max.max(wait);
     }
 

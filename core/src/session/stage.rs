@@ -4,6 +4,7 @@ use alloc::vec;
 
 use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
+    ahead::Reading,
     causes::Marks,
     ops::{Access, Touch},
     show::Needed,
@@ -27,11 +28,29 @@ pub(super) struct Arrival {
     op: OpId,
 }
 
+/// A batch that has its place, of which the first samples are planned. Until all are it is not complete.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unfinished {
+    batch: BatchId,
+    planned: usize,
+}
+
 impl Session {
-    /// Gives batches places until every rank has what it may have, the earliest batch first.
+    /// Gives batches places until every rank has what it may have, the earliest batch first, or the slice
+    /// is used up.
     pub(super) fn stage(&mut self) {
         let staged_max = self.settings.staged_batches;
-        while let Some(batch) = self.ranks.values().filter_map(|it| it.next(staged_max)).min() {
+        let mut left = self.slice.map_or(usize::MAX, |slice| slice.get() as usize);
+        loop {
+            if let Some(unfinished) = self.unfinished.take() {
+                left -= self.stage_samples(unfinished, left);
+            }
+            let next = || self.ranks.values().filter_map(|it| it.next(staged_max)).min();
+            self.has_more = self.unfinished.is_some() || (left == 0 && next().is_some());
+            if self.has_more {
+                return;
+            }
+            let Some(batch) = next() else { return };
             if !self.stage_batch(batch)
                 && let Some(staging) = self.ranks.get_mut(&batch.rank)
             {
@@ -40,10 +59,9 @@ impl Session {
         }
     }
 
-    /// Gives one batch its place and plans everything that it needs. Returns `false` if the rank must
-    /// wait: for room, for its trainer to publish the order, or for someone to ask.
+    /// Gives one batch its place; what it needs is planned next. Returns `false` if the rank must wait: for
+    /// room, for its trainer to publish the order, or for someone to ask.
     fn stage_batch(&mut self, id: BatchId) -> bool {
-        self.horizon.prepare(id.epoch);
         let after = self.horizon.spec().after(id);
         let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
@@ -59,6 +77,10 @@ impl Session {
             staging.advance(id, after);
             return true;
         }
+        if self.prepare(id).is_none() {
+            return false;
+        }
+        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
         let Some(samples) = self.horizon.batch(id) else { return false };
         if samples.is_empty() {
             staging.cursor = self.horizon.spec().next_epoch(id);
@@ -78,7 +100,6 @@ impl Session {
         };
         staging.advance(id, after);
         let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
-        let entries = batch.entries.clone();
         let staged = Staged {
             batch,
             need,
@@ -93,15 +114,37 @@ impl Session {
             marks: Marks::new(staging.opened_at, self.now, self.settings.tiers.len()),
         };
         staging.staged.insert(id, staged);
-        for (index, entry) in entries.iter().enumerate() {
-            let len = entry.len.expect("nothing was skipped yet");
-            let offset = Bytes(piece.offset.0 + entry.offset.0);
-            self.stage_sample(id, index, entry.sample, Slot { rank: id.rank, offset, len });
-        }
-        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        staging.staged.get_mut(&id).into_iter().for_each(|staged| staged.pending -= 1);
-        self.look_at(id);
+        self.unfinished = Some(Unfinished { batch: id, planned: 0 });
         true
+    }
+
+    /// Plans what up to `most` further samples of a batch need, and returns how many that were. What nobody
+    /// wants any more is left as it is.
+    fn stage_samples(&mut self, unfinished: Unfinished, most: usize) -> usize {
+        let Unfinished { batch, planned } = unfinished;
+        // Memory may have changed since the batch got its place, and with it the plan.
+        let reading = self.prepare(batch).unwrap_or(Reading::Stray);
+        let mut count = 0;
+        while let Some((sample, slot)) = self.slot_to_fill(batch, planned + count) {
+            if count == most {
+                self.unfinished = Some(Unfinished { batch, planned: planned + count });
+                return count;
+            }
+            self.stage_sample(batch, reading, planned + count, slot, sample);
+            count += 1;
+        }
+        self.note_staged(batch);
+        let staging = self.ranks.get_mut(&batch.rank).expect("only ranks of this node are staged");
+        staging.staged.get_mut(&batch).into_iter().for_each(|staged| staged.pending -= 1);
+        self.look_at(batch);
+        count
+    }
+
+    /// Sample and place of an entry of a batch that is still wanted.
+    fn slot_to_fill(&self, batch: BatchId, index: usize) -> Option<(SampleId, Slot)> {
+        let staged = self.ranks.get(&batch.rank)?.staged.get(&batch)?;
+        let entry = staged.batch.entries.get(index).filter(|_| staged.taker != Taker::Dropped)?;
+        Some((entry.sample, staged.slot_of(entry)))
     }
 
     /// Refuses a batch if someone asked for it, and returns whether someone did.
@@ -114,13 +157,23 @@ impl Session {
         true
     }
 
-    fn stage_sample(&mut self, batch: BatchId, entry: usize, sample: SampleId, slot: Slot) {
+    fn stage_sample(
+        &mut self,
+        batch: BatchId,
+        reading: Reading,
+        entry: usize,
+        slot: Slot,
+        sample: SampleId,
+    ) {
         let op = self.ops.name();
         let needed = Needed { batch, entry, sample, slot };
         let place = self.cache.place(sample).cloned();
-        let shown = self.name(batch, sample, slot.len);
-        let read = Read { sample, at: self.horizon.read_of(batch, entry) };
-        self.cache.read(read, &self.horizon);
+        let mut shown = None;
+        if reading == Reading::Planned {
+            shown = self.name(batch, sample, slot.len);
+            let read = Read { sample, at: self.horizon.read_of(batch, entry) };
+            self.cache.read(read, &self.horizon);
+        }
         if !place.as_ref().is_some_and(|place| self.show(op, needed, shown, place)) {
             self.bring(op, needed, place);
         }

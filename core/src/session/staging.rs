@@ -12,6 +12,7 @@ use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     vec::Vec,
 };
+use core::mem;
 
 pub(super) use arena::Passage;
 
@@ -19,6 +20,7 @@ use super::{causes::Marks, pace::Need};
 use crate::{
     batch::{Batch, Entry, Shown},
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
+    order::Spec,
     session::{Fault, Slot},
     space::{Piece, Space},
     units::{Bytes, Nanoseconds},
@@ -111,6 +113,8 @@ pub(super) struct Staging {
     /// asked for first is staged first, so that no answer waits for one behind it.
     pub(super) wanted: VecDeque<(BatchId, HolderId)>,
     pub(super) holders: BTreeSet<HolderId>,
+    /// Whether a trainer has come in yet. Before the first one, batches are staged for whoever will come.
+    was_entered: bool,
     /// What each holder asked for last.
     reached: BTreeMap<HolderId, BatchId>,
     /// Connections that wait for the arena to open.
@@ -141,6 +145,7 @@ impl Staging {
             staged: BTreeMap::new(),
             wanted: VecDeque::new(),
             holders: BTreeSet::new(),
+            was_entered: false,
             reached: BTreeMap::new(),
             knocking: Vec::new(),
             cursor: Some(first),
@@ -159,10 +164,23 @@ impl Staging {
         self.memory.len()
     }
 
-    pub(super) fn opened(&mut self) {
+    /// The arena is there. Returns who waited for it; if all of them are gone again, it is to be closed.
+    pub(super) fn opened(&mut self, now: Nanoseconds) -> Vec<HolderId> {
         self.arena = Arena::Open;
         self.is_blocked = false;
+        self.opened_at = now;
         self.space.add_chunk(ARENA, self.len());
+        let knocking = mem::take(&mut self.knocking);
+        knocking.iter().for_each(|holder| self.enter(*holder));
+        if self.was_entered && self.holders.is_empty() {
+            self.arena = Arena::Closing;
+        }
+        knocking
+    }
+
+    pub(super) fn enter(&mut self, holder: HolderId) {
+        self.holders.insert(holder);
+        self.was_entered = true;
     }
 
     pub(super) fn closed(&mut self) {
@@ -221,6 +239,18 @@ impl Staging {
         if ahead > 2 * self.staged.len() as u64 + JUMP_BATCHES {
             self.cursor = Some(batch);
         }
+    }
+
+    /// What the trainer that is farthest behind asked for last, if any has asked.
+    pub(super) fn reached(&self) -> Option<BatchId> {
+        self.reached.values().min().copied()
+    }
+
+    /// Whether staging, which goes on by itself, would not come to a batch soon.
+    pub(super) fn is_far(&self, batch: BatchId, spec: &Spec) -> bool {
+        let Some(cursor) = self.cursor else { return true };
+        let near = 2 * self.staged.len() as u64 + JUMP_BATCHES;
+        batch < cursor || spec.batches_between(cursor, Some(batch)) > near
     }
 
     pub(super) fn want(&mut self, batch: BatchId, holder: HolderId) {

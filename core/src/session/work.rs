@@ -270,7 +270,7 @@ impl Session {
 
     /// Takes note for its batch of when an operation ended.
     fn mark(&mut self, kind: &Kind, outcome: Result<(), Fault>) {
-        let now = self.now;
+        let now = self.event_at;
         let Some(staged) = self.staged_of(kind) else { return };
         match kind {
             Kind::Arrive { tier, slot, .. } => {
@@ -285,7 +285,7 @@ impl Session {
 
     /// Takes note of the batches that waited for a chunk.
     fn mark_chunk(&mut self, ops: &[OpId]) {
-        let now = self.now;
+        let now = self.event_at;
         for op in ops {
             let batch = self.works.get(*op).and_then(|work| work.kind.batch());
             let staging = batch.and_then(|batch| self.ranks.get_mut(&batch.rank));
@@ -306,10 +306,7 @@ impl Session {
         match kind {
             Kind::OpenArena(rank) => {
                 let Some(staging) = self.ranks.get_mut(rank) else { return };
-                staging.opened();
-                staging.opened_at = self.now;
-                for holder in core::mem::take(&mut staging.knocking) {
-                    staging.holders.insert(holder);
+                for holder in staging.opened(self.now) {
                     self.messages.push_back(Command::Admit { holder, rank: *rank });
                 }
             }

@@ -1,7 +1,8 @@
 //! Plays faults against a session: a seed draws what goes wrong, in virtual time, with the machine of the
 //! simulator and trainers that go on alone.
 //!
-//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Beside them there are
+//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Work of the session for
+//! other threads ends at any time, in any order. Beside them there are
 //! incidents: a tier is lost or shrinks, a trainer is killed or keeps its batches, the agent is killed and
 //! starts anew with an empty node. Everything follows from settings, machine and scenario, so a seed that
 //! failed fails again.
@@ -9,7 +10,8 @@
 //! What must hold, and is a [`Violation`] if it does not:
 //!
 //! 1. A holder gets one answer to each request, in the order of its requests.
-//! 2. A batch that is handed over holds its samples, and they stay until it goes back.
+//! 2. A batch that is handed over holds its samples. Its trainer writes over them at once, as one that
+//!    normalises in place; what it wrote stays until the batch goes back, and is never taken for a sample.
 //! 3. Every rank uses every batch of its order, once, in order.
 //! 4. It comes to an end, and then nothing is in flight and no staging memory is open.
 
@@ -28,13 +30,16 @@ use self::{
 use super::{Clock, Machine, links::Links};
 use crate::{
     id::{BatchId, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
-    session::{Command, Event, Refusal, Session, Settings},
+    session::{Command, Event, Job, Refusal, Session, Settings, Wait},
     spread::{Draws, PerMillion},
     units::Nanoseconds,
 };
 
 /// An operation that stalls takes so much longer.
 const STALL: Nanoseconds = Nanoseconds(2_000_000_000);
+
+/// Work for another thread takes less than this.
+const JOB: Nanoseconds = Nanoseconds(20_000_000);
 
 /// How long an incident lasts.
 const INCIDENT: Nanoseconds = Nanoseconds(100_000_000);
@@ -146,6 +151,7 @@ enum Due {
     TrainerBack { seat: usize },
     GivenBack { seat: usize, holder: HolderId, lease: LeaseId },
     AgentBack,
+    Worked { life: u32, job: u64 },
 }
 
 #[derive(Debug)]
@@ -167,6 +173,9 @@ struct Play<'a> {
     life: u32,
     body: Body,
     running: BTreeMap<OpId, Running>,
+    jobs: BTreeMap<u64, Job>,
+    /// Of how long jobs take.
+    job_draws: Draws,
     seats: Vec<Seat>,
     /// Ranks whose last connection to this agent was let in: only their staging memory must be closed at
     /// the end, as an agent stages ahead for those that have not come yet.
@@ -189,6 +198,8 @@ impl<'a> Play<'a> {
             life: 0,
             body: Body::default(),
             running: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            job_draws: Draws::of(scenario.seed, 1),
             seats: ranks.map(|rank| Seat::new(rank, &settings.order)).collect(),
             admitted: BTreeSet::new(),
             incidents_left: scenario.incidents,
@@ -220,7 +231,7 @@ impl<'a> Play<'a> {
             self.leave(seat)?;
         }
         while let Some(due) = self.clock.next() {
-            if matches!(due, Due::Completed { .. }) {
+            if matches!(due, Due::Completed { .. } | Due::Worked { .. }) {
                 self.happen(due)?;
             }
         }
@@ -236,7 +247,8 @@ impl<'a> Play<'a> {
         match due {
             Due::Completed { life, op } if life == self.life => self.complete(op),
             Due::Used { seat, life } if life == self.seats[seat].life => self.finish(seat),
-            Due::Completed { .. } | Due::Used { .. } => Ok(()),
+            Due::Worked { life, job } if life == self.life => self.end_job(job),
+            Due::Completed { .. } | Due::Used { .. } | Due::Worked { .. } => Ok(()),
             Due::Incident => self.befall(),
             Due::TierBack(tier) => {
                 self.body.lost.remove(&tier);
@@ -266,6 +278,12 @@ impl<'a> Play<'a> {
     }
 
     fn obey(&mut self) -> Result<(), Violation> {
+        while let Some(job) = self.session.as_mut().and_then(Session::poll_job) {
+            let (name, lasts) = (self.job_draws.word(), self.job_draws.word() % JOB.0);
+            self.jobs.insert(name, job);
+            let due = Due::Worked { life: self.life, job: name };
+            self.clock.at(Nanoseconds(self.clock.now.0 + lasts), due);
+        }
         while let Some(command) = self.session.as_mut().and_then(Session::poll_command) {
             if let Some((op, done_at)) = self.links.carry_out(&command, self.clock.now) {
                 self.start(op, done_at, command);
@@ -274,6 +292,14 @@ impl<'a> Play<'a> {
             }
         }
         Ok(())
+    }
+
+    fn end_job(&mut self, job: u64) -> Result<(), Violation> {
+        let finished = self.jobs.remove(&job).map(Job::run);
+        if let Some((session, finished)) = self.session.as_mut().zip(finished) {
+            session.finish(finished, self.clock.now);
+        }
+        self.obey()
     }
 
     fn start(&mut self, op: OpId, done_at: Nanoseconds, command: Command) {
@@ -315,6 +341,7 @@ impl<'a> Play<'a> {
                 if let Some(seat) = self.seat_of(holder) {
                     let id = batch.id;
                     let handed = Handed { holder, lease, offset, batch };
+                    self.body.write_over(&handed);
                     self.seats[seat].receive(id, Some(handed))?;
                     self.go_on(seat)?;
                 }
@@ -372,9 +399,11 @@ impl<'a> Play<'a> {
         let time = self.machine.step_time.draw(&mut self.draws).0.max(1).saturating_mul(times);
         self.clock.at(Nanoseconds(self.clock.now.0.saturating_add(time)), Due::Used { seat, life });
         match delivered {
-            Some((holder, lease)) => {
-                self.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) })
-            }
+            Some((holder, lease)) => self.tell(Event::Delivered {
+                holder,
+                lease,
+                wait: Wait::ending(self.clock.now, Nanoseconds(0)),
+            }),
             None => Ok(()),
         }
     }
@@ -384,15 +413,15 @@ impl<'a> Play<'a> {
         let own = &mut self.seats[seat];
         let Some(step) = own.end(&self.settings.order) else { return Ok(()) };
         match step {
-            Step::Handed(Handed { holder, lease, offset, batch }) => {
+            Step::Handed(handed) => {
+                let Handed { holder, lease, .. } = handed;
                 self.ordeal.from_agent += 1;
                 // What an agent that is gone handed over goes back to nobody.
                 if own.holder == Some(holder) {
                     own.held += 1;
                     let later = own.hoards_until.max(self.clock.now);
                     self.clock.at(later, Due::GivenBack { seat, holder, lease });
-                    let checked = self.body.check(&batch, offset);
-                    checked.map_err(|_| Violation::Overwritten(batch.id))?;
+                    self.body.check_held(&handed)?;
                 }
             }
             Step::Alone => self.ordeal.alone += 1,
@@ -467,6 +496,7 @@ impl<'a> Play<'a> {
         self.session = None;
         self.life += 1;
         self.running.clear();
+        self.jobs.clear();
         self.admitted.clear();
         self.body = Body::default();
         self.clock.at(back_at, Due::AgentBack);

@@ -9,7 +9,7 @@ use super::{EpochOutcome, Machine, trace::Started};
 use crate::{
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, Step},
     order::Spec,
-    session::{Command, EpochProgress, Event, Settings},
+    session::{Command, EpochProgress, Event, Settings, Wait},
     spread::{Draws, Spread},
     units::{Bytes, Nanoseconds},
 };
@@ -185,7 +185,7 @@ impl Trainer {
         self.computed[epoch.0 as usize].0 += step_time.0;
         let deliver = |seat: &Seat| {
             let lease = seat.here[&BatchId { epoch, step, rank: seat.rank }]?;
-            Some(Event::Delivered { holder: seat.holder, lease, waited })
+            Some(Event::Delivered { holder: seat.holder, lease, wait: Wait::ending(now, waited) })
         };
         let events = self.seats.iter().filter_map(deliver).collect();
         let started = Started { epoch, step, needed: self.needed_at, stall: waited };

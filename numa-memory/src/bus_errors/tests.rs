@@ -9,6 +9,7 @@ use nix::{
     unistd::ftruncate,
 };
 use tierfeed_core::{tier::Locality, units::Bytes};
+use tierfeed_test_needs::{Need, skip};
 
 use super::{
     injection::{break_page, poison_page},
@@ -64,7 +65,7 @@ fn hardware_poison_is_an_error_and_no_end() {
     let region = region();
     region.fill(Bytes(0), Bytes(LEN as u64), 7).unwrap();
     if let Err(error) = poison_page(address_of(&region, 8192)) {
-        println!("skipped: this kernel or user cannot poison memory: {error}");
+        skip(Need::MemoryPoison, error);
         return;
     }
     let mut bytes = vec![1; LEN];

@@ -63,6 +63,13 @@ fn five_percent_of_all_memory_stay_free() {
 }
 
 #[test]
+fn where_less_than_five_percent_are_free_a_quarter_of_that_stays_free() {
+    let meminfo = "MemTotal: 24684000 kB\nMemAvailable:   1049600 kB\n";
+    let root = tree(&[("proc/meminfo", meminfo)]);
+    assert_eq!(allocatable_mib(&root, Locality::Anywhere), 1025 - 257);
+}
+
+#[test]
 fn watermarks_and_protection_stay_free() {
     if page_bytes() == 4096 {
         let root = tree(&[("proc/zoneinfo", ZONEINFO)]);

@@ -59,7 +59,10 @@ pub(super) unsafe fn take<const STORE: u8>(
         }
         // SAFETY:
         // - The stripe is readable by the caller's promise.
-        let [one, other] = unsafe { load(from) };
+        let one = unsafe { load_once(from) };
+        // SAFETY:
+        // - As above: it is the second half of the stripe.
+        let other = unsafe { load_once(from.wrapping_add(VECTOR)) };
         // SAFETY:
         // - The stripe is writable and aligned by the caller's promise.
         unsafe { put::<STORE>(to, one) };
@@ -106,6 +109,30 @@ fn scramble(low: __m256i, high: __m256i) -> [__m256i; 2] {
         _mm256_add_epi64(_mm256_mul_epu32(mixed, prime), _mm256_slli_epi64::<32>(upper))
     };
     [one(low, keys[0]), one(high, keys[1])]
+}
+
+/// Reads a vector from memory that others may write meanwhile, once: an ordinary load may be made again
+/// where the compiler runs out of registers, and would then see other bytes.
+///
+/// # Safety
+///
+/// `from` is valid for reads of a vector.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_once(from: *const u8) -> __m256i {
+    let vector: __m256i;
+    // SAFETY:
+    // - Readable by the caller's promise; no alignment is needed.
+    // - The instruction reads the memory that it names, writes the register that it names, and no flags.
+    unsafe {
+        std::arch::asm!(
+            "vmovdqu {vector}, ymmword ptr [{from}]",
+            vector = out(ymm_reg) vector,
+            from = in(reg) from,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    vector
 }
 
 /// Reads a stripe.

@@ -88,9 +88,8 @@ unsafe fn sum_few(sum: &mut Checksum, ends: Ends, left: usize) -> usize {
     let count = left.min(STRIPE - sum.tail_len);
     let place = &mut sum.tail[sum.tail_len..sum.tail_len + count];
     // SAFETY:
-    // - `from` is valid for reads of `count` bytes by the caller's promise, `place` is as long, and
-    //   memory of this value alone.
-    unsafe { ptr::copy_nonoverlapping(ends.from, place.as_mut_ptr(), count) };
+    // - `from` is valid for reads of `count` bytes by the caller's promise, and `place` is as long.
+    unsafe { read_once(ends.from, place) };
     if let Some(to) = ends.to {
         // SAFETY:
         // - `to` is valid for writes of `count` bytes by the caller's promise; `place` as above.
@@ -104,6 +103,36 @@ unsafe fn sum_few(sum: &mut Checksum, ends: Ends, left: usize) -> usize {
     sum.tail_len += count;
     count
 }
+
+/// Fills `bytes` from memory that others may write meanwhile, and reads each byte there exactly once.
+///
+/// A plain copy does not promise that: where it is followed by a copy of the copy, compilers copy the
+/// origin twice instead.
+///
+/// # Safety
+///
+/// `from` is valid for reads of as many bytes as there are in `bytes`.
+unsafe fn read_once(from: *const u8, bytes: &mut [u8]) {
+    let words = bytes.len() / WORD;
+    let (whole, rest) = bytes.split_at_mut(words * WORD);
+    for (number, place) in whole.chunks_exact_mut(WORD).enumerate() {
+        let word = from.wrapping_add(number * WORD).cast::<Word>();
+        // SAFETY:
+        // - The word lies inside of the bytes that the caller promised, and needs no alignment.
+        place.copy_from_slice(&unsafe { word.read_volatile() }.0.to_ne_bytes());
+    }
+    for (number, place) in rest.iter_mut().enumerate() {
+        // SAFETY:
+        // - The byte is one of those that the caller promised.
+        *place = unsafe { from.wrapping_add(words * WORD + number).read_volatile() };
+    }
+}
+
+/// What is read at once, at any address.
+#[repr(C, packed)]
+struct Word(u64);
+
+const WORD: usize = size_of::<Word>();
 
 /// Takes whole stripes into the lanes.
 ///
@@ -198,7 +227,7 @@ pub(super) unsafe fn accumulate_anywhere(
         let mut bytes = [0; STRIPE];
         // SAFETY:
         // - The stripe is one of those that the caller promised, and `bytes` as long.
-        unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), STRIPE) };
+        unsafe { read_once(from, &mut bytes) };
         if let Some(to) = to {
             // SAFETY:
             // - As above, and the caller promised the target as well.

@@ -1,7 +1,13 @@
+#![expect(clippy::similar_names, clippy::cast_possible_truncation, reason = "small numbers")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use proptest::prelude::*;
+use tierfeed_core::{tier::Locality, units::Bytes};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
+use crate::{Pages, Region, Request};
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|it| u8::try_from((it * 131 + it / 251) % 256).unwrap()).collect()
@@ -31,6 +37,40 @@ fn a_sum_of_other_bytes_than_were_announced_is_another_sum() {
     let mut short = Checksum::of_len(100);
     short.update(&bytes);
     let _any_sum_will_do = short.finish();
+}
+
+/// Another thread writes one of two values into every byte of the origin all the time. What was stored in
+/// the end must be what was summed, whichever it was of each byte.
+#[test]
+fn bytes_that_change_meanwhile_are_the_same_in_the_sum_and_in_the_copy() {
+    let (locality, pages) = (Locality::Anywhere, Pages::Small);
+    let region = |name| {
+        let request = Request { len: Bytes(1 << 16), locality, name, pages };
+        Region::allocate(&request).unwrap()
+    };
+    let (origin, copy) = (region("changing"), region("copy"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in (0..=u8::MAX).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                origin.fill(Bytes(0), origin.len(), value).unwrap();
+            }
+        });
+        for round in 0..20_000_u64 {
+            let (at, len) = (round % 70, [1, 60, 130, 250, 1000, 5000][round as usize % 6]);
+            let stores = [Stores::Cached, Stores::NonTemporal][round as usize / 6 % 2];
+            let mut sum = Checksum::of_len(len);
+            let len = Bytes(len);
+            copy.copy_from_summed(Bytes(at), &origin, Bytes(at), len, stores, &mut sum).unwrap();
+            let mut stored = vec![0; len.0 as usize];
+            copy.read(Bytes(at), &mut stored).unwrap();
+            assert_eq!(sum.finish(), xxh3_64(&stored), "{} bytes in round {round}", len.0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 proptest! {

@@ -7,7 +7,7 @@ use std::{
 
 use tierfeed_core::units::Bytes;
 
-use super::Mapping;
+use super::{Mapping, to_usize};
 use crate::placement::page_bytes;
 
 /// What happens to the kernel's own copy of the bytes that are read.
@@ -50,23 +50,10 @@ impl Mapping {
         file_offset: Bytes,
         page_cache: PageCache,
     ) -> io::Result<Bytes> {
-        let mut flags = match page_cache {
-            PageCache::Keep => 0,
-            PageCache::Drop => libc::RWF_DONTCACHE,
-        };
-        // What was there before somebody else reads: it stays.
-        let was_cold = page_cache == PageCache::Drop
-            && cached(file, file_offset, len).is_ok_and(|it| it.0 == 0);
-        let read = loop {
-            match self.read_with(offset, len, file, file_offset, flags) {
-                Err(error) if flags != 0 && is_unsupported_flag(&error) => flags = 0,
-                read => break read?,
-            }
-        };
-        if was_cold && flags == 0 {
-            drop_cached(file, file_offset, read);
-        }
-        Ok(read)
+        let place = self.range(offset, len)?;
+        // SAFETY:
+        // - `range` checked the place, which stays mapped while `self` lives.
+        unsafe { read_to(place, (file, file_offset), page_cache) }
     }
 
     /// Reads `len` bytes of `file` here if the page cache has all of them; `None` if the read would wait, or
@@ -82,50 +69,10 @@ impl Mapping {
         file: BorrowedFd<'_>,
         file_offset: Bytes,
     ) -> io::Result<Option<Bytes>> {
-        self.range(offset, len)?;
-        // A read that must not wait starts to read in all the same: only what is there is tried.
-        if !is_cached(file, file_offset, len) {
-            return Ok(None);
-        }
-        match self.read_with(offset, len, file, file_offset, libc::RWF_NOWAIT) {
-            Ok(read) => Ok(Some(read)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) if is_unsupported_flag(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// As [`Self::read_from_file`], with flags of `preadv2(2)`.
-    fn read_with(
-        &self,
-        offset: Bytes,
-        len: Bytes,
-        file: BorrowedFd<'_>,
-        file_offset: Bytes,
-        flags: libc::c_int,
-    ) -> io::Result<Bytes> {
-        let (to, count) = self.range(offset, len)?;
-        let mut done = 0;
-        while done < count {
-            let part =
-                libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: count - done };
-            let position = file_position(file_offset, done)?;
-            // SAFETY:
-            // - `part` lives through the call; it names `count - done` bytes that `range` checked and
-            //   that stay mapped while `self` lives. The kernel writes nowhere else.
-            // - `file` is open: it is borrowed.
-            let read =
-                unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, position, flags) };
-            match usize::try_from(read) {
-                Ok(0) => break,
-                Ok(read) => done += read,
-                Err(_) => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => (),
-                    error => return Err(error),
-                },
-            }
-        }
-        Ok(Bytes(done as u64))
+        let place = self.range(offset, len)?;
+        // SAFETY:
+        // - `range` checked the place, which stays mapped while `self` lives.
+        unsafe { read_cached_to(place, (file, file_offset)) }
     }
 
     /// Writes `len` bytes from here to `file`, all of them.
@@ -162,6 +109,127 @@ impl Mapping {
         }
         Ok(())
     }
+}
+
+/// Fills `buffer` from `file_offset` of `file` on; returns fewer bytes only at the end of the file.
+///
+/// # Errors
+///
+/// As `preadv2(2)`; the buffer may hold part of the bytes then.
+pub fn read_into(
+    buffer: &mut [u8],
+    file: BorrowedFd<'_>,
+    file_offset: Bytes,
+    page_cache: PageCache,
+) -> io::Result<usize> {
+    let place = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY:
+    // - A slice that is borrowed for writing is valid for writes of its length, and any byte is a `u8`.
+    let read = unsafe { read_to(place, (file, file_offset), page_cache) }?;
+    Ok(to_usize(read))
+}
+
+/// As [`read_into`] if the page cache has all that fills the buffer; `None` if the read would wait, or if
+/// nobody can tell (before Linux 6.5).
+///
+/// # Errors
+///
+/// As [`read_into`].
+pub fn read_cached_into(
+    buffer: &mut [u8],
+    file: BorrowedFd<'_>,
+    file_offset: Bytes,
+) -> io::Result<Option<usize>> {
+    let place = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY:
+    // - A slice that is borrowed for writing is valid for writes of its length, and any byte is a `u8`.
+    let read = unsafe { read_cached_to(place, (file, file_offset)) }?;
+    Ok(read.map(to_usize))
+}
+
+/// Reads to an address.
+///
+/// # Safety
+///
+/// The address is valid for writes of the length beside it; no reference to these bytes is used meanwhile.
+unsafe fn read_to(
+    (to, count): (*mut u8, usize),
+    (file, file_offset): (BorrowedFd<'_>, Bytes),
+    page_cache: PageCache,
+) -> io::Result<Bytes> {
+    let mut flags = match page_cache {
+        PageCache::Keep => 0,
+        PageCache::Drop => libc::RWF_DONTCACHE,
+    };
+    // What was there before somebody else reads: it stays.
+    let was_cold = page_cache == PageCache::Drop
+        && cached(file, file_offset, Bytes(count as u64)).is_ok_and(|it| it.0 == 0);
+    let read = loop {
+        // SAFETY:
+        // - As the caller promises.
+        match unsafe { read_with((to, count), (file, file_offset), flags) } {
+            Err(error) if flags != 0 && is_unsupported_flag(&error) => flags = 0,
+            read => break read?,
+        }
+    };
+    if was_cold && flags == 0 {
+        drop_cached(file, file_offset, read);
+    }
+    Ok(read)
+}
+
+/// Reads to an address what the page cache has.
+///
+/// # Safety
+///
+/// As [`read_to`].
+unsafe fn read_cached_to(
+    (to, count): (*mut u8, usize),
+    (file, file_offset): (BorrowedFd<'_>, Bytes),
+) -> io::Result<Option<Bytes>> {
+    // A read that must not wait starts to read in all the same: only what is there is tried.
+    if !is_cached(file, file_offset, Bytes(count as u64)) {
+        return Ok(None);
+    }
+    // SAFETY:
+    // - As the caller promises.
+    match unsafe { read_with((to, count), (file, file_offset), libc::RWF_NOWAIT) } {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) if is_unsupported_flag(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads to an address, with flags of `preadv2(2)`.
+///
+/// # Safety
+///
+/// As [`read_to`].
+unsafe fn read_with(
+    (to, count): (*mut u8, usize),
+    (file, file_offset): (BorrowedFd<'_>, Bytes),
+    flags: libc::c_int,
+) -> io::Result<Bytes> {
+    let mut done = 0;
+    while done < count {
+        let part = libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: count - done };
+        let position = file_position(file_offset, done)?;
+        // SAFETY:
+        // - `part` lives through the call; it names `count - done` bytes that the caller promised. The
+        //   kernel writes nowhere else.
+        // - `file` is open: it is borrowed.
+        let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, position, flags) };
+        match usize::try_from(read) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => (),
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(Bytes(done as u64))
 }
 
 /// How much of a range of `file` the page cache holds, in whole pages; reads nothing in.

@@ -25,6 +25,7 @@ use std::{
 };
 
 use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_numa_memory::drill;
 use tierfeed_object_stores::Client;
 use tierfeed_workload_analyzer::{Index, format::Encoding};
 use tokio::{
@@ -92,6 +93,7 @@ impl Fetcher for ObjectFetcher {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
         let (requests, shared) = (Arc::clone(&self.requests), Arc::new(Shared::new(fetch)));
         self.network.spawn(async move {
+            drill::pass("request");
             let outcome = requests.fetch(&shared).await;
             drop(place);
             Shared::end(shared, outcome);
@@ -121,8 +123,7 @@ impl Shared {
 
     /// Puts bytes of the sample to their place.
     fn put(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let Target { region, offset, .. } = &self.to;
-        region.write(Bytes(offset.0.saturating_add(at)), bytes).map_err(io::Error::other)
+        self.to.write(Bytes(at), bytes)
     }
 
     /// Answers, if nobody else can write; else whoever is last drops the fetch.

@@ -5,14 +5,15 @@ use std::{
     fs::File,
     num::{NonZeroU16, NonZeroUsize},
     path::{Path, PathBuf},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, SystemTime},
 };
 
 use tempfile::TempDir;
-use tierfeed_core::{session::Fault, tier::Locality};
+use tierfeed_core::{session::Fault, tier::Locality, units::Bytes};
 use tierfeed_file_io::{direct, io_uring_available};
-use tierfeed_numa_memory::{Pages, Request};
+use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_test_needs::{Need, skip};
 use tierfeed_workload_analyzer::{
     Dataset, Index,
     job::{Format, format::Raw},
@@ -20,7 +21,7 @@ use tierfeed_workload_analyzer::{
 };
 
 use super::*;
-use crate::source::FileSource;
+use crate::{sample_sum::sum_of, source::FileSource};
 
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ macro_rules! on_both_engines {
             $(#[test] fn $name() {
                 match super::io_uring_available() {
                     Ok(()) => super::$name(super::Engine::Ring),
-                    Err(reason) => eprintln!("not run: {reason}"),
+                    Err(reason) => super::skip(super::Need::IoUring, reason),
                 }
             })+
         }
@@ -148,7 +149,7 @@ fn staging(len: usize) -> Arc<Region> {
 }
 
 fn target(region: &Arc<Region>, offset: usize, len: usize) -> Target {
-    Target { region: Arc::clone(region), offset: Bytes(offset as u64), len: Bytes(len as u64) }
+    Target::new(Arc::clone(region), Bytes(offset as u64), Bytes(len as u64))
 }
 
 /// What came of each fetch, in the order of the fetches; `None` for one that was dropped.
@@ -180,6 +181,21 @@ fn check_all(engine: Engine, records: &Records, len: usize, first: usize, step: 
     check_all_by(&*fetcher, records, len, first, step);
 }
 
+/// As [`check_all`] with a file that the page cache does not hold: a ring must read it.
+fn check_cold(engine: Engine, records: &Records, len: usize, first: usize, step: usize) {
+    records.make_cold();
+    if engine == Engine::Threads {
+        return check_all(engine, records, len, first, step);
+    }
+    if let Err(reason) = crate::fetcher::ring::is_for_rings(&records.source) {
+        return skip(Need::DirectIo, Choice::Threads(reason));
+    }
+    let ring = ring(&records.source, 4);
+    check_all_by(&ring, records, len, first, step);
+    let counts = ring.counts();
+    assert!(counts.samples > 0 && counts.reads > 0, "threads read it all: {counts:?}");
+}
+
 fn check_all_by(fetcher: &dyn Fetcher, records: &Records, len: usize, first: usize, step: usize) {
     let count = records.whole.len() / len;
     let region = staging(first + step * count + 64);
@@ -187,9 +203,22 @@ fn check_all_by(fetcher: &dyn Fetcher, records: &Records, len: usize, first: usi
     let order = (0..count).map(|at| at * 7 % count);
     let order: Vec<usize> =
         if count.is_multiple_of(7) { (0..count).collect() } else { order.collect() };
-    let to = |at: &usize| (u32::try_from(*at).unwrap(), target(&region, first + at * step, len));
+    // Every second sample is summed on its way.
+    let target = |at: usize| match at % 2 {
+        0 => target(&region, first + at * step, len),
+        _ => Target::summed(
+            Arc::clone(&region),
+            Bytes((first + at * step) as u64),
+            Bytes(len as u64),
+        ),
+    };
+    let targets: Vec<Target> = (0..count).map(target).collect();
+    let to = |at: &usize| (u32::try_from(*at).unwrap(), targets[*at].clone());
     for outcome in outcomes(fetcher, order.iter().map(to)) {
         outcome.expect("it was answered").unwrap();
+    }
+    for (at, (target, record)) in targets.iter().zip(records.whole.chunks(len)).enumerate() {
+        assert_eq!(target.sum(), (at % 2 == 1).then(|| sum_of(record)), "sample {at}");
     }
     let mut staged = vec![0; first + step * count + 64];
     region.read(Bytes(0), &mut staged).unwrap();
@@ -213,32 +242,27 @@ fn check_fault(engine: Engine, records: &Records, sample: u32, len: usize, expec
 fn every_record_comes_to_its_place_and_nothing_beside_it(engine: Engine) {
     for len in [1000, 4097] {
         let records = records(len, 100);
-        records.make_cold();
-        check_all(engine, &records, len, 64, len.next_multiple_of(64) + 64);
+        check_cold(engine, &records, len, 64, len.next_multiple_of(64) + 64);
     }
 }
 
 fn aligned_records_come_to_their_places(engine: Engine) {
     let records = records(16 << 10, 50);
-    records.make_cold();
-    check_all(engine, &records, 16 << 10, 4096, 20 << 10);
-    records.make_cold();
+    check_cold(engine, &records, 16 << 10, 4096, 20 << 10);
     // The same records at places that are not aligned.
-    check_all(engine, &records, 16 << 10, 64, 20 << 10);
+    check_cold(engine, &records, 16 << 10, 64, 20 << 10);
 }
 
 fn records_longer_than_a_read_come_whole(engine: Engine) {
     for len in [(2 << 20) + 512, 3 << 20, (1 << 20) + 1] {
         let records = records(len, 3);
-        records.make_cold();
-        check_all(engine, &records, len, 0, len.next_multiple_of(4096));
+        check_cold(engine, &records, len, 0, len.next_multiple_of(4096));
     }
 }
 
 fn a_record_at_the_end_of_a_file_that_ends_within_a_block_comes(engine: Engine) {
     let records = records(777, 3);
-    records.make_cold();
-    check_all(engine, &records, 777, 0, 1024);
+    check_cold(engine, &records, 777, 0, 1024);
 }
 
 fn what_the_page_cache_holds_comes_too(engine: Engine) {
@@ -372,8 +396,11 @@ fn a_dropped_fetcher_has_answered_or_dropped_all(engine: Engine) {
 fn cold_records_are_read_by_the_ring_and_nothing_else() {
     let records = records(8192, 100);
     records.make_cold();
-    if io_uring_available().is_err() || !choice_of_ring(&records) {
-        return;
+    if let Err(reason) = io_uring_available() {
+        return skip(Need::IoUring, reason);
+    }
+    if let Err(reason) = crate::fetcher::ring::is_for_rings(&records.source) {
+        return skip(Need::DirectIo, Choice::Threads(reason));
     }
     let ring = ring(&records.source, 4);
     check_all_by(&ring, &records, 8192, 64, 8192 + 64);
@@ -384,17 +411,12 @@ fn cold_records_are_read_by_the_ring_and_nothing_else() {
     assert!(counts.reads <= counts.samples, "{counts:?}");
 }
 
-/// Whether the file system of the test can bypass the page cache.
-fn choice_of_ring(records: &Records) -> bool {
-    crate::fetcher::ring::is_for_rings(&records.source).is_ok_and(|it| it)
-}
-
 #[test]
 fn memory_that_was_registered_is_freed_once_nobody_holds_it() {
     let records = records(8192, 8);
     records.make_cold();
-    if io_uring_available().is_err() {
-        return;
+    if let Err(reason) = io_uring_available() {
+        return skip(Need::IoUring, reason);
     }
     let ring = ring(&records.source, 4);
     let region = staging(8 * 8192);
@@ -404,15 +426,19 @@ fn memory_that_was_registered_is_freed_once_nobody_holds_it() {
     outcomes(&ring, asked).into_iter().for_each(|outcome| outcome.unwrap().unwrap());
     drop(region);
     // The threads of the ring put down what they read with, and look at what they know, at their leisure.
-    while weak.strong_count() > 0 {
-        std::thread::yield_now();
+    for _ in 0..10_000 {
+        if weak.strong_count() == 0 {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
     }
+    panic!("{} still hold the memory after ten seconds", weak.strong_count());
 }
 
 #[test]
 fn memory_that_was_given_back_and_taken_again_is_read_into_anew() {
-    if io_uring_available().is_err() {
-        return;
+    if let Err(reason) = io_uring_available() {
+        return skip(Need::IoUring, reason);
     }
     let records = records(8192, 8);
     let ring = ring(&records.source, 4);

@@ -16,7 +16,7 @@ use std::{
 use tierfeed_numa_memory::lanes::Lanes;
 
 use crate::{
-    fetcher::{Fetch, Fetcher, Target},
+    fetcher::{Fetch, Fetcher},
     source::Source,
 };
 
@@ -83,11 +83,10 @@ impl Reads {
 
     /// Reads what takes no wait, and gives back the fetch of what does.
     fn read_ready(&self, fetch: Fetch) -> Option<Fetch> {
-        let Target { region, offset, len } = &fetch.to;
         if self.is_stopped() {
             return None;
         }
-        if !self.source.read_ready(fetch.sample, region, *offset, *len) {
+        if !self.source.read_ready(fetch.sample, &fetch.to) {
             self.skipped.store(TAKEN_FOR_COLD, Ordering::Relaxed);
             return Some(fetch);
         }
@@ -97,8 +96,7 @@ impl Reads {
 
     fn read(&self, fetch: Fetch) {
         if !self.is_stopped() {
-            let Target { region, offset, len } = &fetch.to;
-            let outcome = self.source.read(fetch.sample, region, *offset, *len);
+            let outcome = self.source.read(fetch.sample, &fetch.to);
             fetch.end(outcome);
         }
     }
@@ -151,7 +149,7 @@ mod tests {
     use tierfeed_numa_memory::{Pages, Region, Request};
 
     use super::*;
-    use crate::source::ReadError;
+    use crate::{fetcher::Target, source::ReadError};
 
     /// Says of each read whether it was there at once.
     #[derive(Debug)]
@@ -162,12 +160,12 @@ mod tests {
     }
 
     impl Source for Told {
-        fn read(&self, _: SampleId, _: &Region, _: Bytes, _: Bytes) -> Result<(), ReadError> {
+        fn read(&self, _: SampleId, _: &Target) -> Result<(), ReadError> {
             self.waited.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
 
-        fn read_ready(&self, _: SampleId, _: &Region, _: Bytes, _: Bytes) -> bool {
+        fn read_ready(&self, _: SampleId, _: &Target) -> bool {
             self.asked.fetch_add(1, Ordering::Relaxed);
             self.is_ready
         }
@@ -182,7 +180,7 @@ mod tests {
         let request = Request { len: Bytes(64), locality, name: "test", pages };
         let region = Arc::new(Region::allocate(&request).unwrap());
         for sample in 0..reads {
-            let to = Target { region: Arc::clone(&region), offset: Bytes(0), len: Bytes(64) };
+            let to = Target::new(Arc::clone(&region), Bytes(0), Bytes(64));
             let (send, receive) = mpsc::channel();
             let answer = move |outcome: Result<(), ReadError>| send.send(outcome).unwrap();
             fetcher.start(Fetch::new(SampleId(sample), to, answer));

@@ -16,6 +16,7 @@ mod flow;
 mod link;
 mod memory;
 mod order_file;
+mod publish;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -29,18 +30,14 @@ use std::{
 
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, SampleId},
-    session::Refusal,
-    units::{Bytes, Nanoseconds},
+    session::{Refusal, Tally, Wait},
+    units::Bytes,
 };
 use tierfeed_numa_memory::{RangeError, View};
 
 #[cfg(test)]
-pub(in crate::handoff) use self::order_file::sealed_order;
-use self::{
-    deadline::Deadline,
-    flow::Flow,
-    link::{Link, Wait},
-};
+pub(in crate::handoff) use self::order_file::fill_order;
+use self::{deadline::Deadline, flow::Flow, link::Link};
 pub use self::{
     error::{
         ConnectError, ControlError, Disconnected, Forked, NextError, ReleaseError, RequestError,
@@ -51,7 +48,7 @@ use super::{
     briefing::Briefing,
     channel::Channel,
     entry::{Completion, Parting, Ready},
-    message::{FromAgent, FromClient, Hello, Reading, Role},
+    message::{FromAgent, Hello, Reading},
     ring::Consumer,
     shelves::Shelves,
     table::{self, Row},
@@ -134,7 +131,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`ConnectError`] tells; [`ConnectError::NoAgent`] where nobody listens.
-    pub fn connect(path: &Path, hello: Hello, timeout: Duration) -> Result<Self, ConnectError> {
+    pub fn connect(path: &Path, hello: &Hello, timeout: Duration) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
         let link = Link::connect(path, &deadline)?;
         link.say_hello(hello)?;
@@ -267,10 +264,10 @@ impl Client {
                 return Err(disconnected.into());
             }
             match self.link.wait(self.bell.as_fd(), &deadline) {
-                Wait::Rung => (),
+                link::Wait::Rung => (),
                 // Sets the farewell; then one more look, for what was pushed before the end.
-                Wait::Ended => self.link.hear_farewell(),
-                Wait::Over => return Err(NextError::TimedOut),
+                link::Wait::Ended => self.link.hear_farewell(),
+                link::Wait::Over => return Err(NextError::TimedOut),
             }
         }
     }
@@ -289,17 +286,41 @@ impl Client {
         }
     }
 
-    /// Tells the agent that the trainer starts to use a batch, and how long it had to wait for it.
+    /// Tells the agent that the trainer starts to use a batch, and from when until when it waited for it
+    /// on the clock of the host ([`monotonic_now`](super::monotonic_now)).
     ///
     /// The agent reads it with the next request or release: it is for its report, not for its work.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::NotHeld`] for a lease that is not held.
-    pub fn deliver(&self, lease: LeaseId, waited: Nanoseconds) -> Result<(), ReleaseError> {
+    pub fn deliver(&self, lease: LeaseId, wait: Wait) -> Result<(), ReleaseError> {
         self.link.check_process()?;
-        let delivered = self.flow().deliver(&*self.rings, lease, waited);
+        let delivered = self.flow().deliver(&*self.rings, lease, wait);
         self.settle(lease, delivered)
+    }
+
+    /// Tells the agent what the trainer did itself, for the agent's report. Returns whether there was room
+    /// for it; what was not told is to be added to what is told next.
+    ///
+    /// A trainer that reads batches itself may never ask for another one, so the agent is woken then.
+    /// Else it reads this with the next request or release.
+    ///
+    /// # Errors
+    ///
+    /// If the agent is gone, or in another process than the one that connected.
+    pub fn tally(&self, tally: Tally) -> Result<bool, RequestError> {
+        self.link.check_process()?;
+        if let Some(disconnected) = self.link.farewell() {
+            return Err(disconnected.into());
+        }
+        let told = self.flow().tally(&*self.rings, tally);
+        let told =
+            told.map_err(|error| self.as_request_error(flow::RequestError::Broken(error)))?;
+        if tally.self_read_batches > 0 {
+            self.ring_agent();
+        }
+        Ok(told)
     }
 
     /// Gives a batch back. Nothing may touch its bytes any more.
@@ -337,21 +358,7 @@ impl Client {
         samples: &[SampleId],
         timeout: Duration,
     ) -> Result<(), ControlError> {
-        self.link.check_process()?;
-        let count = u32::try_from(samples.len()).map_err(|_| ControlError::TooManySamples)?;
-        let file = order_file::sealed_order(samples).map_err(ControlError::System)?;
-        let mut control = self.link.control();
-        let request = control.next_request();
-        let message = FromClient::Publish { request, epoch: epoch.0, samples: count };
-        self.link.tell(&control, &message, &[file.as_fd()])?;
-        let deadline = Deadline::after(timeout);
-        loop {
-            let (answer, _) = self.link.hear(&deadline)?;
-            match answer {
-                FromAgent::Published { request: answered } if answered == request => return Ok(()),
-                other => self.link.settle_late(&mut control, &other),
-            }
-        }
+        publish::publish(&self.link, epoch, samples, timeout)
     }
 
     /// Asks for memory in chunks and waits for it.
@@ -406,6 +413,7 @@ impl Client {
                 Ok(Some(Reply::Refused { batch, refusal }))
             }
             Completion::Lease(ready) => {
+                self.arena.allow(ready.offset, ready.len);
                 let rows = table::read(&self.arena, &self.shelves, &ready);
                 let rows = rows.map_err(|error| self.broken(&error))?;
                 let Ready { lease, batch: id, offset, len, .. } = ready;
@@ -455,6 +463,3 @@ impl Client {
         self.link.creator = process;
     }
 }
-
-/// The role of a connection without batches.
-const MEMORY_HELLO: Hello = Hello { rank: tierfeed_core::id::Rank(0), role: Role::Memory };

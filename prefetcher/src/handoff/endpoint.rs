@@ -25,6 +25,8 @@ use rustix::{
     process::getuid,
 };
 
+use super::descriptors::Descriptors;
+
 const BACKLOG: i32 = 128;
 
 const DIRECTORY_MODE: u32 = 0o700;
@@ -88,14 +90,16 @@ pub enum BindError {
 #[derive(Debug)]
 pub(super) struct Endpoint {
     listener: OwnedFd,
+    descriptors: Descriptors,
     path: PathBuf,
     /// Device and inode of the file, so that no other agent's file is removed.
     identity: (u64, u64),
 }
 
 impl Endpoint {
-    /// Listens at `path`; makes its directory if that is missing.
-    pub(super) fn bind(path: &Path) -> Result<Self, BindError> {
+    /// Listens at `path`; makes its directory if that is missing. Descriptors are refused if `wanted` says
+    /// so and the kernel can.
+    pub(super) fn bind(path: &Path, wanted: Descriptors) -> Result<Self, BindError> {
         let system = |source| BindError::System { path: path.to_owned(), source };
         let address = SocketAddrUnix::new(path)
             .map_err(|_| BindError::PathTooLong { path: path.to_owned() })?;
@@ -104,13 +108,22 @@ impl Endpoint {
         lock(&locked).map_err(|errno| system(errno.into()))?;
         remove_stale(path, &address)?;
         let listener = seqpacket_socket(SocketFlags::NONBLOCK).map_err(|it| system(it.into()))?;
+        let descriptors = match wanted {
+            Descriptors::Refused => Descriptors::refused_by(&listener),
+            Descriptors::Possible => Descriptors::Possible,
+        };
         bind(&listener, &address).map_err(|errno| system(errno.into()))?;
         let metadata = fs::symlink_metadata(path).map_err(system)?;
         let identity = (metadata.dev(), metadata.ino());
-        let endpoint = Self { listener, path: path.to_owned(), identity };
+        let endpoint = Self { listener, descriptors, path: path.to_owned(), identity };
         fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE)).map_err(system)?;
         listen(&endpoint.listener, BACKLOG).map_err(|errno| system(errno.into()))?;
         Ok(endpoint)
+    }
+
+    /// What its sockets may hold.
+    pub(super) fn descriptors(&self) -> Descriptors {
+        self.descriptors
     }
 
     /// The next connection, or `None` if none waits.
@@ -209,11 +222,15 @@ mod tests {
         (directory, path)
     }
 
+    fn bound(path: &Path) -> Result<Endpoint, BindError> {
+        Endpoint::bind(path, Descriptors::Refused)
+    }
+
     #[test]
     fn the_socket_is_private_and_goes_with_the_endpoint() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/agent.sock");
-        let endpoint = Endpoint::bind(&path).unwrap();
+        let endpoint = bound(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         drop(endpoint);
@@ -227,25 +244,25 @@ mod tests {
         bind(&stale, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         drop(stale);
         assert!(path.exists());
-        assert!(Endpoint::bind(&path).is_ok());
+        assert!(bound(&path).is_ok());
     }
 
     #[test]
     fn a_second_agent_at_the_same_path_is_an_error() {
         let (_directory, path) = private_path();
-        let first = Endpoint::bind(&path).unwrap();
-        assert!(matches!(Endpoint::bind(&path), Err(BindError::InUse { .. })));
+        let first = bound(&path).unwrap();
+        assert!(matches!(bound(&path), Err(BindError::InUse { .. })));
         assert!(path.exists());
         drop(first);
-        assert!(Endpoint::bind(&path).is_ok());
+        assert!(bound(&path).is_ok());
     }
 
     #[test]
     fn an_endpoint_leaves_the_file_of_its_successor_alone() {
         let (_directory, path) = private_path();
-        let first = Endpoint::bind(&path).unwrap();
+        let first = bound(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let _second = Endpoint::bind(&path).unwrap();
+        let _second = bound(&path).unwrap();
         drop(first);
         assert!(path.exists());
     }
@@ -254,7 +271,7 @@ mod tests {
     fn what_is_no_socket_is_never_removed() {
         let (_directory, path) = private_path();
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(Endpoint::bind(&path), Err(BindError::NotASocket { .. })));
+        assert!(matches!(bound(&path), Err(BindError::NotASocket { .. })));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 
@@ -262,17 +279,17 @@ mod tests {
     fn a_directory_that_others_can_enter_is_refused() {
         let (directory, path) = private_path();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        let refused = Endpoint::bind(&path);
+        let refused = bound(&path);
         assert!(matches!(refused, Err(BindError::NotPrivate { mode: 0o755, .. })));
         let link = directory.path().join("link");
         std::os::unix::fs::symlink("/tmp", &link).unwrap();
-        let refused = Endpoint::bind(&link.join("agent.sock"));
+        let refused = bound(&link.join("agent.sock"));
         assert!(matches!(refused, Err(BindError::NoDirectory { .. })), "{refused:?}");
     }
 
     #[test]
     fn a_path_that_no_address_can_hold_is_refused() {
         let path = PathBuf::from(format!("/tmp/{}/agent.sock", "x".repeat(120)));
-        assert!(matches!(Endpoint::bind(&path), Err(BindError::PathTooLong { .. })));
+        assert!(matches!(bound(&path), Err(BindError::PathTooLong { .. })));
     }
 }

@@ -6,7 +6,7 @@
 
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, Rank, Step},
-    session::Refusal,
+    session::{Refusal, Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
 
@@ -20,6 +20,7 @@ const RELEASE: u32 = 2;
 const LEASE: u32 = 3;
 const REFUSED: u32 = 4;
 const DELIVERED: u32 = 5;
+const TALLIED: u32 = 6;
 
 /// The upper half of the first word of a release.
 const USED: u32 = 0;
@@ -30,10 +31,12 @@ const COPIED: u32 = 1;
 pub(super) enum Submission {
     /// It wants a batch.
     Request(BatchId),
-    /// Its trainer starts to use one, and had to wait so long for it.
-    Delivered(LeaseId, Nanoseconds),
+    /// Its trainer starts to use one, after this wait on the clock of the host.
+    Delivered(LeaseId, Wait),
     /// It is done with one.
     Release(LeaseId, Parting),
+    /// What its trainer did itself.
+    Tallied(Tally),
 }
 
 /// How a client lets go of a batch.
@@ -81,9 +84,19 @@ impl Submission {
                 let [steps, rank] = batch_words(batch, 0);
                 [pair(REQUEST, 0), 0, steps, rank, 0, 0, 0, 0]
             }
-            Self::Delivered(lease, Nanoseconds(waited)) => {
-                [pair(DELIVERED, 0), lease.0, 0, 0, waited, 0, 0, 0]
+            Self::Delivered(lease, Wait { since, until }) => {
+                [pair(DELIVERED, 0), lease.0, 0, 0, since.0, until.0, 0, 0]
             }
+            Self::Tallied(tally) => [
+                pair(TALLIED, tally.decode_threads),
+                pair(tally.epoch.0, tally.self_read_batches),
+                pair(tally.self_read_samples, tally.skipped_samples),
+                tally.self_read_bytes.0,
+                tally.unanswered.0,
+                tally.self_read.0,
+                tally.decoding.0,
+                0,
+            ],
             Self::Release(lease, parting) => {
                 let code = match parting {
                     Parting::Used => USED,
@@ -97,7 +110,11 @@ impl Submission {
     pub(super) fn decode(entry: Entry) -> Result<Self, Meaningless> {
         match halves(entry[0]) {
             (REQUEST, 0) => Ok(Self::Request(batch_of(entry).0)),
-            (DELIVERED, 0) => Ok(Self::Delivered(LeaseId(entry[1]), Nanoseconds(entry[4]))),
+            (DELIVERED, 0) => {
+                let (since, until) = (Nanoseconds(entry[4]), Nanoseconds(entry[5]));
+                Ok(Self::Delivered(LeaseId(entry[1]), Wait { since, until }))
+            }
+            (TALLIED, decode_threads) => Ok(Self::Tallied(tally_of(entry, decode_threads))),
             (RELEASE, USED) => Ok(Self::Release(LeaseId(entry[1]), Parting::Used)),
             (RELEASE, COPIED) => Ok(Self::Release(LeaseId(entry[1]), Parting::Copied)),
             _ => Err(Meaningless { kind: entry[0] }),
@@ -153,6 +170,22 @@ fn batch_of(entry: Entry) -> (BatchId, u32) {
     (BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(rank) }, rows)
 }
 
+fn tally_of(entry: Entry, decode_threads: u32) -> Tally {
+    let (epoch, self_read_batches) = halves(entry[1]);
+    let (self_read_samples, skipped_samples) = halves(entry[2]);
+    Tally {
+        epoch: Epoch(epoch),
+        self_read_batches,
+        self_read_samples,
+        self_read_bytes: Bytes(entry[3]),
+        skipped_samples,
+        unanswered: Nanoseconds(entry[4]),
+        self_read: Nanoseconds(entry[5]),
+        decoding: Nanoseconds(entry[6]),
+        decode_threads,
+    }
+}
+
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | (u64::from(high) << 32)
 }
@@ -179,10 +212,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_submission_reads_back_as_it_was_written(batch in any_batch(), lease in any::<u64>()) {
+        fn a_submission_reads_back_as_it_was_written(
+            batch in any_batch(), lease in any::<u64>(), entry in any::<Entry>(), threads in any::<u32>(),
+        ) {
             let release = |parting| Submission::Release(LeaseId(lease), parting);
             let releases = [Parting::Used, Parting::Copied].map(release);
-            for submission in [Submission::Request(batch)].into_iter().chain(releases) {
+            let wait = Wait { since: Nanoseconds(entry[4]), until: Nanoseconds(entry[5]) };
+            let others = [
+                Submission::Request(batch),
+                Submission::Delivered(LeaseId(lease), wait),
+                Submission::Tallied(tally_of(entry, threads)),
+            ];
+            for submission in others.into_iter().chain(releases) {
                 prop_assert_eq!(Submission::decode(submission.encode()), Ok(submission));
             }
         }
@@ -212,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn no_entry_makes_decoding_panic(entry in any::<Entry>(), kind in 0_u32..6, code in 0_u32..8) {
+        fn no_entry_makes_decoding_panic(entry in any::<Entry>(), kind in 0_u32..7, code in 0_u32..8) {
             let mut shaped = entry;
             shaped[0] = pair(kind, code);
             for entry in [entry, shaped] {

@@ -4,19 +4,24 @@
 //! Every message of a client is typed, has a size limit and is checked here for its form. What it
 //! means at this point of the conversation is checked by the server.
 
+use std::{collections::BTreeMap, process};
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tierfeed_core::id::Rank;
+use tierfeed_core::{id::Rank, launch};
 
 use super::briefing::Briefing;
 
 /// The version of everything that passes between agent and client. Both must speak the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 4;
 
 /// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
 
 /// Requests for memory of one connection that may be open at a time.
 pub(super) const MEMORY_REQUESTS_MAX: usize = 8;
+
+/// The longest value of a variable in a hello. Those that number processes are shorter.
+pub(super) const VARIABLE_BYTES_MAX: usize = 64;
 
 /// Chunks in one grant. Descriptors on their way count against the sender's limit of open files.
 pub const GRANT_CHUNKS_MAX: usize = 256;
@@ -47,30 +52,66 @@ pub enum Role {
 }
 
 /// Who a client says it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The rank that it reads for; without meaning for [`Role::Memory`].
-    pub rank: Rank,
+    /// What its launcher says, as in the table of [`launch`]; other variables are not sent. The agent
+    /// knows the job, so it is the agent that learns the rank from them.
+    pub variables: BTreeMap<String, String>,
     /// What the connection is for.
     pub role: Role,
+    /// The training process: this one, or the one that started it as a worker.
+    pub trainer: u32,
+}
+
+impl Hello {
+    /// Of a training process whose launcher set `variables`.
+    #[must_use]
+    pub fn launched(variables: BTreeMap<String, String>, role: Role) -> Self {
+        Self { variables, role, trainer: process::id() }
+    }
+
+    /// Of a training process that knows its rank itself.
+    #[must_use]
+    pub fn of_rank(rank: Rank, role: Role) -> Self {
+        let variable = (launch::RANK_ARGUMENT.to_owned(), rank.0.to_string());
+        Self::launched(BTreeMap::from([variable]), role)
+    }
+
+    /// What is sent of the variables: those of the table, in a length that a message can bear.
+    pub(super) fn known_variables(&self) -> BTreeMap<String, String> {
+        let known = self.variables.iter().filter(|(name, _)| launch::is_known(name));
+        let cut = |value: &str| {
+            let len = (0..=VARIABLE_BYTES_MAX.min(value.len()))
+                .rev()
+                .find(|&at| value.is_char_boundary(at));
+            value[..len.unwrap_or(0)].to_owned()
+        };
+        known.map(|(name, value)| (name.clone(), cut(value))).collect()
+    }
 }
 
 /// A message from a client.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromClient {
-    /// Must come first, once.
+    /// Must come first, once. `trainer` is the training process that the client reads for, itself or an
+    /// ancestor.
     Hello {
         protocol: u32,
-        rank: u32,
         role: Role,
         pid: u32,
+        trainer: u32,
+        variables: BTreeMap<String, String>,
     },
-    /// Comes with a sealed memfd of `samples` sample numbers, 32 bits each, little-endian.
+    /// Asks for a file to write the order of an epoch into.
     Publish {
         request: RequestId,
         epoch: u32,
         samples: u32,
+    },
+    /// The file holds all samples, 32 bits each, little-endian.
+    OrderWritten {
+        request: RequestId,
     },
     AllocateMemory {
         request: RequestId,
@@ -90,6 +131,10 @@ pub(super) enum FromAgent {
     Welcome {
         reading: Option<Box<Reading>>,
     },
+    /// Comes with a memfd that is as long as the order which was announced.
+    OrderFile {
+        request: RequestId,
+    },
     Published {
         request: RequestId,
     },
@@ -100,8 +145,14 @@ pub(super) enum FromAgent {
         chunks_total: u32,
         chunk_bytes: Vec<u64>,
     },
+    /// Answers a request for memory, or for a file.
     Denied {
         request: RequestId,
+        reason: String,
+    },
+    /// The last message of a connection: the process is not one of the ranks of the job, and must not
+    /// read for one of them in any other way.
+    TurnedAway {
         reason: String,
     },
     /// The last message of a connection.
@@ -139,6 +190,15 @@ pub(super) fn to_bytes(message: &impl Serialize) -> Result<Vec<u8>, Malformed> {
     serde_json::to_vec(message).map_err(Malformed)
 }
 
+/// The version that a message names which could not be read.
+pub(super) fn protocol_of(bytes: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        protocol: u32,
+    }
+    from_bytes::<Versioned>(bytes).ok().map(|message| message.protocol)
+}
+
 /// Reads a message.
 pub(super) fn from_bytes<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, Malformed> {
     serde_json::from_slice(bytes).map_err(Malformed)
@@ -152,9 +212,17 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let hello = FromClient::Hello { protocol: 2, rank: 3, role: Role::Worker, pid: 42 };
+        let variables = BTreeMap::from([("RANK".to_owned(), "3".to_owned())]);
+        let hello = FromClient::Hello {
+            protocol: PROTOCOL,
+            role: Role::Worker,
+            pid: 42,
+            trainer: 41,
+            variables,
+        };
         let text = to_bytes(&hello).unwrap();
-        assert_eq!(text, br#"{"type":"hello","protocol":2,"rank":3,"role":"worker","pid":42}"#);
+        let expected = br#"{"type":"hello","protocol":4,"role":"worker","pid":42,"trainer":41,"variables":{"RANK":"3"}}"#;
+        assert_eq!(text, expected);
         assert_eq!(from_bytes::<FromClient>(&text).unwrap(), hello);
         let granted = FromAgent::Granted {
             request: RequestId(1),
@@ -176,11 +244,28 @@ mod tests {
             r#"{"type":"welcome"}"#,
             r#"{"type":"free_memory","grant":-1}"#,
             r#"{"type":"free_memory","grant":1,"more":2}"#,
-            r#"{"type":"hello","protocol":1,"rank":3,"role":"king","pid":42}"#,
+            r#"{"type":"hello","protocol":4,"role":"king","pid":42,"trainer":42,"variables":{}}"#,
             r#"{"type":"free_memory","grant":1} trailing"#,
         ] {
             assert!(from_bytes::<FromClient>(text.as_bytes()).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_hello_sends_what_the_table_knows_and_no_more_of_it_than_fits() {
+        let long = "é".repeat(VARIABLE_BYTES_MAX);
+        let variables = [("RANK", "3"), ("AWS_SECRET_ACCESS_KEY", "x"), ("WORLD_SIZE", &long)];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let sent = Hello::launched(BTreeMap::from(variables), Role::Trainer).known_variables();
+        let names: Vec<_> = sent.keys().map(String::as_str).collect();
+        assert_eq!(names, ["RANK", "WORLD_SIZE"]);
+        assert_eq!(sent["WORLD_SIZE"], "é".repeat(VARIABLE_BYTES_MAX / 2));
+        // All variables there are, each as long as it may be, fit in one message.
+        let all = launch::variables().map(|name| (name.to_owned(), "9".repeat(500))).collect();
+        let variables = Hello::launched(all, Role::Trainer).known_variables();
+        let (role, pid) = (Role::Trainer, u32::MAX);
+        let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer: pid, variables };
+        assert!(to_bytes(&hello).unwrap().len() <= CLIENT_MESSAGE_BYTES_MAX);
     }
 
     proptest! {

@@ -1,8 +1,11 @@
 //! Control packets: bytes and descriptors on a `SOCK_SEQPACKET` socket, each whole or not at all.
 //!
 //! No call here ever waits: an agent must not be held up by a client that does not read, and a
-//! client waits with `poll` so that its caller can set a limit. Received descriptors are owned from
-//! the first moment (closed on every path) and never survive an `exec`.
+//! client waits with `poll` so that its caller can set a limit. Descriptors that a client receives are
+//! owned from the first moment (closed on every path) and never survive an `exec`.
+//!
+//! An agent receives none ([`receive_bytes`]): the end of a descriptor may wait for a network or a file
+//! system of the sender's choice, as a socket with `SO_LINGER` does, and a `close` would wait with it.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -17,6 +20,8 @@ use rustix::{
         SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
     },
 };
+
+use super::descriptors;
 
 /// The longest packet, in bytes.
 pub(super) const PACKET_BYTES_MAX: usize = 64 * 1024;
@@ -48,6 +53,8 @@ pub(super) enum ReceiveError {
     TooLong { max: usize },
     #[error("a packet carries more than {max} descriptors, or more than this process may open")]
     TooManyDescriptors { max: usize },
+    #[error("a packet carries descriptors; the agent takes none")]
+    Descriptors,
     #[error("receiving failed")]
     Socket(#[source] Errno),
 }
@@ -131,6 +138,54 @@ pub(super) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Arriva
     Ok(Arrival::Packet(Packet { bytes, descriptors }))
 }
 
+/// Receives one packet of at most `bytes_max` bytes, if one is there, and never a descriptor.
+///
+/// A packet that carries descriptors stays in the socket, and they go with it.
+pub(super) fn receive_bytes(
+    socket: BorrowedFd<'_>,
+    bytes_max: usize,
+) -> Result<Arrival, ReceiveError> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    // Without space for them the kernel only says that there are descriptors. To look does not take
+    // the packet out, so none of them ends here.
+    match receive_raw(socket, flags | RecvFlags::PEEK, &mut [])? {
+        None => return Ok(Arrival::Nothing),
+        Some((_, seen)) if seen.contains(ReturnFlags::CTRUNC) => {
+            return Err(ReceiveError::Descriptors);
+        }
+        Some(_) => (),
+    }
+    let mut bytes = vec![0; bytes_max];
+    let Some((len, seen)) = receive_raw(socket, flags, &mut bytes)? else {
+        return Ok(Arrival::Nothing);
+    };
+    if seen.contains(ReturnFlags::TRUNC) {
+        return Err(ReceiveError::TooLong { max: bytes_max });
+    }
+    if len == 0 {
+        return Ok(Arrival::End);
+    }
+    bytes.truncate(len);
+    Ok(Arrival::Packet(Packet { bytes, descriptors: Vec::new() }))
+}
+
+/// The length of the next packet and what the kernel says about it; `None` if none is there.
+fn receive_raw(
+    socket: BorrowedFd<'_>,
+    flags: RecvFlags,
+    bytes: &mut [u8],
+) -> Result<Option<(usize, ReturnFlags)>, ReceiveError> {
+    loop {
+        match descriptors::receive_raw(socket, flags, bytes) {
+            Ok(received) => return Ok(Some(received)),
+            // As in `receive`.
+            Err(Errno::CONNRESET) => (),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(ReceiveError::Socket(errno)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -174,6 +229,21 @@ mod tests {
             send(ours.as_fd(), b"x", &many),
             Err(SendError::TooManyDescriptors { .. })
         ));
+    }
+
+    #[test]
+    fn a_packet_with_descriptors_stays_in_the_socket_where_none_are_taken() {
+        let (ours, theirs) = pair();
+        send(ours.as_fd(), b"plain", &[]).unwrap();
+        send(ours.as_fd(), b"laden", &[ours.as_fd()]).unwrap();
+        assert_eq!(packet(receive_bytes(theirs.as_fd(), 100).unwrap()).bytes, b"plain");
+        for _ in 0..2 {
+            let laden = receive_bytes(theirs.as_fd(), 100);
+            assert!(matches!(laden, Err(ReceiveError::Descriptors)), "{laden:?}");
+        }
+        assert_eq!(packet(receive(theirs.as_fd(), 100).unwrap()).descriptors.len(), 1);
+        drop(ours);
+        assert!(matches!(receive_bytes(theirs.as_fd(), 100), Ok(Arrival::End)));
     }
 
     #[test]

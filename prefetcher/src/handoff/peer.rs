@@ -22,6 +22,12 @@ pub(super) fn check(socket: BorrowedFd<'_>) -> Result<Result<(), Stranger>, Errn
     Ok(check_uid(credentials.uid(), getuid().as_raw()))
 }
 
+/// The number of the process that connected, as this process sees it; 0 if it cannot.
+pub(super) fn number(socket: BorrowedFd<'_>) -> Result<i32, Errno> {
+    let credentials = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
+    Ok(credentials.pid())
+}
+
 fn check_uid(theirs: u32, ours: u32) -> Result<(), Stranger> {
     const ROOT: u32 = 0;
     if theirs == ours || theirs == ROOT { Ok(()) } else { Err(Stranger { theirs, ours }) }

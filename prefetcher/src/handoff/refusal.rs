@@ -12,20 +12,22 @@ const UNREADABLE: u32 = 1;
 const TOO_LARGE: u32 = 2;
 
 /// Refusals without a value, by their code on the wire.
-const PLAIN: [(u32, Refusal); 4] = [
+const PLAIN: [(u32, Refusal); 5] = [
     (3, Refusal::NotInOrder),
     (4, Refusal::NotPublished),
     (5, Refusal::AlreadyTaken),
     (6, Refusal::NoRoom),
+    (7, Refusal::TooManyJumps),
 ];
 
-const FAULTS: [(u32, Fault); 6] = [
+const FAULTS: [(u32, Fault); 7] = [
     (1, Fault::Vanished),
     (2, Fault::Changed),
     (3, Fault::Truncated),
     (4, Fault::Io),
     (5, Fault::Corrupt),
     (6, Fault::NoSpace),
+    (7, Fault::Denied),
 ];
 
 /// A refusal as it travels: a code and two words.
@@ -44,9 +46,11 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
         Refusal::TooLarge { needed, arena } => {
             Encoded { code: TOO_LARGE, words: [needed.0, arena.0] }
         }
-        Refusal::NotInOrder | Refusal::NotPublished | Refusal::AlreadyTaken | Refusal::NoRoom => {
-            Encoded { code: code_of(&PLAIN, refusal), words: [0; 2] }
-        }
+        Refusal::NotInOrder
+        | Refusal::NotPublished
+        | Refusal::AlreadyTaken
+        | Refusal::NoRoom
+        | Refusal::TooManyJumps => Encoded { code: code_of(&PLAIN, refusal), words: [0; 2] },
     }
 }
 
@@ -101,6 +105,9 @@ impl fmt::Display for Explained {
             Refusal::NoRoom => {
                 f.write_str("every staged batch is held; release batches before asking for more")
             }
+            Refusal::TooManyJumps => f.write_str(
+                "this rank asked too often for epochs far from the one before; ask for one after the other",
+            ),
         }
     }
 }
@@ -110,6 +117,7 @@ fn fault_sentence(fault: Fault) -> &'static str {
         Fault::Vanished => "its object is not there any more",
         Fault::Changed => "its object has another size or time than when it was indexed",
         Fault::Truncated => "its object ended too early",
+        Fault::Denied => "permission to read its object is denied",
         Fault::Io | Fault::Poisoned(..) => "reading failed",
         Fault::Corrupt => "its bytes came back changed",
         Fault::NoSpace => "there was no memory left for it",
@@ -147,13 +155,13 @@ pub(super) mod tests {
 
     #[test]
     fn every_value_without_fields_has_a_code() {
-        use Fault::{Changed, Corrupt, Io, NoSpace, Truncated, Vanished};
-        use Refusal::{AlreadyTaken, NoRoom, NotInOrder, NotPublished};
+        use Fault::{Changed, Corrupt, Denied, Io, NoSpace, Truncated, Vanished};
+        use Refusal::{AlreadyTaken, NoRoom, NotInOrder, NotPublished, TooManyJumps};
 
-        for refusal in [NotInOrder, NotPublished, AlreadyTaken, NoRoom] {
+        for refusal in [NotInOrder, NotPublished, AlreadyTaken, NoRoom, TooManyJumps] {
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }
-        for fault in [Vanished, Changed, Truncated, Io, Corrupt, NoSpace] {
+        for fault in [Vanished, Changed, Truncated, Denied, Io, Corrupt, NoSpace] {
             let refusal = Refusal::Unreadable(SampleId(1), fault);
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }

@@ -100,16 +100,22 @@ impl Producer {
         Self { layout, pushed: 0 }
     }
 
-    /// Appends `entry`. The caller wakes the other side afterwards.
-    pub(super) fn push(&mut self, memory: &impl Words, entry: Entry) -> Result<(), PushError> {
+    /// How many entries the other side has not read yet, at most the capacity.
+    pub(super) fn waiting(&self, memory: &impl Words) -> Result<u64, Corrupt> {
         let Layout { capacity, .. } = self.layout;
         // Acquire: the other side has read an entry before it says so, and we overwrite it.
         let popped = word(memory, self.layout.popped()).load(Ordering::Acquire);
         let waiting = self.pushed.wrapping_sub(popped);
         if waiting > capacity {
-            return Err(Corrupt { theirs: popped, ours: self.pushed, capacity }.into());
+            return Err(Corrupt { theirs: popped, ours: self.pushed, capacity });
         }
-        if waiting == capacity {
+        Ok(waiting)
+    }
+
+    /// Appends `entry`. The caller wakes the other side afterwards.
+    pub(super) fn push(&mut self, memory: &impl Words, entry: Entry) -> Result<(), PushError> {
+        let Layout { capacity, .. } = self.layout;
+        if self.waiting(memory)? == capacity {
             return Err(PushError::Full { capacity });
         }
         let mut place = self.layout.entry(self.pushed);

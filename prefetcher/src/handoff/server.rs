@@ -14,9 +14,11 @@
 //! 3. No client can make the thread or a method of [`Server`] wait, panic or spin.
 
 mod connection;
+mod entrance;
 mod publication;
 mod reader;
 mod reception;
+mod trainer;
 mod violation;
 mod watch;
 
@@ -33,23 +35,24 @@ use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_core::{
     batch::Batch,
     id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, TierId},
-    session::Refusal,
-    units::{Bytes, Nanoseconds},
+    launch::Post,
+    session::{Refusal, Tally, Wait},
+    units::Bytes,
 };
 use tierfeed_numa_memory::Region;
 
 use self::{connection::Connection, reception::Reception, watch::Watch};
 pub use self::{
     connection::{AdmitError, GrantError, LeaseError},
-    publication::PublishError,
     violation::Violation,
 };
 use super::{
     briefing::Briefing,
     channel::Channel,
+    descriptors::Descriptors,
     endpoint::{BindError, Endpoint},
     entry::Parting,
-    message::{GrantId, RequestId, SHELVES_MAX},
+    message::{GrantId, RequestId, Role, SHELVES_MAX},
     wake,
 };
 use crate::tier::Shelved;
@@ -97,8 +100,18 @@ pub enum ClientEvent {
     Attached {
         /// The connection.
         holder: HolderId,
-        /// The rank that it reads for, as it says.
+        /// The rank that it reads for: one of the job and of this node.
         rank: Rank,
+        /// Whether it trains or works for a loader, as it says.
+        role: Role,
+        /// Process number of the training that it reads for, in the agent's namespace; `None` where that
+        /// process is out of sight.
+        trainer: Option<u32>,
+    },
+    /// A process that is none of the ranks of the job wanted to read; it was told why.
+    TurnedAway {
+        /// Which sources contradict each other, and what to change.
+        reason: String,
     },
     /// It wants a batch. Answer with [`Server::lease`] or [`Server::refuse`].
     Requested {
@@ -113,8 +126,17 @@ pub enum ClientEvent {
         holder: HolderId,
         /// What; never one that it does not hold, and each at most once.
         lease: LeaseId,
-        /// How long the trainer had to wait for it, as it says.
-        waited: Nanoseconds,
+        /// From when until when the trainer waited for it, as it says: any two numbers.
+        wait: Wait,
+    },
+    /// Its trainer tells what it did itself.
+    Tallied {
+        /// Who.
+        holder: HolderId,
+        /// The rank of the connection.
+        rank: Rank,
+        /// What, as it says: any numbers.
+        tally: Tally,
     },
     /// It gave a batch back.
     Released {
@@ -125,10 +147,13 @@ pub enum ClientEvent {
         /// Whether it goes on with a copy.
         parting: Parting,
     },
-    /// It handed over what its rank reads in an epoch.
+    /// It handed over what its rank reads in an epoch. Answer with [`Server::took_order`]; until then it
+    /// publishes nothing else.
     Published {
         /// Who.
         holder: HolderId,
+        /// Names the publication in the answer.
+        request: RequestId,
         /// The rank of the connection.
         rank: Rank,
         /// Of which epoch.
@@ -224,24 +249,41 @@ impl Shared {
 }
 
 impl Server {
-    /// Listens at `path` and reports what clients do to `events`.
+    /// Listens at `path` and reports what clients do to `events`. Lets in the ranks of `post` only, and
+    /// one training process for each.
     ///
     /// # Errors
     ///
     /// As [`StartError`] tells; nothing runs and no file is left then.
-    pub fn bind(path: &Path, limits: Limits, events: Events) -> Result<Self, StartError> {
+    pub fn bind(
+        path: &Path,
+        limits: Limits,
+        post: Post,
+        events: Events,
+    ) -> Result<Self, StartError> {
+        Self::bind_with(path, limits, post, events, Descriptors::Refused)
+    }
+
+    pub(super) fn bind_with(
+        path: &Path,
+        limits: Limits,
+        post: Post,
+        events: Events,
+        descriptors: Descriptors,
+    ) -> Result<Self, StartError> {
         let window = limits.window;
         let channel = Channel::new(window).ok_or(StartError::Window { window })?;
         let system = |errno: rustix::io::Errno| StartError::System(errno.into());
-        let endpoint = Endpoint::bind(path)?;
+        let endpoint = Endpoint::bind(path, descriptors)?;
         let watch = Watch::new().map_err(system)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         let stop = Arc::new(stop);
         let connections = Mutex::default();
         let shelves = OnceLock::new();
         let shared = Arc::new(Shared { limits, channel, watch, shelves, connections });
-        let reception = Reception::new(Arc::clone(&shared), endpoint, Arc::clone(&stop), events)
-            .map_err(system)?;
+        let reception =
+            Reception::new(Arc::clone(&shared), post, endpoint, Arc::clone(&stop), events)
+                .map_err(system)?;
         let thread = thread::Builder::new()
             .name("tierfeed-handoff".into())
             .spawn(move || reception.run())
@@ -318,6 +360,14 @@ impl Server {
         connection.refuse(batch, refusal)
     }
 
+    /// Tells a client that the order which it published holds from now on, so that it may ask for batches
+    /// of it.
+    pub fn took_order(&self, holder: HolderId, request: RequestId) -> Delivery {
+        let mut connections = self.shared.connections();
+        let Some(connection) = living(&mut connections, holder) else { return Delivery::Gone };
+        connection.took_order(request)
+    }
+
     /// Gives memory to a client that asked for it. What the client has mapped stays until it unmaps
     /// it or ends, whatever the agent does.
     ///
@@ -358,6 +408,12 @@ impl Server {
         if let Some(connection) = self.shared.connections().get_mut(&holder) {
             connection.dismiss(&reason);
         }
+    }
+
+    /// Keeps the thread from looking at any packet until this is dropped.
+    #[cfg(test)]
+    pub(super) fn paused(&self) -> impl Sized + '_ {
+        self.shared.connections()
     }
 
     /// Ends all connections, removes the socket and joins the thread. No event is reported after.

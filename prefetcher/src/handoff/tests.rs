@@ -1,6 +1,8 @@
 //! Both sides together. What needs two processes is in [`processes`].
 
 mod chaos;
+mod entrance;
+mod hostile;
 mod misuse;
 mod processes;
 mod rogue_agent;
@@ -11,11 +13,11 @@ use std::time::Duration;
 
 use tierfeed_core::{
     id::{Epoch, LeaseId, SampleId},
-    session::{Fault, Refusal},
+    session::{Fault, Refusal, Tally},
     units::{Bytes, Nanoseconds},
 };
 
-use self::stage::{PATIENCE, Stage, batch, batch_id};
+use self::stage::{PATIENCE, Stage, batch, batch_id, wait};
 use super::*;
 
 #[test]
@@ -49,18 +51,18 @@ fn a_batch_is_the_same_bytes_on_both_sides() {
     assert_eq!(&first, b"FIRST sample");
 
     for _ in 0..2 {
-        client.deliver(leased.lease, Nanoseconds(77)).unwrap();
+        client.deliver(leased.lease, wait(77)).unwrap();
     }
     client.release(leased.lease).unwrap();
     match stage.event() {
-        ClientEvent::Delivered { holder: who, lease, waited } => {
-            assert_eq!((who, lease, waited), (holder, LeaseId(9), Nanoseconds(77)));
+        ClientEvent::Delivered { holder: who, lease, wait: told } => {
+            assert_eq!((who, lease, told), (holder, LeaseId(9), wait(77)));
         }
         other => panic!("{other:?}"),
     }
     assert_eq!(stage.released(), (holder, LeaseId(9)), "said twice, sent once");
     assert_eq!(
-        client.deliver(leased.lease, Nanoseconds(0)),
+        client.deliver(leased.lease, wait(0)),
         Err(ReleaseError::NotHeld { lease: LeaseId(9) })
     );
     assert_eq!(client.release(leased.lease), Err(ReleaseError::NotHeld { lease: LeaseId(9) }));
@@ -154,7 +156,7 @@ fn as_many_batches_as_the_window_pass_and_one_more_is_refused() {
         }
         assert_eq!(client.request(batch_id(window)), Err(RequestError::TooMany { window }));
         for step in 0..window {
-            client.deliver(LeaseId(u64::from(step)), Nanoseconds(0)).unwrap();
+            client.deliver(LeaseId(u64::from(step)), wait(0)).unwrap();
             client.release(LeaseId(u64::from(step))).unwrap();
         }
         for step in 0..window {
@@ -162,6 +164,39 @@ fn as_many_batches_as_the_window_pass_and_one_more_is_refused() {
             assert_eq!(stage.released(), (holder, LeaseId(u64::from(step))));
         }
     }
+}
+
+#[test]
+fn a_trainer_tells_what_it_did_itself_as_far_as_what_must_be_said_leaves_room() {
+    let stage = Stage::new();
+    let (client, told_by) = stage.attach();
+    let told = Tally {
+        epoch: Epoch(1),
+        self_read_batches: 3,
+        self_read_samples: 7,
+        self_read_bytes: Bytes(70),
+        skipped_samples: 2,
+        unanswered: Nanoseconds(11),
+        self_read: Nanoseconds(12),
+        decoding: Nanoseconds(13),
+        decode_threads: 4,
+    };
+    // The agent is woken by the first and reads it though nothing is asked for.
+    assert_eq!(client.tally(told), Ok(true));
+    let ClientEvent::Tallied { holder, rank, tally } = stage.event() else { panic!("not told") };
+    assert_eq!((holder, rank, tally), (told_by, stage::RANK, told));
+    let quiet = Tally { self_read_batches: 0, ..told };
+    let window = u64::from(stage::LIMITS.window);
+    let said = (0..5 * window).filter(|_| client.tally(quiet) == Ok(true)).count();
+    assert_eq!(said as u64, window, "nothing was read meanwhile");
+    // However many wait, requests, deliveries and releases have their room.
+    for step in 0..stage::LIMITS.window {
+        client.request(batch_id(step)).unwrap();
+    }
+    for _ in 0..window {
+        assert!(matches!(stage.event(), ClientEvent::Tallied { .. }));
+    }
+    assert_eq!(stage.requested().0, told_by);
 }
 
 #[test]
@@ -193,22 +228,39 @@ fn an_answer_that_is_there_is_taken_without_waiting_for_one_that_is_not() {
 }
 
 #[test]
-fn a_published_order_arrives_before_the_first_request_for_it() {
+fn a_published_order_is_taken_before_the_first_request_for_it() {
     let stage = Stage::new();
     let (client, holder) = stage.attach();
     let order: Vec<_> = (0..20_000).rev().map(SampleId).collect();
     for epoch in 0..5 {
-        client.publish(Epoch(epoch), &order, PATIENCE).unwrap();
+        std::thread::scope(|scope| {
+            let publishing = scope.spawn(|| client.publish(Epoch(epoch), &order, PATIENCE));
+            assert_eq!(stage.published(holder), (Epoch(epoch), order.clone()));
+            publishing.join().unwrap().unwrap();
+        });
         client.request(batch_id(epoch)).unwrap();
-        match stage.event() {
-            ClientEvent::Published { holder: who, rank, epoch: which, samples } => {
-                assert_eq!((who, rank, which), (holder, stage::RANK, Epoch(epoch)));
-                assert_eq!(samples, order);
-            }
-            other => panic!("{other:?}"),
-        }
         assert_eq!(stage.requested(), (holder, batch_id(epoch)));
     }
+}
+
+#[test]
+fn an_order_that_is_answered_late_holds_up_the_next_one_only() {
+    let stage = Stage::new();
+    let (client, holder) = stage.attach();
+    let short = Duration::from_millis(200);
+    // The agent hands the file out and then says nothing.
+    let late = client.publish(Epoch(0), &[SampleId(1)], short);
+    assert!(matches!(late, Err(ControlError::TimedOut)), "{late:?}");
+    let ClientEvent::Published { request, .. } = stage.event() else { panic!("not published") };
+    let next = client.publish(Epoch(1), &[SampleId(2)], short);
+    assert!(matches!(next, Err(ControlError::TimedOut)), "{next:?}");
+    stage.assert_quiet();
+    stage.server.took_order(holder, request);
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| client.publish(Epoch(1), &[SampleId(2)], PATIENCE));
+        assert_eq!(stage.published(holder), (Epoch(1), vec![SampleId(2)]));
+        publishing.join().unwrap().unwrap();
+    });
 }
 
 #[test]
@@ -271,10 +323,13 @@ fn a_grant_that_comes_too_late_goes_back() {
     let chunk = stage::region(Bytes(4096));
     let chunks = vec![&chunk; 65];
     stage.server.grant(holder, request, GrantId(8), &chunks).unwrap();
-    client.publish(Epoch(0), &[SampleId(0)], PATIENCE).unwrap();
-    let mut events = [stage.event(), stage.event()];
-    events.sort_by_key(|event| matches!(event, ClientEvent::Published { .. }));
-    assert!(matches!(events[0], ClientEvent::MemoryFreed { grant: GrantId(8), .. }), "{events:?}");
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| client.publish(Epoch(0), &[SampleId(0)], PATIENCE));
+        let freed = stage.event();
+        assert!(matches!(freed, ClientEvent::MemoryFreed { grant: GrantId(8), .. }), "{freed:?}");
+        stage.published(holder);
+        publishing.join().unwrap().unwrap();
+    });
     drop(client);
     match stage.event() {
         // A second free would be a violation.
@@ -433,16 +488,16 @@ fn a_client_may_be_shared_by_threads() {
 fn nobody_listens_and_the_client_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("agent.sock");
-    let hello = Hello { rank: stage::RANK, role: Role::Trainer };
-    let refused = Client::connect(&path, hello, PATIENCE);
+    let hello = Hello::of_rank(stage::RANK, Role::Trainer);
+    let refused = Client::connect(&path, &hello, PATIENCE);
     assert!(matches!(refused, Err(ConnectError::NoAgent { .. })), "{refused:?}");
 }
 
 #[test]
 fn a_client_that_is_never_let_in_waits_no_longer_than_its_limit() {
     let stage = Stage::new();
-    let hello = Hello { rank: stage::RANK, role: Role::Trainer };
-    let refused = Client::connect(&stage.path, hello, Duration::from_millis(1));
+    let hello = Hello::of_rank(stage::RANK, Role::Trainer);
+    let refused = Client::connect(&stage.path, &hello, Duration::from_millis(1));
     assert!(matches!(refused, Err(ConnectError::TimedOut)), "{refused:?}");
     let ClientEvent::Attached { holder, .. } = stage.event() else { panic!("not attached") };
     assert_eq!(stage.gone(), holder);

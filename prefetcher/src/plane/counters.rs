@@ -97,8 +97,15 @@ pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
     Nanoseconds(10_000_000_000),
 ];
 
-const FAULTS: [Fault; 6] =
-    [Fault::Vanished, Fault::Changed, Fault::Truncated, Fault::Io, Fault::Corrupt, Fault::NoSpace];
+const FAULTS: [Fault; 7] = [
+    Fault::Vanished,
+    Fault::Changed,
+    Fault::Truncated,
+    Fault::Denied,
+    Fault::Io,
+    Fault::Corrupt,
+    Fault::NoSpace,
+];
 
 /// [`Moves`] that threads add to, for every pair of places.
 #[derive(Debug)]
@@ -199,8 +206,6 @@ pub struct TierUsage {
     pub medium: Medium,
     /// All its chunks.
     pub bytes: Bytes,
-    /// How its bytes are stored; `None` before its first chunk.
-    pub way: Option<Way>,
 }
 
 /// Bytes that the data plane holds.
@@ -208,10 +213,17 @@ pub struct TierUsage {
 pub struct Usage {
     /// Staging memory of all ranks.
     pub arenas: Bytes,
-    /// How it is stored to; `None` before the first trainer.
-    pub staging: Option<Way>,
     /// By tier, fastest first.
     pub tiers: Vec<TierUsage>,
+}
+
+/// How the memory of the data plane is stored to, and in which pages it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ways {
+    /// Staging memory; `None` before the first trainer.
+    pub staging: Option<Way>,
+    /// By tier, fastest first; `None` before its first chunk.
+    pub tiers: Vec<Option<Way>>,
 }
 
 impl Usage {

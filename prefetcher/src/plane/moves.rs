@@ -10,6 +10,7 @@ use tierfeed_core::{
     session::{Origin, Place, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_numa_memory::Checksum;
 
 use crate::{
     fetcher::{Fetch, Fetcher, Target},
@@ -52,20 +53,23 @@ impl Operations {
             return answer.give(Some(sample), Err(error.into()));
         }
         forget(std::slice::from_ref(&segment));
-        let target = Target { region: Arc::clone(region), offset: to.offset, len: to.len };
-        fetcher.start(Fetch::new(sample, target, move |read| {
+        let region = Arc::clone(region);
+        let target = match retention {
+            Retention::Kept => Target::summed(region, to.offset, to.len),
+            Retention::Dropped => Target::new(region, to.offset, to.len),
+        };
+        fetcher.start(Fetch::new(sample, target.clone(), move |read| {
             let operations = answer.operations();
             let outcome = read.map_err(Cause::from);
-            let outcome = match (outcome, retention) {
-                (Ok(()), Retention::Dropped) => Ok(()),
-                (Ok(()), Retention::Kept) => vouch_for(sample, &segment),
-                // Looking at the bytes tells a broken page from a broken source.
-                (error, _) => vouch_for(sample, &segment).and(error),
-            };
-            let outcome = if has_broken(&segment) {
-                Err(CopyError::Poisoned { tier: None, chunk: None }.into())
-            } else {
-                outcome.inspect_err(|_| forget(std::slice::from_ref(&segment)))
+            if outcome.is_err() {
+                look_at(&segment);
+            }
+            let outcome = match outcome {
+                _ if has_broken(&segment) => {
+                    Err(CopyError::Poisoned { tier: None, chunk: None }.into())
+                }
+                Ok(()) if retention == Retention::Kept => vouch_for(sample, &segment, &target),
+                outcome => outcome,
             };
             operations.fetched.count(to.len, &outcome);
             answer.give(Some(sample), outcome);
@@ -167,10 +171,25 @@ fn has_broken(segment: &Segment) -> bool {
     segment.store.bus_errors() > 0
 }
 
+/// Reads a place that a fetch failed to fill: that tells a broken page, which is counted then, from a
+/// broken source.
+fn look_at(segment: &Segment) {
+    if let Body::Memory(region) = segment.store.body() {
+        // The place was checked before the fetch.
+        let _ = region.sum_into(segment.offset, segment.len, &mut Checksum::of_len(segment.len.0));
+    }
+}
+
 /// Keeps the sum of a sample that was just fetched.
-fn vouch_for(sample: SampleId, segment: &Segment) -> Result<(), Cause> {
-    record_arrival(sample, segment)
-        .map_err(|source| Cause::Copy(CopyError::Io { from: None, to: None, source }))
+fn vouch_for(sample: SampleId, segment: &Segment, target: &Target) -> Result<(), Cause> {
+    match target.sum() {
+        Some(sum) => {
+            record_arrival(sample, segment, sum);
+            Ok(())
+        }
+        // A fetcher said that all came, and did not write it.
+        None => Err(CopyError::Corrupt { from: None }.into()),
+    }
 }
 
 fn explain(error: TransferError, from: &End<'_>, to: &End<'_>, len: Bytes) -> CopyError {

@@ -21,7 +21,7 @@ use crate::{
     pace::Pace,
     plane::{
         answer::{Answer, Work},
-        counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage},
+        counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage, Ways},
         failure::{Cause, CopyError, Failure, Failures},
         settings::{Settings, StartError, Verify},
     },
@@ -206,20 +206,20 @@ impl Operations {
     pub(crate) fn usage(&self) -> Usage {
         let usage_of = |watched: &WatchedTier| {
             let tier = &watched.tier;
-            TierUsage {
-                kind: tier.kind(),
-                medium: tier.medium(),
-                bytes: tier.held(),
-                way: tier.way(),
-            }
+            TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
         };
         Usage {
             arenas: Bytes(self.arenas_held.load(Ordering::Relaxed)),
-            staging: self
-                .arena_way
-                .get()
-                .map(|(stores, pages)| Way::Memory { stores: *stores, pages: *pages }),
             tiers: self.tiers.iter().map(usage_of).collect(),
+        }
+    }
+
+    pub(crate) fn ways(&self) -> Ways {
+        let of_memory =
+            |(stores, pages): &(Stores, HugePages)| Way::Memory { stores: *stores, pages: *pages };
+        Ways {
+            staging: self.arena_way.get().map(of_memory),
+            tiers: self.tiers.iter().map(|watched| watched.tier.way()).collect(),
         }
     }
 

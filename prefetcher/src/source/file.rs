@@ -7,19 +7,22 @@
 //! The agent reads into staging memory, and a trainer whose agent is dead reads into its own buffer:
 //! both through [`FileSource::read_with`], so that both check the same things.
 
-use std::{fs::File, io, os::fd::AsFd as _, os::unix::fs::FileExt as _, sync::Arc};
+use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::{PageCache, Region};
+use tierfeed_numa_memory::PageCache;
 use tierfeed_workload_analyzer::{
     Extent, Index,
     format::{Encoding, FormatError, npz},
     index::mtime_ns,
 };
 
-use crate::source::{
-    ReadError, Source, Version, extent_of,
-    open_files::{OpenFiles, open, open_known},
+use crate::{
+    arrival::Target,
+    source::{
+        ReadError, Source, Version, extent_of,
+        open_files::{OpenFiles, open, open_known},
+    },
 };
 
 /// Reads the samples of an index from files.
@@ -135,25 +138,15 @@ impl FileSource {
 }
 
 impl Source for FileSource {
-    fn read(
-        &self,
-        sample: SampleId,
-        to: &Region,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<(), ReadError> {
-        self.read_with(sample, len, |contents| match contents {
-            Contents::File(file, from) => {
-                to.read_from_file_with(offset, len, file.as_fd(), from, self.page_cache)
-            }
-            Contents::Memory(bytes) => {
-                to.write(offset, bytes).map(|()| len).map_err(io::Error::other)
-            }
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        self.read_with(sample, to.len(), |contents| match contents {
+            Contents::File(file, from) => to.read_from_file(file, from, self.page_cache),
+            Contents::Memory(bytes) => to.write(Bytes(0), bytes).map(|()| to.len()),
         })
     }
 
-    fn read_ready(&self, sample: SampleId, to: &Region, offset: Bytes, len: Bytes) -> bool {
-        let extent = extent_of(&self.index, sample, len).ok();
+    fn read_ready(&self, sample: SampleId, to: &Target) -> bool {
+        let extent = extent_of(&self.index, sample, to.len()).ok();
         let Some(extent) = extent.filter(|it| it.encoding == Encoding::Plain) else { return false };
         let object = if is_shared(&extent) {
             self.open_files.get_open(&extent.path)
@@ -161,8 +154,8 @@ impl Source for FileSource {
             open_known(&extent.path).ok().map(Arc::new)
         };
         let Some(object) = object else { return false };
-        let read = to.read_cached_from_file(offset, len, object.as_fd(), Bytes(extent.offset));
-        read.is_ok_and(|read| read == Some(len))
+        let read = to.read_cached_from_file(&object, Bytes(extent.offset));
+        read.is_ok_and(|read| read == Some(to.len()))
             && version_of(&object).is_ok_and(|found| found == indexed_version(&extent))
     }
 }

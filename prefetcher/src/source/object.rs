@@ -8,11 +8,11 @@
 use std::{io, sync::Arc};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::Region;
 use tierfeed_object_stores::Client;
 use tierfeed_workload_analyzer::Index;
 
 use crate::{
+    arrival::Target,
     fetcher::objects::{Network, ObjectSettings, Put, Requests},
     source::{ReadError, Source},
 };
@@ -68,16 +68,8 @@ impl ObjectSource {
 }
 
 impl Source for ObjectSource {
-    fn read(
-        &self,
-        sample: SampleId,
-        to: &Region,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<(), ReadError> {
-        self.read_blocking(sample, len, &mut |place, piece| {
-            to.write(Bytes(offset.0.saturating_add(place)), piece).map_err(io::Error::other)
-        })
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        self.read_blocking(sample, to.len(), &mut |place, piece| to.write(Bytes(place), piece))
     }
 
     fn stop(&self) {

@@ -1,9 +1,9 @@
 //! A source behind an emulated link: a slow cold store on a fast disk.
 
-use tierfeed_core::{id::SampleId, tier::Speed, units::Bytes};
-use tierfeed_numa_memory::Region;
+use tierfeed_core::{id::SampleId, tier::Speed};
 
 use crate::{
+    arrival::Target,
     pace::{Link, Pace},
     source::{ReadError, Source},
 };
@@ -26,15 +26,9 @@ impl<S: Source> ThrottledSource<S> {
 
 impl<S: Source> Source for ThrottledSource<S> {
     /// The link is taken even if the read fails: a store also takes its time to say no.
-    fn read(
-        &self,
-        sample: SampleId,
-        to: &Region,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<(), ReadError> {
-        let deadline = self.link.reserve(&self.pace, len);
-        let outcome = self.source.read(sample, to, offset, len);
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        let deadline = self.link.reserve(&self.pace, to.len());
+        let outcome = self.source.read(sample, to);
         self.pace.wait_until_blocking(deadline);
         outcome
     }

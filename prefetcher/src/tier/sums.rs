@@ -7,9 +7,8 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::Checksum;
 
-/// The xxh3-64 of the bytes of a sample, and whose it is.
+/// The sum of the bytes of a sample, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sum {
     sample: SampleId,
@@ -17,9 +16,9 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// The sum of `sample`, all of whose bytes went into `checksum`.
-    pub(crate) fn of(sample: SampleId, checksum: &Checksum) -> Self {
-        Self { sample, xxh3: checksum.finish() }
+    /// Of `sample`, as [`crate::sample_sum`] sums it.
+    pub(crate) fn of(sample: SampleId, xxh3: u64) -> Self {
+        Self { sample, xxh3 }
     }
 }
 
@@ -54,9 +53,7 @@ mod tests {
     const SAMPLE: SampleId = SampleId(7);
 
     fn sum_of(bytes: &[u8]) -> Sum {
-        let mut checksum = Checksum::of_len(bytes.len() as u64);
-        checksum.update(bytes);
-        Sum::of(SAMPLE, &checksum)
+        Sum::of(SAMPLE, crate::sample_sum::sum_of(bytes))
     }
 
     #[test]

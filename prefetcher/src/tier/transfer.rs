@@ -1,6 +1,7 @@
 //! Moves one sample from place to place and vouches for its bytes.
 //!
-//! A sample's sum travels with it, from the moment it came out of the cold store. The bytes are checked
+//! A sample's sum travels with it. It is taken while the bytes are on their way from the cold store into
+//! staging, in memory that nobody else maps ([`crate::arrival`]). The bytes are checked
 //! against it whenever they leave a place that others can write: staging (trainers map it) and files.
 //! Memory that only this process maps is checked too if the settings say so; else the sum goes along
 //! unchecked, and the copy is a plain copy.
@@ -16,12 +17,14 @@ use tierfeed_core::{
     id::{ChunkId, SampleId},
     units::Bytes,
 };
-use tierfeed_numa_memory::Checksum;
 
-use crate::tier::{
-    bounce::Bounces,
-    store::{Body, Segment, Store, copy},
-    sums::Sum,
+use crate::{
+    sample_sum::SampleSum,
+    tier::{
+        bounce::Bounces,
+        store::{Segment, Store, copy},
+        sums::Sum,
+    },
 };
 
 thread_local! {
@@ -131,26 +134,12 @@ fn blame(segments: &[Segment], before: u64, end: Which) -> Result<(), TransferEr
     Err(TransferError::Poisoned { end, chunk })
 }
 
-/// Sums the bytes that a source has just delivered to `at`, and keeps the sum.
-///
-/// # Errors
-///
-/// If the range leaves its store.
-pub(crate) fn record_arrival(sample: SampleId, at: &Segment) -> io::Result<()> {
-    let Body::Memory(region) = at.store.body() else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let mut checksum = Checksum::of_len(at.len.0);
-    region.sum_into(at.offset, at.len, &mut checksum)?;
-    if region.bus_errors() > 0 {
-        // What was summed is not what the trainer would see.
-        return Err(io::Error::from_raw_os_error(libc::EFAULT));
-    }
+/// Keeps the sum of the bytes that a source has just delivered to `at`, as it was taken on their way.
+pub(crate) fn record_arrival(sample: SampleId, at: &Segment, xxh3: u64) {
     // Nothing is kept of an empty sample: the next one starts at the same offset.
     if at.len.0 > 0 {
-        at.store.sums().insert(at.offset, Sum::of(sample, &checksum));
+        at.store.sums().insert(at.offset, Sum::of(sample, xxh3));
     }
-    Ok(())
 }
 
 /// Drops the sums of what the segments held until now.
@@ -167,20 +156,24 @@ fn copy_all(
     len: Bytes,
     check: Check,
 ) -> io::Result<Option<Sum>> {
-    let mut checksum = (check == Check::Bytes).then(|| Checksum::of_len(len.0));
+    let mut sum = (check == Check::Bytes).then(|| SampleSum::of_len(len.0));
     let (mut from, mut to) = (Cursor::new(from), Cursor::new(to));
     let mut left = len.0;
     while left > 0 {
         let (origin, target) = (from.position(), to.position());
         let run = left.min(from.run()).min(to.run());
+        let run = sum.as_ref().map_or(run, |sum| run.min(sum.left_of_segment()));
         let piece = run.min(origin.0.piece_max()).min(target.0.piece_max());
-        let sum = checksum.as_mut();
-        BOUNCES.with_borrow_mut(|bounces| copy(origin, target, Bytes(piece), sum, bounces))?;
+        let segment = sum.as_mut().map(SampleSum::segment);
+        BOUNCES.with_borrow_mut(|bounces| copy(origin, target, Bytes(piece), segment, bounces))?;
+        if let Some(sum) = &mut sum {
+            sum.took(piece);
+        }
         from.advance(piece);
         to.advance(piece);
         left -= piece;
     }
-    Ok(checksum.map(|checksum| Sum::of(sample, &checksum)))
+    Ok(sum.map(|sum| Sum::of(sample, sum.finish())))
 }
 
 /// A position in a list of segments.

@@ -7,8 +7,10 @@ use std::{
 };
 
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
-use tierfeed_numa_memory::Region;
-use tierfeed_prefetcher::source::{ReadError, Source, Version};
+use tierfeed_prefetcher::{
+    fetcher::Target,
+    source::{ReadError, Source, Version},
+};
 
 /// What happens to the reads of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,20 +63,15 @@ impl FaultySource {
 }
 
 impl Source for FaultySource {
-    fn read(
-        &self,
-        sample: SampleId,
-        to: &Region,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<(), ReadError> {
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
         self.gate.pass();
+        let len = to.len();
         let path = PathBuf::from(format!("/made-up/{}", sample.0));
         let bytes = content(sample, len);
         // Half of the bytes arrive before anything goes wrong.
         let arrives = if self.fate(sample) == Fate::Fine { bytes.len() } else { bytes.len() / 2 };
-        to.write(offset, &bytes[..arrives])
-            .map_err(|error| ReadError::Io { path: path.clone(), source: error.into() })?;
+        to.write(Bytes(0), &bytes[..arrives])
+            .map_err(|source| ReadError::Io { path: path.clone(), source })?;
         let version = Version { size: len, mtime_ns: 0 };
         match self.fate(sample) {
             Fate::Fine => Ok(()),

@@ -9,6 +9,7 @@ mod contents;
 mod emulation;
 mod faults;
 mod faulty_source;
+mod kept;
 mod lifetimes;
 mod poison;
 mod rig;

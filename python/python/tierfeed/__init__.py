@@ -25,7 +25,9 @@ from tierfeed._native import (
 )
 from tierfeed.batches import Batches
 from tierfeed.feed import Feed, connect
+from tierfeed.identity import IdentityError
 from tierfeed.index import Extent, Index
+from tierfeed.skipped import Skipped
 
 __all__ = [
     "Batch",
@@ -35,11 +37,13 @@ __all__ = [
     "Extent",
     "Feed",
     "Gone",
+    "IdentityError",
     "Index",
     "Reconfigure",
     "Retry",
     "Sample",
     "SampleError",
+    "Skipped",
     "View",
     "__version__",
     "connect",

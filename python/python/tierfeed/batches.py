@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tierfeed._native import Batch, ReadyBatches
+from tierfeed._native import Batch, ReadyBatches, Reconfigure
 from tierfeed.stream import Place
 
 if TYPE_CHECKING:
@@ -25,25 +25,37 @@ class Batches(ReadyBatches):
         while first[0] < end_epoch and first[1] >= self._steps(first[0]):
             first = (first[0] + 1, 0)
         self._epoch_begun: int | None = None
+        self._is_over = False
         self.go_on(first, 0, None)
+
+    def end(self) -> None:
+        """Another iteration of the feed begins: this one hands nothing out any more."""
+        self._is_over = True
+        self.go_on(self.place, 0, None)
 
     def take(self) -> Batch:
         """The next batch, once it is there or read directly."""
         place = self.place
         if place[0] >= self._end_epoch:
             raise StopIteration
+        if self._is_over:
+            raise Reconfigure(
+                "this iterator ended when another one of the same feed or loader began: a batch is"
+                " handed out once. Use one at a time, or read out of turn by Feed.batch(epoch, step)"
+            )
         if self._epoch_begun != place[0]:
             self._begin(place)
         following = self._after(place)
         batch = self._feed.take(place, following, self._window)
         stream = self._feed.stream() if following[0] == place[0] else None
-        self.go_on(following, self._steps(place[0]), stream and stream.link)
+        link = stream.link if stream is not None else None
+        self.go_on(following, self._steps(place[0]), link)
         return batch
 
     def poll(self) -> Batch | None:
         """The next batch if it is there already, without waiting; None if not, or at the end."""
         place = self.place
-        if place[0] >= self._end_epoch:
+        if place[0] >= self._end_epoch or self._is_over:
             return None
         if self._epoch_begun != place[0]:
             self._begin(place)
@@ -59,6 +71,8 @@ class Batches(ReadyBatches):
         # An epoch that was looked at ahead may have been published since.
         self._steps_of = (-1, 0)
         self._epoch_begun = place[0]
+        if is_first:
+            self._feed.begin_iteration(self)
         self._feed.begin_epoch(place[0])
         stream = self._feed.stream()
         if is_first and stream is not None:

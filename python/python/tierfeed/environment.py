@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Launchers name the rank differently; the first that is set counts. torchrun, Slurm, Open MPI, PMI.
-RANK_VARIABLES = (
-    "TIERFEED_RANK",
-    "RANK",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-)
+from tierfeed._native import RANK_ARGUMENT, launch_variables
 
 
 def socket() -> str | None:
@@ -34,13 +27,12 @@ def executable() -> str:
     return os.environ.get("TIERFEED_EXE") or "tierfeed"
 
 
-def rank() -> int:
-    """The rank of this process, 0 unless a launcher says otherwise."""
-    for name in RANK_VARIABLES:
-        value = os.environ.get(name)
-        if not value:
-            continue
-        if not value.isdecimal():
-            raise ValueError(f"{name} is {value!r}; it must be a whole number from 0")
-        return int(value)
-    return 0
+def launched(rank: int | None = None) -> dict[str, str]:
+    """What the launcher says of this process, or only the rank if the program gives it itself.
+
+    Which variables those are, and what they mean together, is in one table for all of tierfeed
+    (docs/launch.md).
+    """
+    if rank is not None:
+        return {RANK_ARGUMENT: str(rank)}
+    return {name: value for name in launch_variables() if (value := os.environ.get(name))}

@@ -8,11 +8,15 @@ The rules:
    a batch that is never given back.
 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
    directly; the next epoch tries the agent once more.
+4. A feed is iterated once at a time: a batch is handed out once, so two iterations would wait for each
+   other's batches. The one that began first ends with an error.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import time
 import warnings
 import weakref
@@ -22,16 +26,22 @@ from tierfeed import environment
 from tierfeed._native import (
     Batch,
     Bug,
+    Error,
     Gone,
     Link,
     Local,
     Order,
-    Reconfigure,
     Refused,
+    SampleError,
+    TurnedAway,
+    rank_in_job,
 )
 from tierfeed.batches import Batches
 from tierfeed.holder import holder_of
+from tierfeed.identity import refuse
+from tierfeed.skipped import SKIPPED_MAX, Skipped
 from tierfeed.stream import Place, Stream, Window, no_window
+from tierfeed.tallies import Tallies, Tally
 
 # An agent that lives answers every request, with a batch or a refusal, as soon as the cold store lets
 # it. One that is silent for so long hangs, and is given up as if it were gone.
@@ -49,17 +59,18 @@ def connect(
 ) -> Feed:
     """Connects to this node's agent, or falls back to reading the cold store directly.
 
-    What is not given comes from the environment that `tierfeed run` and `tierfeed exec` set:
-    `TIERFEED_SOCK`, the launcher's rank variables, and for the fallback `TIERFEED_JOB` (the job file)
-    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). A bucket is read by the program
-    that `TIERFEED_EXE` names, else by the `tierfeed` in `PATH`.
+    What is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run` and `tierfeed exec`,
+    the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB` (the job file)
+    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). A bucket is read by the
+    program that `TIERFEED_EXE` names, else by the `tierfeed` in `PATH`.
 
-    Raises `Gone` if there is neither an agent nor a job file, and `Reconfigure` if the job is wrong or
-    its index is missing.
+    Raises `IdentityError` if this process is none of the ranks of the job, or another process reads for
+    its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong
+    or its index is missing.
     """
     return Feed(
         socket=environment.socket() if socket is None else socket,
-        rank=environment.rank() if rank is None else rank,
+        launched=environment.launched(rank),
         job=environment.job() if job is None else job,
         index=environment.index() if index is None else index,
     )
@@ -70,20 +81,30 @@ class Feed:
 
     May be forked and pickled: each process connects for itself when it first needs to. One thread at
     a time may take batches; batches themselves may go anywhere.
+
+    A batch stays with the process that took it. A forked child may read it until the parent gives it
+    back; then the next batch is written to the same memory, and the child sees its bytes change. Copy
+    before the fork what the child keeps.
     """
 
     def __init__(
         self,
         *,
         socket: str | None,
-        rank: int,
+        launched: dict[str, str],
         job: str | None = None,
         index: str | None = None,
         role: str = "trainer",
+        trainer: int | None = None,
+        rank: int = 0,
         briefing: str | None = None,
         published: dict[int, list[int]] | None = None,
     ) -> None:
         self._socket = socket
+        self._launched = launched
+        # The process that trains: workers read for it, and are no ranks of their own.
+        self._trainer = os.getpid() if trainer is None else trainer
+        # Of no meaning before an agent or the job said that it is right; a copy was told before.
         self._rank = rank
         self._job = job
         self._index = index
@@ -93,7 +114,11 @@ class Feed:
         # Likewise what this rank published: a worker process reads by it too.
         self._kept = published or {}
         self._faults = 0
+        self._skipped: list[Skipped] = []
+        # The iteration that began last.
+        self._iteration: weakref.ref[Batches] | None = None
         self._lease_copyouts = 0
+        self._tallies = Tallies()
         self._was_warned = False
         self._pid: int | None = None
         self._stream: Stream | None = None
@@ -152,9 +177,24 @@ class Feed:
         return f"{number:016x}"
 
     @property
+    def on_error(self) -> str:
+        """`"fail"` or `"skip"`: what the job says about a sample that cannot be read or decoded."""
+        stream = self.stream()
+        return self._store().on_error if stream is None else stream.link.on_error
+
+    @property
     def faults(self) -> int:
-        """Samples that were left out because they could not be read (`on_error: skip`)."""
+        """Samples that were left out because they could not be read or decoded (`on_error: skip`)."""
         return self._faults
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The first 10,000 of them, with their files, in this process."""
+        return list(self._skipped)
+
+    def file_of(self, sample: int) -> str:
+        """The file that holds a sample, as messages call it."""
+        return self._store().object(sample)
 
     @property
     def lease_copyouts(self) -> int:
@@ -179,11 +219,42 @@ class Feed:
         self.order.check(epoch, step, self._rank)
         return self.take((epoch, step), (epoch, step), no_window)
 
-    def read(self, samples: Iterable[int]) -> Batch:
-        """Any samples, read directly. The batch has the place (0, 0), which means nothing."""
+    def read(self, samples: Iterable[int], *, epoch: int = 0) -> Batch:
+        """Any samples, read directly. The batch has the place (0, 0), which means nothing.
+
+        The report counts it as a batch of `epoch` that training read itself.
+        """
+        begin_ns = time.monotonic_ns()
         batch = self._store().read(0, 0, self._rank, [int(sample) for sample in samples])
-        self._faults += len(batch.skipped)
+        self._note_unreadable(batch)
+        self._note_read(epoch, batch, begin_ns, begin_ns)
         return batch
+
+    def note_decoding(self, epoch: int, decoding_ns: int, threads: int) -> None:
+        """Takes note that training waited so long while samples were decoded, for the agent's report."""
+        self._tallies.add(self._link(), epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads))
+
+    def leave_out(self, sample: int, reason: str) -> None:
+        """Notes that training goes on without a sample; the first one is said."""
+        self._faults += 1
+        if len(self._skipped) == SKIPPED_MAX:
+            return
+        try:
+            name = self.file_of(sample)
+        except Error as error:
+            name = f"sample {sample} ({error})"
+        self._skipped.append(Skipped(sample, name, reason))
+        if len(self._skipped) == 1:
+            warnings.warn(
+                f"tierfeed: on_error is skip: sample {sample}, {name}, is left out ({reason});"
+                " Feed.skipped lists this one and those that follow",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _note_unreadable(self, batch: Batch) -> None:
+        for sample in batch.skipped:
+            self.leave_out(sample, "unreadable")
 
     def publish(self, epoch: int, samples: Iterable[int]) -> None:
         """Hands over what this rank will read in `epoch`, for a job with `shuffle: published`."""
@@ -207,8 +278,8 @@ class Feed:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = (self._socket, self._rank, self._job, self._index, self._role, self._briefing)
-        return _restore, (*place, self._published())
+        place = (self._socket, self._launched, self._job, self._index, self._role, self._trainer)
+        return _restore, (*place, self._rank, self._briefing, self._published())
 
     def __repr__(self) -> str:
         return f"<tierfeed.Feed rank={self._rank} socket={self._socket!r}>"
@@ -225,6 +296,13 @@ class Feed:
         if self.stream() is None and self._socket is not None:
             self._connect()
 
+    def begin_iteration(self, batches: Batches) -> None:
+        """From now on only `batches` takes batches in turn."""
+        earlier = None if self._iteration is None else self._iteration()
+        if earlier is not None and earlier is not batches:
+            earlier.end()
+        self._iteration = weakref.ref(batches)
+
     def take(self, place: Place, following: Place, window: Window) -> Batch:
         """The batch at `place`, with requests for `following` and its `window` on their way.
 
@@ -240,8 +318,16 @@ class Feed:
                 answer = stream.take(place, PATIENCE_S)
             except Gone as gone:
                 self._lose(stream, gone)
-        batch = answer if isinstance(answer, Batch) else self._read_directly(place, answer)
-        self._faults += batch.delivered(time.monotonic_ns() - asked_ns)
+        answered_ns = time.monotonic_ns()
+        if isinstance(answer, Batch):
+            batch = answer
+            skipped = batch.delivered(asked_ns, answered_ns)
+        else:
+            batch = self._read_directly(place, answer)
+            skipped = len(batch.skipped)
+            self._note_read(place[0], batch, asked_ns, answered_ns)
+        if skipped:
+            self._note_unreadable(batch)
         if stream is not None and stream.alive and (stream.is_exhausted or _has_no_room(answer)):
             self._copy_out(stream, batch)
         return batch
@@ -259,6 +345,22 @@ class Feed:
                 stacklevel=2,
             )
 
+    def _note_read(self, epoch: int, batch: Batch, asked_ns: int, answered_ns: int) -> None:
+        """A batch was read here, after no answer of an agent between the two times."""
+        tally = Tally(
+            batches=1,
+            samples=len(batch),
+            nbytes=batch.nbytes,
+            skipped=len(batch.skipped),
+            unanswered_ns=answered_ns - asked_ns,
+            self_read_ns=time.monotonic_ns() - answered_ns,
+        )
+        self._tallies.add(self._link(), epoch, tally)
+
+    def _link(self) -> Link | None:
+        """The connection to an agent, also to one that does not answer: it may still count."""
+        return None if self._stream is None else self._stream.link
+
     def _read_directly(self, place: Place, refused: Refused | None) -> Batch:
         epoch, step = place
         if refused is not None:
@@ -272,9 +374,20 @@ class Feed:
         match refused.reason:
             case "unreadable":
                 assert refused.sample is not None and refused.fault is not None
-                raise self._store().sample_error(refused.sample, refused.fault)
+                raise self._sample_error(refused.sample, refused.fault)
             case "not-in-order":
                 raise Bug(f"agent and client disagree about the order at {where}: {refused}")
+
+    def _sample_error(self, sample: int, fault: str) -> BaseException:
+        """Why the agent could not read a sample, as the system says it where it says it here too."""
+        store = self._store()
+        try:
+            store.read(0, 0, self._rank, [sample])
+        except SampleError as error:
+            return error
+        except Error:
+            pass
+        return store.sample_error(sample, fault)
 
     def _attach(self) -> None:
         """In a process that is new to this feed: connects, or opens what is needed to do without."""
@@ -300,9 +413,15 @@ class Feed:
         """Tries the agent once. One that runs another order than before is none of ours."""
         assert self._socket is not None
         try:
-            link = Link.connect(self._socket, self._rank, self._role)
+            role = _role_here(self._role)
+            link = Link.connect(self._socket, self._launched, role, self._trainer)
         except Gone as gone:
             return gone
+        except TurnedAway as reason:
+            if self._briefing is None:
+                refuse(str(reason))
+            # This process was let in before, so it is a rank of the job, and may go on alone as one.
+            return Gone(str(reason))
         if self._order is None:
             self._order = link.order
         elif self._order != link.order:
@@ -312,20 +431,26 @@ class Feed:
                 link.publish(epoch, samples)
         except Gone as gone:
             return gone
+        self._rank = link.rank
         self._briefing = link.briefing
         self._stream = Stream(link)
+        self._tallies.hand_over(link)
         return None
 
     def _go_alone(self, gone: Gone | None) -> None:
         if self._briefing is None and self._job is None:
-            raise gone or Gone(
-                "no agent and no way to do without: start the trainer by `tierfeed run` or"
-                " `tierfeed exec`, or set TIERFEED_SOCK, or set TIERFEED_JOB and TIERFEED_INDEX"
-            )
+            raise gone or Gone(_how_to_start())
+        if self._briefing is None:
+            self._rank = self._rank_in_job()
         self._warn(f"reading the cold store directly: {gone or 'TIERFEED_SOCK is not set'}")
         self._order, self._local = self._open()
-        if self._rank >= self._order.world:
-            raise Reconfigure(f"rank {self._rank}; the job has {self._order.world}, from 0")
+
+    def _rank_in_job(self) -> int:
+        assert self._job is not None, "an unattached feed was refused"
+        try:
+            return rank_in_job(self._job, self._launched)
+        except TurnedAway as reason:
+            refuse(str(reason))
 
     def _open(self) -> tuple[Order, Local]:
         if self._briefing is not None:
@@ -350,9 +475,31 @@ class Feed:
 
     def _forget_parent(self) -> None:
         """In a forked child: closes what the parent had open, without a word to the agent."""
+        self._tallies.forget()
         if self._stream is not None:
             self._stream.link.forget()
         self._reset()
+
+
+def _how_to_start() -> str:
+    command = shlex.join(["python", *sys.argv]) if sys.argv[0] else "python train.py"
+    return (
+        "this process was started without tierfeed. Start it with an agent:\n"
+        f"    tierfeed run job.yaml -- {command}\n"
+        "or beside an agent that runs on this node already:\n"
+        f"    tierfeed exec -- {command}\n"
+        "or without one, to read the dataset directly, at the speed of the cold store:\n"
+        "    tierfeed index job.yaml\n"
+        f"    TIERFEED_JOB=job.yaml TIERFEED_INDEX=dataset.tfx {command}"
+    )
+
+
+def _role_here(role: str) -> str:
+    """What reads for a loader is a worker in a process of it; else training waits for it itself."""
+    torch = sys.modules.get("torch")
+    if role == "worker" and torch is not None and torch.utils.data.get_worker_info() is None:
+        return "trainer"
+    return role
 
 
 def _has_no_room(answer: Batch | Refused | None) -> bool:
@@ -361,19 +508,23 @@ def _has_no_room(answer: Batch | Refused | None) -> bool:
 
 def _restore(
     socket: str | None,
-    rank: int,
+    launched: dict[str, str],
     job: str | None,
     index: str | None,
     role: str,
+    trainer: int,
+    rank: int,
     briefing: str | None,
     published: dict[int, list[int]],
 ) -> Feed:
     return Feed(
         socket=socket,
-        rank=rank,
+        launched=launched,
         job=job,
         index=index,
         role=role,
+        trainer=trainer,
+        rank=rank,
         briefing=briefing,
         published=published,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import types
@@ -17,13 +16,19 @@ UNSEEN = "something that the garbage collector does not see, such as an array in
 
 
 def holder_of(address: int, nbytes: int) -> str:
-    """What keeps the memory at `address`, by the names of its types from the inside out."""
+    """What keeps the memory at `address`, by the names of its types from the inside out.
+
+    It is only for a warning, so what cannot be looked at is passed over: this never raises.
+    """
     for container in gc.get_objects():
         if _is_a(container, types.FrameType):
             continue
         for item in gc.get_referents(container):
-            if _lies_in(item, address, nbytes):
-                return " in ".join([_name(item), *_names_around(container)])
+            try:
+                if _lies_in(item, address, nbytes):
+                    return " in ".join([_name(item), *_names_around(container)])
+            except Exception:
+                continue
     return UNSEEN
 
 
@@ -52,7 +57,8 @@ def _is_a(it: Any, *kinds: type) -> bool:
 
 def _name(it: Any) -> str:
     kind = type(it)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return module + kind.__qualname__
 
 
 def _lies_in(it: Any, address: int, nbytes: int) -> bool:
@@ -65,7 +71,7 @@ def _address(it: Any) -> int | None:
     if _is_a(it, Batch):
         return None if it.memory is None else it.memory[0]
     if _is_a(it, View):
-        return ctypes.addressof((ctypes.c_char * 0).from_buffer(it))
+        return int(it.address)
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and _is_a(it, numpy.ndarray):
         return int(it.__array_interface__["data"][0])

@@ -22,6 +22,10 @@ def no_window(_: Place) -> Iterable[Place]:
 PATIENCE_HOLDING_ALL_S = 1.0
 
 
+# A loop holds the batch that it is about to let go and the one that it gets, which is no keeping.
+LOOP_HOLDS = 2
+
+
 class Stream:
     """A link with its open requests. Answers may come in any order; each is taken once.
 
@@ -62,7 +66,8 @@ class Stream:
     @property
     def is_exhausted(self) -> bool:
         """Whether this process keeps as many batches as the agent stages for it."""
-        return self.link.leases - len(self._ready) >= self.link.batches_ahead
+        kept = self.link.leases - len(self._ready)
+        return kept >= self.link.batches_ahead and kept > LOOP_HOLDS
 
     def has_asked(self, place: Place) -> bool:
         """Whether `place` is on its way or there."""

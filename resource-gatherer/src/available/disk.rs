@@ -16,15 +16,18 @@ pub struct DiskSpace {
     pub total: Bytes,
 }
 
-/// The room below `path`, or below the nearest directory above it that is there; `None` where the
-/// file system does not answer.
-pub(crate) fn read(path: &Path) -> Option<DiskSpace> {
-    let above = |path: &Path| path.ancestors().find_map(|place| statvfs(place).ok());
-    let status = above(path).or_else(|| statvfs(".").ok().filter(|_| path.is_relative()))?;
-    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));
-    Some(DiskSpace {
-        path: path.to_owned(),
-        free: bytes(status.blocks_available()),
-        total: bytes(status.blocks()),
-    })
+impl DiskSpace {
+    /// The room below `path`, or below the nearest directory above it that is there; `None` where the
+    /// file system refuses to tell. Waits for as long as the file system takes to answer.
+    #[must_use]
+    pub fn read(path: &Path) -> Option<Self> {
+        let above = |path: &Path| path.ancestors().find_map(|place| statvfs(place).ok());
+        let status = above(path).or_else(|| statvfs(".").ok().filter(|_| path.is_relative()))?;
+        let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));
+        Some(Self {
+            path: path.to_owned(),
+            free: bytes(status.blocks_available()),
+            total: bytes(status.blocks()),
+        })
+    }
 }

@@ -1,15 +1,16 @@
 //! Judges memory: how much there is, in which pages, who limits it and who moves it.
 
 use tierfeed_core::units::Bytes;
+use tierfeed_numa_memory::capacity::kept_free;
 
 use super::{Facts, Finding, Place};
 use crate::inventory::placement::Balancing;
 
-/// The unit in which tiers take memory.
-const CHUNK: Bytes = Bytes::mib(512);
+/// Staging of one rank alone takes most of less.
+const LITTLE: Bytes = Bytes::mib(256);
 
-/// The share of all memory, in per cent, that allocations leave free.
-const RESERVE_PERCENT: u64 = 5;
+/// A fifth of less, which jobs take unless they say otherwise, is staging and a small cache.
+const MODEST: Bytes = Bytes::mib(2048);
 
 /// A pool of huge pages that takes more than this share of memory is worth a word.
 const POOL_PERCENT: u64 = 5;
@@ -25,27 +26,20 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 fn free(facts: &Facts) -> Finding {
     const SUBJECT: &str = "free memory";
     let (available, total) = (facts.available(), Bytes(facts.inventory.memory.total_bytes));
-    let usable = available.0.saturating_sub(total.0 / 100 * RESERVE_PERCENT);
-    let chunks = usable / CHUNK.0;
-    let found =
-        format!("{available} of {total}: {chunks} chunks of {CHUNK} above the reserve of 5 %");
-    match chunks {
-        0 => Finding::missing(
-            SUBJECT,
-            found,
-            "no chunk of the default size fits, so nothing is cached",
-        )
-        .fix(Place::Job, "chunk: 16 MiB")
-        .fix(Place::Slurm, "--mem=0"),
-        1..4 => Finding::degraded(
-            SUBJECT,
-            found,
-            "staging takes most of it, and little is left to cache samples",
-        )
-        .fix(Place::Job, "chunk: 64 MiB")
-        .fix(Place::Slurm, "--mem=0"),
-        _ => Finding::ok(SUBJECT, found),
+    let usable = Bytes(available.0 - kept_free(total, available).0);
+    let found = format!("{available} of {total}, of which tierfeed takes at most {usable}");
+    if usable > MODEST {
+        return Finding::ok(SUBJECT, found);
     }
+    let finding = if usable > LITTLE {
+        let why = "staging takes much of it, and little is left to cache samples";
+        Finding::degraded(SUBJECT, found, why)
+            .fix(Place::Job, "tiers: { main-memory: { reserve: 60 % } }")
+    } else {
+        Finding::missing(SUBJECT, found, "few batches can be staged")
+            .fix(Place::Job, "prefetch: { batches: 2 }")
+    };
+    finding.fix(Place::Slurm, "--mem=0")
 }
 
 fn control_group(facts: &Facts) -> Finding {
@@ -121,7 +115,7 @@ fn huge_pages_shared(facts: &Facts) -> Finding {
         || "not in this kernel".to_owned(),
         |word| format!("transparent_hugepage/shmem_enabled is {word}"),
     );
-    if matches!(word, Some("always" | "within_size" | "advise" | "force")) {
+    if are_shared_pages_huge(facts) {
         return Finding::ok(SUBJECT, found);
     }
     Finding::degraded(
@@ -130,6 +124,12 @@ fn huge_pages_shared(facts: &Facts) -> Finding {
         "staging and memory tiers, which are shared, are in small pages",
     )
     .fix(Place::Host, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+}
+
+/// Whether memory that processes share, as staging and tiers are, gets transparent huge pages.
+fn are_shared_pages_huge(facts: &Facts) -> bool {
+    let word = facts.huge_pages_shared.as_deref();
+    matches!(word, Some("always" | "within_size" | "advise" | "force"))
 }
 
 fn huge_page_pool(facts: &Facts) -> Finding {
@@ -142,7 +142,10 @@ fn huge_page_pool(facts: &Facts) -> Finding {
     let sizes = facts.huge_page_pools.iter().map(|pool| pool.pages.saturating_mul(pool.page.0));
     let held = sizes.fold(0, u64::saturating_add);
     match held {
-        0 => Finding::ok(SUBJECT, "none; staging lies in transparent huge pages"),
+        0 if are_shared_pages_huge(facts) => {
+            Finding::ok(SUBJECT, "none; staging lies in transparent huge pages")
+        }
+        0 => Finding::ok(SUBJECT, "none"),
         _ if held <= facts.inventory.memory.total_bytes / 100 * POOL_PERCENT => {
             Finding::ok(SUBJECT, words.join(", "))
         }

@@ -303,15 +303,16 @@ fn a_cpuset_that_denies_nodes_or_cpus_is_named() {
 }
 
 #[test]
-fn little_free_memory_is_counted_in_chunks() {
+fn little_free_memory_is_judged_by_what_tierfeed_may_take_of_it() {
     let free = |bytes| {
         move |it: &mut Facts| {
             it.inventory.memory.total_bytes = 16 * GIB;
             it.inventory.memory.available_bytes = bytes;
         }
     };
-    check(free(GIB), Missing, "free memory", "0 chunks of 512 MiB", "chunk: 16 MiB");
-    check(free(2 * GIB), Degraded, "free memory", "2 chunks of 512 MiB", "chunk: 64 MiB");
+    let little = "of which tierfeed takes at most 192 MiB";
+    check(free(GIB / 4), Missing, "free memory", little, "prefetch: { batches: 2 }");
+    check(free(GIB), Degraded, "free memory", "takes at most 768 MiB", "reserve: 60 %");
 }
 
 fn group(limit: u64) -> CgroupMemory {
@@ -369,6 +370,10 @@ fn pages_that_are_small_or_set_apart_are_named() {
         "32 GiB set apart: 32 of 1 GiB",
         "vm.nr_hugepages=0",
     );
+    // Not in one line that they are small, and that they are huge in the next.
+    let mut small = healthy();
+    (small.huge_pages_shared, small.huge_page_pools) = (Some("never".to_owned()), Vec::new());
+    assert!(diagnose(&small).iter().all(|it| !it.found.contains("in transparent huge pages")));
     let mut facts = healthy();
     facts.huge_page_pools = pool(1);
     assert!(diagnose(&facts).iter().all(|finding| finding.state == State::Ok));

@@ -8,6 +8,8 @@
 //! Between giving back and taking lies a band in which it rests: what the kernel calls available
 //! moves by some MiB all the time.
 
+use std::fmt;
+
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::ballast::QUANTUM;
 
@@ -58,6 +60,17 @@ pub enum Reason {
     Goal,
     /// The hog ends.
     End,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OthersGrew => "others took memory",
+            Self::Pressure => "others wait for memory",
+            Self::Goal => "less is to be held now",
+            Self::End => "the hog ends",
+        })
+    }
 }
 
 /// What is taken between two looks: a tenth of a second on memory that the host must bring first.
@@ -273,6 +286,19 @@ mod tests {
                 prop_assert_eq!(machine.held, 0);
             }
         }
+    }
+
+    #[test]
+    fn every_reason_has_words_for_people_and_a_name_for_programs() {
+        let shown = [Reason::OthersGrew, Reason::Pressure, Reason::Goal, Reason::End]
+            .map(|it| (it.to_string(), serde_json::to_value(it).unwrap()));
+        let expected = [
+            ("others took memory", "others-grew"),
+            ("others wait for memory", "pressure"),
+            ("less is to be held now", "goal"),
+            ("the hog ends", "end"),
+        ];
+        assert_eq!(shown, expected.map(|(words, name)| (words.to_owned(), name.into())));
     }
 
     #[test]

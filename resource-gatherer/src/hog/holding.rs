@@ -11,9 +11,10 @@ use tierfeed_numa_memory::{AllocateError, Ballast, Placement, ballast::QUANTUM};
 /// One mapping of the kernel; only the last one is partly full.
 const SEGMENT: Bytes = Bytes::mib(512);
 
-/// The first touch waits for the host of a virtual machine more than it computes, so two threads are
-/// nearly twice as fast; more would disturb those whose memory is not taken.
-const THREADS_MAX: usize = 2;
+/// The kernel clears a page when it is first touched, and in a virtual machine the host has to bring it
+/// first, for one processor at a time; so memory fills about as fast as there are threads, up to what the
+/// memory of a node can take in.
+const THREADS_MAX: usize = 8;
 
 /// Memory that is held until it is given back or this is dropped.
 #[derive(Debug)]

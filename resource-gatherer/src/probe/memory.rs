@@ -29,7 +29,7 @@ use std::{
     fmt, io,
     panic::resume_unwind,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
     time::Duration,
 };
@@ -223,6 +223,9 @@ const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
 /// How many buffers of equal length may be there at once.
 const BUFFER_COUNT: u64 = 4;
 
+/// Parts that begin while a listener does not listen. It looks ten times a second, and parts take longer.
+const TOLD_MAX: usize = 64;
+
 /// The pairs to measure, the best initiator of each target first.
 #[must_use]
 pub fn pairs(inventory: &Inventory, pairs: Pairs) -> Vec<Pair<'_>> {
@@ -281,7 +284,7 @@ pub(crate) fn while_listening<T: Send>(
     listener: &mut dyn FnMut(News),
     body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
 ) -> Result<T, ProbeError> {
-    let (tell, told) = channel();
+    let (tell, told) = sync_channel(TOLD_MAX);
     let body = move || {
         // The listener listens until this thread has ended.
         body(&|part| _ = tell.send(part))

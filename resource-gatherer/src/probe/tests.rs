@@ -1,5 +1,7 @@
 //! The whole probe, on this machine with tiny sizes and on trees of other machines.
 
+#![expect(clippy::cast_precision_loss, reason = "rates")]
+
 use tierfeed_core::{
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -51,12 +53,54 @@ fn cxl(latency_ns: u64, gb_per_s: u64) -> EmulatedTier {
     }
 }
 
+/// How often a figure of the probe may be that of a plain loop, or the other way round: enough for
+/// threads, caches and neighbours, and far less than a wrong unit makes of it.
+const FACTOR: f64 = 6.0;
+
+fn is_near(figure: f64, naive: f64) -> bool {
+    (naive / FACTOR..=naive * FACTOR).contains(&figure)
+}
+
+/// The best of some turns, in seconds.
+#[expect(clippy::disallowed_methods, reason = "an independent look has a clock of its own")]
+fn best_of(mut turn: impl FnMut()) -> f64 {
+    let turns = (0..20).map(|_| {
+        let start = std::time::Instant::now();
+        turn();
+        start.elapsed().as_secs_f64()
+    });
+    turns.fold(f64::INFINITY, f64::min)
+}
+
+/// Bytes that a plain copy moves in a second.
+fn naive_copy() -> f64 {
+    let (from, mut to) = (vec![1_u8; 8 << 20], vec![0_u8; 8 << 20]);
+    let best = best_of(|| std::hint::black_box(&mut to).copy_from_slice(&from));
+    8.0 * 1_048_576.0 / best
+}
+
+/// Nanoseconds of a load that waits for the one before, in a loop through 8 MiB.
+fn naive_chase() -> f64 {
+    const PLACES: usize = (8 << 20) / 64;
+    // An odd stride visits every line before one comes again, and no prefetcher follows it.
+    let next: Vec<[u32; 16]> =
+        (0..PLACES).map(|at| [u32::try_from((at + 77_773) % PLACES).unwrap(); 16]).collect();
+    let best = best_of(|| {
+        let mut at = 0;
+        for _ in 0..PLACES {
+            at = next[at as usize][0];
+        }
+        std::hint::black_box(at);
+    });
+    best * 1e9 / PLACES as f64
+}
+
 fn names(report: &Report) -> Vec<&str> {
     report.tiers.iter().map(|tier| tier.name.as_str()).collect()
 }
 
 #[test]
-fn this_machine_yields_positive_figures_and_leaves_no_file() {
+fn this_machine_yields_figures_like_those_of_a_plain_loop_and_leaves_no_file() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let settings = ProbeSettings {
         scratch: Some(directories[0].path().to_owned()),
@@ -66,20 +110,27 @@ fn this_machine_yields_positive_figures_and_leaves_no_file() {
     let mut steps = Vec::new();
     let report = probe(&settings, &mut |progress| steps.push(progress)).unwrap();
     let main = report.tiers.iter().find(|tier| tier.kind == Kind::MainMemory).unwrap();
-    assert!(main.idle_latency_ns.unwrap() > 0.0);
+    let (copied, waited) = (naive_copy(), naive_chase());
+    assert!(is_near(main.idle_latency_ns.unwrap(), waited), "{waited} ns: {main:?}");
     for rate in [
         main.read_bytes_per_s,
         main.write_bytes_per_s,
         main.copy_bytes_per_s,
         main.triad_bytes_per_s,
     ] {
-        assert!(rate.unwrap() > 0);
+        assert!(is_near(rate.unwrap() as f64, copied), "{copied} B/s: {main:?}");
     }
     for kind in [Kind::Scratch, Kind::Storage] {
         let tier = report.tiers.iter().find(|tier| tier.kind == kind).unwrap();
-        assert!(tier.read_bytes_per_s.unwrap() > 0 && tier.write_bytes_per_s.unwrap() > 0);
-        assert!(tier.random_read_iops.unwrap() > 0 && tier.idle_latency_ns.unwrap() > 0.0);
-        assert!(tier.access.is_some() && tier.copy_bytes_per_s.unwrap() > 0);
+        // What a floppy disk is slower than, and what no memory of today reaches.
+        let sane = 1_000_000..=1_000_000_000_000;
+        for rate in [tier.read_bytes_per_s, tier.write_bytes_per_s, tier.copy_bytes_per_s] {
+            assert!(sane.contains(&rate.unwrap()), "{tier:?}");
+        }
+        assert!((100.0..1e9).contains(&tier.idle_latency_ns.unwrap()), "{tier:?}");
+        let random = tier.random_read_iops.unwrap() * 4096;
+        assert!(random > 100_000 && random < 20 * tier.read_bytes_per_s.unwrap(), "{tier:?}");
+        assert!(tier.access.is_some());
     }
     for directory in &directories {
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);

@@ -1,36 +1,63 @@
 //! What the data plane finished and the loop has not seen yet.
 //!
+//! The loop takes a limited number at a time, so that it looks at everything else in between.
+//!
 //! A queue of its own, because threads of the data plane must not wait for the loop, and the loop
 //! itself completes operations that no thread takes. It needs no bound: it holds at most one entry for
 //! each operation in flight, of which the session keeps no more than its staging memory allows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use tierfeed_core::{id::OpId, session::Fault};
+use tierfeed_core::{id::OpId, session::Fault, units::Nanoseconds};
 use tokio::sync::Notify;
 
-/// An operation that ended.
-pub(super) type Completion = (OpId, Result<(), Fault>);
+use crate::clock::Clock;
 
-#[derive(Debug, Clone, Default)]
+/// Completions that the loop takes at a time.
+const TAKEN_MAX: usize = 256;
+
+/// An operation that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Completion {
+    pub(super) op: OpId,
+    pub(super) outcome: Result<(), Fault>,
+    /// When it ended; the loop may look later.
+    pub(super) at: Nanoseconds,
+}
+
+#[derive(Debug, Clone)]
 pub(super) struct Completions(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    done: Mutex<Vec<Completion>>,
+    clock: Clock,
+    done: Mutex<VecDeque<Completion>>,
     arrived: Notify,
 }
 
 impl Completions {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self(Arc::new(Shared { clock, done: Mutex::default(), arrived: Notify::default() }))
+    }
+
+    /// Takes note of an operation that ends now.
     pub(super) fn push(&self, op: OpId, outcome: Result<(), Fault>) {
-        self.0.done.lock().unwrap_or_else(PoisonError::into_inner).push((op, outcome));
+        let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that times are in order.
+        done.push_back(Completion { op, outcome, at: self.0.clock.now() });
+        drop(done);
         self.0.arrived.notify_one();
     }
 
-    /// Waits until something is there and takes all of it, oldest first. Nothing is lost if the wait is
+    /// Waits until something is there and takes the oldest of it, at most [`TAKEN_MAX`]. Nothing is lost if the wait is
     /// given up.
     pub(super) async fn next(&self) -> Vec<Completion> {
         loop {
+            // Gives way now and then, though there is always something: timers and signals need a turn.
+            tokio::task::coop::consume_budget().await;
             let done = self.take();
             if !done.is_empty() {
                 return done;
@@ -39,9 +66,11 @@ impl Completions {
         }
     }
 
-    /// What is there now.
+    /// What is there now, as far as it is taken at a time.
     pub(super) fn take(&self) -> Vec<Completion> {
-        std::mem::take(&mut *self.0.done.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = done.len().min(TAKEN_MAX);
+        done.drain(..taken).collect()
     }
 }
 
@@ -51,19 +80,38 @@ mod tests {
 
     #[tokio::test]
     async fn completions_come_together_in_their_order() {
-        let completions = Completions::default();
+        let clock = Clock::start();
+        let completions = Completions::new(clock);
         completions.push(OpId(1), Ok(()));
         completions.push(OpId(2), Err(Fault::Io));
-        assert_eq!(completions.next().await, [(OpId(1), Ok(())), (OpId(2), Err(Fault::Io))]);
+        let both_ended = clock.now();
+        let done = completions.next().await;
+        let ended: Vec<_> = done.iter().map(|it| (it.op, it.outcome)).collect();
+        assert_eq!(ended, [(OpId(1), Ok(())), (OpId(2), Err(Fault::Io))]);
+        assert!(done[0].at <= done[1].at && done[1].at <= both_ended, "when they ended: {done:?}");
         assert_eq!(completions.take(), []);
     }
 
     #[tokio::test]
+    async fn completions_that_never_end_leave_timers_their_turn() {
+        let completions = Completions::new(Clock::start());
+        let endless = tokio::spawn(async move {
+            for op in 0..10_000_000 {
+                completions.push(OpId(op), Ok(()));
+                completions.next().await;
+            }
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        assert!(!endless.is_finished(), "the timer had no turn before the end");
+        endless.abort();
+    }
+
+    #[tokio::test]
     async fn a_wait_ends_with_the_next_completion() {
-        let completions = Completions::default();
+        let completions = Completions::new(Clock::start());
         let sender = completions.clone();
         let thread = std::thread::spawn(move || sender.push(OpId(7), Ok(())));
-        assert_eq!(completions.next().await, [(OpId(7), Ok(()))]);
+        assert_eq!(completions.next().await[0].op, OpId(7));
         thread.join().unwrap();
     }
 }

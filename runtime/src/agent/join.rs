@@ -8,13 +8,14 @@ use std::{
 use tierfeed_core::{
     fleet::{Assignment, Registration},
     id::NodeId,
-    order::SpecError,
+    launch::{Identity, LaunchError, Misfit, Post},
+    order::{Spec, SpecError},
     units::Nanoseconds,
 };
 use tierfeed_workload_analyzer::{
     Index, Job,
     demand::{Demand, Sizes},
-    job::JobError,
+    job::{At, JobError},
 };
 
 use super::{AgentError, Settings, link::Link};
@@ -43,6 +44,9 @@ pub enum JoinError {
     /// The manager cannot be reached or refuses.
     #[error(transparent)]
     Manager(#[from] CallError),
+    /// The launcher does not say which node this is, or not the same as the job.
+    #[error(transparent)]
+    Launch(#[from] Misfit),
     /// The job makes no sense here.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -54,17 +58,18 @@ pub enum JoinError {
     Order(#[from] SpecError),
     /// The tiers do not fit on this node.
     #[error(transparent)]
-    Places(#[from] PlacesError),
+    Places(#[from] At<PlacesError>),
     /// The system has no random source.
     #[error(transparent)]
     Random(#[from] TokenError),
-    /// The index of this dataset has another number of samples than the manager's order.
-    #[error("the index has {found} samples, the manager's order {expected}")]
+    /// The manager's order is not the one that follows from the job and the index.
+    #[error(
+        "the manager's order is not the one of its job with the {samples} samples that are here; manager \
+         and agent must have the same version"
+    )]
     OtherOrder {
-        /// What is here.
-        found: u32,
-        /// What the manager says.
-        expected: u32,
+        /// Of the index.
+        samples: u32,
     },
 }
 
@@ -91,6 +96,7 @@ pub(super) struct Joined {
     pub(super) node: Node,
     pub(super) layout: Layout,
     pub(super) assignment: Assignment,
+    pub(super) post: Post,
     pub(super) link: Link,
     pub(super) clock: Clock,
     pub(super) occupied: Occupied,
@@ -99,30 +105,50 @@ pub(super) struct Joined {
 pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let occupied = settings.run_dir.occupy(Occupant::Agent)?;
     let clock = Clock::start();
+    let lookup = |name: &str| settings.launch.get(name).cloned();
+    let identity = Identity::read(&lookup)
+        .map_err(|error: LaunchError| JoinError::from(Misfit::from(error)))?;
     let (mut client, text) = look_for(settings, clock).await.map_err(JoinError::from)?;
     let run_dir = settings.run_dir.clone();
     let job_file = text.file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let look = move || look_at_job(&text, &run_dir, tiers_report.as_deref());
+    let look = move || look_at_job(&text, &identity, &run_dir, tiers_report.as_deref());
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
-    let (job, index, index_path, node, layout) = looked;
+    let Looked { job, post, number, index, index_path, node, layout } = looked;
     let agent = Registration {
-        node: settings.node,
+        node: number,
         home: settings.run_dir.home(),
         incarnation: token::incarnation().map_err(JoinError::from)?,
         tiers: layout.offer(),
+        chunk: layout.chunk,
     };
     let registered = register(settings, &mut client, &agent, clock).await;
     let assignment = registered.map_err(JoinError::from)?;
-    let (found, expected) = (index.len(), assignment.order.samples);
-    if found != expected {
-        return Err(JoinError::OtherOrder { found, expected }.into());
-    }
+    let samples = index.len();
+    check_order(&assignment.order, &job.order(samples).map_err(JoinError::from)?)?;
     let NodeId(number) = assignment.node;
+    let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
-    let link = Link::start(client, agent, assignment.node, clock);
-    Ok(Joined { job, job_file, index, index_path, node, layout, assignment, link, clock, occupied })
+    let link = Link::start(client, agent, clock);
+    Ok(Joined {
+        job,
+        job_file,
+        index,
+        index_path,
+        node,
+        layout,
+        assignment,
+        post,
+        link,
+        clock,
+        occupied,
+    })
+}
+
+/// What a manager says must follow from the job and the index that are here.
+fn check_order(told: &Spec, own: &Spec) -> Result<(), JoinError> {
+    if told == own { Ok(()) } else { Err(JoinError::OtherOrder { samples: own.samples }) }
 }
 
 /// Agents are often started together with their manager, so it may come a little later, or go and come
@@ -169,23 +195,40 @@ fn is_worth_another_try(error: &CallError, clock: Clock) -> bool {
     error.remedy() == Remedy::Retry && clock.now() < LOOK_FOR
 }
 
-type Looked = (Job, Arc<Index>, PathBuf, Node, Layout);
+/// A job as it is on this node.
+struct Looked {
+    job: Job,
+    post: Post,
+    number: NodeId,
+    index: Arc<Index>,
+    index_path: PathBuf,
+    node: Node,
+    layout: Layout,
+}
 
 fn look_at_job(
     text: &JobText,
+    identity: &Identity,
     run_dir: &RunDir,
     tiers_report: Option<&Path>,
 ) -> Result<Looked, JoinError> {
     let job = Job::parse(&text.text, &text.file)?;
+    let post = job.post(&text.text, &text.file);
+    let number = identity.node_in(&post)?;
     let index_path = job.dataset.index.clone().unwrap_or_else(|| run_dir.index());
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
     let demand = Demand::of(&job, &Sizes::from(&index))?;
-    let node = Node::read(&job).map_err(PlacesError::from)?;
-    let layout = layout(&job, &demand, &node, has_worked(run_dir, &text.file))?;
+    let placed = |error: PlacesError| {
+        let keys = error.keys();
+        JoinError::from(At::in_text(&text.text, &text.file, &keys, error))
+    };
+    let node = Node::read(&job).map_err(PlacesError::from).map_err(placed)?;
+    let arrival = has_worked(run_dir, &text.file);
+    let layout = layout(&job, &demand, &node, arrival).map_err(placed)?;
     let measured = tiers_report.and_then(report_at);
     let layout = layout.with_measured(&job, &node, index.sizes(), measured.as_ref());
-    Ok((job, Arc::new(index), index_path, node, layout))
+    Ok(Looked { job, post, number, index: Arc::new(index), index_path, node, layout })
 }
 
 /// Whether an agent is the first of its job here.
@@ -215,5 +258,38 @@ fn layout(
             Layout::fit(job, demand, node, Room::Promised)
         }
         layout => layout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::order::{Position, Shuffle, World};
+
+    use super::*;
+
+    #[test]
+    fn an_order_that_does_not_follow_from_job_and_index_is_refused() {
+        let own = Spec {
+            samples: 100,
+            shuffle: Shuffle::Sequential,
+            seed: 0,
+            epochs: 1,
+            drop_last: false,
+            batch_size: 10,
+            world: World { nodes: 1, ranks_per_node: 1 },
+            start: Position::START,
+        };
+        check_order(&own, &own).unwrap();
+        let others = [
+            Spec { samples: 99, ..own },
+            Spec { seed: 1, ..own },
+            Spec { batch_size: 11, ..own },
+            Spec { world: World { nodes: 2, ranks_per_node: 1 }, ..own },
+        ];
+        for told in others {
+            let error = check_order(&told, &own).unwrap_err();
+            assert!(matches!(error, JoinError::OtherOrder { samples: 100 }), "{error}");
+            assert!(error.is_input(), "another attempt brings the same");
+        }
     }
 }

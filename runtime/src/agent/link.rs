@@ -11,13 +11,13 @@ use tierfeed_core::{
     id::NodeId,
     units::Nanoseconds,
 };
+use tierfeed_numa_memory::drill;
 use tierfeed_resource_gatherer::Available;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
     client::{CallError, Client, Loan},
     clock::Clock,
-    wire::Remedy,
 };
 
 /// Messages on their way, in each direction.
@@ -26,7 +26,7 @@ const MESSAGES_MAX: usize = 64;
 const BACKOFF_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
 const BACKOFF_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
 
-/// The last report may take this long.
+/// The end of the call under way and the last report may take this long together.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -53,18 +53,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn start(client: Client, agent: Registration, node: NodeId, clock: Clock) -> Self {
+    pub(super) fn start(client: Client, agent: Registration, clock: Clock) -> Self {
         let (sender, inbox) = mpsc::channel(MESSAGES_MAX);
         let (outbox, receiver) = mpsc::channel(MESSAGES_MAX);
-        let line = Line {
-            client,
-            agent: Registration { node: Some(node), ..agent },
-            node,
-            clock,
-            lent: 0,
-            told: 0,
-            lost: None,
-        };
+        let line = Line { client, node: agent.node, agent, clock, lent: 0, told: 0, lost: None };
         Self { sender, receiver, task: tokio::spawn(line.run(inbox, outbox)) }
     }
 
@@ -85,9 +77,16 @@ impl Link {
     pub(super) async fn end(self, progress: &Progress) {
         drop(self.sender);
         drop(self.receiver);
-        match self.task.await {
-            Ok(line) => line.say_drained(progress).await,
-            Err(error) => tracing::warn!(%error, "the line to the manager failed"),
+        let mut task = self.task;
+        let farewell = async {
+            match (&mut task).await {
+                Ok(line) => line.say_drained(progress).await,
+                Err(error) => tracing::warn!(%error, "the line to the manager failed"),
+            }
+        };
+        if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+            tracing::warn!("the manager did not hear the farewell in time");
+            task.abort();
         }
     }
 }
@@ -96,6 +95,8 @@ impl Link {
 struct Lost {
     retry_at: Nanoseconds,
     backoff: Nanoseconds,
+    /// What the last call said.
+    reason: String,
 }
 
 #[derive(Debug)]
@@ -118,6 +119,7 @@ impl Line {
         outbox: mpsc::Sender<FromManager>,
     ) -> Self {
         while let Some(message) = inbox.recv().await {
+            drill::pass("link");
             let answer = match message {
                 ToManager::Report(progress, available) => {
                     self.report(&progress, available.as_deref()).await
@@ -228,18 +230,15 @@ impl Line {
             return;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        let farewell = self.client.drained(node, incarnation, progress);
-        match tokio::time::timeout(FAREWELL, farewell).await {
-            Ok(Ok(())) => (),
-            Ok(Err(error)) => tracing::warn!(%error, "the manager did not hear the farewell"),
-            Err(_) => tracing::warn!("the manager did not hear the farewell in time"),
+        if let Err(error) = self.client.drained(node, incarnation, progress).await {
+            tracing::warn!(%error, "the manager did not hear the farewell");
         }
     }
 
     /// Notes whether the manager is there: `None` if it is not.
     fn heard<T>(&mut self, answer: Result<T, CallError>) -> Option<Result<T, CallError>> {
         match answer {
-            Err(error) if error.remedy() == Remedy::Retry => {
+            Err(error) if error.is_loss() => {
                 self.lose(&error);
                 None
             }
@@ -252,15 +251,23 @@ impl Line {
         }
     }
 
+    /// Says why, and again when it is for another reason: another manager may answer in its place.
     fn lose(&mut self, error: &CallError) {
-        if self.lost.is_none() {
-            tracing::warn!(%error, "the manager is lost; this node goes on without it");
-        }
-        let backoff = self.lost.as_ref().map_or(BACKOFF_MIN, |lost| {
-            Nanoseconds(lost.backoff.0.saturating_mul(2)).min(BACKOFF_MAX)
-        });
+        let reason = error.to_string();
+        let backoff = match &self.lost {
+            None => {
+                tracing::warn!(%error, "the manager is lost; this node goes on without it");
+                BACKOFF_MIN
+            }
+            Some(lost) => {
+                if lost.reason != reason {
+                    tracing::warn!(%error, "the manager is still lost");
+                }
+                Nanoseconds(lost.backoff.0.saturating_mul(2)).min(BACKOFF_MAX)
+            }
+        };
         let retry_at = Nanoseconds(self.clock.now().0 + backoff.0);
-        self.lost = Some(Lost { retry_at, backoff });
+        self.lost = Some(Lost { retry_at, backoff, reason });
     }
 
     fn is_resting(&self) -> bool {

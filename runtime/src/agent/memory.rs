@@ -101,21 +101,8 @@ impl Agent {
         self.carry_out();
     }
 
-    /// What this node has left now.
-    pub(super) fn look_around(&self) -> Option<Available> {
-        self.watch
-            .read()
-            .inspect_err(|error| {
-                tracing::warn!(%error, "free memory cannot be read; tiers stay as they are");
-            })
-            .ok()
-    }
-
     /// Gives memory back or takes it again as the node's free memory goes, and notes both.
     pub(super) fn adapt(&mut self, available: &Available) {
-        if let Ok(limit) = self.watch.group_limit() {
-            self.node.follow_limit(limit);
-        }
         let usage = self.plane.usage();
         let held = |(tier, usage): (u8, &TierUsage)| TierReading {
             held: usage.bytes,

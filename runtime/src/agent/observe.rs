@@ -17,7 +17,7 @@ use super::{Agent, AgentError};
 use crate::{
     chrome_trace::{self, Author},
     clock::Clock,
-    metrics::{Ask, Server, Target, View},
+    metrics::{Ask, Network, Server, Target, View},
     places::Layout,
     run_dir::RunDir,
 };
@@ -31,8 +31,8 @@ const EVENTS_OF_RUN: usize = 1 << 19;
 /// How an agent is to be watched.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Where metrics are served beside the socket in the run directory, as HOST:PORT.
-    pub metrics: Option<String>,
+    /// Where metrics are served beside the socket in the run directory.
+    pub metrics: Option<Network>,
     /// Where a trace of the run goes when it ends.
     pub trace: Option<PathBuf>,
 }
@@ -70,8 +70,7 @@ impl Observer {
         let (seen, by) = (Arc::clone(&recorder), author.clone());
         let trace = move || chrome_trace::write(&seen.recording(), &by);
         let socket = run_dir.observe_socket();
-        let server =
-            Server::start(&socket, settings.metrics.as_deref(), Some(Arc::new(trace))).await?;
+        let server = Server::start(&socket, settings.metrics, Some(Arc::new(trace))).await?;
         let targets = run_dir.prometheus_targets();
         if let Some(address) = server.address() {
             tracing::info!(%address, "metrics");
@@ -176,6 +175,7 @@ impl Agent {
             copyouts: self.observer.copyouts,
             requests: self.requests.as_ref().map(|counters| counters.figures()),
             cold_window: self.session.cold_window(),
+            pauses: &self.pauses,
             memory: &self.footprint,
             job: &self.job.name,
             policy: self.assignment.policy.name(),

@@ -1,6 +1,6 @@
 //! The end of an agent: its report, and everything it started brought to an end.
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
     fleet,
@@ -8,28 +8,31 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_prefetcher::plane::{Counters, Usage};
+use tierfeed_prefetcher::plane::{Counters, Ways};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, looks::Looks};
 use crate::{
     places::{self, Layout, Place},
-    report::{Facts, Report, StagingEntry, TierEntry},
-    scratch::Scratch,
+    report::{Facts, Readership, Report, StagingEntry, TierEntry, order_digest},
+    scratch::ScratchEntry,
 };
 
 /// A read that hangs in the kernel cannot be called back, and the report must not wait for it.
-const THREADS_END_WITHIN: Duration = Duration::from_secs(10);
+const THREADS_END_WITHIN: Duration = Duration::from_secs(4);
+
+/// For how long orders are permuted again for the digest of the report.
+const DIGEST_WITHIN: Nanoseconds = Nanoseconds(3_000_000_000);
 
 /// Ends all threads and tasks, then writes the report.
 pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError> {
-    let Agent { server, clients, plane, link, mut lending, session, .. } = agent;
+    let Agent { server, clients, plane, link, mut lending, session, looks, published, .. } = agent;
     // The thread of the hand-off may wait for a place in this queue.
     drop(clients);
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let ended = (plane.usage(), plane.counters());
+        let ended = (plane.usage(), plane.ways(), plane.counters());
         plane.shutdown();
         ended
     });
@@ -37,9 +40,9 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let mut footprint = agent.footprint;
     let mut used = None;
     match timeout(THREADS_END_WITHIN, ended).await {
-        Ok(Ok((usage, counters))) => {
+        Ok(Ok((usage, ways, counters))) => {
             footprint.note(&usage, agent.loans.granted());
-            used = Some((usage, counters));
+            used = Some((ways, counters));
         }
         Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
         Err(_) => {
@@ -48,7 +51,11 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     }
     let copyouts = agent.observer.copyouts;
     agent.observer.end();
-    let scratch = agent.scratch.map(Scratch::end);
+    let scratch = timeout(THREADS_END_WITHIN, end_of_scratch(looks)).await.unwrap_or_else(|_| {
+        tracing::warn!("the scratch of the job does not answer; it is left behind");
+        None
+    });
+    let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
     link.end(&summary(progress, &agent.layout)).await;
     if agent.is_superseded {
@@ -56,20 +63,26 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     }
     let kinds: Vec<Kind> = agent.layout.places.iter().map(|it| it.settings.kind).collect();
     let order = agent.assignment.order;
+    let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
     let speed = agent.job.dataset.speed;
     let facts = Facts {
         job: &agent.job.name,
         node: agent.assignment.node.0,
         generation: agent.assignment.generation,
+        ranks: agent.attendance.into_entry(),
         policy: agent.assignment.policy.name(),
         order,
         progress,
+        order_digest: order_digest(&order, &progress.handed, &published, || {
+            agent.clock.now() < digest_until
+        }),
+        readership: Readership { starved: agent.starvation.mean(), ..agent.readers.readership() },
         wasted: session.wasted(),
         staged_batches: agent.assignment.staged_batches,
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
-        staging: StagingEntry::of(used.as_ref().and_then(|(usage, _)| usage.staging)),
+        staging: StagingEntry::of(used.as_ref().and_then(|(ways, _)| ways.staging)),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
         cold_engine: &agent.cold_engine,
@@ -78,18 +91,27 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         copyouts,
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
+        pauses: (&agent.pauses).into(),
+        cold_before: agent.training.map_or(Bytes(0), |span| span.cold_before),
+        processors: std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64,
         memory: footprint,
         scratch,
     };
-    let report = Report::of(facts, &agent.published, |sample| agent.index.object_name(sample));
+    let report = Report::of(facts, |sample| agent.index.object_name(sample));
     report.write(&agent.run_dir.report())?;
     if let Err(error) = report.write_page(&agent.run_dir.report_page()) {
         tracing::warn!(%error, "there is no page of the report");
     }
-    if let Err(error) = agent.published.clear() {
+    if let Some(Err(error)) = published.map(|it| it.clear()) {
         tracing::debug!(%error, "published orders are left behind");
     }
     Ok(Some(report))
+}
+
+/// Ends the scratch of the job, which may be a file system that does not answer.
+async fn end_of_scratch(looks: Looks) -> Option<ScratchEntry> {
+    let scratch = looks.end().await?;
+    tokio::task::spawn_blocking(move || scratch.end()).await.ok()
 }
 
 /// Each tier as it was set up, and as it was used if that is known.
@@ -97,16 +119,16 @@ fn tiers(
     job: &Job,
     layout: &Layout,
     progress: &Progress,
-    used: Option<&(Usage, Counters)>,
+    used: Option<&(Ways, Counters)>,
 ) -> Vec<TierEntry> {
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, place): (usize, &Place)| {
         let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
         match used
-            .and_then(|(usage, counters)| Some((usage.tiers.get(at)?, counters.tiers.get(at)?)))
+            .and_then(|(ways, counters)| Some((*ways.tiers.get(at)?, counters.tiers.get(at)?)))
         {
-            Some((usage, traffic)) => planned.used(usage, traffic, most(at).unwrap_or_default()),
+            Some((way, traffic)) => planned.used(way, traffic, most(at).unwrap_or_default()),
             None => planned,
         }
     };

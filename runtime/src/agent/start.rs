@@ -1,8 +1,11 @@
 //! Puts an agent together: data plane, hand-off, session.
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    sync::Arc,
+};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tierfeed_core::{
     fleet::{Ledger, Origin},
     id::{NodeId, Rank},
@@ -17,17 +20,20 @@ use tierfeed_prefetcher::{
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::{Job, job, source::Location};
-use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    Agent, Completions, JoinError, Limits, Loans, Phase, TICK,
+    Agent, Attendance, Completions, Jobs, JoinError, Limits, Loans, Looks, Phase, Publications,
+    Readers, Starvation,
     fetcher::fetcher,
     join::Joined,
     observe::{self, Observer},
 };
 use crate::{
+    descriptors,
     footprint::Footprint,
     metrics::ServeError,
+    pauses::Pauses,
     places::{Layout, Place},
     published::PublishedOrders,
     reader::BucketError,
@@ -40,6 +46,10 @@ use crate::{
 
 /// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
 const CLIENT_EVENTS_MAX: usize = 4096;
+
+/// Samples that are staged between two looks at events: with millions of them in memory, and a busy
+/// machine, a millisecond.
+const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 
 /// Why an agent cannot start, or not end well.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +111,10 @@ impl AgentError {
     }
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one list of the parts of an agent, in the order of their making"
+)]
 pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
@@ -108,15 +122,16 @@ pub(super) async fn agent(
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
-    let Joined { assignment, link, clock, occupied, .. } = joined;
+    let Joined { assignment, post, link, clock, occupied, .. } = joined;
     let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
     TrainerFile::remove(&run_dir.trainer_file())?;
-    let published = PublishedOrders::new(run_dir.path().join("published"));
-    if let Err(error) = published.clear() {
+    let orders = PublishedOrders::new(run_dir.path().join("published"));
+    if let Err(error) = orders.clear() {
         tracing::warn!(%error, "published orders of an earlier run are left behind");
     }
-    raise_descriptor_limit();
-    let completions = Completions::default();
+    descriptors::raise_limit();
+    let published = Publications::new(orders, assignment.order, assignment.node);
+    let completions = Completions::new(clock);
     let finished = completions.clone();
     let settings = plane_settings(&job, &layout);
     let cold = fetcher(&job, &index, settings.operations_max)?;
@@ -126,6 +141,7 @@ pub(super) async fn agent(
     let layout =
         layout.without_shelves(|at| shelves.iter().any(|shelf| usize::from(shelf.tier().0) == at));
     layout.places.iter().for_each(log_tier);
+    layout.idle(&job).iter().for_each(|idle| tracing::warn!("{idle}"));
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
@@ -138,7 +154,7 @@ pub(super) async fn agent(
     };
     let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
     let limits_of_tiers = Limits::of(&layout, &settings);
-    let session = Session::new(settings);
+    let session = Session::new(settings).with_slices(STAGED_AT_A_TIME);
     let briefing = Briefing {
         job: job.name.clone(),
         rank: Rank(0),
@@ -159,28 +175,36 @@ pub(super) async fn agent(
         batches_ahead: assignment.staged_batches,
         fingerprint: index.fingerprint(),
     };
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let budget = layout.memory_budget(&node);
     let scratch = job_scratch(&job, assignment.node)?;
     let socket = run_dir.agent_socket();
-    let server = Server::bind(&socket, limits, forward)?;
+    let server = Server::bind(&socket, limits, post, forward)?;
     // As many as the layout has, which keeps to the limit.
     drop(server.show(shelves));
     // Whoever finds the file finds an agent that listens.
     let scratch_path = scratch.as_ref().map(|scratch| scratch.path().to_owned());
-    TrainerFile { socket, job: job_file, index: index_path, scratch: scratch_path }
-        .write(&run_dir.trainer_file())?;
+    let NodeId(node_number) = assignment.node;
+    let attendance = Attendance::new(assignment.order.world, assignment.node);
+    TrainerFile {
+        socket,
+        job: job_file,
+        index: index_path,
+        node: node_number,
+        scratch: scratch_path,
+    }
+    .write(&run_dir.trainer_file())?;
     Ok(Agent {
         loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
-        watch: Watch::new(Sysroot::live())?.with_directories(directories(&layout)),
+        looks: Looks::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
         observer,
         footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
-        scratch,
         holders: std::collections::BTreeMap::new(),
+        readers: Readers::default(),
+        starvation: Starvation::default(),
         training: None,
+        attendance,
         phase: Phase::Serving,
         is_superseded: false,
         _occupied: occupied,
@@ -198,11 +222,13 @@ pub(super) async fn agent(
         server,
         clients,
         completions,
+        jobs: Jobs::new(),
         link,
         published,
         clock,
         staging_told: Nanoseconds(0),
-        ticks,
+        next_tick: Instant::now(),
+        pauses: Pauses::default(),
         shutdown,
     })
 }
@@ -223,15 +249,6 @@ fn directories(layout: &Layout) -> Vec<PathBuf> {
         Backing::Memory(_) | Backing::Shelf(..) => None,
     };
     backings.filter_map(directory).collect()
-}
-
-/// Every chunk, open file and connection is a descriptor, and the usual soft limit is 1024.
-fn raise_descriptor_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
-    if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files stays as it is");
-    }
 }
 
 fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {

@@ -1,17 +1,18 @@
 //! What trainers do, told to the session; what the session answers, told to the trainers.
 
+use std::sync::Arc;
+
 use tierfeed_core::{
-    id::{BatchId, Epoch, HolderId, Rank, SampleId},
-    order::Shuffle,
-    session::{Command, Event, Refusal},
-    units::Nanoseconds,
+    id::{BatchId, HolderId, Rank},
+    session::{Command, Event, Refusal, Wait},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::{
     handoff::{ClientEvent, Delivery},
     recorder::What,
 };
 
-use super::Agent;
+use super::{Agent, publications::Publication};
 
 /// A connection that reads batches.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,8 @@ pub(super) struct Reading {
 pub(super) struct Span {
     first: Nanoseconds,
     last: Nanoseconds,
+    /// What was read from the cold store before the first connection.
+    pub(super) cold_before: Bytes,
 }
 
 impl Span {
@@ -33,32 +36,33 @@ impl Span {
 }
 
 impl Agent {
-    /// Whether a trainer of this node may publish such an order; the session judges by the same rule.
-    fn is_possible(&self, rank: Rank, epoch: Epoch, samples: &[SampleId]) -> bool {
-        let order = &self.assignment.order;
-        order.shuffle == Shuffle::Published
-            && epoch.0 < order.epochs
-            && order.world.ranks_of(self.assignment.node).any(|other| other == rank)
-            && samples.len() <= order.samples_per_rank() as usize
-            && samples.iter().all(|sample| sample.0 < order.samples)
-    }
-
     pub(super) fn apply_client(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Attached { holder, rank } => {
+            ClientEvent::Attached { holder, rank, role, trainer } => {
                 tracing::info!(holder = holder.0, rank = rank.0, "trainer connected");
                 self.note_training();
+                self.attendance.came(rank, self.clock.now());
                 self.holders.insert(holder, Some(Reading { rank }));
+                self.readers.came(holder, role, self.clock.now());
+                self.starvation.came(holder, trainer);
                 self.observer.note(What::Came(rank));
                 self.tell(Event::Attached { holder, rank });
             }
+            ClientEvent::TurnedAway { reason } => {
+                tracing::warn!(%reason, "a process that is no rank of the job was turned away");
+                self.attendance.turned_away(reason);
+            }
             ClientEvent::Requested { holder, batch } => {
+                self.readers.acts(holder);
                 self.tell(Event::Requested { holder, batch });
             }
-            ClientEvent::Delivered { holder, lease, waited } => {
+            ClientEvent::Delivered { holder, lease, wait } => {
                 self.note_training();
+                let of_host = |time| self.clock.of_host(time);
+                let told = Wait { since: of_host(wait.since), until: of_host(wait.until) };
+                let wait = self.readers.believe(holder, told, self.clock.now());
                 let before = self.session.progress().waits.count();
-                self.tell(Event::Delivered { holder, lease, waited });
+                self.tell(Event::Delivered { holder, lease, wait });
                 let progress = self.session.progress();
                 if let Some(taken) =
                     progress.taken.as_ref().filter(|_| progress.waits.count() > before)
@@ -66,18 +70,21 @@ impl Agent {
                     self.observer.taken(holder, lease, taken);
                 }
             }
+            ClientEvent::Tallied { holder, rank, tally } => {
+                self.note_training();
+                let tally = self.readers.believe_tally(holder, tally, self.clock.now());
+                self.tell(Event::Tallied { holder, rank, tally });
+            }
             ClientEvent::Released { holder, lease, parting } => {
                 self.note_training();
                 self.observer.released(lease, parting);
                 self.tell(Event::Released { holder, lease });
             }
-            ClientEvent::Published { holder: _, rank, epoch, samples } => {
-                if self.is_possible(rank, epoch, &samples)
-                    && let Err(error) = self.published.keep(rank, epoch, &samples)
-                {
-                    tracing::warn!(%error, "a published order is not kept; the report lacks it");
-                }
+            ClientEvent::Published { holder, request, rank, epoch, samples } => {
+                let samples = Arc::new(samples);
+                self.published.keep(Publication { rank, epoch, samples: Arc::clone(&samples) });
                 self.tell(Event::Published { rank, epoch, samples });
+                self.server.took_order(holder, request);
             }
             ClientEvent::MemoryRequested { holder, request, bytes } => {
                 self.holders.entry(holder).or_default();
@@ -93,6 +100,8 @@ impl Agent {
                     tracing::info!(holder = holder.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();
                     self.observer.gone(holder, rank);
+                    self.readers.left(holder);
+                    self.starvation.left(holder);
                     self.tell(Event::Gone { holder });
                 }
                 let actions = self.loans.gone(holder);
@@ -153,7 +162,12 @@ impl Agent {
 
     fn note_training(&mut self) {
         let now = self.clock.now();
-        let span = self.training.get_or_insert(Span { first: now, last: now });
+        let read = || self.session.progress().epochs.iter().map(|epoch| epoch.cold.0).sum();
+        let span = self.training.get_or_insert_with(|| Span {
+            first: now,
+            last: now,
+            cold_before: Bytes(read()),
+        });
         span.last = now;
     }
 

@@ -180,8 +180,8 @@ mod tests {
         };
         let bytes = Bytes::mib(7);
         let (kind, medium) = (Kind::Scratch, Medium::Tmpfs);
-        let tiers = vec![TierUsage { kind, medium, bytes, way: None }];
-        let usage = Usage { arenas: Bytes::mib(3), staging: None, tiers };
+        let tiers = vec![TierUsage { kind, medium, bytes }];
+        let usage = Usage { arenas: Bytes::mib(3), tiers };
         let state = State { batches: 4, waiting: Percent::new(12), lent: Bytes(0) };
         timeline.note(&reading, &usage, state, changes);
     }

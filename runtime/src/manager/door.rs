@@ -1,24 +1,23 @@
 //! Where a manager listens: a socket file for its own user, or the network for those with the token.
 
 use std::{
-    fs, io,
+    io,
     net::SocketAddr,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 
 use super::ManagerError;
-use crate::token::Token;
+use crate::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
 
 /// Where a manager can be reached, and who may.
 #[derive(Debug)]
 pub enum Door {
     /// A socket file, for processes of the same user.
-    Unix(UnixListener, PathBuf),
-    /// The network, for whoever has the token.
-    Tcp(TcpListener, Token),
+    Unix(LocalListener, PathBuf),
+    /// The network, for peers that prove the token.
+    Tcp(TcpListener, Credentials),
 }
 
 impl Door {
@@ -29,12 +28,7 @@ impl Door {
     /// If it cannot be made.
     pub fn unix(path: &Path) -> Result<Self, ManagerError> {
         let failed = |source| ManagerError::Listen { address: path.display().to_string(), source };
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => (),
-        }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let listener = LocalListener::bind(path).map_err(failed)?;
         Ok(Self::Unix(listener, path.to_owned()))
     }
 
@@ -43,10 +37,10 @@ impl Door {
     /// # Errors
     ///
     /// If it cannot be listened on.
-    pub async fn tcp(address: &str, token: Token) -> Result<Self, ManagerError> {
+    pub async fn tcp(address: &str, token: &Token) -> Result<Self, ManagerError> {
         let failed = |source| ManagerError::Listen { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
-        Ok(Self::Tcp(listener, token))
+        Ok(Self::Tcp(listener, Credentials::of(token)))
     }
 
     /// The network address, or `None` for a socket file.

@@ -1,22 +1,16 @@
 //! The gRPC face of the manager: checks who calls, converts, and asks the loop.
 
-use nix::unistd::Uid;
 use tierfeed_core::{
     fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration},
     id::NodeId,
 };
 use tierfeed_resource_gatherer::Available;
 use tokio::sync::{mpsc, oneshot};
-use tonic::{
-    Response, Status,
-    service::{Interceptor, interceptor::InterceptedService},
-    transport::server::UdsConnectInfo,
-};
+use tonic::{Response, Status, service::interceptor::InterceptedService};
 
-use super::JobText;
+use super::{JobText, accept::Peer};
 use crate::{
     metrics::Message,
-    token::Token,
     wire::{
         self, WireError,
         pb::{self, manager_server},
@@ -70,6 +64,9 @@ impl Request {
     }
 }
 
+/// Looks at who calls.
+pub(super) type Gate = fn(tonic::Request<()>) -> Result<tonic::Request<()>, Status>;
+
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     job: JobText,
@@ -81,11 +78,8 @@ impl Service {
         Self { job, requests }
     }
 
-    pub(super) fn behind(
-        self,
-        gate: Gate,
-    ) -> InterceptedService<manager_server::ManagerServer<Self>, Gate> {
-        manager_server::ManagerServer::with_interceptor(self, gate)
+    pub(super) fn gated(self) -> InterceptedService<manager_server::ManagerServer<Self>, Gate> {
+        manager_server::ManagerServer::with_interceptor(self, known)
     }
 
     async fn ask<T>(
@@ -180,35 +174,12 @@ impl manager_server::Manager for Service {
     }
 }
 
-/// Who may call.
-#[derive(Debug, Clone)]
-pub(super) enum Gate {
-    /// Processes of the manager's own user, as the kernel says.
-    SameUser,
-    /// Whoever shows the token of the job.
-    Token(Token),
-}
-
-impl Interceptor for Gate {
-    fn call(&mut self, request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
-        match self {
-            Self::SameUser => {
-                let peer = request.extensions().get::<UdsConnectInfo>();
-                let uid = peer.and_then(|it| it.peer_cred).map(|it| it.uid());
-                if uid != Some(Uid::effective().as_raw()) {
-                    return Err(Status::permission_denied("this job belongs to another user"));
-                }
-            }
-            Self::Token(token) => {
-                let header = request.metadata().get("authorization");
-                let text = header.and_then(|it| it.to_str().ok()).unwrap_or_default();
-                if !text.strip_prefix("Bearer ").is_some_and(|shown| token.matches(shown)) {
-                    return Err(Status::unauthenticated(
-                        "the token is not this job's; give agents the manager's token file",
-                    ));
-                }
-            }
+/// Refuses other users of this host, who may reach a socket file by way of their privileges.
+fn known(request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::SameUser | Peer::HasToken) => Ok(request),
+        Some(Peer::OtherUser) | None => {
+            Err(Status::permission_denied("this job belongs to another user"))
         }
-        Ok(request)
     }
 }

@@ -5,8 +5,20 @@ use tierfeed_core::{
     units::Bytes,
 };
 
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+    time::Instant,
+};
+
 use super::*;
-use crate::client::{Address, Client};
+use crate::{
+    client::{Address, Client},
+    local_socket::tests::{self as local_socket, Hostile, ON_TIME},
+    mutual_tls::Credentials,
+    token::Token,
+};
 
 fn settings(begun: PathBuf) -> Settings {
     let order = Spec {
@@ -30,11 +42,15 @@ fn settings(begun: PathBuf) -> Settings {
             order,
             policy: policy::Kind::Gap,
             staged_batches: 2,
-            chunk: Bytes::mib(1),
             lost_after: Nanoseconds(u64::MAX),
         },
         begun,
     }
+}
+
+fn agent(incarnation: u64) -> Registration {
+    let tiers = Vec::new();
+    Registration { node: NodeId(0), home: 1, incarnation, tiers, chunk: Bytes::mib(1) }
 }
 
 fn left(host: u64) -> Available {
@@ -59,7 +75,6 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     let manager = tokio::spawn(manager.run());
     let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
     let (node, progress) = (NodeId(0), Progress::default());
-    let agent = |incarnation| Registration { node: None, home: 1, incarnation, tiers: Vec::new() };
 
     client.register(&agent(1)).await.unwrap();
     assert_eq!(shown(&mut client).await, None, "it told nothing yet");
@@ -89,7 +104,6 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
     let directory = tempfile::tempdir().unwrap();
     let (socket, begun) = (directory.path().join("socket"), directory.path().join("begun"));
     let noted = || Begun::index_of(&begun, "");
-    let agent = |incarnation| Registration { node: None, home: 1, incarnation, tiers: Vec::new() };
     for (life, is_drained) in [(1, false), (2, true)] {
         let (trigger, shutdown) = shutdown::channel();
         let door = Door::unix(&socket).unwrap();
@@ -98,7 +112,13 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
         client.status().await.unwrap();
         assert_eq!(noted(), (life == 2).then_some(0), "only a node makes a beginning");
         client.register(&agent(life)).await.unwrap();
-        assert_eq!(noted(), Some(0));
+        // It is written beside the loop.
+        let is_noted = async {
+            while noted() != Some(0) {
+                client.status().await.unwrap();
+            }
+        };
+        timeout(ON_TIME, is_noted).await.unwrap();
         if is_drained {
             client.drain().await.unwrap();
         } else {
@@ -108,4 +128,77 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
         manager.await.unwrap().unwrap();
         assert_eq!(noted(), (!is_drained).then_some(0), "a manager that is stopped may come back");
     }
+}
+
+/// What a client does, in a runtime that nothing of the manager can hold up.
+fn in_time(course: impl Future<Output = ()>) {
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    own.block_on(async { timeout(ON_TIME, course).await.unwrap() });
+}
+
+#[test]
+fn peers_that_send_descriptors_hold_up_no_agent() {
+    let (directory, runtime) = (tempfile::tempdir().unwrap(), local_socket::runtime());
+    let socket = directory.path().join("socket");
+    let (_trigger, shutdown) = shutdown::channel();
+    runtime.block_on(async {
+        let door = Door::unix(&socket).unwrap();
+        let settings = settings(directory.path().join("begun"));
+        drop(tokio::spawn(Manager::start(settings, door, shutdown).run()));
+    });
+    let hostile: Vec<_> =
+        (0..4).map(|_| Hostile::speak(&socket, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).collect();
+    let asking = async {
+        let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+        client.register(&agent(1)).await.unwrap();
+    };
+    in_time(asking);
+    drop(hostile);
+    runtime.shutdown_background();
+}
+
+#[test]
+fn a_run_directory_that_does_not_answer_delays_neither_agents_nor_the_end() {
+    let (directory, runtime) = (tempfile::tempdir().unwrap(), local_socket::runtime());
+    let (socket, begun) = (directory.path().join("socket"), directory.path().join("begun"));
+    // Opening a pipe for writing waits until somebody reads it.
+    nix::unistd::mkfifo(&begun.with_extension("part"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (_trigger, shutdown) = shutdown::channel();
+    let inside = runtime.enter();
+    let door = Door::unix(&socket).unwrap();
+    let manager = tokio::spawn(Manager::start(settings(begun), door, shutdown).run());
+    drop(inside);
+    let course = async {
+        let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
+        client.register(&agent(1)).await.unwrap();
+        client.status().await.unwrap();
+        client.drain().await.unwrap();
+        client.drained(NodeId(0), 1, &Progress::default()).await.unwrap();
+        manager.await.unwrap().unwrap();
+    };
+    in_time(course);
+    runtime.shutdown_background();
+}
+
+#[tokio::test]
+async fn a_peer_that_proved_the_token_and_answers_no_ping_is_closed() {
+    let token = Token::generate().unwrap();
+    let door = Door::tcp("127.0.0.1:0", &token).await.unwrap();
+    let address = door.tcp_address().unwrap().unwrap();
+    let (sender, _requests) = mpsc::channel(1);
+    let service = Service::new(settings(PathBuf::new()).job, sender);
+    let (_trigger, stopped) = shutdown::channel();
+    let every = Duration::from_millis(200);
+    let pings = Pings { every, answered_within: every };
+    let mut server = JoinSet::new();
+    server.spawn(listen(service, door, 1, pings, stopped));
+    let stream = TcpStream::connect(address).await.unwrap();
+    let mut peer = Credentials::of(&token).connect(stream).await.unwrap();
+    let begun = Instant::now();
+    // The preface of HTTP/2, and settings without an entry.
+    peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut heard = Vec::new();
+    // The end may come as an error, for it is not announced.
+    drop(timeout(ON_TIME, peer.read_to_end(&mut heard)).await.expect("it is closed"));
+    assert!(begun.elapsed() >= pings.every + pings.answered_within, "{:?}", begun.elapsed());
 }

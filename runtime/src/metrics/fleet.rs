@@ -202,13 +202,14 @@ mod tests {
             order: order(),
             policy: policy::Kind::Gap,
             staged_batches: 2,
-            chunk: Bytes::mib(1),
             lost_after: Nanoseconds(10),
         })
     }
 
     fn register(fleet: &mut Fleet, tally: &mut Tally, home: u64) {
-        let agent = Registration { node: None, home, incarnation: home, tiers: Vec::new() };
+        let node = NodeId(u32::try_from(home).unwrap() - 1);
+        let (tiers, chunk) = (Vec::new(), Bytes::mib(1));
+        let agent = Registration { node, home, incarnation: home, tiers, chunk };
         tally.heard(Message::Register);
         tally.registered(&fleet.handle_registration(agent, Nanoseconds(0)));
     }

@@ -1,13 +1,13 @@
-//! Answers HTTP: `/metrics` for whoever reaches the address, `/trace` for the owner of the run directory.
+//! Answers HTTP: `/metrics` for those who show a token at an address of the network, and for the owner of
+//! the run directory at a socket there, who also gets `/trace`.
 //!
-//! The socket in the run directory is always there; an address on the network only if it was asked for.
-//! Nothing of this runs unless somebody connects.
+//! The socket is always there, the address only if it was asked for. Nothing of this runs unless a peer
+//! connects. A connection brings one answer and has an end, whatever its peer does.
 
 use std::{
     convert::Infallible,
     fs, io,
     net::SocketAddr,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -17,17 +17,30 @@ use hyper::{Request, Response, StatusCode, body::Incoming, header, server::conn:
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::gethostname;
 use serde::Serialize;
+use tierfeed_numa_memory::drill;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sync::{Semaphore, mpsc, oneshot},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, mpsc, oneshot},
     task::JoinSet,
+    time::{Instant, timeout},
 };
 
 use super::{CONTENT_TYPE, Families};
+use crate::{
+    bounded_tasks::BoundedTasks,
+    local_socket::{LocalListener, LocalStream},
+    token::Token,
+};
 
-/// Connections that are answered at a time; more wait.
+/// Connections that are answered at a time; the oldest gives way to another.
 const CONNECTIONS_MAX: usize = 16;
+
+/// From the connection to the last byte of the answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+
+/// The network is given figures that are so old at most; the loop has other work.
+const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Questions that wait for the loop.
 const ASKED_MAX: usize = 16;
@@ -60,37 +73,52 @@ pub struct Server {
     socket: PathBuf,
 }
 
+/// Where metrics are served on the network, and what those must show who ask there.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// As HOST:PORT; port 0 takes a free one.
+    pub address: String,
+    /// Shown as `Authorization: Bearer TOKEN`.
+    pub token: Token,
+}
+
 #[derive(Clone)]
-struct Answers {
-    ask: mpsc::Sender<Ask>,
-    trace: Option<Trace>,
+enum Answers {
+    ToOwner { ask: mpsc::Sender<Ask>, trace: Option<Trace> },
+    ToNetwork { ask: mpsc::Sender<Ask>, token: Token, last: Arc<Mutex<Option<Written>>> },
+}
+
+/// An answer of some moment ago.
+struct Written {
+    at: Instant,
+    text: String,
 }
 
 impl Server {
-    /// Listens at a socket file, and at an address such as `127.0.0.1:9464` if there is one; port 0 takes
-    /// a free one. `trace` writes what `/trace` shows, if there is such a page. Must be called within a tokio runtime.
+    /// Listens at a socket file, and on the network if it is to. `trace` writes what `/trace` shows, if
+    /// there is such a page. Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
     /// If one of them cannot be listened at.
     pub async fn start(
         socket: &Path,
-        address: Option<&str>,
+        network: Option<Network>,
         trace: Option<Trace>,
     ) -> Result<Self, ServeError> {
         let (ask, asked) = mpsc::channel(ASKED_MAX);
         let mut tasks = JoinSet::new();
-        let answers = Answers { ask, trace: None };
         let mut bound = None;
-        if let Some(address) = address {
-            let failed = |source| ServeError { at: address.to_owned(), source };
-            let listener = TcpListener::bind(address).await.map_err(failed)?;
+        if let Some(Network { address, token }) = network {
+            let failed = |source| ServeError { at: address.clone(), source };
+            let listener = TcpListener::bind(&address).await.map_err(failed)?;
             bound = Some(listener.local_addr().map_err(failed)?);
-            tasks.spawn(accept(answers.clone(), Door::Tcp(listener)));
+            let answers = Answers::ToNetwork { ask: ask.clone(), token, last: Arc::default() };
+            tasks.spawn(accept(answers, Door::Tcp(listener)));
         }
-        let listener = listen(socket)?;
-        let answers = Answers { trace, ..answers };
-        tasks.spawn(accept(answers, Door::Unix(listener)));
+        let failed = |source| ServeError { at: socket.display().to_string(), source };
+        let listener = LocalListener::bind(socket).map_err(failed)?;
+        tasks.spawn(accept(Answers::ToOwner { ask, trace }, Door::Unix(listener)));
         Ok(Self { asked, _tasks: tasks, address: bound, socket: socket.to_owned() })
     }
 
@@ -165,42 +193,34 @@ impl Target {
     }
 }
 
-fn listen(path: &Path) -> Result<UnixListener, ServeError> {
-    let failed = |source| ServeError { at: path.display().to_string(), source };
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => (),
-    }
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    Ok(listener)
-}
-
 enum Door {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(LocalListener),
 }
 
 enum Stream {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(LocalStream),
 }
 
 impl Door {
     async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
-            Self::Unix(listener) => Ok(Stream::Unix(listener.accept().await?.0)),
+            Self::Unix(listener) => Ok(Stream::Unix(listener.accept().await?)),
         }
     }
 }
 
 async fn accept(answers: Answers, door: Door) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
+    let mut connections = BoundedTasks::new(CONNECTIONS_MAX);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match door.accept().await {
+        let accepted = tokio::select! {
+            () = connections.next() => continue,
+            accepted = door.accept() => accepted,
+        };
+        drill::pass("metrics");
+        let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::debug!(%error, "a connection for metrics failed");
@@ -209,13 +229,14 @@ async fn accept(answers: Answers, door: Door) {
                 continue;
             }
         };
-        while connections.try_join_next().is_some() {}
         let answers = answers.clone();
         connections.spawn(async move {
-            let _place = place;
-            match stream {
-                Stream::Tcp(stream) => serve(answers, stream).await,
-                Stream::Unix(stream) => serve(answers, stream).await,
+            let served = match stream {
+                Stream::Tcp(stream) => timeout(ANSWERED_WITHIN, serve(answers, stream)).await,
+                Stream::Unix(stream) => timeout(ANSWERED_WITHIN, serve(answers, stream)).await,
+            };
+            if served.is_err() {
+                tracing::debug!("a peer did not read its answer");
             }
         });
     }
@@ -226,6 +247,7 @@ async fn serve(answers: Answers, stream: impl AsyncRead + AsyncWrite + Unpin) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_WITHIN)
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection for metrics failed");
@@ -236,12 +258,16 @@ async fn answer(
     answers: Answers,
     request: Request<Incoming>,
 ) -> Result<Response<String>, Infallible> {
-    let (status, kind, text) = match (request.uri().path(), &answers.trace) {
-        ("/metrics", _) => match figures(&answers.ask).await {
-            Some(families) => (StatusCode::OK, CONTENT_TYPE, families.text()),
+    let (status, kind, text) = match (request.uri().path(), &answers) {
+        (_, Answers::ToNetwork { token, .. }) if !shows(&request, token) => {
+            let help = "show the metrics token of the run: Authorization: Bearer TOKEN\n";
+            (StatusCode::UNAUTHORIZED, "text/plain", help.to_owned())
+        }
+        ("/metrics", _) => match answers.figures().await {
+            Some(text) => (StatusCode::OK, CONTENT_TYPE, text),
             None => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "ending\n".to_owned()),
         },
-        ("/trace", Some(trace)) => {
+        ("/trace", Answers::ToOwner { trace: Some(trace), .. }) => {
             let trace = Arc::clone(trace);
             // Megabytes of text take milliseconds, which trainers need not wait.
             let text = tokio::task::spawn_blocking(move || trace()).await.unwrap_or_default();
@@ -251,12 +277,47 @@ async fn answer(
     };
     let mut response = Response::new(text);
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    }
     Ok(response)
 }
 
-async fn figures(ask: &mpsc::Sender<Ask>) -> Option<Families> {
+fn shows(request: &Request<Incoming>, token: &Token) -> bool {
+    let header = request.headers().get(header::AUTHORIZATION);
+    let text = header.and_then(|it| it.to_str().ok()).unwrap_or_default();
+    text.strip_prefix("Bearer ").is_some_and(|shown| token.matches(shown))
+}
+
+impl Answers {
+    async fn figures(&self) -> Option<String> {
+        match self {
+            Self::ToOwner { ask, .. } => ask_for(ask).await,
+            Self::ToNetwork { ask, last, .. } => {
+                // Held while the loop is asked, so that all who ask meanwhile share its answer.
+                let mut last = last.lock().await;
+                if let Some(written) = last.as_ref().filter(|it| it.at.elapsed() < AGE_MAX) {
+                    return Some(written.text.clone());
+                }
+                let text = ask_for(ask).await?;
+                *last = Some(Written { at: Instant::now(), text: text.clone() });
+                Some(text)
+            }
+        }
+    }
+}
+
+async fn ask_for(ask: &mpsc::Sender<Ask>) -> Option<String> {
     let (reply, figures) = oneshot::channel();
     ask.send(reply).await.ok()?;
-    figures.await.ok()
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the type has no short path here"
+    )]
+    figures.await.ok().map(|families| families.text())
 }
+
+#[cfg(test)]
+mod tests;

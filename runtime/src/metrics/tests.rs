@@ -17,7 +17,7 @@ use tierfeed_prefetcher::{
 };
 
 use super::*;
-use crate::footprint::Footprint;
+use crate::{clock::Elapsed, footprint::Footprint, pauses::Pauses};
 
 fn progress() -> Progress {
     let order = Spec {
@@ -70,7 +70,7 @@ fn text() -> String {
 /// A tier that takes up so many bytes.
 fn held(bytes: u64) -> TierUsage {
     let (kind, medium) = (Kind::CxlMemory, Medium::Memory);
-    TierUsage { kind, medium, bytes: Bytes(bytes), way: None }
+    TierUsage { kind, medium, bytes: Bytes(bytes) }
 }
 
 fn text_of(requests: Option<ObjectFigures>) -> String {
@@ -95,10 +95,14 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         abandoned: 0,
     };
     let progress = progress();
+    let mut pauses = Pauses::default();
+    let pause = |lasted, ran| Elapsed { lasted: Nanoseconds(lasted), ran: Nanoseconds(ran) };
+    pauses.note("tick", pause(40_000, 30_000));
+    pauses.note("request", pause(3_000_000, 25_000));
     let view = View {
         progress: &progress,
         counters: &counters,
-        usage: &Usage { arenas: Bytes(77), staging: None, tiers: vec![held(8), held(9)] },
+        usage: &Usage { arenas: Bytes(77), tiers: vec![held(8), held(9)] },
         kinds: &[Kind::CxlMemory, Kind::CxlMemory],
         levels: vec![(Bytes(10), Bytes(5)), (Bytes(20), Bytes(6))],
         leases: vec![(Rank(4), 2), (Rank(5), 0)],
@@ -107,6 +111,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         copyouts: 5,
         requests,
         cold_window: 12,
+        pauses: &pauses,
         memory: &Footprint {
             job_bytes: 70,
             own_bytes: 8,
@@ -159,6 +164,10 @@ fn what_is_staged_held_and_copied_is_told() {
     has("tierfeed_memory_held_bytes{of=\"agent\"} 8");
     has("tierfeed_memory_budget_bytes 90");
     has("tierfeed_cold_window 12");
+    has("tierfeed_loop_pause_max_seconds 0.003");
+    has("tierfeed_loop_ran_max_seconds 0.00003");
+    has("tierfeed_loop_pause_seconds_bucket{le=\"0.0025\"} 1");
+    has("tierfeed_loop_pause_seconds_bucket{le=\"0.005\"} 2");
     has("tierfeed_job_info{job=\"resnet\",policy=\"gap\"} 1");
 }
 

@@ -14,7 +14,7 @@ use tierfeed_prefetcher::{
 };
 
 use super::{Families, Family, Labels, Sort, Value, seconds};
-use crate::{footprint::Footprint, report};
+use crate::{footprint::Footprint, pauses::Pauses, report};
 
 /// What an agent knows at one moment.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub struct View<'a> {
     pub requests: Option<ObjectFigures>,
     /// Reads of the cold store that may be given out now.
     pub cold_window: usize,
+    /// For how long the loop did not look at its events.
+    pub pauses: &'a Pauses,
     /// The memory that the agent holds, and what it may.
     pub memory: &'a Footprint,
     /// The name of the job.
@@ -72,6 +74,7 @@ impl View<'_> {
             self.tiers(),
             self.links(),
             self.requests(),
+            self.pauses(),
         ];
         Families(groups.into_iter().flatten().collect())
     }
@@ -93,6 +96,16 @@ impl View<'_> {
         let sum = |of: fn(&EpochProgress) -> u64| self.progress.epochs.iter().map(of).sum();
         vec![
             count("batches", "Batches that trainers took", sum(|epoch| epoch.batches)),
+            count(
+                "self_read_batches",
+                "Batches that trainers read from the cold store themselves",
+                sum(|epoch| epoch.self_read_batches),
+            ),
+            count(
+                "skipped_samples",
+                "Samples left out, as the job skips what cannot be read",
+                sum(|epoch| epoch.skipped),
+            ),
             count("samples", "Samples in them", sum(|epoch| epoch.samples)),
             bytes("handed_over", "Bytes in them", Bytes(sum(|epoch| epoch.demand.0))),
             count("misses", "Samples read from the cold store", sum(|epoch| epoch.misses)),
@@ -115,6 +128,7 @@ impl View<'_> {
             ("too-large", refusals.too_large),
             ("already-taken", refusals.already_taken),
             ("no-room", refusals.no_room),
+            ("too-many-jumps", refusals.too_many_jumps),
         ] {
             family.add(vec![("reason", reason.to_owned())], Value::Count(count));
         }
@@ -271,6 +285,20 @@ impl View<'_> {
             count("object_split", "Samples read by several requests", it.split),
             bytes("object_discarded", "Bytes that came and were of no use", it.discarded),
         ]
+    }
+
+    fn pauses(&self) -> Vec<Family> {
+        let pauses = self.pauses.durations();
+        let help = "For how long the loop did not look at its events";
+        let mut pause = durations("loop_pause", help);
+        pause.add(Labels::new(), Value::waits(pauses));
+        let help = "The longest of these pauses";
+        let mut longest = Family::new("loop_pause_max", help, Some(Unit::Seconds), Sort::Gauge);
+        longest.add(Labels::new(), Value::Seconds(seconds(pauses.max())));
+        let help = "The most processor time that the loop took for one event";
+        let mut ran = Family::new("loop_ran_max", help, Some(Unit::Seconds), Sort::Gauge);
+        ran.add(Labels::new(), Value::Seconds(seconds(self.pauses.ran_max().1)));
+        vec![pause, longest, ran]
     }
 
     fn rank(&self, rank: Rank) -> Labels {

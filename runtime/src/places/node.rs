@@ -2,30 +2,29 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fmt, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statfs::{FsType, statfs};
 use tierfeed_core::{
     id::NumaNode,
     tier::{Kind, Locality},
     units::Bytes,
 };
-use tierfeed_numa_memory::capacity::kept_of_group;
+use tierfeed_numa_memory::capacity::{kept_free, kept_of_group};
 use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::Job;
+
+use super::PlacesError;
 
 /// All memory of the host: main memory, what plays CXL memory, RAM disks.
 pub(crate) const MEMORY: Pool = Pool(0);
 
 /// The first pool of a file system; memory and NUMA nodes stand before.
 const FIRST_DISK: u32 = 1 << 16;
-
-/// This share of the memory stays free, so that the node does not swap.
-const KEPT_PART: u64 = 20;
 
 /// Why the host cannot be looked at.
 #[derive(Debug, thiserror::Error)]
@@ -51,10 +50,57 @@ pub struct Disk {
     pub path: PathBuf,
     /// The file system, as a number.
     pub device: u64,
-    /// Whether it is a RAM disk.
-    pub is_tmpfs: bool,
+    /// What it is.
+    pub kind: FileSystem,
     /// What it can still take.
     pub free: Bytes,
+}
+
+/// The sort of a file system, as `statfs(2)` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    /// A RAM disk that swaps.
+    Tmpfs,
+    /// A RAM disk that does not.
+    Ramfs,
+    /// One of the usual ones, by its name.
+    Named(&'static str),
+    /// Another one, by its number.
+    Other(u64),
+}
+
+impl FileSystem {
+    fn of(kind: FsType) -> Self {
+        let number = u64::try_from(kind.0).unwrap_or(0) & 0xffff_ffff;
+        match number {
+            0x0102_1994 => Self::Tmpfs,
+            0x8584_58f6 => Self::Ramfs,
+            0xef53 => Self::Named("ext4"),
+            0x5846_5342 => Self::Named("xfs"),
+            0x9123_683e => Self::Named("btrfs"),
+            0x794c_7630 => Self::Named("overlayfs"),
+            0x6969 => Self::Named("nfs"),
+            0x0bd0_0bd0 => Self::Named("lustre"),
+            other => Self::Other(other),
+        }
+    }
+
+    /// Whether its files are memory.
+    #[must_use]
+    pub const fn is_ram_disk(self) -> bool {
+        matches!(self, Self::Tmpfs | Self::Ramfs)
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tmpfs => f.write_str("tmpfs"),
+            Self::Ramfs => f.write_str("ramfs"),
+            Self::Named(name) => f.write_str(name),
+            Self::Other(number) => write!(f, "a file system of type {number:#x}"),
+        }
+    }
 }
 
 impl Disk {
@@ -73,7 +119,7 @@ impl Disk {
         Ok(Self {
             path: path.to_owned(),
             device,
-            is_tmpfs: status.filesystem_type() == TMPFS_MAGIC,
+            kind: FileSystem::of(status.filesystem_type()),
             free: Bytes(status.blocks_available().saturating_mul(block)),
         })
     }
@@ -85,6 +131,7 @@ pub struct Node {
     // In a box, because every state of the agent's future holds a node.
     inventory: Box<Inventory>,
     disks: Vec<Disk>,
+    /// As they were at first.
     pools: BTreeMap<Pool, Free>,
     /// Of the control group, as it was read last.
     group_limit: Option<Bytes>,
@@ -113,7 +160,7 @@ impl Node {
         let mut host = Self { inventory: Box::new(inventory), disks, pools, group_limit };
         host.pools = host.memory_free(available);
         for disk in host.disks.clone() {
-            if !disk.is_tmpfs {
+            if !disk.kind.is_ram_disk() {
                 let free = Free { bytes: disk.free, kept: Bytes(0) };
                 host.pools.insert(host.pool_of_disk(&disk), free);
             }
@@ -138,11 +185,11 @@ impl Node {
         let host = Bytes(available.host.0.saturating_sub(behind_cxl));
         let main = available.cgroup.map_or(host, |cgroup| host.min(cgroup));
         let mut pools = BTreeMap::new();
-        pools.insert(MEMORY, self.less_kept(main, self.inventory.memory.total_bytes));
+        pools.insert(MEMORY, self.less_kept(MEMORY, main, self.inventory.memory.total_bytes));
         for node in self.inventory.memory_nodes() {
             let free = available.bytes_on(NumaNode(node.id));
             let pool = pool_of_numa(NumaNode(node.id));
-            pools.insert(pool, self.less_kept(free, node.memory_total_bytes));
+            pools.insert(pool, self.less_kept(pool, free, node.memory_total_bytes));
         }
         pools
     }
@@ -152,10 +199,12 @@ impl Node {
         self.group_limit = limit;
     }
 
-    /// A part of the memory must stay free, or of what the control group allows if that is less.
-    fn less_kept(&self, free: Bytes, total: u64) -> Free {
+    /// A part of the memory must stay free, or of what the control group allows if that is less. On a node
+    /// that others had filled when the job came, it is a part of what they left.
+    fn less_kept(&self, pool: Pool, free: Bytes, total: u64) -> Free {
         let limit = self.group_limit.filter(|limit| limit.0 < total);
-        let kept = limit.map_or(Bytes(total / KEPT_PART), kept_of_group);
+        let at_first = self.pools.get(&pool).map_or(free, |at_first| at_first.bytes);
+        let kept = limit.map_or_else(|| kept_free(Bytes(total), free.max(at_first)), kept_of_group);
         Free { bytes: free, kept }
     }
 
@@ -185,6 +234,18 @@ impl Node {
     /// What the file system of a directory can take, however much its pool has.
     pub(super) fn room_at(&self, path: &Path) -> Option<Bytes> {
         self.disks.iter().find(|disk| disk.path == path).map(|disk| disk.free)
+    }
+
+    /// Refuses a directory that is not on a RAM disk.
+    pub(super) fn require_ram_disk(&self, path: &Path) -> Result<(), PlacesError> {
+        let disk = match self.disks.iter().find(|disk| disk.path == path) {
+            Some(disk) => disk.clone(),
+            None => Disk::read(path)?,
+        };
+        if disk.kind.is_ram_disk() {
+            return Ok(());
+        }
+        Err(PlacesError::NotARamDisk { path: disk.path, file_system: disk.kind })
     }
 
     pub(super) fn pool_of(&self, path: &Path) -> Result<Pool, NodeError> {
@@ -224,7 +285,7 @@ impl Node {
 
     /// File systems are numbered by their first directory; RAM disks take host memory.
     fn pool_of_disk(&self, disk: &Disk) -> Pool {
-        if disk.is_tmpfs {
+        if disk.kind.is_ram_disk() {
             return MEMORY;
         }
         let first = self.disks.iter().position(|other| other.device == disk.device);

@@ -20,22 +20,24 @@ pub(super) fn useful(
     sizes: &[Bytes],
     order: &Spec,
     tiers: &[Buffer],
+    chunk: Bytes,
 ) -> Option<Vec<Bytes>> {
     if order.world.nodes != 1 {
         return None;
     }
     let cold = job.dataset.speed?.bandwidth;
-    let reaches: Vec<_> = tiers.iter().map(|tier| reach(job, *tier)).collect::<Option<_>>()?;
+    let reaches: Vec<_> =
+        tiers.iter().map(|tier| reach(job, *tier, chunk)).collect::<Option<_>>()?;
     let steps = u64::from(order.steps_per_epoch());
     let compute = Nanoseconds(job.step_time?.0.saturating_mul(steps));
     let dataset = sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0));
     (cold.0 > 0).then(|| policy::useful(Bytes(dataset), &reaches, cold, compute))
 }
 
-fn reach(job: &Job, tier: Buffer) -> Option<Reach> {
+fn reach(job: &Job, tier: Buffer, chunk: Bytes) -> Option<Reach> {
     let request = job.tiers.iter().find(|request| request.kind == tier.kind);
     let rate =
         request.and_then(|request| request.speed).map_or(BytesPerSecond(0), |it| it.bandwidth);
     let is_known = rate.0 > 0 || tier.kind == Kind::MainMemory;
-    is_known.then(|| Reach { capacity: tier.capacity(job.chunk), rate })
+    is_known.then(|| Reach { capacity: tier.capacity(chunk), rate })
 }

@@ -46,13 +46,18 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
         load: None,
         disks: Vec::new(),
     };
-    let disk = |path: &str, device, is_tmpfs, gib| Disk {
+    let ext4 = FileSystem::Named("ext4");
+    let disk = |path: &str, device, kind, gib| Disk {
         path: path.into(),
         device,
-        is_tmpfs,
+        kind,
         free: Bytes(gib * GIB),
     };
-    Node::new(inventory, &available, vec![disk("/ram", 1, true, 2), disk("/nvme", 2, false, 100)])
+    Node::new(
+        inventory,
+        &available,
+        vec![disk("/ram", 1, FileSystem::Tmpfs, 2), disk("/nvme", 2, ext4, 100)],
+    )
 }
 
 fn plain_host() -> Node {
@@ -95,6 +100,8 @@ fn fit_measured(tiers: &str, node: &Node, measured: Option<&Report>) -> Layout {
 }
 
 const CXL: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB }\n";
+const PLAYED: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB, emulate: { \
+                      bandwidth: 20 GB/s } }\n";
 
 #[test]
 fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
@@ -165,12 +172,29 @@ fn samples_are_read_in_place_if_this_host_was_measured_to_gain_by_it() {
 }
 
 #[test]
-fn cxl_memory_that_is_missing_is_played_and_says_so() {
-    let layout = fit(CXL, &plain_host()).unwrap();
+fn cxl_memory_that_is_missing_is_refused_unless_its_speed_is_imposed() {
+    let error = fit(CXL, &plain_host()).unwrap_err();
+    assert_eq!(error.keys(), ["tiers", "cxl-memory"]);
+    let sentence = "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the \
+                    NUMA nodes that shall play it as `numa_nodes` (it has 0), or add `emulate: \
+                    { latency: 350 ns, bandwidth: 20 GB/s }` to let main memory play it";
+    assert_eq!(error.to_string(), sentence);
+    let layout = fit(PLAYED, &plain_host()).unwrap();
     let cxl = &layout.places[1];
     assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Anywhere));
-    assert_eq!((cxl.origin, cxl.settings.emulated), (Origin::Emulated, None));
+    assert_eq!(cxl.origin, Origin::Emulated);
     assert_eq!(layout.offer()[1].origin, Origin::Emulated);
+}
+
+#[test]
+fn a_scratch_tier_on_a_disk_is_refused_unless_its_speed_is_imposed() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  scratch: { path: /nvme, size: 1 GiB }\n";
+    let error = fit(tiers, &plain_host()).unwrap_err();
+    assert_eq!(error.keys(), ["tiers", "scratch", "path"]);
+    assert!(error.to_string().starts_with("tiers.scratch.path: /nvme is on ext4, and"), "{error}");
+    let played =
+        tiers.replace("/nvme, size: 1 GiB", "/nvme, emulate: { latency: 1 us }, size: 1 GiB");
+    assert_eq!(fit(&played, &plain_host()).unwrap().places[1].origin, Origin::Emulated);
 }
 
 #[test]
@@ -252,7 +276,7 @@ fn aim(nodes: u32, keys: &str) -> Aim {
     let tiers = [(Kind::MainMemory, 32), (Kind::Storage, 96)];
     let tiers = tiers.map(|(kind, chunks_max)| Buffer { kind, chunks_max }).to_vec();
     let sizes = vec![Bytes::mib(8); 16].into();
-    session(&job, sizes, order, Bytes::mib(64), tiers).aim
+    session(&job, sizes, order, Bytes::mib(64), Cache { tiers, chunk: Bytes::mib(1) }).aim
 }
 
 /// The source gives 64 MiB in the eight seconds, and the disk a part of what it can hold.
@@ -292,7 +316,8 @@ fn what_limits_the_source_and_who_reads_first_reach_the_session() {
         );
         let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
         let order = job.order(2).unwrap();
-        session(&job, vec![Bytes(1); 2].into(), order, Bytes::mib(1), Vec::new())
+        let cache = Cache { tiers: Vec::new(), chunk: Bytes::mib(1) };
+        session(&job, vec![Bytes(1); 2].into(), order, Bytes::mib(1), cache)
     };
     let settings = job("limited_by: requests }\nprefetch: { assignment: proportional }");
     assert_eq!(settings.aim.saves, Saves::Requests);
@@ -343,12 +368,14 @@ fn of_a_small_control_group_a_small_part_stays_free() {
     };
     assert_eq!(kept_within(Some(Bytes(2 * GIB))), Bytes(2 * GIB / 100 * 5), "it was raised");
     assert_eq!(kept_within(Some(Bytes::mib(64))), Bytes::mib(16), "an agent needs that itself");
-    assert_eq!(kept_within(None), Bytes(32 * GIB / 20));
+    node.follow_limit(None);
+    let available = Available { cgroup: None, ..available };
+    assert_eq!(node.memory_free(&available)[&node::MEMORY].kept, Bytes(32 * GIB / 100 * 5));
 }
 
 #[test]
 fn who_comes_back_to_a_full_node_gets_the_sizes_that_it_had() {
-    let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 900 GiB }\n";
+    let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { emulate: { latency: 1 us }, size: 900 GiB }\n";
     let error = fit(tiers, &plain_host()).unwrap_err();
     assert!(error.is_want_of_room(), "{error}");
     let layout = fit_again(tiers, &plain_host()).unwrap();
@@ -362,7 +389,7 @@ fn who_comes_back_to_a_full_node_gets_the_sizes_that_it_had() {
 
 #[test]
 fn who_comes_back_to_a_roomy_node_gets_what_it_would_get_anyway() {
-    for tiers in [CXL, "  main-memory: { reserve: 20 % }\n"] {
+    for tiers in [PLAYED, "  main-memory: { reserve: 20 % }\n"] {
         let node = plain_host();
         assert_eq!(fit_again(tiers, &node).unwrap(), fit(tiers, &node).unwrap());
     }
@@ -370,11 +397,84 @@ fn who_comes_back_to_a_roomy_node_gets_what_it_would_get_anyway() {
 
 #[test]
 fn a_share_of_nothing_holds_two_batches_of_each_rank_of_who_comes_back() {
-    let tiers = "  main-memory: { reserve: 1 % }\n  cxl-memory: { size: 19 GiB }\n";
+    let tiers = "  main-memory: { reserve: 1 % }\n  cxl-memory: { emulate: { latency: 1 us }, size: 19 GiB }\n";
     let node = plain_host();
     let error = fit(tiers, &node).unwrap_err();
     assert!(error.is_want_of_room(), "{error}");
     let layout = fit_again(tiers, &node).unwrap();
     let batch = (32 << 20) + 4096;
     assert!(layout.arena.0 >= 2 * batch, "{layout:?}");
+}
+
+/// 24 GiB of which others left 1,025 MiB: where the paper trains.
+fn filled_host() -> Node {
+    let inventory = Inventory {
+        memory: Memory {
+            total_bytes: 24 * GIB,
+            free_bytes: 900 << 20,
+            available_bytes: 1025 << 20,
+        },
+        nodes: vec![numa(0, MemoryKind::Dram, vec![0])],
+        ..Inventory::default()
+    };
+    let available = Available {
+        host: Bytes::mib(1025),
+        cgroup: None,
+        nodes_free: vec![(NumaNode(0), Bytes::mib(900))],
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
+    Node::new(inventory, &available, Vec::new())
+}
+
+/// The tiers of a job that says nothing of tiers and chunks, for batches of so many MiB.
+fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, PlacesError> {
+    let text = format!(
+        "name: job\n\
+         dataset: {{ source: file:///data, format: image-folder }}\n\
+         order: {{ shuffle: sequential, epochs: 1 }}\n\
+         batch_size: 4\n\
+         world: {{ nodes: 1, ranks_per_node: {ranks} }}\n"
+    );
+    let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
+    let sizes = Sizes::of(64, || std::iter::repeat_n(Bytes((batch << 20) / 4), 64));
+    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Room::Free)
+}
+
+#[test]
+fn on_a_node_that_others_filled_a_job_gets_its_share_of_the_rest() {
+    let layout = fit_unsaid(20, 1, &filled_host()).unwrap();
+    let main = &layout.places[0];
+    assert_eq!(main.budget, Bytes::mib(205));
+    assert_eq!(layout.arena, Bytes(4 * ((20 << 20) + 4096)));
+    assert_eq!((layout.chunk, main.cache), (Bytes::mib(4), Bytes::mib(124)));
+}
+
+#[test]
+fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
+    let layout = fit_unsaid(40, 4, &filled_host()).unwrap();
+    assert_eq!(layout.arena, Bytes(2 * ((40 << 20) + 4096)), "{layout:?}");
+    let error = fit_unsaid(400, 4, &filled_host()).unwrap_err().to_string();
+    let sentence =
+        "tiers.main-memory: 768.75 MiB cannot hold a batch of 400.00 MiB for each of 4 ranks";
+    assert!(error.starts_with(sentence), "{error}");
+}
+
+#[test]
+fn tiers_that_keep_nothing_are_named() {
+    let idle = |tiers: &str| {
+        let job = job(tiers);
+        let layout = Layout::fit(&job, &demand(&job), &plain_host(), Room::Free).unwrap();
+        layout.idle(&job).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let sentence = "tiers.main-memory keeps no sample: of 700 MiB staging takes 256.03 MiB, and \
+                    443.96 MiB are less than a chunk of 512 MiB; give it at least 769 MiB, or a \
+                    smaller chunk";
+    assert_eq!(idle("  main-memory: { size: 700 MiB }\n"), [sentence]);
+    assert_eq!(idle("  main-memory: { size: 800 MiB }\n"), [""; 0]);
+    assert_eq!(
+        idle("  main-memory: { size: 700 MiB }\n  storage: { path: /nvme, size: 1 GiB }\n"),
+        [""; 0]
+    );
 }

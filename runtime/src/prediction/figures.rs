@@ -137,7 +137,7 @@ impl Sums {
             hit_ratio: saved(self.cold, self.demand),
             ready_ratio: share(self.ready, self.demand),
             stall_s: seconds(Nanoseconds(self.stall)),
-            stall_for_s: by_name(&self.causes, kinds, 1),
+            stall_for_s: by_name(&self.causes, kinds, 1.0),
             duration_s: seconds(Nanoseconds(self.duration)),
             lower_bound_s: seconds(Nanoseconds(self.lower_bound)),
             minimal_cold_bytes: self.minimal_cold,

@@ -24,7 +24,7 @@ use tierfeed_workload_analyzer::{
 pub use change::{Change, ChangeError, parse_kind};
 
 use super::{UNLIMITED, rate_of, tier_speed};
-use crate::places::{self, Layout};
+use crate::places::{self, Cache, Layout};
 
 /// A node with a cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,7 +183,8 @@ impl Site {
         let buffer = |tier: &Tier| Buffer::within(tier.kind, tier.cache, self.chunk);
         let tiers = self.tiers.iter().map(buffer).collect();
         let shows = places::shown(self.tiers.iter().map(|tier| tier.is_shown));
-        session::Settings { shows, ..places::session(job, sizes, order, self.arena, tiers) }
+        let cache = Cache { tiers, chunk: self.chunk };
+        session::Settings { shows, ..places::session(job, sizes, order, self.arena, cache) }
     }
 
     /// What a session is simulated against, if a step computes for `step_time`.

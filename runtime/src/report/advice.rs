@@ -1,18 +1,26 @@
 //! What would have made the trainers wait less, from what the run itself measured.
 //!
 //! Nothing here is a rule of thumb: each figure follows from bytes that were read, from how long links
-//! were busy with them, and from how long the trainers computed. Advice that cannot be backed by such a
-//! figure is not given.
+//! were busy with them, and from how long the trainers computed. Before advice is printed its premise is
+//! replayed against these figures ([`check`]): what offers no more than there is, or would not have
+//! shortened the waits of this very run, is not printed.
+
+mod check;
+mod grounds;
 
 use serde::Serialize;
 use tierfeed_core::{
     id::TierId,
-    session::{Busy, Cause, EpochProgress, Progress},
-    tier::Kind,
+    session::{Busy, Cause, EpochProgress},
     units::{Bytes, BytesPerSecond},
 };
 
-use super::verdict::{NOTICEABLE, Waiting};
+pub(super) use self::grounds::Grounds;
+use self::{
+    check::{Offer, Premise},
+    grounds::{number, per_second, rate, whole},
+};
+use super::verdict::{NOTICEABLE, STARVED};
 
 /// Causes with a smaller share of the waits get no advice.
 const WORTH_IT: f64 = 0.15;
@@ -27,7 +35,7 @@ const MARGIN: f64 = 1.1;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// What: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `faster-tier`, `staging-room`,
-    /// `start-earlier`, `fixed-sizes` or `processors`.
+    /// `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`, `cheaper-decoding` or `order`.
     pub change: &'static str,
     /// A sentence with the reason.
     pub text: String,
@@ -42,84 +50,80 @@ pub struct Advice {
     pub to_count: Option<u64>,
 }
 
-/// What advice is made from.
-#[derive(Debug)]
-pub(super) struct Grounds<'a> {
-    pub(super) waiting: &'a Waiting,
-    pub(super) progress: &'a Progress,
-    pub(super) kinds: &'a [Kind],
-    pub(super) ranks: u32,
-    pub(super) policy: &'static str,
-    pub(super) staged_batches: u32,
-    pub(super) chunk: Bytes,
-    /// The caches of all tiers.
-    pub(super) cached: Bytes,
-    /// Of the last epoch that was read.
-    pub(super) minimal_cold: Bytes,
-}
-
 /// What would help, the most important first; empty if nothing has to.
 pub(super) fn advise(grounds: &Grounds<'_>) -> Vec<Advice> {
     let waiting = grounds.waiting;
-    if waiting.share() < NOTICEABLE {
-        return Vec::new();
+    let mut advice: Vec<Advice> = Vec::new();
+    let starved = grounds.against_starving();
+    if waiting.share() < NOTICEABLE && waiting.seconds_for(Cause::SelfRead) <= 0.0 {
+        advice.extend(starved);
+        return advice;
     }
     let causes = waiting.by_cause.iter().map(|(cause, _)| *cause);
     let worth_it = causes.filter(|cause| waiting.share_of(*cause) >= WORTH_IT);
-    worth_it.flat_map(|cause| grounds.against(cause)).collect()
+    let offers = worth_it.flat_map(|cause| grounds.against(cause));
+    for offer in offers.filter(|offer| grounds.bears_out(offer)) {
+        if advice.iter().all(|given| given.change != offer.advice.change) {
+            advice.push(offer.advice);
+        }
+    }
+    let is_new = |it: &Advice| advice.iter().all(|given| given.change != it.change);
+    let starved = starved.filter(is_new);
+    advice.extend(starved);
+    advice
 }
 
 impl Advice {
-    fn new(change: &'static str, text: String) -> Self {
+    fn new(change: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
         Self { change, text, more_bytes: None, to_bytes_per_s: None, to_count: None }
     }
 }
 
 impl Grounds<'_> {
-    fn against(&self, cause: Cause) -> Vec<Advice> {
+    fn against(&self, cause: Cause) -> Vec<Offer> {
         match cause {
             Cause::Cold => self.against_cold(),
             Cause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
             Cause::Keep => self.against_keeping().into_iter().collect(),
-            Cause::Room => vec![self.more_room()],
-            Cause::Start => vec![Advice::new(
-                "start-earlier",
+            Cause::Room => vec![self.more_room(Cause::Room)],
+            Cause::Start => vec![earlier_start(
                 "the trainers were there before the staging memory was: start the agent earlier, \
-                 or take less staging memory (`prefetch.batches`)"
-                    .to_owned(),
+                 or take less staging memory (`prefetch.batches`)",
             )],
-            Cause::Chunk => vec![Advice::new(
-                "fixed-sizes",
-                "tiers grew while the trainers waited: give tiers a `size` instead of a `reserve`, \
-                 or larger chunks"
-                    .to_owned(),
+            Cause::Chunk => vec![self.fixed_sizes()],
+            Cause::Turn | Cause::Unanswered => Vec::new(),
+            Cause::HandOff => vec![Offer::new(
+                Advice::new(
+                    "processors",
+                    "batches were ready, but the agent or the trainer got no processor to hand them \
+                     over: leave the agent a core, with fewer workers or threads in the trainer",
+                ),
+                Premise::Waited(Cause::HandOff),
             )],
-            Cause::Turn => Vec::new(),
-            Cause::HandOff => vec![Advice::new(
-                "processors",
-                "batches were ready, but the agent or the trainer got no processor to hand them \
-                 over: leave the agent a core, with fewer workers or threads in the trainer"
-                    .to_owned(),
-            )],
+            Cause::SelfRead => self.against_reading_themselves().into_iter().collect(),
+            Cause::Decoding => self.against_decoding(),
         }
     }
 
-    fn against_cold(&self) -> Vec<Advice> {
-        let Some((epoch, computing)) = self.steady() else { return Vec::new() };
+    fn against_cold(&self) -> Vec<Offer> {
+        let Some((epoch, computing)) = self.worst_epoch(Cause::Cold) else { return Vec::new() };
         let cold: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
         let Some(given) = rate(Bytes(cold), &self.progress.cold_busy) else { return Vec::new() };
         let needed = per_second(epoch.cold, computing);
-        let waiting = self.waiting;
-        if waiting.first_s > waiting.stall_s / 2.0 {
-            return vec![Advice::new(
-                "start-earlier",
+        if self.waiting.first_s > self.waiting.stall_s / 2.0 {
+            return vec![earlier_start(
                 "most of it was for the first batches, which nobody can read before there is an \
-                 agent: start the agent while the trainer still loads its framework"
-                    .to_owned(),
+                 agent: start the agent while the trainer still loads its framework",
             )];
         }
-        if needed.0 <= given.0 && self.busy_share(&self.progress.cold_busy) < SATURATED {
-            return vec![self.more_batches(given, needed)];
+        if needed.0 <= given.0 {
+            return vec![self.more_batches(
+                "the cold store",
+                given,
+                needed,
+                &self.progress.cold_busy,
+            )];
         }
         let mut advice = vec![self.faster_cold(given, needed)];
         advice.extend(self.better_policy(epoch));
@@ -127,17 +131,19 @@ impl Grounds<'_> {
         advice
     }
 
-    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Advice {
+    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Offer {
         let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
         let first =
             if self.is_first_epoch_only() { " in the first epoch, which reads all" } else { "" };
         let text = format!(
             "the cold store gave {given}, the training takes {needed} of it{first}: {target} would keep up"
         );
-        Advice { to_bytes_per_s: Some(target.0), ..Advice::new("cold-bandwidth", text) }
+        let advice =
+            Advice { to_bytes_per_s: Some(target.0), ..Advice::new("cold-bandwidth", text) };
+        Offer::new(advice, Premise::TooSlow { given, needed })
     }
 
-    fn better_policy(&self, epoch: &EpochProgress) -> Option<Advice> {
+    fn better_policy(&self, epoch: &EpochProgress) -> Option<Offer> {
         let least = self.minimal_cold;
         if self.is_first_epoch_only() || number(epoch.cold.0) <= number(least.0) * MARGIN {
             return None;
@@ -147,7 +153,7 @@ impl Grounds<'_> {
              use `policy: gap`",
             self.policy, epoch.cold
         );
-        (self.policy != "gap").then(|| Advice::new("policy", text))
+        Some(Offer::new(Advice::new("policy", text), Premise::OtherPolicy))
     }
 
     /// What is cached is not read cold in the next epoch.
@@ -156,123 +162,167 @@ impl Grounds<'_> {
         epoch: &EpochProgress,
         given: BytesPerSecond,
         computing: f64,
-    ) -> Option<Advice> {
+    ) -> Option<Offer> {
         if self.progress.epochs.len() < 2 {
             return None;
         }
         let affordable = whole(number(given.0) * computing / MARGIN);
         let surplus = epoch.cold.0.checked_sub(affordable).filter(|surplus| *surplus > 0)?;
-        let more = surplus.min(epoch.cold.0).div_ceil(self.chunk.0.max(1)) * self.chunk.0.max(1);
+        let more = surplus.div_ceil(self.chunk.0.max(1)) * self.chunk.0.max(1);
         let text = format!(
             "{} more of cache than the {} there are would leave the cold store no more than it can \
              give while the trainers compute",
             Bytes(more),
             self.cached
         );
-        Some(Advice { more_bytes: Some(more), ..Advice::new("cache", text) })
+        let advice = Advice { more_bytes: Some(more), ..Advice::new("cache", text) };
+        Some(Offer::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
     }
 
     /// The link had time left, so what came late was asked for late.
-    fn more_batches(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Advice {
-        let batches: u64 = self.progress.epochs.iter().map(|epoch| epoch.batches).sum();
-        let steps = number(batches / u64::from(self.ranks.max(1)).max(1)).max(1.0);
-        let step = (self.waiting.wall_s - self.waiting.stall_s).max(0.0) / steps;
+    fn more_batches(
+        &self,
+        what: &str,
+        given: BytesPerSecond,
+        needed: BytesPerSecond,
+        link: &Busy,
+    ) -> Offer {
+        let step = self.step();
         let longest = super::seconds(self.progress.waits.percentile(99));
         let more = if step > 0.0 { (longest / step).ceil() } else { 0.0 };
         let count = u64::from(self.staged_batches) + whole(more).clamp(1, 64);
         let text = format!(
-            "the cold store stood idle for {:.0} % of the time and gave {given} where {needed} are \
-             needed, but now and then it was late: `prefetch.batches: {count}` instead of {} would \
-             bridge that",
-            100.0 * (1.0 - self.busy_share(&self.progress.cold_busy)),
+            "{what} stood idle for {:.0} % of the time and gave {given} where {needed} are needed, but \
+             now and then it was late: `prefetch.batches: {count}` instead of {} would bridge that",
+            100.0 * (1.0 - self.busy_share(link)).max(0.0),
             self.staged_batches
         );
-        Advice { to_count: Some(count), ..Advice::new("batches-ahead", text) }
+        let advice = Advice { to_count: Some(count), ..Advice::new("batches-ahead", text) };
+        Offer::new(advice, Premise::Late { given, needed, busy: self.busy_share(link) })
     }
 
-    fn against_tier(&self, tier: TierId) -> Option<Advice> {
+    fn against_tier(&self, tier: TierId) -> Option<Offer> {
         let at = usize::from(tier.0);
         let read: u64 =
             self.progress.epochs.iter().filter_map(|it| it.from_tier.get(at)).map(|it| it.0).sum();
-        let given = rate(Bytes(read), self.progress.tiers_busy.get(at)?)?;
-        let (epoch, computing) = self.steady()?;
+        let link = self.progress.tiers_busy.get(at)?;
+        let given = rate(Bytes(read), link)?;
+        let (epoch, computing) = self.worst_epoch(Cause::Tier(tier))?;
         let needed = per_second(*epoch.from_tier.get(at)?, computing);
         let kind = self.kinds.get(at)?.name();
-        let target = BytesPerSecond(whole(number(needed.0.max(given.0)) * MARGIN));
+        if needed.0 <= given.0 {
+            return Some(self.more_batches(kind, given, needed, link));
+        }
+        let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
         let text = format!(
             "{kind} gave {given} where the training takes {needed} of it: a faster device, more \
              copy threads, or more of the tiers above it"
         );
-        Some(Advice { to_bytes_per_s: Some(target.0), ..Advice::new("faster-tier", text) })
+        let advice = Advice { to_bytes_per_s: Some(target.0), ..Advice::new("faster-tier", text) };
+        Some(Offer::new(advice, Premise::TooSlow { given, needed }))
     }
 
-    fn against_keeping(&self) -> Option<Advice> {
-        let busy =
+    fn against_keeping(&self) -> Option<Offer> {
+        let (at, link) =
             self.progress.tiers_busy.iter().enumerate().max_by_key(|(_, busy)| busy.time())?;
-        let kind = self.kinds.get(busy.0)?.name();
+        let kind = self.kinds.get(at)?.name();
+        let busy = self.busy_share(link);
         let text = format!(
             "batches waited for copies of what stays, which are made before a batch is handed \
-             over; {kind} was the busiest: a tier that is faster to write, or less of it"
+             over; {kind} was busy for {:.0} % of the time: a tier that is faster to write, or less \
+             of it",
+            busy.min(1.0) * 100.0
         );
-        Some(Advice::new("faster-tier", text))
+        Some(Offer::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
     }
 
-    fn more_room(&self) -> Advice {
+    fn more_room(&self, waited_for: Cause) -> Offer {
         let count = u64::from(self.staged_batches) + 2;
         let text = format!(
             "trainers asked for batches that had no room in staging: `prefetch.batches: {count}` \
              instead of {}, with main memory for it, or release batches sooner",
             self.staged_batches
         );
-        Advice { to_count: Some(count), ..Advice::new("staging-room", text) }
+        let advice = Advice { to_count: Some(count), ..Advice::new("staging-room", text) };
+        Offer::new(advice, Premise::Waited(waited_for))
     }
 
-    /// The last epoch of which at least half was read, and how long each rank computed in it.
-    fn steady(&self) -> Option<(&EpochProgress, f64)> {
-        let epochs = &self.progress.epochs;
-        let most = epochs.iter().map(|epoch| epoch.batches).max().filter(|most| *most > 0)?;
-        let epoch = epochs.iter().rev().find(|epoch| epoch.batches * 2 > most)?;
-        let all: u64 = epochs.iter().map(|epoch| epoch.batches).sum();
-        let computing = (self.waiting.wall_s - self.waiting.stall_s).max(0.0);
-        Some((epoch, computing * number(epoch.batches) / number(all)))
+    fn fixed_sizes(&self) -> Offer {
+        let text = format!(
+            "tiers grew while the trainers waited: give {} a `size` instead of a `reserve`",
+            self.adapting.join(" and ")
+        );
+        Offer::new(Advice::new("fixed-sizes", text), Premise::Adapting)
     }
 
-    fn is_first_epoch_only(&self) -> bool {
-        self.progress.epochs.iter().filter(|epoch| epoch.batches > 0).count() < 2
+    /// Other work of the node took the processors. It is no wait for data, and no loader shortens it.
+    fn against_starving(&self) -> Option<Advice> {
+        let starved_s = self.waiting.starved_s?;
+        let text = format!(
+            "the training could have run and had no processor for {} of {}: other work of this node \
+             takes them, as do its own threads if there are more than processors ({})",
+            super::verdict::time(starved_s),
+            super::verdict::time(self.waiting.wall_s),
+            self.processors
+        );
+        let is_slowed = self.waiting.starved_share() >= STARVED;
+        is_slowed.then(|| Advice::new("processors", text))
     }
 
-    fn busy_share(&self, link: &Busy) -> f64 {
-        if self.waiting.wall_s > 0.0 {
-            super::seconds(link.time()) / self.waiting.wall_s
-        } else {
-            0.0
+    /// Trainers read what the agent refused for want of room, or what the job's order does not have.
+    fn against_reading_themselves(&self) -> Option<Offer> {
+        let refusals = self.progress.refusals;
+        if refusals.no_room > 0 {
+            return Some(self.more_room(Cause::SelfRead));
         }
+        let refused = refusals.too_large + refusals.unreadable + refusals.already_taken;
+        if refused + refusals.not_published > 0 || self.waiting.seconds_for(Cause::Unanswered) > 0.5
+        {
+            return None;
+        }
+        let text = "trainers read samples that the job's `order` does not have in this batch: use \
+                    TierLoader, which follows it, a sampler that yields exactly this order, or \
+                    `shuffle: published` with `tierfeed.torch.announce`";
+        Some(Offer::new(Advice::new("order", text), Premise::Waited(Cause::SelfRead)))
+    }
+
+    /// As many threads as decode what training takes while it computes; on a core each.
+    fn against_decoding(&self) -> Vec<Offer> {
+        let (decoding, computing) = (self.waiting.seconds_for(Cause::Decoding), self.computing());
+        let threads = u64::from(self.progress.decode_threads);
+        let work = match threads {
+            0 => decoding,
+            // They decode while the training computes, too.
+            threads => number(threads) * (computing + decoding),
+        };
+        let wanted = whole((MARGIN * work / computing.max(1e-9)).ceil());
+        let count = wanted.clamp(threads + 1, self.processors.max(threads + 1));
+        let text = format!(
+            "training waited {} of {} for samples to be decoded, by {}: `decode_threads={count}` of \
+             TierLoader (or `num_workers` of a DataLoader); threads help where the decode function \
+             releases Python's lock, as Pillow and torchvision do",
+            super::verdict::time(decoding),
+            super::verdict::time(self.waiting.wall_s),
+            match threads {
+                0 => "the training's own thread".to_owned(),
+                1 => "1 thread".to_owned(),
+                threads => format!("{threads} threads"),
+            }
+        );
+        let advice = Advice { to_count: Some(count), ..Advice::new("decode-threads", text) };
+        let more =
+            Offer::new(advice, Premise::Threads { now: threads, processors: self.processors });
+        let text = format!(
+            "decoding takes all {} processors of this node: decode less (smaller images, a cheaper \
+             transform), or use more processors",
+            self.processors
+        );
+        let cheaper = Advice::new("cheaper-decoding", text);
+        let all = Premise::AllThreads { now: threads, processors: self.processors };
+        vec![more, Offer::new(cheaper, all)]
     }
 }
 
-/// What a link gave while it was busy.
-fn rate(bytes: Bytes, busy: &Busy) -> Option<BytesPerSecond> {
-    let seconds = super::seconds(busy.time());
-    (bytes.0 > 0 && seconds > 0.0).then(|| per_second(bytes, seconds))
-}
-
-/// Three digits are enough for advice; without time any rate is too low.
-fn per_second(bytes: Bytes, seconds: f64) -> BytesPerSecond {
-    let rate = number(bytes.0) / seconds.max(1e-9);
-    let grain = 10_f64.powf(rate.max(1.0).log10().floor() - 2.0).max(1.0);
-    BytesPerSecond(whole((rate / grain).round() * grain))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "advice needs no more than 53 bits")]
-fn number(value: u64) -> f64 {
-    value as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast of a float saturates, which is near enough for advice"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
+fn earlier_start(text: &str) -> Offer {
+    Offer::new(Advice::new("start-earlier", text), Premise::FirstBatches)
 }

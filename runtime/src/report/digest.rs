@@ -1,6 +1,6 @@
 //! The order in which ranks were given samples, as one number.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
@@ -9,8 +9,8 @@ use tierfeed_core::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// Permutations are kept up to this size, so that few ranks do not draw them again and again.
-const KEPT_BYTES_MAX: u64 = 16 << 20;
+/// Samples that were handed over, at most, for a digest: four bytes for each are held meanwhile.
+const SAMPLES_MAX: u64 = 128 << 20;
 
 /// An epoch's order that a trainer published, as the agent kept it.
 pub trait Published {
@@ -20,55 +20,59 @@ pub trait Published {
 
 /// The xxh3-64 of the sample ids (u64, little-endian) in the order the first rank was given them,
 /// then the second's, and so on.
+///
+/// To permute an epoch of millions takes a second, and as long for as many ranks as there are. `may_go_on`
+/// is asked before each; `None` if it says no, or if more samples were handed over than may be held.
 #[must_use]
 pub fn order_digest(
     order: &Spec,
     handed: &BTreeMap<Rank, Vec<Run>>,
     published: &dyn Published,
-) -> u64 {
-    let epochs = Epochs::new(order);
-    let mut hash = Xxh3::new();
+    may_go_on: impl Fn() -> bool,
+) -> Option<u64> {
+    let batches: u64 = handed.values().flatten().map(|run| u64::from(run.count)).sum();
+    if batches.saturating_mul(u64::from(order.batch_size)) > SAMPLES_MAX {
+        return None;
+    }
+    let mut by_epoch: BTreeMap<Epoch, Vec<(Rank, usize, Run)>> = BTreeMap::new();
     for (rank, runs) in handed {
-        for run in runs {
-            epochs.visit(*rank, *run, published, |sample| {
-                hash.update(&u64::from(sample.0).to_le_bytes());
-            });
+        for (at, run) in runs.iter().enumerate() {
+            by_epoch.entry(run.epoch).or_default().push((*rank, at, *run));
         }
     }
-    hash.digest()
-}
-
-struct Epochs<'a> {
-    order: &'a Spec,
-    kept: Vec<OnceCell<Option<EpochOrder>>>,
-}
-
-impl<'a> Epochs<'a> {
-    fn new(order: &'a Spec) -> Self {
-        let bytes = u64::from(order.samples) * 4 * u64::from(order.epochs);
-        let kept = if bytes <= KEPT_BYTES_MAX { order.epochs as usize } else { 0 };
-        Self { order, kept: vec![OnceCell::new(); kept] }
-    }
-
-    fn visit(&self, rank: Rank, run: Run, published: &dyn Published, visit: impl FnMut(SampleId)) {
-        let drawn;
-        let computed = if let Some(cell) = self.kept.get(run.epoch.0 as usize) {
-            cell.get_or_init(|| self.order.epoch(run.epoch)).as_ref()
-        } else {
-            drawn = self.order.epoch(run.epoch);
-            drawn.as_ref()
-        };
-        if let Some(epoch) = computed {
-            let steps = run.first.0..run.first.0 + run.count;
-            steps.flat_map(|step| epoch.batch(rank, Step(step))).for_each(visit);
-        } else if let Some(samples) = published.samples(rank, run.epoch) {
-            let first = u64::from(run.first.0) * u64::from(self.order.batch_size);
-            let count = u64::from(run.count) * u64::from(self.order.batch_size);
-            let first = usize::try_from(first).unwrap_or(usize::MAX);
-            let count = usize::try_from(count).unwrap_or(usize::MAX);
-            samples.into_iter().skip(first).take(count).for_each(visit);
+    let mut given: BTreeMap<(Rank, usize), Vec<SampleId>> = BTreeMap::new();
+    for (epoch, runs) in by_epoch {
+        if !may_go_on() {
+            return None;
+        }
+        let computed = order.epoch(epoch);
+        for (rank, at, run) in runs {
+            let samples = match &computed {
+                Some(computed) => of_run(computed, rank, run),
+                None => of_published(published, order.batch_size, rank, run),
+            };
+            given.insert((rank, at), samples);
         }
     }
+    let mut hash = Xxh3::new();
+    for sample in given.values().flatten() {
+        hash.update(&u64::from(sample.0).to_le_bytes());
+    }
+    Some(hash.digest())
+}
+
+fn of_run(epoch: &EpochOrder, rank: Rank, run: Run) -> Vec<SampleId> {
+    let steps = run.first.0..run.first.0 + run.count;
+    steps.flat_map(|step| epoch.batch(rank, Step(step))).collect()
+}
+
+fn of_published(published: &dyn Published, batch_size: u32, rank: Rank, run: Run) -> Vec<SampleId> {
+    let samples = |steps: u32| {
+        let samples = u64::from(steps) * u64::from(batch_size);
+        usize::try_from(samples).unwrap_or(usize::MAX)
+    };
+    let all = published.samples(rank, run.epoch).unwrap_or_default();
+    all.into_iter().skip(samples(run.first.0)).take(samples(run.count)).collect()
 }
 
 #[cfg(test)]
@@ -122,9 +126,9 @@ mod tests {
             (Rank(0), vec![run(0, 0, 3)]),
             (Rank(1), vec![run(0, 0, 1), run(0, 2, 1)]),
         ]);
-        let digest = order_digest(&spec(Shuffle::Sequential), &handed, &Nothing);
-        assert_eq!(digest, digest_of(&[0, 2, 4, 6, 8, 1, 3, 9]));
-        assert_ne!(digest, digest_of(&[1, 3, 9, 0, 2, 4, 6, 8]));
+        let digest = order_digest(&spec(Shuffle::Sequential), &handed, &Nothing, || true);
+        assert_eq!(digest, Some(digest_of(&[0, 2, 4, 6, 8, 1, 3, 9])));
+        assert_ne!(digest, Some(digest_of(&[1, 3, 9, 0, 2, 4, 6, 8])));
     }
 
     #[test]
@@ -132,23 +136,27 @@ mod tests {
         // torch 1.13: for rank in 0, 1: DistributedSampler(range(10), 2, rank, seed=42), epochs 0, 1.
         let handed: BTreeMap<_, _> =
             (0..2).map(|rank| (Rank(rank), vec![run(0, 0, 3), run(1, 0, 3)])).collect();
-        let digest = order_digest(&spec(Shuffle::TORCH_DISTRIBUTED), &handed, &Nothing);
-        assert_eq!(digest, digest_of(&TORCH));
+        let digest = order_digest(&spec(Shuffle::TORCH_DISTRIBUTED), &handed, &Nothing, || true);
+        assert_eq!(digest, Some(digest_of(&TORCH)));
     }
 
     #[test]
     fn a_published_order_counts_as_it_was_published() {
         let handed = BTreeMap::from([(Rank(1), vec![run(0, 1, 2)])]);
-        let digest = order_digest(&spec(Shuffle::Published), &handed, &Backwards);
-        assert_eq!(digest, digest_of(&[5, 3, 1]));
+        let digest = order_digest(&spec(Shuffle::Published), &handed, &Backwards, || true);
+        assert_eq!(digest, Some(digest_of(&[5, 3, 1])));
     }
 
     #[test]
-    fn permutations_that_are_not_kept_give_the_same_digest() {
-        let order = Spec { samples: 3_000_000, batch_size: 1_000_000, ..spec(Shuffle::Sequential) };
-        let handed = BTreeMap::from([(Rank(0), vec![run(1, 0, 2)])]);
-        let samples: Vec<u64> = (0..1_500_000).map(|at| at * 2).collect();
-        assert_eq!(order_digest(&order, &handed, &Nothing), digest_of(&samples));
+    fn what_takes_too_long_or_too_much_memory_has_no_digest() {
+        let asked = std::cell::Cell::new(0);
+        let may_go_on = || asked.replace(asked.get() + 1) == 0;
+        let handed = BTreeMap::from([(Rank(0), vec![run(0, 0, 3), run(1, 0, 3)])]);
+        let order = spec(Shuffle::Sequential);
+        assert_eq!(order_digest(&order, &handed, &Nothing, may_go_on), None);
+        assert_eq!(asked.get(), 2, "once for each epoch");
+        let order = Spec { batch_size: u32::MAX, ..order };
+        assert_eq!(order_digest(&order, &handed, &Nothing, || true), None);
     }
 
     const TORCH: [u64; 20] = [2, 1, 4, 0, 3, 8, 9, 5, 6, 2, 6, 8, 5, 9, 7, 4, 0, 1, 7, 3];

@@ -1,22 +1,22 @@
 //! What a report is made from, and the sums that follow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tierfeed_core::{
     order::Spec,
-    session::{Causes, Progress},
+    session::{Cause, Causes, Progress},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    EpochEntry, StagingEntry, TierEntry,
+    Attendance, EpochEntry, StagingEntry, TierEntry,
     advice::Grounds,
     seconds,
-    verdict::{self, Waiting},
+    verdict::{self, Batches, Readership, Waiting},
 };
-use crate::{footprint::Footprint, scratch::ScratchEntry};
+use crate::{footprint::Footprint, pauses::PauseEntry, scratch::ScratchEntry};
 
 /// What a report is made from.
 #[derive(Debug)]
@@ -27,12 +27,18 @@ pub struct Facts<'a> {
     pub node: u32,
     /// Its generation.
     pub generation: u32,
+    /// Which of its ranks came.
+    pub ranks: Attendance,
     /// The rule of retention.
     pub policy: &'static str,
     /// The order of the job.
     pub order: Spec,
     /// What the session did.
     pub progress: &'a Progress,
+    /// [`super::order_digest`] of what was handed over, if there was time for it.
+    pub order_digest: Option<u64>,
+    /// The connections that read batches, and what they lacked.
+    pub readership: Readership,
     /// Bytes that it read for batches that no trainer took.
     pub wasted: Bytes,
     /// Batches staged ahead for each rank.
@@ -61,6 +67,12 @@ pub struct Facts<'a> {
     pub step_time: Option<Nanoseconds>,
     /// How long the training took.
     pub wall: Nanoseconds,
+    /// For how long the agent's loop paused.
+    pub pauses: PauseEntry,
+    /// What was read from the cold store before the training began.
+    pub cold_before: Bytes,
+    /// Processors that trainers and agent share.
+    pub processors: u64,
     /// What the agent held.
     pub memory: Footprint,
     /// The scratch of the job.
@@ -69,7 +81,7 @@ pub struct Facts<'a> {
 
 impl Facts<'_> {
     pub(super) fn epochs(&self) -> impl Iterator<Item = EpochEntry> {
-        let ranks = f64::from(self.order.world.ranks_per_node);
+        let readers = self.waiting().readers;
         let cached: u64 = self.tiers.iter().map(|tier| tier.cache_bytes).sum();
         (0..).zip(&self.progress.epochs).map(move |(number, epoch)| {
             let reads = (0..).zip(&epoch.from_tier);
@@ -85,14 +97,15 @@ impl Facts<'_> {
             EpochEntry {
                 epoch: number,
                 batches: epoch.batches,
+                self_read_batches: epoch.self_read_batches,
                 demand_bytes: epoch.demand.0,
                 cold_read_bytes: epoch.cold.0,
                 tier_read_bytes,
                 tier_written_bytes,
                 hit_ratio: hit_ratio(epoch.cold, epoch.demand),
                 ready_ratio: share(epoch.ready, epoch.demand),
-                stall_s: seconds(epoch.stall) / ranks,
-                stall_for_s: self.stall_for(&epoch.causes),
+                stall_s: seconds(epoch.causes.total()) / readers,
+                stall_for_s: self.stall_for(&epoch.causes, readers),
                 minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable).min(epoch.cold.0),
             }
         })
@@ -105,13 +118,27 @@ impl Facts<'_> {
     }
 
     pub(super) fn waiting(&self) -> Waiting {
-        let ranks = self.order.world.ranks_per_node;
-        Waiting::of(&self.causes(), self.progress.first_stall, self.wall, ranks)
+        let (first, batches) = (self.progress.first_stall, self.batches());
+        Waiting::of(&self.causes(), first, self.wall, self.readership, batches)
     }
 
-    pub(super) fn stall_for(&self, causes: &Causes) -> BTreeMap<&'static str, f64> {
+    fn batches(&self) -> Batches {
+        let epochs = self.progress.epochs.iter();
+        let ranks = self.order.world.ranks_per_node;
+        let present: BTreeSet<_> =
+            self.progress.handed.keys().chain(self.progress.waits_by_rank.keys()).collect();
+        let present = u32::try_from(present.len()).unwrap_or(u32::MAX);
+        Batches {
+            served: epochs.clone().map(|epoch| epoch.batches).sum(),
+            self_read: epochs.map(|epoch| epoch.self_read_batches).sum(),
+            absent_ranks: ranks.saturating_sub(present),
+            ranks,
+        }
+    }
+
+    pub(super) fn stall_for(&self, causes: &Causes, readers: f64) -> BTreeMap<&'static str, f64> {
         let kinds: Vec<_> = self.session_tiers.iter().map(|kind| kind.name()).collect();
-        verdict::by_name(causes, &kinds, self.order.world.ranks_per_node)
+        verdict::by_name(causes, &kinds, readers)
     }
 
     pub(super) fn busy(&self) -> BTreeMap<&'static str, f64> {
@@ -132,6 +159,8 @@ impl Facts<'_> {
             waiting,
             progress: self.progress,
             kinds: self.session_tiers,
+            adapting: self.tiers.iter().filter(|it| it.adapts).map(|it| it.name).collect(),
+            processors: self.processors,
             ranks: self.order.world.ranks_per_node,
             policy: self.policy,
             staged_batches: self.staged_batches,
@@ -162,18 +191,22 @@ impl Facts<'_> {
         self.session_tiers.get(tier).map_or("unknown", |kind| kind.name())
     }
 
-    /// Where the job does not say how long a step takes, what was not stall counts as computing.
-    pub(super) fn lower_bound(&self, epochs: &[EpochEntry]) -> f64 {
-        let stall: f64 = epochs.iter().map(|epoch| epoch.stall_s).sum();
-        let observed = (seconds(self.wall) - stall).max(0.0);
+    /// The longer of what training and decoding took, and reading what must be read cold once training had
+    /// begun. Where the job declares steps or a cold store that are slower than they turned out to be, the
+    /// run itself counts, so it is never more than the run took.
+    pub(super) fn lower_bound(&self, epochs: &[EpochEntry], waiting: &Waiting) -> f64 {
+        let observed = (waiting.wall_s - waiting.stall_s).max(0.0);
         let ranks = u64::from(self.order.world.ranks_per_node.max(1));
         let declared = |step: Nanoseconds| {
-            let batches: u64 = epochs.iter().map(|epoch| epoch.batches).sum();
+            let used = |epoch: &EpochEntry| epoch.batches + epoch.self_read_batches;
+            let batches: u64 = epochs.iter().map(used).sum();
             seconds(Nanoseconds(step.0.saturating_mul(batches / ranks)))
         };
-        let compute = self.step_time.map_or(observed, declared);
-        let minimal = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
-        compute.max(seconds(self.cold.time_for(Bytes(minimal))))
+        let compute = self.step_time.map_or(observed, declared).min(observed);
+        let minimal: u64 = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
+        let reading = self.cold.time_for(Bytes(minimal.saturating_sub(self.cold_before.0)));
+        let decoding = waiting.seconds_for(Cause::Decoding);
+        (compute + decoding).max(seconds(reading)).min(waiting.wall_s)
     }
 }
 

@@ -47,14 +47,23 @@ impl Report {
         page.table(&titles, self.tiers.iter().map(|tier| self.tier_row(tier)));
         page.element("h2", "Memory");
         page.picture(&pictures::memory(&self.memory));
+        page.picture(&pictures::free(&self.memory));
         let changed = |moment: &Moment| {
             let at = moment.time.0 / 1_000_000_000;
             moment.changes.iter().map(|change| format!("{at} s: {change}")).collect::<Vec<_>>()
         };
         page.list(self.memory.timeline.moments().iter().flat_map(changed).take(LISTED_MAX));
         page.element("h2", "Epochs");
-        let titles =
-            ["epoch", "batches", "read cold", "no policy below", "hits", "ready", "waited"];
+        let titles = [
+            "epoch",
+            "batches served",
+            "self-read",
+            "read cold",
+            "no policy below",
+            "hits",
+            "ready",
+            "waited",
+        ];
         page.table(&titles, self.epochs.iter().map(epoch_row));
         if self.fault_count > 0 {
             page.element("h2", "Faults");
@@ -69,20 +78,35 @@ impl Report {
         let waits = self.batch_wait_s;
         [
             ("policy", self.policy.to_owned()),
-            ("batches, samples", format!("{}, {}", self.steps, self.samples)),
+            (
+                "batches",
+                format!(
+                    "{} used: {} served by the agent, {} read by trainers themselves",
+                    self.used_batches, self.steps, self.self_read_batches
+                ),
+            ),
+            (
+                "samples",
+                format!(
+                    "{} served, {} self-read, {} skipped",
+                    self.samples, self.self_read_samples, self.skipped_samples
+                ),
+            ),
             ("handed over", Bytes(self.bytes).to_string()),
             ("time", format!("{:.2} s, at best {:.2} s", self.wall_s, self.lower_bound_s)),
             (
                 "waited",
                 format!(
-                    "{:.3} s, {:.3} s of it for the first batch",
-                    self.stall_s, self.first_stall_s
+                    "{:.3} s, {:.3} s of it for the first batch, {:.3} s for decoding",
+                    self.stall_s,
+                    self.first_stall_s,
+                    self.stall_for_s.get("decoding").copied().unwrap_or(0.0)
                 ),
             ),
             (
-                "a batch was waited for",
+                "a batch was waited for, before decoding",
                 format!(
-                    "{:.4} s in the middle, {:.4} s at p99, {:.4} s at most",
+                    "{:.4} s at the median, {:.4} s at p99, {:.4} s at most",
                     waits.p50, waits.p99, waits.max
                 ),
             ),
@@ -93,10 +117,21 @@ impl Report {
                 format!("{} of samples, {} of tiers", self.fault_count, self.tier_fault_count),
             ),
             (
-                "memory at its peak",
-                format!("{} of {}", Bytes(self.memory.peak_bytes), Bytes(self.memory.budget_bytes)),
+                "memory of the job at its peak",
+                format!(
+                    "{} of {} budgeted",
+                    Bytes(self.memory.peak_job_bytes),
+                    Bytes(self.memory.budget_bytes)
+                ),
             ),
-            ("order", self.order_digest.clone()),
+            (
+                "memory of the agent itself at its peak",
+                Bytes(self.memory.peak_own_bytes).to_string(),
+            ),
+            (
+                "order",
+                self.order_digest.clone().unwrap_or_else(|| "too long to be told".to_owned()),
+            ),
         ]
         .into_iter()
     }
@@ -119,6 +154,7 @@ fn epoch_row(epoch: &EpochEntry) -> Vec<String> {
     vec![
         epoch.epoch.to_string(),
         epoch.batches.to_string(),
+        epoch.self_read_batches.to_string(),
         Bytes(epoch.cold_read_bytes).to_string(),
         Bytes(epoch.minimal_cold_bytes).to_string(),
         format!("{:.1} %", epoch.hit_ratio * 100.0),

@@ -7,10 +7,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 use tierfeed_numa_memory::{HugePages, Stores};
-use tierfeed_prefetcher::{
-    plane::{TierTraffic, TierUsage},
-    tier::Way,
-};
+use tierfeed_prefetcher::{plane::TierTraffic, tier::Way};
 
 use super::DirectEntry;
 use crate::places::{Measured, Place};
@@ -24,6 +21,8 @@ pub struct TierEntry {
     pub budget_bytes: u64,
     /// What of that was for the cache; the rest was staging memory.
     pub cache_bytes: u64,
+    /// Whether the job gives it a share of what is free, which adapts, rather than a size.
+    pub adapts: bool,
     /// Whether it is something else that plays this kind, or has its speed imposed.
     pub emulated: bool,
     /// How its bytes were stored: `cached-stores`, `non-temporal-stores`, `page-cache` or `direct-io`;
@@ -111,6 +110,7 @@ impl TierEntry {
             name: place.settings.kind.name(),
             budget_bytes: place.budget.0,
             cache_bytes: place.cache.0,
+            adapts: place.share.is_some(),
             emulated: place.origin == Origin::Emulated,
             copy_threads: place.settings.copy_threads.get() as u64,
             writers_measured: place.writers.map(entry),
@@ -122,8 +122,8 @@ impl TierEntry {
 
     /// The same after a run whose epochs wrote at most so much to it.
     #[must_use]
-    pub fn used(self, usage: &TierUsage, traffic: &TierTraffic, most: Bytes) -> Self {
-        let (stored, pages) = usage.way.map_or((None, None), named);
+    pub fn used(self, way: Option<Way>, traffic: &TierTraffic, most: Bytes) -> Self {
+        let (stored, pages) = way.map_or((None, None), named);
         Self {
             stored,
             pages,
@@ -184,16 +184,15 @@ fn named(way: Way) -> (Option<&'static str>, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use tierfeed_core::tier::Kind;
-    use tierfeed_prefetcher::{plane::Traffic, tier::Medium};
+    use tierfeed_prefetcher::plane::Traffic;
 
     use super::*;
 
     fn used(way: Option<Way>, planned: TierEntry) -> TierEntry {
         let kind = Kind::Storage;
-        let usage = TierUsage { kind, medium: Medium::Disk, bytes: Bytes(5), way };
         let (read, writes_failed) = (Traffic::default(), 2);
         let written = Traffic { operations: 3, bytes: Bytes::mib(90), failed: 0 };
-        planned.used(&usage, &TierTraffic { kind, read, written, writes_failed }, Bytes::mib(30))
+        planned.used(way, &TierTraffic { kind, read, written, writes_failed }, Bytes::mib(30))
     }
 
     fn planned() -> TierEntry {

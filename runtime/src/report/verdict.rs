@@ -1,4 +1,7 @@
-//! The first line of a report: how long the trainers waited, and for what.
+//! The first line of a report: how many batches the agent served of those that were used, how long
+//! training waited, and for what.
+
+#![expect(clippy::format_push_string, reason = "a sentence of a few parts, written once")]
 
 use std::collections::BTreeMap;
 
@@ -11,80 +14,165 @@ use tierfeed_core::{
 /// A smaller share of the time is not worth a change.
 pub(super) const NOTICEABLE: f64 = 0.005;
 
+/// A training that had no processor for a smaller share of the time is not slowed down by that.
+pub(super) const STARVED: f64 = 0.05;
+
 /// A cause with a smaller share of the waits is left out of the sentence.
 const MENTIONED: f64 = 0.1;
+
+/// The connections that read batches on this node, and what their processes lacked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readership {
+    /// The most connections that read batches at a time.
+    pub readers_max: u32,
+    /// Whether any of them worked for a loader, so that training itself may have waited less.
+    pub has_workers: bool,
+    /// For how long training processes could have run and had no processor, as a mean over them; `None`
+    /// where that cannot be seen.
+    pub starved: Option<Nanoseconds>,
+}
+
+/// How many batches were used, and from where they came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Batches {
+    /// Taken from the agent.
+    pub(super) served: u64,
+    /// Read from the cold store by who used them.
+    pub(super) self_read: u64,
+    /// Ranks of the node that used none.
+    pub(super) absent_ranks: u32,
+    /// Ranks of the node.
+    pub(super) ranks: u32,
+}
 
 /// How long the trainers waited, and for what.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Waiting {
-    /// The mean over ranks, by cause.
+    /// The mean over readers, by cause.
     pub(super) by_cause: Vec<(Cause, f64)>,
-    /// The mean over ranks.
+    /// The mean over readers.
     pub(super) stall_s: f64,
     /// The part of it that was for the first batch of a rank.
     pub(super) first_s: f64,
     /// How long the training took.
     pub(super) wall_s: f64,
+    /// What sums over readers are divided by.
+    pub(super) readers: f64,
+    /// For how long the training could have run and had no processor, at most `wall_s`.
+    pub(super) starved_s: Option<f64>,
+    batches: Batches,
+    has_workers: bool,
 }
 
 impl Waiting {
-    /// Sums over `ranks` as means, the longest part first.
-    pub(super) fn of(causes: &Causes, first: Nanoseconds, wall: Nanoseconds, ranks: u32) -> Self {
-        let mean = |time: Nanoseconds| super::seconds(time) / f64::from(ranks.max(1));
+    /// Sums over readers as means, the longest part first.
+    pub(super) fn of(
+        causes: &Causes,
+        first: Nanoseconds,
+        wall: Nanoseconds,
+        readership: Readership,
+        batches: Batches,
+    ) -> Self {
+        let (sum, wall_s) = (super::seconds(causes.total()), super::seconds(wall));
+        // Each waits only while it is connected. Should more have come one after the other than were there
+        // at a time, their waits still fit into the time.
+        let at_least = if wall_s > 0.0 { sum / wall_s } else { 1.0 };
+        let readers = f64::from(readership.readers_max.max(1)).max(at_least);
+        let mean = |time: Nanoseconds| super::seconds(time) / readers;
         let mut by_cause: Vec<_> =
             causes.parts().map(|(cause, part)| (cause, mean(part))).collect();
         by_cause.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        Self {
-            by_cause,
-            stall_s: mean(causes.total()),
-            first_s: mean(first),
-            wall_s: super::seconds(wall),
-        }
+        let has_workers = readership.has_workers;
+        let (stall_s, first_s) = (sum / readers, mean(first));
+        let starved_s = readership.starved.map(|time| super::seconds(time).min(wall_s));
+        Self { by_cause, stall_s, first_s, wall_s, readers, starved_s, batches, has_workers }
     }
 
-    /// The part of the training in which the trainers stood still.
+    /// The part of the training in which it stood still.
     pub(super) fn share(&self) -> f64 {
         if self.wall_s > 0.0 { (self.stall_s / self.wall_s).min(1.0) } else { 0.0 }
     }
 
+    /// The part of the training in which it could have run and had no processor.
+    pub(super) fn starved_share(&self) -> f64 {
+        let starved_s = self.starved_s.filter(|_| self.wall_s > 0.0);
+        starved_s.map_or(0.0, |starved_s| starved_s / self.wall_s)
+    }
+
     /// The part of the waits that was for `cause`.
     pub(super) fn share_of(&self, cause: Cause) -> f64 {
-        let part = self.by_cause.iter().find(|(other, _)| *other == cause);
-        part.map_or(0.0, |(_, part)| if self.stall_s > 0.0 { part / self.stall_s } else { 0.0 })
+        if self.stall_s > 0.0 { self.seconds_for(cause) / self.stall_s } else { 0.0 }
+    }
+
+    /// The mean over readers of the waits for `cause`.
+    pub(super) fn seconds_for(&self, cause: Cause) -> f64 {
+        self.by_cause.iter().find(|(other, _)| *other == cause).map_or(0.0, |(_, part)| *part)
     }
 
     /// The sentence; `kinds` are the tiers.
     pub(super) fn sentence(&self, kinds: &[Kind]) -> String {
-        if self.wall_s <= 0.0 {
-            return "no trainer took a batch".to_owned();
+        let Batches { served, self_read, absent_ranks, ranks } = self.batches;
+        let used = served + self_read;
+        if used == 0 {
+            return if self.wall_s > 0.0 {
+                format!("no batch was used; trainers were connected for {}", time(self.wall_s))
+            } else {
+                "no batch was used: no trainer connected".to_owned()
+            };
         }
+        let who = if self.has_workers { "loader workers" } else { "trainers" };
+        let mut sentence = format!("{served} of {used} batches served by the agent");
+        if self_read > 0 {
+            sentence.push_str(&format!(", {self_read} read by the {who} themselves"));
+        }
+        if absent_ranks > 0 {
+            sentence.push_str(&format!("; {absent_ranks} of {ranks} ranks used none"));
+        }
+        sentence += "; ";
+        sentence += &self.waits(who, kinds);
+        if self.starved_share() >= STARVED {
+            let (starved, percent) =
+                (time(self.starved_s.unwrap_or_default()), self.starved_share() * 100.0);
+            sentence.push_str(&format!(
+                "; the training had no processor for {starved} ({percent:.1} %)"
+            ));
+        }
+        sentence
+    }
+
+    fn waits(&self, who: &str, kinds: &[Kind]) -> String {
         let (stall, wall) = (time(self.stall_s), time(self.wall_s));
         let percent = self.share() * 100.0;
-        if self.share() < NOTICEABLE {
-            return format!("trainers hardly waited: {stall} of {wall} ({percent:.2} %)");
+        if self.share() < NOTICEABLE && self.batches.self_read == 0 {
+            return format!("{who} hardly waited: {stall} of {wall} ({percent:.2} %)");
         }
         let mentioned = self.by_cause.iter().filter(|(cause, _)| self.share_of(*cause) > MENTIONED);
         let parts: Vec<_> = mentioned
             .map(|(cause, _)| {
-                format!("{:.0} % of it {}", self.share_of(*cause) * 100.0, phrase(*cause, kinds))
+                format!("{:.0} % {}", self.share_of(*cause) * 100.0, phrase(*cause, kinds))
             })
             .collect();
+        let parts =
+            if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         let first = if self.first_s > self.stall_s / 2.0 {
-            format!("; {} of it before the first batch", time(self.first_s))
+            format!("; {} of it for the first batch", time(self.first_s))
         } else {
             String::new()
         };
-        format!("trainers waited {stall} of {wall} ({percent:.1} %), {}{first}", parts.join(", "))
+        format!("{who} waited {stall} of {wall} ({percent:.1} %){parts}{first}")
     }
 }
 
-/// Seconds by the names of their causes; tiers of one kind are one.
+/// Seconds by the names of their causes, divided by `readers`; tiers of one kind are one.
 #[must_use]
-pub fn by_name(causes: &Causes, kinds: &[&'static str], ranks: u32) -> BTreeMap<&'static str, f64> {
+pub fn by_name(
+    causes: &Causes,
+    kinds: &[&'static str],
+    readers: f64,
+) -> BTreeMap<&'static str, f64> {
     let mut named = BTreeMap::new();
     for (cause, part) in causes.parts() {
-        *named.entry(name(cause, kinds)).or_default() +=
-            super::seconds(part) / f64::from(ranks.max(1));
+        *named.entry(name(cause, kinds)).or_default() += super::seconds(part) / readers;
     }
     named
 }
@@ -101,6 +189,9 @@ pub fn name(cause: Cause, kinds: &[&'static str]) -> &'static str {
         Cause::Keep => "keep",
         Cause::Turn => "turn",
         Cause::HandOff => "hand-off",
+        Cause::Unanswered => "unanswered",
+        Cause::SelfRead => "self-read",
+        Cause::Decoding => "decoding",
     }
 }
 
@@ -115,8 +206,11 @@ fn phrase(cause: Cause, kinds: &[Kind]) -> String {
         }
         Cause::Chunk => "for new chunks of a tier".to_owned(),
         Cause::Keep => "for copies into a tier".to_owned(),
-        Cause::Turn => "for a batch that was asked for before".to_owned(),
+        Cause::Turn => "for an earlier batch of the same trainer".to_owned(),
         Cause::HandOff => "for the hand-off".to_owned(),
+        Cause::Unanswered => "for an answer of the agent without a batch".to_owned(),
+        Cause::SelfRead => "reading batches themselves".to_owned(),
+        Cause::Decoding => "decoding".to_owned(),
     }
 }
 
@@ -144,46 +238,110 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn waiting(cold: u64, cxl: u64, hand_off: u64, first: u64) -> Waiting {
-        let causes = Causes {
+    const TWO: Readership = Readership { readers_max: 2, has_workers: false, starved: None };
+
+    const ALL: Batches = Batches { served: 40, self_read: 0, absent_ranks: 0, ranks: 2 };
+
+    fn causes(cold: u64, cxl: u64, hand_off: u64) -> Causes {
+        Causes {
             cold: Nanoseconds(cold),
             tiers: vec![Nanoseconds(0), Nanoseconds(cxl)],
             hand_off: Nanoseconds(hand_off),
             ..Causes::default()
-        };
-        Waiting::of(&causes, Nanoseconds(first), Nanoseconds(20 * S), 2)
+        }
+    }
+
+    fn said(causes: &Causes, first: u64, readership: Readership, batches: Batches) -> String {
+        let wall = Nanoseconds(20 * S);
+        Waiting::of(causes, Nanoseconds(first), wall, readership, batches).sentence(&KINDS)
     }
 
     const KINDS: [Kind; 2] = [Kind::MainMemory, Kind::CxlMemory];
 
     #[test]
-    fn the_sentence_says_how_long_and_for_what_longest_first() {
-        let said = waiting(S, 3 * S, S / 1000, 0).sentence(&KINDS);
+    fn the_sentence_says_what_was_served_how_long_it_took_and_for_what_longest_first() {
         assert_eq!(
-            said,
-            "trainers waited 2 s of 20 s (10.0 %), 75 % of it for copies from cxl-memory, \
-             25 % of it for the cold store"
+            said(&causes(S, 3 * S, S / 1000), 0, TWO, ALL),
+            "40 of 40 batches served by the agent; trainers waited 2 s of 20 s (10.0 %): 75 % for copies \
+             from cxl-memory, 25 % for the cold store"
         );
     }
 
     #[test]
     fn what_nobody_notices_is_no_wait_and_what_the_first_batch_took_is_said() {
-        let said = waiting(S / 100, 0, 0, 0).sentence(&KINDS);
-        assert_eq!(said, "trainers hardly waited: 5 ms of 20 s (0.03 %)");
-        let said = waiting(S, 0, 0, S - 5).sentence(&KINDS);
-        assert!(
-            said.ends_with("for the cold store; 500 ms of it before the first batch"),
-            "{said}"
+        assert_eq!(
+            said(&causes(S / 100, 0, 0), 0, TWO, ALL),
+            "40 of 40 batches served by the agent; trainers hardly waited: 5 ms of 20 s (0.03 %)"
         );
-        let idle = Waiting::of(&Causes::default(), Nanoseconds(0), Nanoseconds(0), 1);
-        assert_eq!(idle.sentence(&KINDS), "no trainer took a batch");
+        let first = said(&causes(S, 0, 0), S - 5, TWO, ALL);
+        assert!(first.ends_with("for the cold store; 500 ms of it for the first batch"), "{first}");
+    }
+
+    #[test]
+    fn who_was_served_nothing_is_never_said_to_have_hardly_waited() {
+        let none = Batches { served: 0, self_read: 48, ..ALL };
+        let quick = Causes { self_read: Nanoseconds(S / 100), ..Causes::none(2) };
+        assert_eq!(
+            said(&quick, 0, TWO, none),
+            "0 of 48 batches served by the agent, 48 read by the trainers themselves; trainers waited 5 ms \
+             of 20 s (0.0 %): 100 % reading batches themselves"
+        );
+        let hung = Causes { unanswered: Nanoseconds(6 * S), ..Causes::none(2) };
+        let some = Batches { served: 47, self_read: 1, ..ALL };
+        let hung = said(&hung, 0, TWO, some);
+        assert!(
+            hung.ends_with(
+                "waited 3 s of 20 s (15.0 %): 100 % for an answer of the agent without a batch"
+            ),
+            "{hung}"
+        );
+        let nothing = said(&Causes::none(2), 0, TWO, Batches::default());
+        assert_eq!(nothing, "no batch was used; trainers were connected for 20 s");
+        let (zero, nobody) = (Nanoseconds(0), Readership::default());
+        let idle = Waiting::of(&Causes::default(), zero, zero, nobody, Batches::default());
+        assert_eq!(idle.sentence(&KINDS), "no batch was used: no trainer connected");
+    }
+
+    #[test]
+    fn decoding_is_waiting_absent_ranks_are_named_and_workers_are_not_taken_for_the_training() {
+        let decoding = Causes { decoding: Nanoseconds(20 * S), ..causes(S, 0, 0) };
+        let batches = Batches { absent_ranks: 1, ..ALL };
+        let workers = Readership { readers_max: 4, has_workers: true, starved: None };
+        assert_eq!(
+            said(&decoding, 0, workers, batches),
+            "40 of 40 batches served by the agent; 1 of 2 ranks used none; loader workers waited 5.25 s of \
+             20 s (26.2 %): 95 % decoding"
+        );
+    }
+
+    #[test]
+    fn a_training_without_a_processor_is_said_to_have_none_beside_what_it_waited() {
+        let starved = |time| Readership { starved: Some(Nanoseconds(time)), ..TWO };
+        let said = |time| said(&causes(S / 100, 0, 0), 0, starved(time), ALL);
+        assert!(said(S - 1).ends_with("hardly waited: 5 ms of 20 s (0.03 %)"), "{}", said(S - 1));
+        let starved = said(8 * S);
+        assert!(
+            starved.ends_with("(0.03 %); the training had no processor for 8 s (40.0 %)"),
+            "{starved}"
+        );
+    }
+
+    #[test]
+    fn readers_that_come_one_after_the_other_wait_no_longer_than_the_run() {
+        let causes = causes(50 * S, 0, 0);
+        let wall = Nanoseconds(20 * S);
+        let waiting = Waiting::of(&causes, Nanoseconds(0), wall, TWO, ALL);
+        assert!((waiting.stall_s - 20.0).abs() < 1e-9, "{}", waiting.stall_s);
     }
 
     #[test]
     fn the_named_parts_add_up_to_the_stall() {
-        let waiting = waiting(S, 3 * S, 7, 0);
+        let causes = causes(S, 3 * S, 7);
+        let waiting = Waiting::of(&causes, Nanoseconds(0), Nanoseconds(20 * S), TWO, ALL);
         let sum: f64 = waiting.by_cause.iter().map(|(_, part)| part).sum();
         assert!((sum - waiting.stall_s).abs() < 1e-9);
         assert!((waiting.share_of(Cause::Tier(TierId(1))) - 0.75).abs() < 1e-6);
+        let named = by_name(&causes, &["main-memory", "cxl-memory"], 2.0);
+        assert!((named.values().sum::<f64>() - waiting.stall_s).abs() < 1e-9);
     }
 }

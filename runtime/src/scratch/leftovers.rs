@@ -10,10 +10,9 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl},
-    unistd::geteuid,
 };
 
-use super::{KEPT, PREFIX, clear_away, is_ours};
+use super::{KEPT, PREFIX, clear_away, is_lock, is_ours};
 
 /// Looks at so many entries; a directory with more is not one of ours alone.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -75,7 +74,7 @@ fn orphaned(lock_path: &Path) -> Option<(Flock<File>, bool)> {
     options.read(true).write(true).custom_flags(nix::libc::O_NOFOLLOW);
     let file = options.open(lock_path).ok()?;
     let found = file.metadata().ok()?;
-    if !found.is_file() || found.uid() != geteuid().as_raw() {
+    if !is_lock(&found) {
         return None;
     }
     let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()?;

@@ -1,6 +1,11 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::{
+    fs::Permissions,
+    os::unix::fs::{PermissionsExt, chown, symlink},
+};
 
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use tempfile::TempDir;
+use tierfeed_test_needs::{Need, again_without_file_rights, skip};
 
 use super::*;
 
@@ -139,7 +144,7 @@ fn a_ram_disk_of_its_own_takes_no_more_than_its_size() {
     let tier = TempDir::new_in("/dev/shm").unwrap();
     let scratch = prepare(&tier, AfterRun::Remove).unwrap();
     if scratch.entry.held_by == HeldBy::Watch {
-        eprintln!("skipped: this process may not mount");
+        skip(Need::Mounts, "this process may not mount");
         return;
     }
     let error = fs::write(scratch.path().join("large"), vec![1; 2 << 20]).unwrap_err();
@@ -154,9 +159,83 @@ fn a_ram_disk_that_a_killed_run_left_is_taken_away() {
     let tier = TempDir::new_in("/dev/shm").unwrap();
     leave_behind(&tier, "killed-0", "");
     if !mount_on(&tier.path().join(format!("{PREFIX}killed-0")), Bytes::mib(1)) {
-        eprintln!("skipped: this process may not mount");
+        skip(Need::Mounts, "this process may not mount");
         return;
     }
     leftovers::remove(tier.path());
     assert_eq!(names(&tier), [""; 0]);
+}
+
+#[test]
+fn a_name_that_another_has_taken_keeps_no_job_from_its_scratch() {
+    let (tier, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    symlink(elsewhere.path(), tier.path().join(format!("{PREFIX}job-0"))).unwrap();
+    let scratch = prepare(&tier, AfterRun::Remove).unwrap();
+    assert!(is_ours(scratch.path()));
+    fs::write(scratch.path().join("checkpoint"), "much work").unwrap();
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    let path = scratch.path().to_owned();
+    drop(scratch);
+    // As a killed run leaves it: the next one finds and removes it, whatever its name is.
+    let again = prepare(&tier, AfterRun::Remove).unwrap();
+    assert!(!path.exists() && is_ours(again.path()));
+    drop(again.end());
+    assert_eq!(names(&tier), ["tierfeed-job-job-0", "tierfeed-job-job-0.lock"]);
+}
+
+fn usual_lock(tier: &TempDir) -> PathBuf {
+    tier.path().join(format!("{PREFIX}job-0.lock"))
+}
+
+/// The lock of the usual directory is taken by what no lock of this user can be.
+fn check_another_name_is_taken(tier: &TempDir) {
+    let kept = prepare(tier, AfterRun::Keep);
+    assert!(matches!(kept, Err(ScratchError::NotOurs { .. })), "{kept:?}");
+    let scratch = prepare(tier, AfterRun::Remove).unwrap();
+    assert_ne!(scratch.path(), tier.path().join(format!("{PREFIX}job-0")));
+    assert!(is_ours(scratch.path()));
+    drop(scratch.end());
+    assert_eq!(names(tier), ["tierfeed-job-job-0.lock"]);
+}
+
+#[test]
+fn whatever_has_the_name_of_a_lock_keeps_no_job_from_its_scratch() {
+    let kinds: [fn(&Path); 4] = [
+        |path| symlink("/etc/hostname", path).unwrap(),
+        |path| symlink("nowhere", path).unwrap(),
+        |path| fs::create_dir(path).unwrap(),
+        |path| mkfifo(path, Mode::S_IRWXU).unwrap(),
+    ];
+    for take_name in kinds {
+        let tier = TempDir::new().unwrap();
+        take_name(&usual_lock(&tier));
+        check_another_name_is_taken(&tier);
+    }
+}
+
+#[test]
+fn a_lock_that_another_user_closed_keeps_no_job_from_its_scratch() {
+    let tier = TempDir::new().unwrap();
+    let lock = usual_lock(&tier);
+    fs::write(&lock, "").unwrap();
+    if let Err(error) = chown(&lock, Some(65534), Some(65534)) {
+        return skip(Need::Superuser, error);
+    }
+    if OpenOptions::new().write(true).open(&lock).is_ok() {
+        let this = "scratch::tests::a_lock_that_another_user_closed_keeps_no_job_from_its_scratch";
+        return again_without_file_rights(this);
+    }
+    check_another_name_is_taken(&tier);
+}
+
+#[test]
+fn a_tier_that_cannot_be_written_is_an_error_of_the_system() {
+    let tier = TempDir::new().unwrap();
+    fs::set_permissions(tier.path(), Permissions::from_mode(0o500)).unwrap();
+    if fs::write(tier.path().join("file"), "").is_ok() {
+        let this = "scratch::tests::a_tier_that_cannot_be_written_is_an_error_of_the_system";
+        return again_without_file_rights(this);
+    }
+    let refused = prepare(&tier, AfterRun::Remove);
+    assert!(matches!(refused, Err(ScratchError::System { .. })), "{refused:?}");
 }

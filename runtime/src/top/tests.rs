@@ -93,7 +93,7 @@ fn rates_are_of_the_time_between_two_looks() {
         "agent of this node: resnet50, policy gap, cold store read by io_uring",
         "memory: 3 MiB held of 4 MiB that the job may (75.0 %), 1 MiB of it staging; 2 MiB beside it \
          of the agent itself",
-        "waiting now: cold-store 100.0 %",
+        "waiting now: cold-store 12.5 % of the time",
     ] {
         assert!(lines.iter().any(|other| other == line), "no {line:?} in {lines:#?}");
     }
@@ -103,12 +103,20 @@ fn rates_are_of_the_time_between_two_looks() {
 }
 
 #[test]
+fn what_no_column_would_show_is_no_wait() {
+    let before = look(10, None, Some(agent(50, 1.0, 0)));
+    let lines = frame(Some(&before), &look(12, None, Some(agent(70, 1.000_1, 0))));
+    assert_eq!(words(&lines, "0")[5], "0.0 %");
+    assert!(lines.iter().any(|line| line == "waiting now: for nothing"), "{lines:#?}");
+}
+
+#[test]
 fn one_look_has_no_rates_and_says_what_was_waited_for_since_the_start() {
     let lines = frame(None, &look(1, Some(status(node(100, 9))), Some(agent(50, 1.5, 4))));
     assert!(!lines[0].contains("left"), "{lines:#?}");
     assert_eq!(words(&lines[1..4], "0")[3..7], ["-", "-", "-", "-"]);
     assert_eq!(words(&lines, "main-memory")[4..6], ["-", "-"]);
-    let waits = "waiting since the start: cold-store 75.0 %, keep 25.0 %";
+    let waits = "waiting since the start: cold-store 1.50 s, keep 0.50 s";
     assert!(lines.iter().any(|line| line == waits), "{lines:#?}");
 }
 

@@ -3,6 +3,7 @@
 use tierfeed_core::{
     fleet::{Assignment, Direction, Origin, Progress, Registration, Tier},
     id::NodeId,
+    order::Spec,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
@@ -50,10 +51,11 @@ pub(super) fn tiers(tiers: Vec<pb::Tier>) -> Result<Vec<Tier>, WireError> {
 impl From<&Registration> for pb::RegisterRequest {
     fn from(registration: &Registration) -> Self {
         Self {
-            node: registration.node.map(|node| node.0),
+            node: Some(registration.node.0),
             home: registration.home,
             incarnation: registration.incarnation,
             tiers: registration.tiers.iter().map(Into::into).collect(),
+            chunk_bytes: registration.chunk.0,
         }
     }
 }
@@ -63,10 +65,11 @@ impl TryFrom<pb::RegisterRequest> for Registration {
 
     fn try_from(request: pb::RegisterRequest) -> Result<Self, WireError> {
         Ok(Self {
-            node: request.node.map(NodeId),
+            node: NodeId(missing("node")(request.node)?),
             home: request.home,
             incarnation: request.incarnation,
             tiers: tiers(request.tiers)?,
+            chunk: Bytes(request.chunk_bytes),
         })
     }
 }
@@ -79,7 +82,6 @@ impl From<&Assignment> for pb::RegisterReply {
             order: Some((&assignment.order).into()),
             policy: assignment.policy.name().to_owned(),
             staged_batches: assignment.staged_batches,
-            chunk_bytes: assignment.chunk.0,
             tiers: assignment.tiers.iter().map(Into::into).collect(),
         }
     }
@@ -89,13 +91,17 @@ impl TryFrom<pb::RegisterReply> for Assignment {
     type Error = WireError;
 
     fn try_from(reply: pb::RegisterReply) -> Result<Self, WireError> {
+        let order: Spec = missing("order")(reply.order)?.try_into()?;
+        let (node, nodes) = (reply.node, order.world.nodes);
+        if node >= nodes {
+            return Err(WireError::Node { node, nodes });
+        }
         Ok(Self {
-            node: NodeId(reply.node),
+            node: NodeId(node),
             generation: reply.generation,
-            order: missing("order")(reply.order)?.try_into()?,
+            order,
             policy: named("policy", &reply.policy, str::parse)?,
             staged_batches: reply.staged_batches,
-            chunk: Bytes(reply.chunk_bytes),
             tiers: tiers(reply.tiers)?,
         })
     }

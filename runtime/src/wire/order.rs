@@ -62,7 +62,7 @@ impl TryFrom<pb::Order> for Spec {
     type Error = WireError;
 
     fn try_from(order: pb::Order) -> Result<Self, WireError> {
-        Ok(Self {
+        let order = Self {
             samples: order.samples,
             shuffle: shuffle(&order)?,
             seed: order.seed,
@@ -71,7 +71,10 @@ impl TryFrom<pb::Order> for Spec {
             batch_size: order.batch_size,
             world: World { nodes: order.nodes, ranks_per_node: order.ranks_per_node },
             start: Position { epoch: Epoch(order.start_epoch), samples: order.start_samples },
-        })
+        };
+        // What computes with an order asserts that there is one.
+        order.validate().map_err(WireError::Order)?;
+        Ok(order)
     }
 }
 

@@ -38,9 +38,9 @@ pub struct NodeStatus {
     pub tiers: Vec<TierStatus>,
     /// Batches handed over.
     pub batches: u64,
-    /// Samples in them.
+    /// Samples of the batches handed over.
     pub samples: u64,
-    /// Bytes in them.
+    /// Bytes of the batches handed over.
     pub handed_over_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,

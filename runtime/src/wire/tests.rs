@@ -26,11 +26,12 @@ prop_compose! {
 
 prop_compose! {
     fn any_registration()(
-        node in prop::option::of(any::<u32>()),
+        node in any::<u32>(),
         (home, incarnation) in any::<(u64, u64)>(),
         tiers in prop::collection::vec(any_tier(), 0..5),
+        chunk in any::<u64>().prop_map(Bytes),
     ) -> Registration {
-        Registration { node: node.map(NodeId), home, incarnation, tiers }
+        Registration { node: NodeId(node), home, incarnation, tiers, chunk }
     }
 }
 
@@ -89,14 +90,28 @@ prop_compose! {
 }
 
 prop_compose! {
+    /// Of numbers that often make an order that exists.
+    fn likely_order()(
+        (samples, seed, epochs, drop_last) in (0_u32..500, any::<u64>(), 0_u32..4, any::<bool>()),
+        (batch_size, nodes, ranks_per_node) in (0_u32..9, 0_u32..4, 0_u32..4),
+        start in (0_u32..2, 0_u32..50),
+        shuffle in any_shuffle(),
+    ) -> Spec {
+        let world = World { nodes, ranks_per_node };
+        let start = Position { epoch: Epoch(start.0), samples: start.1 };
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start }
+    }
+}
+
+prop_compose! {
     fn any_assignment()(
-        (node, generation, staged_batches, chunk) in any::<(u32, u32, u32, u64)>(),
-        order in any_order(),
+        (node, generation, staged_batches) in (0_u32..4, any::<u32>(), any::<u32>()),
+        order in prop_oneof![any_order(), likely_order()],
         policy in prop::sample::select(policy::Kind::ALL.to_vec()),
         tiers in prop::collection::vec(any_tier(), 0..5),
     ) -> Assignment {
-        let (node, chunk) = (NodeId(node), Bytes(chunk));
-        Assignment { node, generation, order, policy, staged_batches, chunk, tiers }
+        let node = NodeId(node);
+        Assignment { node, generation, order, policy, staged_batches, tiers }
     }
 }
 
@@ -164,9 +179,15 @@ proptest! {
     }
 
     #[test]
-    fn assignments_survive_the_wire(it in any_assignment()) {
+    fn assignments_that_can_be_survive_the_wire_and_others_are_refused(it in any_assignment()) {
         let sent = through_bytes(&pb::RegisterReply::from(&it));
-        prop_assert_eq!(Assignment::try_from(sent), Ok(it));
+        let (node, nodes) = (it.node.0, it.order.world.nodes);
+        let expected = match it.order.validate() {
+            Err(error) => Err(WireError::Order(error)),
+            Ok(()) if node >= nodes => Err(WireError::Node { node, nodes }),
+            Ok(()) => Ok(it),
+        };
+        prop_assert_eq!(Assignment::try_from(sent), expected);
     }
 
     #[test]
@@ -188,6 +209,38 @@ proptest! {
         let _ = pb::StatusReply::decode(bytes.as_slice()).map(JobStatus::try_from);
         let _ = pb::Available::decode(bytes.as_slice()).map(Available::try_from);
     }
+}
+
+/// What would be an assertion in the session that is told to work by it.
+#[test]
+fn an_order_that_does_not_exist_is_refused() {
+    let order = Spec {
+        samples: 100,
+        shuffle: Shuffle::Sequential,
+        seed: 0,
+        epochs: 1,
+        drop_last: true,
+        batch_size: 10,
+        world: World { nodes: 2, ranks_per_node: 2 },
+        start: Position::START,
+    };
+    let read = |order: Spec| Spec::try_from(pb::Order::from(&order)).unwrap_err().to_string();
+    let world = |nodes, ranks_per_node| World { nodes, ranks_per_node };
+    for (wrong, message) in [
+        (Spec { batch_size: 0, ..order }, "batch_size is 0"),
+        (Spec { samples: 3, ..order }, "drop_last leaves none"),
+        (Spec { world: world(1 << 20, 1 << 20), ..order }, "ranks are counted in 32 bits"),
+        (Spec { start: Position { epoch: Epoch(1), samples: 0 }, ..order }, "nothing is left"),
+    ] {
+        assert!(read(wrong).contains(message), "{}", read(wrong));
+    }
+    let assignment = pb::RegisterReply {
+        node: 2,
+        order: Some((&order).into()),
+        policy: "gap".into(),
+        ..pb::RegisterReply::default()
+    };
+    assert_eq!(Assignment::try_from(assignment), Err(WireError::Node { node: 2, nodes: 2 }));
 }
 
 #[test]
@@ -262,7 +315,6 @@ fn a_schedule_is_small() {
         },
         policy: policy::Kind::DeepMemory,
         staged_batches: 4,
-        chunk: Bytes::mib(512),
         tiers: vec![tier; 4],
     };
     let bytes = pb::RegisterReply::from(&assignment).encoded_len();
@@ -286,7 +338,6 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
         order,
         policy: policy::Kind::Gap,
         staged_batches: 4,
-        chunk: Bytes::mib(512),
         lost_after: Nanoseconds(1),
     });
     let job = pb::JobReply {
@@ -296,12 +347,14 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
     };
     let tier = |kind| Tier { kind, budget: Bytes(u64::MAX), origin: Origin::Emulated };
     let tiers = Kind::ALL.map(tier).to_vec();
-    let mut join = |home| {
-        let agent = Registration { node: None, home, incarnation: home, tiers: tiers.clone() };
+    let mut join = |node| {
+        let (home, tiers) = (u64::from(node), tiers.clone());
+        let chunk = Bytes::mib(512);
+        let agent = Registration { node: NodeId(node), home, incarnation: home, tiers, chunk };
         let assignment = fleet.handle_registration(agent, Nanoseconds(home)).unwrap();
         job.encode_to_vec().len() + pb::RegisterReply::from(&assignment).encode_to_vec().len()
     };
-    (0..u64::from(nodes)).map(&mut join).collect()
+    (0..nodes).map(&mut join).collect()
 }
 
 #[test]
@@ -331,11 +384,11 @@ fn status_shows_what_nodes_told() {
         order,
         policy: policy::Kind::Gap,
         staged_batches: 4,
-        chunk: Bytes::mib(1),
         lost_after: Nanoseconds(1),
     });
     let tier = Tier { kind: Kind::CxlMemory, budget: Bytes::mib(5), origin: Origin::Emulated };
-    let agent = Registration { node: None, home: 1, incarnation: 2, tiers: vec![tier] };
+    let (tiers, chunk) = (vec![tier], Bytes::mib(1));
+    let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, tiers, chunk };
     fleet.handle_registration(agent, Nanoseconds(0)).unwrap();
     fleet.handle_memory_asked(NodeId(0), 2, 3, Nanoseconds(0)).unwrap();
     let tier_read = vec![(Kind::CxlMemory, Bytes(77))];

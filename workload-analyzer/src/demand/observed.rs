@@ -11,8 +11,8 @@ use crate::Job;
 /// What an earlier run took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Observed {
-    /// What the trainer did between two batches: the time of the run without the waits, over its
-    /// steps. What it did before the first batch and after the last counts in, and so do validation
+    /// What the trainer did between two batches, decoding included: the time of the run without the
+    /// waits, over its steps. What it did before the first batch and after the last counts in, and so do validation
     /// and checkpoints.
     #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
     pub step_time: Option<Nanoseconds>,
@@ -58,9 +58,19 @@ pub enum ObservedError {
 struct ReportFile {
     job: String,
     steps: u64,
+    /// With those that trainers read themselves; reports of earlier versions do not say.
+    used_batches: Option<u64>,
     wall_s: f64,
     stall_s: f64,
+    #[serde(default)]
+    stall_for_s: StallFile,
     batch_wait_s: BatchWaitFile,
+}
+
+#[derive(Default, Deserialize)]
+struct StallFile {
+    #[serde(default)]
+    decoding: f64,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +97,8 @@ impl Observed {
     /// If it is no report, that of another job, or that of a run that did nothing.
     pub fn parse(text: &str, job: &Job) -> Result<Self, ObservedError> {
         let report: ReportFile = serde_json::from_str(text).map_err(ObservedError::NotAReport)?;
-        let ReportFile { steps, wall_s, stall_s, .. } = report;
+        let ReportFile { wall_s, stall_s, .. } = report;
+        let steps = report.used_batches.unwrap_or(report.steps);
         if report.job != job.name {
             let expected = job.name.clone();
             return Err(ObservedError::OtherJob { found: report.job, expected });
@@ -97,9 +108,11 @@ impl Observed {
         if steps == 0 || !is_possible {
             return Err(ObservedError::NothingObserved { steps, wall_s, stall_s });
         }
-        let step_s = (wall_s - stall_s) * f64::from(job.world.ranks_per_node) / double(steps);
+        // Whoever decodes does nothing else, but it asks for no batch meanwhile either.
+        let waited_s = stall_s - report.stall_for_s.decoding.clamp(0.0, stall_s);
+        let computing_s = (wall_s - waited_s) * f64::from(job.world.ranks_per_node) / double(steps);
         Ok(Self {
-            step_time: Some(Nanoseconds(whole(step_s * 1e9).max(1))),
+            step_time: Some(Nanoseconds(whole(computing_s * 1e9).max(1))),
             stall_s,
             batch_wait_p99_s: report.batch_wait_s.p99,
             stall_percent: stall_s / wall_s * 100.0,

@@ -8,11 +8,18 @@ use super::{Advice, Bound, Demand, Flow, Verdict, plain::in_words as seconds};
 
 /// The lines that `tierfeed analyze` shows.
 #[must_use]
-pub fn table(demand: &Demand, verdict: &Verdict, advice: &[Advice]) -> String {
+pub fn table(demand: &Demand, verdict: &Verdict) -> String {
     let mut text = String::new();
     for (name, value) in rows(demand, verdict) {
         writeln!(text, "{name:<20}{value}").expect("writing to a string cannot fail");
     }
+    text
+}
+
+/// What `tierfeed analyze` shows first: whether the tiers can meet the demand, and what would help.
+#[must_use]
+pub fn summary(demand: &Demand, verdict: &Verdict, advice: &[Advice]) -> String {
+    let mut text = format!("{:<20}{}\n", "verdict", sentence(demand, verdict));
     for it in advice {
         let (change, from, to) = (it.change.name(), &it.from, &it.to);
         let (before, after) = (seconds(it.before), seconds(it.after));
@@ -80,7 +87,6 @@ fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
     };
     let policies: Vec<_> = verdict.policies.iter().map(keeps).collect();
     rows.push(("hits (stall)", policies.join(", ")));
-    rows.push(("verdict", sentence(demand, verdict)));
     rows
 }
 

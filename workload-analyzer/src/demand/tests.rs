@@ -83,7 +83,7 @@ fn without_a_step_time_there_is_a_size_and_no_rate() {
     let verdict = verdict(&demand, &supply(&[], cold(1_000_000)));
     assert_eq!((verdict.stall, verdict.compute), (None, None));
     assert_eq!(verdict.lower_bound, Nanoseconds(1_000_000_000));
-    assert!(table(&demand, &verdict, &[]).contains("unknown without `step_time`"));
+    assert!(table(&demand, &verdict).contains("unknown without `step_time`"));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_slow_cold_store_stalls_for_what_it_takes_longer_than_computing() {
         (verdict.bound_by, verdict.stall),
         (Bound::ColdStore, Some(Nanoseconds(300_000_000)))
     );
-    let text = table(&demand(), &verdict, &[]);
+    let text = summary(&demand(), &verdict, &[]);
     assert!(text.contains("stalls for 0.300 s an epoch (60.0 %), for cold-store"), "{text}");
 }
 

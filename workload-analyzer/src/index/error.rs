@@ -238,10 +238,11 @@ pub enum Damage {
     #[error("an object lies in no class")]
     Classes,
     /// Samples that do not add up, or lie outside their object.
-    #[error("a sample lies outside its object")]
+    #[error("a sample lies outside its object, or is longer than 1 TiB")]
     Records,
-    /// Files that together are longer than 64 bits can count.
-    #[error("the sizes of the files are impossible")]
+    /// A sample of more than [`SAMPLE_BYTES_MAX`](tierfeed_core::batch::SAMPLE_BYTES_MAX), or files that
+    /// together are longer than 64 bits can count.
+    #[error("a sample is longer than 1 TiB, or all together are longer than 64 bits can count")]
     Sizes,
 }
 

@@ -34,11 +34,13 @@ mod check;
 mod encode;
 mod open;
 mod save;
+mod source_file;
 
 pub(super) use check::refuse_nonsense;
 pub(super) use encode::encode;
 pub(super) use open::{open, parse};
 pub(super) use save::save;
+pub(super) use source_file::Access;
 
 /// As PNG's: a byte that is no ASCII, and line ends that a text transfer would break.
 const MAGIC: [u8; 8] = *b"\x89tfidx\r\n";

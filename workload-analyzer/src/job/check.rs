@@ -20,8 +20,6 @@ use tierfeed_core::{
 use super::{Job, JobError, Misfit, OnError, Reason, Verify, location};
 use crate::job_file::{JobFile, Text, Whole, WorldFile};
 
-/// The unit of memory of DeepMemoryDL.
-const CHUNK: Bytes = Bytes::mib(512);
 const CHUNK_MIN: Bytes = Bytes(64 << 10);
 const CHUNK_MAX: Bytes = Bytes(1 << 40);
 const CHUNK_STEP: u64 = 4 << 10;
@@ -76,7 +74,7 @@ impl Check<'_> {
             None => None,
             Some(time) => Some(self.quantity::<Nanoseconds>(&["step_time"], time, "120 ms")?),
         };
-        let tiers = self.tiers(typed.tiers.as_ref(), chunk)?;
+        let tiers = self.tiers(typed.tiers.as_ref(), chunk.unwrap_or(CHUNK_MIN))?;
         let policy = self.policy(typed.policy.as_ref())?;
         let verify = self.verify(typed.verify.as_ref())?;
         self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;
@@ -166,11 +164,11 @@ impl Check<'_> {
         known.ok_or_else(|| self.invalid(&["verify"], &typed.0, reason))
     }
 
-    fn chunk(&self, typed: Option<&Text>) -> Result<Bytes, JobError> {
-        let Some(typed) = typed else { return Ok(CHUNK) };
+    fn chunk(&self, typed: Option<&Text>) -> Result<Option<Bytes>, JobError> {
+        let Some(typed) = typed else { return Ok(None) };
         let chunk = self.quantity::<Bytes>(&["chunk"], typed, "512 MiB")?;
         if chunk.0.is_multiple_of(CHUNK_STEP) && (CHUNK_MIN..=CHUNK_MAX).contains(&chunk) {
-            Ok(chunk)
+            Ok(Some(chunk))
         } else {
             Err(self.invalid(&["chunk"], &typed.0, Reason::NotAChunk))
         }

@@ -18,6 +18,12 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// How many different sizes there are at most.
 pub const KNOTS_MAX: u32 = 1_024;
 
+/// The longest mean of a described dataset: with the widest spread no sample is longer than an index allows.
+pub const MEAN_BYTES_MAX: Bytes = Bytes(64 << 30);
+
+/// The most bytes of a described dataset, 1 EiB: sums over some epochs stay below 64 bits.
+pub const DATASET_BYTES_MAX: Bytes = Bytes(1 << 60);
+
 /// Rounds of the permutation. Four make a Feistel network a strong permutation (Luby and Rackoff).
 const ROUNDS: u64 = 4;
 

@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use tierfeed_core::units::{self, Bytes};
 
+use crate::nearest;
+
 /// Why a job file describes no job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,7 +37,7 @@ pub enum JobError {
         said: serde_yaml::Error,
     },
     /// A value that cannot be.
-    #[error("{}:{line}: {key} is `{value}`; {reason}", .file.display())]
+    #[error("{}:{line}: {key} is `{value}`; {reason}{}", .file.display(), .reason.meant(.value))]
     Invalid {
         /// The file.
         file: PathBuf,
@@ -126,6 +128,21 @@ pub enum Reason {
     /// An empty path.
     #[error("expected a path, absolute or from the directory of the job file")]
     EmptyPath,
+    /// A URL where only a path goes.
+    #[error("expected a path on the node, absolute or from the directory of the job file")]
+    UrlForPath,
+    /// A path that a shell would have changed.
+    #[error(
+        "`~` and `$NAME` are for shells, and no shell reads this; write the whole path, as a URL such as \
+         file:///data if there is a `$` in it"
+    )]
+    ForShells,
+    /// A URL that lacks a slash.
+    #[error("that is a path; a URL has two slashes, as in `{right}`")]
+    OneSlash {
+        /// The start of what is meant, as in `s3://`.
+        right: &'static str,
+    },
     /// A scheme that nobody knows.
     #[error(
         "expected a path, or a URL that starts with file://, s3://, gs://, az://, https:// or http://"
@@ -173,6 +190,14 @@ pub enum Reason {
         /// In all objects.
         samples: u64,
     },
+    /// More bytes than can be counted on all paths through a plan.
+    #[error(
+        "{samples} samples of this size; a sample has at most 64 GiB, all together at most 1 EiB"
+    )]
+    TooMuchData {
+        /// In all objects.
+        samples: u64,
+    },
     /// A distance that is none.
     #[error("expected a number of epochs or steps, for example `1 epoch` or `500 steps`")]
     NotADistance,
@@ -185,6 +210,29 @@ pub enum Reason {
     /// A NUMA node that is listed twice.
     #[error("each NUMA node may be listed once")]
     Repeated,
+}
+
+impl Reason {
+    /// The allowed word that `value` is like, as the end of a sentence.
+    fn meant(self, value: &str) -> String {
+        match self {
+            Self::NotOneOf { allowed } => did_you_mean(value, allowed.split(", ")),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The end of a sentence about a word that is not known; empty if no known word is like it.
+fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
+}
+
+/// What an unknown key may have meant, by the list of keys in the sentence of the parser.
+fn meant_key(said: &str) -> String {
+    let Some((_, rest)) = said.split_once("unknown field `") else { return String::new() };
+    let mut quoted = rest.split('`').step_by(2);
+    let key = quoted.next().unwrap_or_default();
+    did_you_mean(key, quoted)
 }
 
 /// Which keys do not go together, and what would be right.
@@ -296,6 +344,7 @@ pub(crate) fn phrase(key: &str, said: &serde_yaml::Error) -> String {
         format!(" at line {} column {}", location.line(), location.column())
     });
     let said = said.to_string().replacen(&position, "", 1);
+    let said = format!("{said}{}", meant_key(&said));
     if key == "." {
         return said;
     }

@@ -6,6 +6,7 @@
 //! 2. No credentials pass, and none is repeated in an error.
 
 mod format;
+mod path;
 mod source;
 
 use tierfeed_core::units::Bytes;
@@ -13,6 +14,7 @@ use tierfeed_core::units::Bytes;
 use super::{Misfit, Reason};
 
 pub use format::FORMATS;
+pub(crate) use path::mistake;
 
 /// What a user says about where a dataset is and how it is stored, unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,13 +13,34 @@ pub(crate) fn line_of(text: &str, keys: &[&str]) -> usize {
     (0..=keys.len()).rev().find_map(|len| exact_line_of(text, &keys[..len])).unwrap_or(1)
 }
 
-/// Fails at the first key that its mapping already has.
+/// Fails at the first key that its mapping already has, and says on which line the key stands before.
 pub(crate) fn refuse_repeated_keys(text: &str) -> Result<(), serde_yaml::Error> {
-    Walk { goal: None }.deserialize(serde_yaml::Deserializer::from_str(text))
+    let walk =
+        |before| Walk { goal: None, before }.deserialize(serde_yaml::Deserializer::from_str(text));
+    let Err(error) = walk(None) else { return Ok(()) };
+    match place_before(text, &error.to_string()) {
+        // The same walk again, now that it is known what its error has to say.
+        Some(line) => walk(Some(line)),
+        None => Err(error),
+    }
 }
 
-fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
-    match (Walk { goal: Some(keys) }).deserialize(serde_yaml::Deserializer::from_str(text)) {
+/// The line on which a repeated key stands first, by the sentence that a walk failed with: the parser puts
+/// the keys of the mapping in front of it.
+fn place_before(text: &str, said: &str) -> Option<usize> {
+    let (parents, rest) = said.split_once(TWICE)?;
+    let (key, _) = rest.split_once('`')?;
+    let parents = parents.strip_suffix(": ").unwrap_or_default();
+    let mut keys: Vec<&str> = parents.split('.').filter(|key| !key.is_empty()).collect();
+    keys.push(key);
+    exact_line_of(text, &keys)
+}
+
+/// The line, from 1, of the value that `keys` lead to, if there is one.
+pub(super) fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
+    match (Walk { goal: Some(keys), before: None })
+        .deserialize(serde_yaml::Deserializer::from_str(text))
+    {
         Err(error) if error.to_string().contains(ARRIVED) => Some(error.location()?.line()),
         _ => None,
     }
@@ -28,10 +49,15 @@ fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
 /// The text of the error that ends a successful search; no other error holds a control character.
 const ARRIVED: &str = "\u{1}arrived\u{1}";
 
+/// In front of a key that is repeated.
+const TWICE: &str = "the key `";
+
 /// Visits everything below a value, or fails with [`ARRIVED`] once no key of `goal` is left.
 #[derive(Clone, Copy)]
 struct Walk<'a> {
     goal: Option<&'a [&'a str]>,
+    /// On which line the key stands first that will be found repeated.
+    before: Option<usize>,
 }
 
 impl Walk<'_> {
@@ -42,7 +68,8 @@ impl Walk<'_> {
     /// The walk for the value under `key`: without a goal if the goal lies elsewhere.
     fn below(self, key: &str) -> Self {
         let rest = self.goal.and_then(<[_]>::split_first);
-        Self { goal: rest.filter(|(first, _)| **first == key).map(|(_, rest)| rest) }
+        let goal = rest.filter(|(first, _)| **first == key).map(|(_, rest)| rest);
+        Self { goal, ..self }
     }
 }
 
@@ -64,7 +91,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         self.enter()?;
         let mut seen = BTreeSet::new();
-        while let Some(key) = map.next_key_seed(NewKey { seen: &seen })? {
+        while let Some(key) = map.next_key_seed(NewKey { seen: &seen, before: self.before })? {
             map.next_value_seed(self.below(&key))?;
             seen.insert(key);
         }
@@ -73,7 +100,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         self.enter()?;
-        while seq.next_element_seed(Walk { goal: None })?.is_some() {}
+        while seq.next_element_seed(Walk { goal: None, ..self })?.is_some() {}
         Ok(())
     }
 
@@ -110,6 +137,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 /// Reads a key and fails inside it if it was seen, so that the error carries the key's own line.
 struct NewKey<'a> {
     seen: &'a BTreeSet<String>,
+    before: Option<usize>,
 }
 
 impl<'de> DeserializeSeed<'de> for NewKey<'_> {
@@ -129,7 +157,11 @@ impl Visitor<'_> for NewKey<'_> {
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<String, E> {
         if self.seen.contains(key) {
-            return Err(E::custom(format_args!("the key `{key}` stands here twice; keep one")));
+            let before =
+                self.before.map_or_else(String::new, |line| format!(", and on line {line} before"));
+            return Err(E::custom(format_args!(
+                "{TWICE}{key}` stands here again{before}; keep one"
+            )));
         }
         Ok(key.to_owned())
     }
@@ -189,7 +221,8 @@ tiers:
     fn a_repeated_key_is_refused_at_its_second_line() {
         let error = refuse_repeated_keys("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n").unwrap_err();
         assert_eq!(error.location().map(|location| location.line()), Some(5));
-        assert!(error.to_string().contains("`c` stands here twice"), "{error}");
+        let sentence = "b: the key `c` stands here again, and on line 3 before; keep one";
+        assert!(error.to_string().contains(sentence), "{error}");
         assert!(refuse_repeated_keys("a: { c: 1 }\nb: { c: 1 }\n").is_ok());
     }
 }

@@ -109,7 +109,7 @@ fn every_key_of_a_full_job_arrives() {
         world: World { nodes: 2, ranks_per_node: 8 },
         step_time: Some(Nanoseconds(120_000_000)),
         policy: policy::Kind::DeepMemory,
-        chunk: Bytes::mib(1),
+        chunk: Some(Bytes::mib(1)),
         prefetch_batches: 6,
         assignment: Assignment::Proportional,
         on_error: OnError::Skip,
@@ -153,7 +153,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         world: World { nodes: 1, ranks_per_node: 1 },
         step_time: None,
         policy: policy::Kind::Gap,
-        chunk: Bytes::mib(512),
+        chunk: None,
         prefetch_batches: 4,
         assignment: Assignment::Shared,
         on_error: OnError::Fail,
@@ -207,7 +207,7 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
         17,
         "policy: mru",
         "17: policy is `mru`; expected one of gap, deepmemory, lobster, lobster-lazy, nopfs, deli, \
-         pinned, belady, fifo, lru, page-cache, none",
+         pinned, belady, fifo, lru, page-cache, none; did you mean `lru`?",
     );
     check_line(
         19,
@@ -240,6 +240,18 @@ fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
         29,
         "    path: ''",
         "29: tiers.storage.path is ``; expected a path, absolute or from the directory of the job file",
+    );
+    check_line(
+        29,
+        "    path: ~/tiers",
+        "29: tiers.storage.path is `~/tiers`; `~` and `$NAME` are for shells, and no shell reads this; \
+         write the whole path, as a URL such as file:///data if there is a `$` in it",
+    );
+    check_line(
+        29,
+        "    path: s3://bucket/tiers",
+        "29: tiers.storage.path is `s3://bucket/tiers`; expected a path on the node, absolute or from \
+         the directory of the job file",
     );
 }
 
@@ -324,6 +336,7 @@ fn a_source_is_a_path_or_a_url_that_can_be_read() {
         ("/data", "/data"),
         ("../data", "jobs/../data"),
         ("s3", "jobs/s3"),
+        ("file:///data/$NAME", "/data/$NAME"),
     ] {
         let job = parse(&full_with(3, &format!("  source: {source}"))).unwrap();
         assert_eq!(job.dataset.source, Location::Path(PathBuf::from(path)));
@@ -337,6 +350,16 @@ fn a_source_is_a_path_or_a_url_that_can_be_read() {
         3,
         "  source: file://data",
         "3: dataset.source is `file://data`; a file URL has three slashes and an absolute path, for example `file:///data/train`",
+    );
+    for source in ["~/data", "$DATA/train", "/data/${SPLIT}"] {
+        let error = parse(&full_with(3, &format!("  source: {source}"))).unwrap_err().to_string();
+        assert!(error.contains("3: dataset.source is"), "{error}");
+        assert!(error.contains("`~` and `$NAME` are for shells"), "{error}");
+    }
+    check_line(
+        3,
+        "  source: s3:/bucket/train",
+        "3: dataset.source is `s3:/bucket/train`; that is a path; a URL has two slashes, as in `s3://`",
     );
     check_line(
         3,
@@ -431,12 +454,12 @@ fn a_key_that_does_not_exist_is_named_with_those_that_do() {
     check_line(
         9,
         "  sed: 42",
-        "9: order.sed: unknown field `sed`, expected one of `shuffle`, `seed`, `epochs`, `drop_last`, `start`, `version`, `generator`, `persistent_workers`, `buffer`, `global_seed`, `reshuffle`, `second_seed`, `algorithm`, `shard_samples`, `canonical_nodes`, `shuffle_block`, `window`",
+        "9: order.sed: unknown field `sed`, expected one of `shuffle`, `seed`, `epochs`, `drop_last`, `start`, `version`, `generator`, `persistent_workers`, `buffer`, `global_seed`, `reshuffle`, `second_seed`, `algorithm`, `shard_samples`, `canonical_nodes`, `shuffle_block`, `window`; did you mean `seed`?",
     );
     check_line(
         14,
         "  node: 1",
-        "14: world.node: unknown field `node`, expected `nodes` or `ranks_per_node`",
+        "14: world.node: unknown field `node`, expected `nodes` or `ranks_per_node`; did you mean `nodes`?",
     );
     check_line(
         28,
@@ -446,7 +469,7 @@ fn a_key_that_does_not_exist_is_named_with_those_that_do() {
     check_line(
         27,
         "  scratch: { pth: /a }",
-        "27: tiers.scratch.pth: unknown field `pth`, expected one of `path`, `size`, `reserve`, `emulate`",
+        "27: tiers.scratch.pth: unknown field `pth`, expected one of `path`, `size`, `reserve`, `emulate`; did you mean `path`?",
     );
 }
 
@@ -490,8 +513,16 @@ fn a_key_that_is_missing_is_named() {
 
 #[test]
 fn a_key_that_stands_twice_is_refused_where_it_stands_again() {
-    check_line(16, "batch_size: 1", "16: the key `batch_size` stands here twice; keep one");
-    check_line(15, "  nodes: 3", "15: world: the key `nodes` stands here twice; keep one");
+    check_line(
+        16,
+        "batch_size: 1",
+        "16: the key `batch_size` stands here again, and on line 12 before; keep one",
+    );
+    check_line(
+        15,
+        "  nodes: 3",
+        "15: world: the key `nodes` stands here again, and on line 14 before; keep one",
+    );
 }
 
 #[test]

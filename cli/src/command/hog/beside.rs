@@ -1,9 +1,6 @@
 //! A command that runs beside a hog as if it ran alone: it gets the signals, its exit code is passed on.
 
-use std::{
-    io::{self, IsTerminal},
-    os::unix::process::ExitStatusExt,
-};
+use std::io::{self, IsTerminal};
 
 use anyhow::{Context, anyhow};
 use nix::{
@@ -15,6 +12,8 @@ use tokio::{
     signal::unix::{Signal as Stream, SignalKind, signal},
     sync::mpsc,
 };
+
+use crate::failure::code_of;
 
 /// Signals that end a hog, or that the command beside it shall get.
 const STOPPING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -78,12 +77,9 @@ impl Beside {
         Ok(Self { child })
     }
 
-    /// Waits for its end; its exit code, or 128 and the number of the signal that ended it, as shells
-    /// say.
+    /// Waits for its end; its exit code, as [`code_of`] tells.
     pub(super) async fn ended(&mut self) -> io::Result<u8> {
-        let status = self.child.wait().await?;
-        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+        self.child.wait().await.map(code_of)
     }
 
     pub(super) fn pass_on(&self, signal: Signal) {

@@ -170,7 +170,7 @@ impl Watch {
             (Stop::Trace(error), None) => Failure::work(error),
             (Stop::Interrupted, _) => {
                 eprintln!("interrupted");
-                Failure::Passed(INTERRUPTED)
+                Failure::Passed(INTERRUPTED, None)
             }
         }
     }

@@ -5,13 +5,20 @@ use std::fmt::Write as _;
 use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_runtime::prediction::{Epoch, Figures, Prediction};
 
-/// Each policy epoch by epoch and in all: what it reads, then how long it takes. `notes` stand below.
+/// Each policy epoch by epoch and in all: what it reads, then how long it takes, if anything is known to
+/// take time. `notes` stand above.
 pub(super) fn comparison(predictions: &[Prediction], notes: &[String]) -> String {
-    let mut text = bytes(predictions);
-    text.push('\n');
-    text.push_str(&times(predictions));
+    let mut text = String::new();
     for note in notes {
         line(&mut text, format_args!("{note}"));
+    }
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&bytes(predictions));
+    if predictions.iter().any(|it| it.total.duration_s > 0.0) {
+        text.push('\n');
+        text.push_str(&times(predictions));
     }
     text
 }
@@ -23,8 +30,8 @@ fn bytes(predictions: &[Prediction]) -> String {
     line(
         &mut text,
         format_args!(
-            "{:<12}{:>6}{:>12}{heads}{:>12}{:>8}{:>8}{:>8}{:>8}",
-            "policy", "epoch", "cold", "least cold", "times", "hits", "best", "burst"
+            "{:<12}{:>6}{:>12}{heads}{:>12}{:>12}{:>8}{:>8}{:>8}",
+            "policy", "epoch", "cold", "least cold", "cold/least", "hits", "best", "burst"
         ),
     );
     for (policy, epoch, figures, burst) in rows(predictions) {
@@ -32,7 +39,7 @@ fn bytes(predictions: &[Prediction]) -> String {
         line(
             &mut text,
             format_args!(
-                "{policy:<12}{epoch:>6}{:>12}{tiers}{:>12}{:>8}{:>7.1}%{:>7.1}%{:>8}",
+                "{policy:<12}{epoch:>6}{:>12}{tiers}{:>12}{:>12}{:>7.1}%{:>7.1}%{:>8}",
                 size(figures.cold_read_bytes),
                 size(figures.minimal_cold_bytes),
                 ratio(figures.cold_to_minimal),
@@ -50,15 +57,15 @@ fn times(predictions: &[Prediction]) -> String {
     line(
         &mut text,
         format_args!(
-            "{:<12}{:>6}{:>8}{:>12}{:>12}{:>12}{:>8}",
-            "policy", "epoch", "ready", "stall s", "takes s", "bound s", "times"
+            "{:<12}{:>6}{:>8}{:>12}{:>12}{:>12}{:>12}",
+            "policy", "epoch", "ready", "stall s", "takes s", "bound s", "time/bound"
         ),
     );
     for (policy, epoch, figures, _) in rows(predictions) {
         line(
             &mut text,
             format_args!(
-                "{policy:<12}{epoch:>6}{:>7.1}%{:>12.3}{:>12.3}{:>12.3}{:>8}",
+                "{policy:<12}{epoch:>6}{:>7.1}%{:>12.3}{:>12.3}{:>12.3}{:>12}",
                 figures.ready_ratio * 100.0,
                 figures.stall_s,
                 figures.duration_s,

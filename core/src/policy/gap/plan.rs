@@ -1,4 +1,7 @@
 //! What lies in which tier after each use of an epoch, decided for the whole epoch.
+//!
+//! A plan follows from the orders, from what the tiers may hold and from the plan of the epoch before,
+//! so it can be made on any thread, ahead of the epoch ([`super::job`]).
 
 use alloc::{vec, vec::Vec};
 
@@ -9,12 +12,13 @@ use super::{
     quota::{self, Boundaries},
     requests::{Lengths, Threshold},
     state::{GAP_MAX, Replaced, Standing, State, TIERS_MAX, for_each_batch},
+    table::Table,
 };
 use crate::{
-    books::Books,
-    horizon::Horizon,
-    id::{Epoch, SampleId, TierId},
-    order::{NodeOrder, Spec},
+    books::Residency,
+    horizon::Orders,
+    id::{Epoch, SampleId},
+    order::Spec,
     policy::{Saves, Setting},
     space::Space,
     units::Bytes,
@@ -29,18 +33,44 @@ const LONG_RUN: u32 = 16;
 pub(super) struct Plan {
     spec: Spec,
     lookahead: u32,
+    room: Room,
     /// What an epoch after the planned one is expected to read on this node, by gap.
     expected: Vec<u64>,
     wears: Vec<bool>,
-    useful: Vec<Bytes>,
     /// Where requests are what must be saved.
     lengths: Option<Lengths>,
     samples: Vec<State>,
     /// What earlier epochs keep in the first tiers together, by the epoch until which they keep it.
     kept: Vec<Vec<u64>>,
     planned: Epoch,
+}
+
+/// What the dataset takes of the tiers.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// What of each tier is worth filling.
+    useful: Vec<Bytes>,
     /// What the dataset takes.
     total: u64,
+    saves: Saves,
+}
+
+impl Room {
+    /// Whether there is room for every sample: then there is nothing to plan.
+    pub(super) fn fits(&self, capacities: impl Iterator<Item = Bytes>) -> bool {
+        let all = self.sums(capacities).last();
+        self.saves == Saves::Bytes && all.is_some_and(|all| all >= self.total)
+    }
+
+    /// What the first tiers may hold together, for each tier.
+    fn sums(&self, capacities: impl Iterator<Item = Bytes>) -> impl Iterator<Item = u64> {
+        let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
+        let each = capacities.take(TIERS_MAX).zip(useful);
+        each.scan(0_u64, |sum, (capacity, useful)| {
+            *sum = sum.saturating_add(capacity.min(useful).0);
+            Some(*sum)
+        })
+    }
 }
 
 impl Plan {
@@ -59,12 +89,11 @@ impl Plan {
             lookahead,
             expected: expected.take(lookahead as usize).collect(),
             wears: setting.aim.wears.clone(),
-            useful: setting.aim.useful.clone(),
+            room: Room { useful: setting.aim.useful.clone(), total, saves: setting.aim.saves },
             lengths,
             samples: setting.sizes.iter().map(|len| State::new(*len)).collect(),
             kept: vec![vec![0; lookahead as usize]; setting.capacities.len().min(TIERS_MAX)],
             planned: spec.start.epoch,
-            total,
         }
     }
 
@@ -72,70 +101,73 @@ impl Plan {
         self.lookahead
     }
 
-    /// Where a sample lies after its use in an epoch that is planned, or was just before.
-    pub(super) fn tier_after(&self, sample: SampleId, epoch: Epoch) -> Option<TierId> {
-        self.samples[sample.0 as usize].tier_after(epoch)
+    /// What the dataset takes of the tiers.
+    pub(super) fn room(&self) -> &Room {
+        &self.room
     }
 
-    /// Whether there is room for every sample: then there is nothing to plan.
-    pub(super) fn fits(&self, books: &Books) -> bool {
-        self.lengths.is_none() && self.capacities(books).last().is_some_and(|all| all >= self.total)
-    }
-
-    /// Starts anew from what lies where: the trainer went elsewhere than was planned. What is not used in
-    /// the epochs that can be looked into leaves its tier, for no later plan would know of it.
-    pub(super) fn restart(&mut self, epoch: Epoch, horizon: &Horizon, books: &mut Books) {
+    /// Starts anew from what lies where: the trainer went elsewhere than was planned. Returns what is to
+    /// leave its tier because it is not used in the epochs that can be looked into: no later plan would
+    /// know of it.
+    pub(super) fn restart(
+        &mut self,
+        epoch: Epoch,
+        orders: &Orders,
+        residency: &Residency,
+    ) -> Vec<SampleId> {
         let mut is_used = vec![false; self.samples.len()];
         for epoch in epoch.0..=epoch.0.saturating_add(self.lookahead) {
-            let order = horizon.epoch(Epoch(epoch));
-            for sample in order.map(NodeOrder::samples).unwrap_or_default() {
+            let order = orders.get(&Epoch(epoch)).map(|order| order.samples());
+            for sample in order.unwrap_or_default() {
                 is_used[sample.0 as usize] = true;
             }
         }
+        let mut unused = Vec::new();
         for (sample, is_used) in (0..self.spec.samples).map(SampleId).zip(is_used) {
-            if !is_used {
-                books.take_out(sample);
+            let lies = residency.tier_of(sample);
+            if lies.is_some() && !is_used {
+                unused.push(sample);
             }
-            self.samples[sample.0 as usize].forget_plan(books.tier_of(sample));
+            self.samples[sample.0 as usize].forget_plan(lies.filter(|_| is_used));
         }
         self.kept.iter_mut().for_each(|kept| kept.fill(0));
         self.planned = epoch;
+        unused
     }
 
     /// Decides for every sample that the node reads in `epoch`.
-    pub(super) fn epoch(&mut self, epoch: Epoch, horizon: &Horizon, books: &Books) {
+    pub(super) fn epoch(&mut self, epoch: Epoch, orders: &Orders, capacities: &[Bytes]) -> Table {
         for kept in &mut self.kept {
             let gone = (epoch.0 - self.planned.0).min(self.lookahead) as usize;
             kept.drain(..gone);
             kept.resize(self.lookahead as usize, 0);
         }
         self.planned = epoch;
-        let supply = self.find_gaps(horizon);
+        let supply = self.find_gaps(orders);
+        let sums: Vec<_> = self.room.sums(capacities.iter().copied()).collect();
         match &self.lengths {
-            None => self.save_bytes(&supply, horizon, books),
+            None => self.save_bytes(&supply, orders, &sums),
             Some(lengths) => {
-                let capacities = self.capacities(books);
-                let thresholds: Vec<_> =
-                    capacities.map(|capacity| lengths.threshold(capacity)).collect();
-                self.save_requests(&thresholds, horizon);
+                let thresholds: Vec<_> = sums.iter().map(|sum| lengths.threshold(*sum)).collect();
+                self.save_requests(&thresholds, orders);
             }
         }
-        self.conclude(horizon);
+        self.conclude(orders)
     }
 
     /// Finds the next use of everything that the epoch reads. Returns the bytes of each gap.
-    fn find_gaps(&mut self, horizon: &Horizon) -> Vec<u64> {
+    fn find_gaps(&mut self, orders: &Orders) -> Vec<u64> {
         let (epoch, samples) = (self.planned, &mut self.samples);
         let mut place = 0;
-        for_each_batch(horizon, epoch, &mut |batch| {
+        for_each_batch(&self.spec, orders, epoch, &mut |batch| {
             for sample in batch {
-                samples[sample.0 as usize].enter(epoch, place);
+                samples[sample.0 as usize].enter(place);
                 place += 1;
             }
         });
         let mut supply = vec![0; self.lookahead as usize];
         for gap in (1..=self.lookahead).rev() {
-            let Some(order) = horizon.epoch(Epoch(epoch.0 + gap)) else { continue };
+            let Some(order) = orders.get(&Epoch(epoch.0 + gap)) else { continue };
             let gap = u8::try_from(gap).expect("at most GAP_MAX");
             for sample in order.samples() {
                 let state = &mut samples[sample.0 as usize];
@@ -150,46 +182,36 @@ impl Plan {
         supply
     }
 
-    fn save_bytes(&mut self, supply: &[u64], horizon: &Horizon, books: &Books) {
-        let classes = self.classes(supply, books);
+    fn save_bytes(&mut self, supply: &[u64], orders: &Orders, capacities: &[u64]) {
+        let classes = self.classes(supply, capacities);
         if classes.iter().any(Class::is_kept) {
-            self.deal(&classes, horizon);
+            self.deal(&classes, orders);
         }
         for (gap, class) in (1..).zip(&classes) {
             if class.is_partly_kept() {
-                self.balance(gap, class, horizon);
+                self.balance(gap, class, orders);
             }
         }
     }
 
     /// Keeps what costs least for each request, the cheapest in the fastest tier.
-    fn save_requests(&mut self, thresholds: &[Threshold], horizon: &Horizon) {
-        let Some(order) = horizon.epoch(self.planned) else { return };
+    fn save_requests(&mut self, thresholds: &[Threshold], orders: &Orders) {
+        let Some(order) = orders.get(&self.planned) else { return };
         for sample in order.samples() {
             let state = &mut self.samples[sample.0 as usize];
             let tier = state.gap().and_then(|gap| {
                 let cost = state.len().saturating_mul(gap as u64);
                 thresholds.iter().position(|threshold| threshold.keeps(*sample, cost))
             });
-            state.decide(self.planned, tier.and_then(|tier| u8::try_from(tier).ok()));
+            state.decide(tier.and_then(|tier| u8::try_from(tier).ok()));
         }
     }
 
-    /// What the first tiers may hold together, for each tier.
-    fn capacities(&self, books: &Books) -> impl Iterator<Item = u64> {
-        let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
-        let each = books.levels().iter().take(TIERS_MAX).zip(useful);
-        each.scan(0_u64, |sum, (level, useful)| {
-            *sum = sum.saturating_add(level.capacity.min(useful).0);
-            Some(*sum)
-        })
-    }
-
     /// What of each gap stays, and how much of it in each tier.
-    fn classes(&self, supply: &[u64], books: &Books) -> Vec<Class> {
+    fn classes(&self, supply: &[u64], capacities: &[u64]) -> Vec<Class> {
         let left = (self.spec.epochs - 1 - self.planned.0) as usize;
         let mut classes: Vec<_> = supply.iter().map(|supply| Class::new(*supply)).collect();
-        for (capacity, kept) in self.capacities(books).zip(&self.kept) {
+        for (&capacity, kept) in capacities.iter().zip(&self.kept) {
             let expected = &self.expected;
             let steady = match self.spec.epochs {
                 ..LONG_RUN => vec![0; expected.len()],
@@ -204,8 +226,8 @@ impl Plan {
     }
 
     /// Gives every sample whose gap is kept in full its tier: where it can, the one in which it lies.
-    fn deal(&mut self, classes: &[Class], horizon: &Horizon) {
-        let Some(order) = horizon.epoch(self.planned) else { return };
+    fn deal(&mut self, classes: &[Class], orders: &Orders) {
+        let Some(order) = orders.get(&self.planned) else { return };
         let tiers = classes.first().map_or(0, |class| class.tiers.len());
         let mut lying = vec![vec![0; tiers]; classes.len()];
         for sample in order.samples() {
@@ -222,22 +244,22 @@ impl Plan {
                 let (dealt, len) = (&mut dealt[gap - 1], state.len());
                 let stays = state.lies().filter(|tier| dealt.stays(*tier, len));
                 let tier = stays.unwrap_or_else(|| dealt.comes(len));
-                state.decide(self.planned, Some(tier));
+                state.decide(Some(tier));
             }
         }
     }
 
     /// Decides which samples of a gap stay, by the batches that use them next.
-    fn balance(&mut self, gap: usize, class: &Class, horizon: &Horizon) {
+    fn balance(&mut self, gap: usize, class: &Class, orders: &Orders) {
         let target = Epoch(self.planned.0 + u32::try_from(gap).expect("at most GAP_MAX"));
-        let Survey { batches, shortest, fill } = self.survey(target, gap, horizon);
+        let Survey { batches, shortest, fill } = self.survey(target, gap, orders);
         let mut chooser = Chooser::new(&batches, class.kept(), shortest, fill);
         let turnover = if self.spec.world.nodes == 1 { Turnover::Own } else { Turnover::Common };
         let mut exchange = Exchange::new(&class.tiers, turnover);
         let mut batches = batches.into_iter();
         let mut candidates = Vec::new();
-        let (planned, states) = (self.planned, &mut self.samples);
-        for_each_batch(horizon, target, &mut |samples| {
+        let states = &mut self.samples;
+        for_each_batch(&self.spec, orders, target, &mut |samples| {
             candidates.clear();
             for sample in samples {
                 let state = &states[sample.0 as usize];
@@ -250,7 +272,7 @@ impl Plan {
                 let state = &mut states[candidate.sample.0 as usize];
                 match (fate, state.lies()) {
                     (Fate::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
-                        state.decide(planned, Some(tier));
+                        state.decide(Some(tier));
                     }
                     (Fate::Leaves, Some(tier)) => exchange.leaves(candidate, tier),
                     _ => exchange.comes(candidate),
@@ -258,13 +280,13 @@ impl Plan {
             });
         });
         exchange.settle(&mut |sample, tier| {
-            self.samples[sample.0 as usize].decide(self.planned, Some(tier));
+            self.samples[sample.0 as usize].decide(Some(tier));
         });
     }
 
-    fn survey(&self, target: Epoch, gap: usize, horizon: &Horizon) -> Survey {
+    fn survey(&self, target: Epoch, gap: usize, orders: &Orders) -> Survey {
         let mut survey = Survey { batches: Vec::new(), shortest: u64::MAX, fill: Fill::Empty };
-        for_each_batch(horizon, target, &mut |samples| {
+        for_each_batch(&self.spec, orders, target, &mut |samples| {
             let mut batch = Batch::default();
             for sample in samples {
                 let state = &self.samples[sample.0 as usize];
@@ -287,17 +309,20 @@ impl Plan {
     }
 
     /// Notes what is kept until when, and where everything lies from now on.
-    fn conclude(&mut self, horizon: &Horizon) {
-        let Some(order) = horizon.epoch(self.planned) else { return };
+    fn conclude(&mut self, orders: &Orders) -> Table {
+        let mut table = Table::new(self.samples.len());
+        let Some(order) = orders.get(&self.planned) else { return table };
         for sample in order.samples() {
             let state = &mut self.samples[sample.0 as usize];
-            if let (Some(tier), Some(gap)) = (state.tier_after(self.planned), state.gap()) {
-                for kept in &mut self.kept[usize::from(tier.0)..] {
+            if let (Some(tier), Some(gap)) = (state.decided(), state.gap()) {
+                for kept in &mut self.kept[usize::from(tier)..] {
                     kept[gap - 1] += state.len();
                 }
             }
-            state.leave(self.planned);
+            table.set(*sample, state.decided());
+            state.leave();
         }
+        table
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a plan knows of each sample: twelve bytes, so that looking at one costs one cache miss.
 
 use crate::{
-    horizon::Horizon,
+    horizon::Orders,
     id::{Epoch, SampleId, TierId},
+    order::Spec,
     space::{GRAIN, Space},
     units::Bytes,
 };
@@ -29,8 +30,8 @@ pub(super) struct State {
     grains: u32,
     /// Epochs from the planned one to the next use after it, if that is looked into; and [`HERE`].
     gap: u8,
-    /// Its tier after the use in an even epoch in the low half, in an odd one in the high half.
-    tiers: u8,
+    /// Its tier after the use that is being planned.
+    next: u8,
     /// Its tier after the last use that was planned.
     latest: u8,
 }
@@ -49,7 +50,7 @@ pub(super) enum Standing {
 impl State {
     pub(super) fn new(len: Bytes) -> Self {
         let grains = u32::try_from(Space::rounded(len).0 / GRAIN).unwrap_or(u32::MAX);
-        Self { place: 0, grains, gap: 0, tiers: OUT << 4 | OUT, latest: OUT }
+        Self { place: 0, grains, gap: 0, next: OUT, latest: OUT }
     }
 
     /// What it takes in a tier, in bytes.
@@ -58,10 +59,10 @@ impl State {
     }
 
     /// Notes that it is read in the epoch that is planned; it leaves its tier if nothing else follows.
-    pub(super) fn enter(&mut self, epoch: Epoch, place: u32) {
+    pub(super) fn enter(&mut self, place: u32) {
         self.place = place;
         self.gap = HERE;
-        self.decide(epoch, None);
+        self.next = OUT;
     }
 
     /// Notes a next use so many epochs later, nearer than any that was noted before. Returns the gap
@@ -77,9 +78,9 @@ impl State {
     }
 
     /// Ends the planning of an epoch that reads it.
-    pub(super) fn leave(&mut self, epoch: Epoch) {
+    pub(super) fn leave(&mut self) {
         self.gap = 0;
-        self.latest = self.tier_code(epoch);
+        self.latest = self.next;
     }
 
     /// Epochs to its next use, if that is looked into.
@@ -105,31 +106,21 @@ impl State {
     /// Takes what is true for what was planned.
     pub(super) fn forget_plan(&mut self, lies: Option<TierId>) {
         let lies = lies.map_or(OUT, |tier| tier.0.min(OUT));
-        (self.gap, self.tiers, self.latest) = (0, lies << 4 | lies, lies);
+        (self.gap, self.next, self.latest) = (0, lies, lies);
     }
 
-    pub(super) fn decide(&mut self, epoch: Epoch, tier: Option<u8>) {
-        let tier = tier.unwrap_or(OUT);
-        self.tiers = if epoch.0.is_multiple_of(2) {
-            self.tiers & 0xf0 | tier
-        } else {
-            self.tiers & 0xf | tier << 4
-        };
+    pub(super) fn decide(&mut self, tier: Option<u8>) {
+        self.next = tier.unwrap_or(OUT);
     }
 
-    /// Its tier after its use in an epoch that is planned, or was just before.
-    pub(super) fn tier_after(&self, epoch: Epoch) -> Option<TierId> {
-        let tier = self.tier_code(epoch);
-        (tier != OUT).then_some(TierId(tier))
+    /// Its tier after its use in the epoch that is being planned.
+    pub(super) fn decided(&self) -> Option<u8> {
+        (self.next != OUT).then_some(self.next)
     }
 
     /// The tier in which it lies when the planned epoch reads it.
     pub(super) fn lies(&self) -> Option<u8> {
         (self.latest != OUT).then_some(self.latest)
-    }
-
-    fn tier_code(&self, epoch: Epoch) -> u8 {
-        if epoch.0.is_multiple_of(2) { self.tiers & 0xf } else { self.tiers >> 4 }
     }
 }
 
@@ -145,9 +136,13 @@ pub(super) enum Replaced {
 }
 
 /// Shows the batches of a node in the order in which ranks in lock-step read them.
-pub(super) fn for_each_batch(horizon: &Horizon, epoch: Epoch, see: &mut dyn FnMut(&[SampleId])) {
-    let Some(order) = horizon.epoch(epoch) else { return };
-    let spec = horizon.spec();
+pub(super) fn for_each_batch(
+    spec: &Spec,
+    orders: &Orders,
+    epoch: Epoch,
+    see: &mut dyn FnMut(&[SampleId]),
+) {
+    let Some(order) = orders.get(&epoch) else { return };
     for step in (0..spec.steps_in(epoch)).map(crate::id::Step) {
         for local_rank in 0..spec.world.ranks_per_node {
             see(order.batch(local_rank, step));

@@ -142,7 +142,8 @@ fn lobster_keeps_with_room_to_spare_just_what_the_next_epoch_uses() {
 fn lobster_takes_an_epoch_that_is_not_published_for_one_that_may_use_everything() {
     let order = Spec { shuffle: Shuffle::Published, ..order(10, 1, 2) };
     let mut stage = Stage::new(Kind::Lobster, &setting(order, &[4]));
-    stage.horizon.publish(Rank(0), Epoch(0), (0..10).map(SampleId).collect());
+    let samples: Vec<_> = (0..10).map(SampleId).collect();
+    stage.horizon.publish(Rank(0), Epoch(0), samples.into());
     for place in 0..10 {
         stage.read(0, place);
     }

@@ -13,7 +13,7 @@ fn an_unpublished_epoch_is_refused_and_a_published_one_is_served() {
     world.trainers[0].asked.insert(batch);
     world.tell(Event::Requested { holder, batch });
     assert_eq!(world.trainers[0].refused, [(batch, Refusal::NotPublished)]);
-    let samples: Vec<_> = [7, 3, 1, 0, 2].map(SampleId).to_vec();
+    let samples = Arc::new([7, 3, 1, 0, 2].map(SampleId).to_vec());
     world.tell(Event::Published { rank: Rank(0), epoch: Epoch(0), samples });
     world.trainers[0].asked.insert(batch);
     world.tell(Event::Requested { holder, batch });
@@ -77,7 +77,7 @@ fn republish(is_staged_before: bool) {
     let publish = |first: u32| Event::Published {
         rank: Rank(0),
         epoch: Epoch(0),
-        samples: [first, 1, 2].map(SampleId).to_vec(),
+        samples: Arc::new([first, 1, 2].map(SampleId).to_vec()),
     };
     world.tell(publish(0));
     if is_staged_before {

@@ -30,9 +30,11 @@ proptest! {
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_policy(),
         dies_after in 0_usize..80,
+        slice in 0_u32..5,
     ) {
         let settings = settings(policy, 50, 1, OnError::Fail);
         let mut world = Play::new(&settings);
+        world.session.slice = NonZeroU32::new(slice);
         for pick in picks.iter().cycle().take(dies_after) {
             world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
         }
@@ -55,6 +57,31 @@ proptest! {
         let mut got = dead.got.clone();
         got.extend(&world.trainers[0].got);
         prop_assert_eq!(got, world.expected(0));
+    }
+
+    #[test]
+    fn a_trainer_that_dies_when_all_that_ran_has_ended_leaves_no_arena(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        dies_after in 0_usize..80,
+        slice in 0_u32..5,
+    ) {
+        let mut world = Play::new(&settings(policy, 50, 1, OnError::Fail));
+        world.session.slice = NonZeroU32::new(slice);
+        for pick in picks.iter().cycle().take(dies_after) {
+            world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
+        }
+        prop_assume!(world.trainers[0].is_admitted);
+        // All in one turn of the loop: what follows from the ends is not given out yet.
+        for command in core::mem::take(&mut world.body.running) {
+            let (op, outcome) = (command.op().unwrap(), Ok(()));
+            world.body.end(&command, outcome);
+            world.session.handle(Event::Completed { op, outcome }, world.now);
+        }
+        let holder = world.trainers[0].holder;
+        world.tell(Event::Gone { holder });
+        world.drain();
+        prop_assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
     }
 
     #[test]
@@ -100,7 +127,7 @@ proptest! {
         }
         while let Some((lease, _)) = world.trainers[2].leases.pop_front() {
             let holder = world.trainers[2].holder;
-            world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+            world.tell(Event::Delivered { holder, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
             world.drain();
             while world.take(0) || world.take(1) {
                 world.drain();
@@ -131,7 +158,11 @@ fn a_trainer_that_keeps_every_batch_is_refused_not_blocked() {
         world.tell(Event::Requested { holder, batch });
         world.drain();
         while let Some((lease, _)) = world.trainers[0].leases.pop_front() {
-            world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+            world.tell(Event::Delivered {
+                holder,
+                lease,
+                wait: Wait::ending(world.now, Nanoseconds(0)),
+            });
         }
     }
     let refused = &world.trainers[0].refused;
@@ -173,4 +204,22 @@ fn a_batch_that_waits_for_what_is_on_its_way_gets_its_room_in_the_end() {
     assert!(!world.body.running.is_empty(), "the batch after the first is on its way");
     world.drain();
     assert!(world.take(0), "{:?}", world.trainers[0].refused);
+}
+
+#[test]
+fn a_trainer_that_dies_before_its_arena_is_there_leaves_none() {
+    let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
+    world.drain();
+    let holder = world.trainers[0].holder;
+    assert!(world.trainers[0].is_admitted);
+    world.tell(Event::Gone { holder });
+    world.drain();
+    assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
+    let holder = HolderId(99);
+    world.session.handle(Event::Attached { holder, rank: Rank(0) }, world.now);
+    world.session.handle(Event::Gone { holder }, world.now);
+    world.go_on();
+    world.drain();
+    assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
+    assert_eq!(world.session.in_flight(), 0);
 }

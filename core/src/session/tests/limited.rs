@@ -59,7 +59,7 @@ proptest! {
             }
             prop_assert!(world.trainers[0].asked.is_empty(), "{:?} waits", batch);
             for (lease, _) in core::mem::take(&mut world.trainers[0].leases) {
-                world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+                world.tell(Event::Delivered { holder, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
                 leases.push_back(lease);
             }
             for lease in leases.drain(..leases.len().saturating_sub(kept)) {
@@ -105,7 +105,11 @@ fn what_a_trainer_holds_is_not_touched_and_leaves_later() {
     limit(&mut world, 2);
     assert_eq!(trimmed(&world), 2, "what was free already");
     while let Some((lease, _)) = world.trainers[0].leases.pop_front() {
-        world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+        world.tell(Event::Delivered {
+            holder,
+            lease,
+            wait: Wait::ending(world.now, Nanoseconds(0)),
+        });
         world.tell(Event::Released { holder, lease });
         world.drain();
     }

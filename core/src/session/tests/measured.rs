@@ -12,7 +12,7 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
     let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
     world.now.0 += 500_000;
     let waited = Nanoseconds(world.now.0 + 1000);
-    world.tell(Event::Delivered { holder, lease, waited });
+    world.tell(Event::Delivered { holder, lease, wait: Wait::ending(waited, waited) });
     let taken = world.session.progress().taken.clone().unwrap();
     assert_eq!((taken.ready, taken.at, taken.waited), (ready, waited, waited));
     assert_eq!(taken.lead(), Nanoseconds(0));
@@ -31,12 +31,50 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
     world.drain();
     let (lease, _) = world.trainers[0].leases[1];
     world.now.0 += 90_000;
-    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(2000) });
+    let until = Nanoseconds(world.now.0 + 1000);
+    world.tell(Event::Delivered { holder, lease, wait: Wait::ending(until, Nanoseconds(2000)) });
     let taken = world.session.progress().taken.clone().unwrap();
     assert_eq!(taken.lead().0, world.now.0 - 2000 - taken.ready.0);
     assert_eq!(taken.causes.hand_off, Nanoseconds(2000));
     assert_eq!(world.session.progress().first_stall, waited, "the second is not the first");
     assert_eq!(world.session.progress().epochs[0].late, 1);
+}
+
+#[test]
+fn only_what_is_behind_a_batch_that_was_not_ready_waits_for_its_turn() {
+    let mut world = Play::new(&settings(policy::Kind::None, 400, 1, OnError::Fail));
+    world.end_one(0, 0);
+    while world.body.running.len() > 1 {
+        world.end_one(1, 0);
+    }
+    assert!(world.ask(0) && world.ask(0));
+    let wanted = world.now;
+    let holder = world.trainers[0].holder;
+    assert!(world.trainers[0].leases.is_empty(), "a read of the first is held up");
+    world.now.0 += 1_000_000;
+    world.end_one(0, 0);
+    let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
+    world.now.0 += 5000;
+    let until = world.now;
+    let take = |world: &mut Play, since, until| {
+        let (lease, _) = world.trainers[0].leases.pop_front().unwrap();
+        let wait = Wait { since, until };
+        world.tell(Event::Delivered { holder, lease, wait });
+        world.session.progress().taken.clone().unwrap().causes
+    };
+    let of_first = take(&mut world, wanted, until);
+    let of_second = take(&mut world, wanted, until);
+    let (late, after) = (Nanoseconds(ready.0 - wanted.0), Nanoseconds(until.0 - ready.0));
+    assert_eq!((of_first.cold, of_first.turn, of_first.hand_off), (late, Nanoseconds(0), after));
+    assert_eq!((of_second.cold, of_second.turn, of_second.hand_off), (Nanoseconds(0), late, after));
+
+    // The agent looks 3 ms late at a request for what is there.
+    world.drain();
+    let wanted = world.now;
+    world.now.0 += 3_000_000;
+    assert!(world.ask(0));
+    let causes = take(&mut world, wanted, Nanoseconds(wanted.0 + 3_000_000));
+    assert_eq!((causes.turn, causes.hand_off), (Nanoseconds(0), Nanoseconds(3_000_000)));
 }
 
 #[test]
@@ -49,7 +87,7 @@ fn a_batch_is_ready_from_its_last_sample_until_a_trainer_takes_it() {
     assert!(world.ask(0));
     assert_eq!(ready(&world), [3, 3], "handed over, and still in the ring");
     let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
-    world.tell(Event::Delivered { holder, lease, waited: Nanoseconds(0) });
+    world.tell(Event::Delivered { holder, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
     assert_eq!(ready(&world), [2, 3]);
 }
 

@@ -2,10 +2,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::Violation;
+use super::{Violation, seat::Handed};
 use crate::{
-    batch::{Batch, Shown},
-    id::{ChunkId, Rank, SampleId, TierId},
+    batch::{Batch, Entry, Shown},
+    id::{ChunkId, HolderId, LeaseId, Rank, SampleId, TierId},
     session::{Command, Fault, Origin, Place, Slot},
     space::Piece,
     spread::Draws,
@@ -54,6 +54,8 @@ enum Content {
     Garbage,
     /// It was a sample, until the memory under it broke or lied.
     Broken,
+    /// What a trainer wrote over a sample that it was handed.
+    Written(HolderId, LeaseId),
 }
 
 /// Staging memory and tiers of a node.
@@ -172,6 +174,26 @@ impl Body {
         Ok(())
     }
 
+    /// A trainer writes over every byte of a batch that it may write.
+    pub(super) fn write_over(&mut self, handed: &Handed) {
+        let content = Content::Written(handed.holder, handed.lease);
+        for place in places_written(handed) {
+            self.staged.insert(place, content);
+        }
+    }
+
+    /// Whether what the trainer wrote is still there, and what it may only read is as it was.
+    pub(super) fn check_held(&self, handed: &Handed) -> Result<(), Violation> {
+        let written = Content::Written(handed.holder, handed.lease);
+        let is_kept = places_written(handed).all(|at| self.staged.get(&at) == Some(&written));
+        let shown = handed.batch.entries.iter().filter(|entry| entry.shown.is_some());
+        let shown = Batch { entries: shown.copied().collect(), ..handed.batch.clone() };
+        if !is_kept || self.check(&shown, handed.offset).is_err() {
+            return Err(Violation::Overwritten(handed.batch.id));
+        }
+        Ok(())
+    }
+
     fn stage(&mut self, slot: Slot, content: Content) {
         if slot.len.0 > 0 {
             self.staged.insert((slot.rank, slot.offset.0), content);
@@ -231,6 +253,13 @@ impl Body {
     fn reach(&self, tier: TierId) -> Result<(), Fault> {
         if self.lost.contains(&tier) { Err(Fault::Io) } else { Ok(()) }
     }
+}
+
+/// Where the samples of a batch start that were copied for its trainer.
+fn places_written(handed: &Handed) -> impl Iterator<Item = (Rank, u64)> + '_ {
+    let is_own = |entry: &&Entry| entry.shown.is_none() && entry.len.is_some_and(|len| len.0 > 0);
+    let start = |entry: &Entry| (handed.batch.id.rank, handed.offset.0 + entry.offset.0);
+    handed.batch.entries.iter().filter(is_own).map(start)
 }
 
 fn key(tier: TierId, piece: Piece) -> (TierId, ChunkId, u64) {

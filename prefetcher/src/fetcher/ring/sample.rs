@@ -92,8 +92,8 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) sample: Arc<Sample>,
-    /// From the start of the region.
-    pub(super) place: Bytes,
+    /// From the start of the sample.
+    pub(super) at: Bytes,
 }
 
 /// How a sample ended.
@@ -140,8 +140,10 @@ pub(super) fn pieces(
         let len = (len - start).min(RUN_MAX);
         let place = sample.to.offset.0 + start;
         let offset = from + start;
-        let way = sample.direct.way(offset, len, place);
-        let piece = Piece { sample: Arc::clone(&sample), place: Bytes(place) };
+        // What is summed comes through memory that nobody else maps.
+        let way =
+            if sample.to.is_summed() { Way::Bounce } else { sample.direct.way(offset, len, place) };
+        let piece = Piece { sample: Arc::clone(&sample), at: Bytes(start) };
         (Span { file, offset, len, way }, piece)
     };
     Ok((0..len).step_by(usize::try_from(RUN_MAX).unwrap_or(usize::MAX)).map(piece).collect())

@@ -11,6 +11,7 @@ use std::{
 
 use tierfeed_core::units::Bytes;
 use tierfeed_file_io::reads::{Destination, Ended, Place, Read, ReadRing};
+use tierfeed_numa_memory::drill;
 
 use super::{
     Board, Seat,
@@ -80,6 +81,7 @@ impl Worker {
     pub(super) fn run(mut self) {
         let mut ended = Vec::new();
         loop {
+            drill::pass("ring");
             self.take_fetches();
             self.fill();
             if !ended.is_empty() {
@@ -104,7 +106,7 @@ impl Worker {
     }
 
     fn sleep(&mut self, ended: &mut Vec<Ended>) {
-        if self.has_regions && self.ring.in_flight() == 0 {
+        if self.has_regions {
             self.has_regions = self.ring.forget_regions();
         }
         self.seat().is_asleep.store(true, Ordering::SeqCst);
@@ -240,17 +242,17 @@ impl Worker {
 fn straight(pieces: &[(Span, Piece)]) -> Destination {
     let place = |(span, piece): &(Span, Piece)| Place {
         region: Arc::clone(&piece.sample.to().region),
-        offset: piece.place,
+        offset: Bytes(piece.sample.to().offset.0 + piece.at.0),
         len: Bytes(span.len),
     };
     Destination::Places(pieces.iter().map(place).collect())
 }
 
-/// Puts a piece to its place. Fails only for a place outside of its region.
+/// Puts a piece to its place. Fails only for a place outside of its region or sample.
 fn copy(bytes: &[u8], from: u64, span: &Span, piece: &Piece) -> bool {
     let range = usize::try_from(from).ok().zip(usize::try_from(from + span.len).ok());
     let bytes = range.and_then(|(from, to)| bytes.get(from..to));
-    bytes.is_some_and(|bytes| piece.sample.to().region.write(piece.place, bytes).is_ok())
+    bytes.is_some_and(|bytes| piece.sample.to().write(piece.at, bytes).is_ok())
 }
 
 /// What files are like after a turn of reads: one look for all that it brought of one.

@@ -53,6 +53,12 @@ pub enum ConnectError {
         /// Its words.
         reason: String,
     },
+    /// The process is none of the ranks of the job, as its launcher started it.
+    #[error("{reason}")]
+    TurnedAway {
+        /// Which sources contradict each other, and what to change.
+        reason: String,
+    },
     /// The agent did not answer in time.
     #[error("the agent did not answer in time")]
     TimedOut,
@@ -155,6 +161,8 @@ pub(super) enum HearError {
     TimedOut,
     #[error(transparent)]
     Disconnected(#[from] Disconnected),
+    #[error("{reason}")]
+    TurnedAway { reason: String },
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     #[error(transparent)]
@@ -166,7 +174,7 @@ impl From<HearError> for ControlError {
         match error {
             HearError::TimedOut => Self::TimedOut,
             HearError::Disconnected(disconnected) => Self::Disconnected(disconnected),
-            HearError::Receive(_) | HearError::Malformed(_) => {
+            HearError::TurnedAway { .. } | HearError::Receive(_) | HearError::Malformed(_) => {
                 Self::Disconnected(Disconnected { reason: error.to_string() })
             }
         }
@@ -178,6 +186,7 @@ impl From<HearError> for ConnectError {
         match error {
             HearError::TimedOut => Self::TimedOut,
             HearError::Disconnected(Disconnected { reason }) => Self::Refused { reason },
+            HearError::TurnedAway { reason } => Self::TurnedAway { reason },
             HearError::Receive(_) => Self::Protocol,
             HearError::Malformed(malformed) => Self::Malformed(malformed),
         }

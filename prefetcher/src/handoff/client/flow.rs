@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tierfeed_core::{
     id::{BatchId, LeaseId},
-    units::Nanoseconds,
+    session::{Tally, Wait},
 };
 
 use crate::handoff::{
@@ -82,7 +82,7 @@ impl Flow {
         &mut self,
         rings: &impl Words,
         lease: LeaseId,
-        waited: Nanoseconds,
+        wait: Wait,
     ) -> Result<(), ReleaseError> {
         if !self.leases.contains(&lease) {
             return Err(ReleaseError::NotHeld);
@@ -90,8 +90,18 @@ impl Flow {
         if !self.delivered.insert(lease) {
             return Ok(());
         }
-        let entry = Submission::Delivered(lease, waited).encode();
+        let entry = Submission::Delivered(lease, wait).encode();
         self.submissions.push(rings, entry).map_err(ReleaseError::Broken)
+    }
+
+    /// Says what the trainer did itself, unless what waits in the ring already leaves no room for it: what
+    /// must be said comes first. Returns whether it was said.
+    pub(super) fn tally(&mut self, rings: &impl Words, tally: Tally) -> Result<bool, PushError> {
+        if self.submissions.waiting(rings)? >= u64::from(self.window) {
+            return Ok(false);
+        }
+        self.submissions.push(rings, Submission::Tallied(tally).encode())?;
+        Ok(true)
     }
 
     pub(super) fn release(

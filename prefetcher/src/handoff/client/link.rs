@@ -46,6 +46,8 @@ pub(super) struct Link {
 #[derive(Debug)]
 pub(super) struct Control {
     requests: u64,
+    /// An order that was handed over and not answered.
+    pub(super) unanswered: Option<RequestId>,
     /// A grant that came too late and went back; more of its messages may follow.
     given_back: Option<GrantId>,
 }
@@ -78,13 +80,14 @@ impl Link {
             errno => system(errno),
         })?;
         peer::check(socket.as_fd()).map_err(system)??;
-        let control = Mutex::new(Control { requests: 0, given_back: None });
+        let control = Mutex::new(Control { requests: 0, unanswered: None, given_back: None });
         Ok(Self { socket, creator: process::id(), control, farewell: OnceLock::new() })
     }
 
-    pub(super) fn say_hello(&self, hello: Hello) -> Result<(), ConnectError> {
-        let Hello { rank, role } = hello;
-        let hello = FromClient::Hello { protocol: PROTOCOL, rank: rank.0, role, pid: self.creator };
+    pub(super) fn say_hello(&self, hello: &Hello) -> Result<(), ConnectError> {
+        let (role, pid, trainer) = (hello.role, self.creator, hello.trainer);
+        let variables = hello.known_variables();
+        let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer, variables };
         match self.send(&hello, &[]) {
             // A refused client finds the reason where it looks for its welcome.
             Ok(()) | Err(SendError::End) => Ok(()),
@@ -128,7 +131,7 @@ impl Link {
         while let Ok(Arrival::Packet(packet)) =
             packet::receive(self.socket.as_fd(), PACKET_BYTES_MAX)
         {
-            if let Ok(FromAgent::Error { reason }) = message::from_bytes(&packet.bytes) {
+            if let Ok(FromAgent::Error { reason, .. }) = message::from_bytes(&packet.bytes) {
                 self.end(reason);
             }
         }
@@ -169,6 +172,10 @@ impl Link {
                 Arrival::Packet(packet) => {
                     return match message::from_bytes(&packet.bytes)? {
                         FromAgent::Error { reason } => Err(self.end(reason).into()),
+                        FromAgent::TurnedAway { reason } => {
+                            drop(self.end(reason.clone()));
+                            Err(HearError::TurnedAway { reason })
+                        }
                         message => Ok((message, packet.descriptors)),
                     };
                 }
@@ -206,8 +213,12 @@ impl Link {
 
     /// Deals with an answer to a request that nobody waits for any more.
     pub(super) fn settle_late(&self, control: &mut Control, answer: &FromAgent) {
-        if let FromAgent::Granted { grant, .. } = answer {
-            self.give_back(control, *grant);
+        match answer {
+            FromAgent::Granted { grant, .. } => self.give_back(control, *grant),
+            FromAgent::Published { request } if control.unanswered == Some(*request) => {
+                control.unanswered = None;
+            }
+            _ => (),
         }
     }
 

@@ -1,17 +1,16 @@
 //! Memory that a training job asks for besides its batches.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::View;
 
 use super::{
-    MEMORY_HELLO,
     deadline::Deadline,
     error::{ConnectError, ControlError},
     link::{Control, Link},
 };
-use crate::handoff::message::{FromAgent, FromClient, GRANT_CHUNKS_MAX, GrantId};
+use crate::handoff::message::{FromAgent, FromClient, GRANT_CHUNKS_MAX, GrantId, Hello, Role};
 
 /// Memory from the agent, in chunks.
 ///
@@ -40,7 +39,7 @@ impl MemoryClient {
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
         let link = Link::connect(path, &deadline)?;
-        link.say_hello(MEMORY_HELLO)?;
+        link.say_hello(&Hello::launched(BTreeMap::new(), Role::Memory))?;
         match link.hear_welcome(&deadline)? {
             (FromAgent::Welcome { reading: None }, _) => Ok(Self { link }),
             _ => Err(ConnectError::Protocol),

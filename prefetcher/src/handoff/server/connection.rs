@@ -13,7 +13,7 @@ use rustix::{
 };
 use tierfeed_core::{
     batch::{Batch, Shown},
-    id::{BatchId, HolderId, LeaseId, Rank, SampleId},
+    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId},
     session::Refusal,
     units::Bytes,
 };
@@ -21,6 +21,8 @@ use tierfeed_numa_memory::{AllocateError, RangeError, Region};
 
 use super::{
     ClientEvent, Delivery, Shared,
+    entrance::Member,
+    publication::{OrderFile, Publication},
     reader::{AnswerError, Reader},
     violation::Rule,
     watch::Source,
@@ -113,9 +115,11 @@ enum Stage {
 /// One client.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: OwnedFd,
+    socket: OwnedFd,
     pub(super) process: Option<OwnedFd>,
     stage: Stage,
+    member: Option<Member>,
+    publication: Publication,
     requests: BTreeSet<RequestId>,
     grants: BTreeSet<GrantId>,
     /// It was told that it is over; what it still says counts no more.
@@ -125,11 +129,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, process: Option<OwnedFd>) -> Self {
+    pub(super) fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
-            process,
+            process: None,
             stage: Stage::New,
+            member: None,
+            publication: Publication::None,
             requests: BTreeSet::new(),
             grants: BTreeSet::new(),
             is_dismissed: false,
@@ -154,6 +160,18 @@ impl Connection {
         }
     }
 
+    /// Takes what a reader has put into its ring up to now.
+    pub(super) fn drain(
+        &mut self,
+        holder: HolderId,
+        events: &mut Vec<ClientEvent>,
+    ) -> Result<(), Rule> {
+        match &mut self.stage {
+            Stage::Reading(rank, reader) => reader.drain(holder, *rank, events),
+            Stage::New | Stage::Waiting(_) | Stage::Memory => Ok(()),
+        }
+    }
+
     pub(super) fn reader(&mut self) -> Option<&mut Reader> {
         match &mut self.stage {
             Stage::Reading(_, reader) => Some(reader),
@@ -161,13 +179,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn hello(
-        &mut self,
-        holder: HolderId,
-        protocol: u32,
-        rank: Rank,
-        role: Role,
-    ) -> Result<Option<ClientEvent>, Rule> {
+    /// Takes a hello, which comes first and once. Returns whether the client wants to read batches.
+    pub(super) fn hello(&mut self, protocol: u32, role: Role) -> Result<bool, Rule> {
         if protocol != message::PROTOCOL {
             return Err(Rule::Protocol { theirs: protocol });
         }
@@ -177,11 +190,27 @@ impl Connection {
         if role == Role::Memory {
             self.stage = Stage::Memory;
             self.send(&FromAgent::Welcome { reading: None });
-            return Ok(None);
+            return Ok(false);
         }
-        self.stage = Stage::Waiting(rank);
+        Ok(true)
+    }
+
+    /// The client reads for a rank from now on, and waits to be let in.
+    pub(super) fn wait_as(&mut self, member: Member) {
+        self.stage = Stage::Waiting(member.rank);
+        self.member = Some(member);
         self.is_known = true;
-        Ok(Some(ClientEvent::Attached { holder, rank }))
+    }
+
+    /// Tells the client that it is none of the ranks of the job, and ends the conversation.
+    pub(super) fn turn_away(&mut self, reason: &str) {
+        self.send(&FromAgent::TurnedAway { reason: shortened(&reason) });
+        self.cut();
+    }
+
+    /// Its place in the job, if it reads batches.
+    pub(super) fn member(&self) -> Option<&Member> {
+        self.member.as_ref()
     }
 
     pub(super) fn admit(
@@ -207,7 +236,7 @@ impl Connection {
         let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(Box::new(reading)) })
             .map_err(|error: Malformed| AdmitError::Briefing(error.into()))?;
         shared.watch.add(reader.agent_bell(), Source::Bell(holder)).map_err(AdmitError::system)?;
-        match packet::send(self.socket_fd(), &welcome, &reader.descriptors()) {
+        match packet::send(self.socket(), &welcome, &reader.descriptors()) {
             Ok(()) => {
                 self.stage = Stage::Reading(rank, Box::new(reader));
                 Ok(Delivery::Sent)
@@ -257,6 +286,50 @@ impl Connection {
                 Ok(Delivery::Gone)
             }
         }
+    }
+
+    /// Hands out the file for an order.
+    pub(super) fn publish(
+        &mut self,
+        request: RequestId,
+        epoch: Epoch,
+        samples: u32,
+        samples_max: u32,
+    ) -> Result<(), Rule> {
+        self.rank()?;
+        let offered = match self.publication.offer(request, epoch, samples, samples_max)? {
+            Ok(order) => {
+                let text = message::to_bytes(&FromAgent::OrderFile { request })
+                    .expect("numbers always have a JSON form");
+                packet::send(self.socket.as_fd(), &text, &[order.as_fd()]).is_ok()
+            }
+            Err(error) => {
+                let reason = format!("there is no memory for the order: {error}");
+                self.send(&FromAgent::Denied { request, reason });
+                true
+            }
+        };
+        if !offered {
+            self.cut();
+        }
+        Ok(())
+    }
+
+    /// Takes the file back.
+    pub(super) fn order_written(
+        &mut self,
+        request: RequestId,
+    ) -> Result<(Rank, Epoch, OrderFile), Rule> {
+        let rank = self.rank()?;
+        let (epoch, order) = self.publication.written(request)?;
+        Ok((rank, epoch, order))
+    }
+
+    pub(super) fn took_order(&mut self, request: RequestId) -> Delivery {
+        if self.publication.answer(request) {
+            return self.send(&FromAgent::Published { request });
+        }
+        Delivery::Gone
     }
 
     pub(super) fn request_memory(
@@ -309,7 +382,7 @@ impl Connection {
             let granted = FromAgent::Granted { request, grant, chunks_total, chunk_bytes };
             let descriptors: Vec<_> = part.iter().map(|chunk| chunk.fd()).collect();
             let bytes = message::to_bytes(&granted).expect("numbers always have a JSON form");
-            if packet::send(self.socket_fd(), &bytes, &descriptors).is_err() {
+            if packet::send(self.socket(), &bytes, &descriptors).is_err() {
                 self.cut();
                 return Ok(Delivery::Gone);
             }
@@ -331,7 +404,7 @@ impl Connection {
     /// Sends a message that needs no descriptors. A client that does not read is let go.
     pub(super) fn send(&mut self, message: &FromAgent) -> Delivery {
         let bytes = message::to_bytes(message).expect("numbers and texts always have a JSON form");
-        if packet::send(self.socket_fd(), &bytes, &[]).is_ok() {
+        if packet::send(self.socket(), &bytes, &[]).is_ok() {
             return Delivery::Sent;
         }
         self.cut();
@@ -353,8 +426,13 @@ impl Connection {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    fn socket_fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Closes everything else.
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     batch::{Batch, Shown},
-    id::{BatchId, HolderId, LeaseId, SampleId},
+    id::{BatchId, HolderId, LeaseId, Rank, SampleId},
     session::Refusal,
     tier::Locality,
     units::Bytes,
@@ -119,6 +119,7 @@ impl Reader {
     pub(super) fn drain(
         &mut self,
         holder: HolderId,
+        rank: Rank,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {
         for _ in 0..self.submissions.waiting(&*self.rings)? {
@@ -128,12 +129,13 @@ impl Reader {
                     self.count_request()?;
                     ClientEvent::Requested { holder, batch }
                 }
-                Submission::Delivered(lease, waited) => {
+                Submission::Delivered(lease, wait) => {
                     if !self.leases.contains(&lease) || !self.delivered.insert(lease) {
                         return Err(Rule::NotHeld { lease });
                     }
-                    ClientEvent::Delivered { holder, lease, waited }
+                    ClientEvent::Delivered { holder, lease, wait }
                 }
+                Submission::Tallied(tally) => ClientEvent::Tallied { holder, rank, tally },
                 Submission::Release(lease, parting) => {
                     if !self.leases.remove(&lease) {
                         return Err(Rule::NotHeld { lease });

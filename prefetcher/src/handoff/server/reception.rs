@@ -1,28 +1,27 @@
 //! The thread of the server: waits, listens, and passes on.
 
-use std::{
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::Duration,
-};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::io::Errno;
 use tierfeed_core::{
-    id::{Epoch, HolderId, Rank},
+    id::{Epoch, HolderId},
+    launch::Post,
     units::Bytes,
 };
+use tierfeed_numa_memory::drill;
 
 use super::{
     ClientEvent, Departure, Events, Shared,
     connection::Connection,
-    publication,
+    entrance::Greeting,
     violation::{Rule, Violation},
     watch::Source,
 };
 use crate::handoff::{
+    closing::Closing,
     endpoint::Endpoint,
-    message::{self, CLIENT_MESSAGE_BYTES_MAX, FromAgent, FromClient},
-    packet::{self, Arrival, Packet},
+    message::{self, CLIENT_MESSAGE_BYTES_MAX, FromClient, PROTOCOL},
+    packet::{self, Arrival},
     peer,
 };
 
@@ -33,9 +32,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The state of the thread.
 pub(super) struct Reception {
     shared: Arc<Shared>,
+    post: Post,
     endpoint: Endpoint,
     stop: Arc<OwnedFd>,
     events: Events,
+    closing: Closing,
     holders: u64,
     is_paused: bool,
 }
@@ -43,13 +44,24 @@ pub(super) struct Reception {
 impl Reception {
     pub(super) fn new(
         shared: Arc<Shared>,
+        post: Post,
         endpoint: Endpoint,
         stop: Arc<OwnedFd>,
         events: Events,
     ) -> Result<Self, Errno> {
         shared.watch.add(&*stop, Source::Stop)?;
         shared.watch.add(&endpoint, Source::Listener)?;
-        Ok(Self { shared, endpoint, stop, events, holders: 0, is_paused: false })
+        let closing = Closing::new(endpoint.descriptors());
+        Ok(Self { shared, post, endpoint, stop, events, closing, holders: 0, is_paused: false })
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// What the job says of its ranks.
+    pub(super) fn post(&self) -> &Post {
+        &self.post
     }
 
     /// Serves until it is told to stop.
@@ -58,6 +70,7 @@ impl Reception {
             let timeout = self.is_paused.then_some(PAUSE);
             // Waiting on an epoll of our own fails only for lack of kernel memory, if at all.
             let sources = self.shared.watch.wait(timeout).unwrap_or_default();
+            drill::pass("handoff");
             if sources.contains(&Source::Stop) {
                 break;
             }
@@ -98,28 +111,50 @@ impl Reception {
     }
 
     fn enter(&mut self, socket: OwnedFd) -> Result<(), Errno> {
-        let checked = peer::check(socket.as_fd())?;
-        let process = peer::process(socket.as_fd())?;
-        let mut connection = Connection::new(socket, process);
-        if let Err(stranger) = checked {
-            connection.dismiss(&stranger);
-            return Ok(());
+        let mut connection = Connection::new(socket);
+        let admitted = self.admit(&mut connection);
+        match admitted {
+            Ok(holder) => {
+                self.shared.connections().insert(holder, connection);
+                Ok(())
+            }
+            Err(turned_away) => {
+                self.let_go(connection);
+                turned_away.map_or(Ok(()), Err)
+            }
         }
-        let mut connections = self.shared.connections();
-        let connections_max = self.shared.limits.connections_max;
-        if connections.len() >= connections_max as usize {
-            connection
-                .dismiss(&format_args!("the agent has {connections_max} connections already"));
-            return Ok(());
+    }
+
+    /// Watches a connection that may stay. Another one was told why not, or the process has no room.
+    fn admit(&mut self, connection: &mut Connection) -> Result<HolderId, Option<Errno>> {
+        if let Err(stranger) = peer::check(connection.socket())? {
+            connection.dismiss(&stranger);
+            return Err(None);
+        }
+        connection.process = peer::process(connection.socket())?;
+        let connections_max = self.shared.limits.connections_max as usize;
+        if self.shared.connections().len() + self.closing.waiting() >= connections_max {
+            let reason = format_args!("the agent has {connections_max} connections already");
+            connection.dismiss(&reason);
+            return Err(None);
         }
         let holder = HolderId(self.holders);
         self.holders += 1;
-        self.shared.watch.add(&connection.socket, Source::Socket(holder))?;
+        self.shared.watch.add(connection.socket(), Source::Socket(holder))?;
         if let Some(process) = &connection.process {
             self.shared.watch.add(process, Source::Process(holder))?;
         }
-        connections.insert(holder, connection);
-        Ok(())
+        Ok(holder)
+    }
+
+    /// Closes what belongs to a connection that is over, its socket last.
+    fn let_go(&self, mut connection: Connection) {
+        // A process that has a copy of a descriptor would keep it watched.
+        if let Some(reader) = connection.reader() {
+            self.shared.watch.remove(reader.agent_bell());
+        }
+        self.shared.watch.remove(connection.socket());
+        self.closing.close(connection.into_socket());
     }
 
     /// Takes one packet; if more are there, the next wait returns at once.
@@ -130,8 +165,7 @@ impl Reception {
             if connection.is_dismissed() {
                 Ok(None)
             } else {
-                let socket = connection.socket.as_fd();
-                packet::receive(socket, CLIENT_MESSAGE_BYTES_MAX).map(Some)
+                packet::receive_bytes(connection.socket(), CLIENT_MESSAGE_BYTES_MAX).map(Some)
             }
         };
         match arrival {
@@ -139,7 +173,7 @@ impl Reception {
             Ok(Some(Arrival::Nothing)) => (),
             Ok(Some(Arrival::End)) => self.depart(holder, Departure::Left),
             Ok(Some(Arrival::Packet(packet))) => {
-                if let Err(rule) = self.understand(holder, packet) {
+                if let Err(rule) = self.understand(holder, &packet.bytes) {
                     self.expel(holder, rule);
                 }
             }
@@ -147,17 +181,18 @@ impl Reception {
         }
     }
 
-    fn understand(&mut self, holder: HolderId, packet: Packet) -> Result<(), Rule> {
-        let message: FromClient = message::from_bytes(&packet.bytes)?;
-        let wanted = usize::from(matches!(message, FromClient::Publish { .. }));
-        let count = packet.descriptors.len();
-        let mut descriptors = packet.descriptors.into_iter();
-        if count != wanted {
-            return Err(Rule::Descriptors { count, wanted });
-        }
+    fn understand(&mut self, holder: HolderId, bytes: &[u8]) -> Result<(), Rule> {
+        let message: FromClient = message::from_bytes(bytes).map_err(|malformed| {
+            // Other versions have other messages, so the version is looked for in what makes no sense.
+            match message::protocol_of(bytes) {
+                Some(theirs) if theirs != PROTOCOL => Rule::Protocol { theirs },
+                _ => malformed.into(),
+            }
+        })?;
         let event = match message {
-            FromClient::Hello { protocol, rank, role, pid: _ } => {
-                self.with(holder, |it| it.hello(holder, protocol, Rank(rank), role))?.flatten()
+            FromClient::Hello { protocol, role, pid, trainer, variables } => {
+                let greeting = Greeting { protocol, role, pid, trainer, variables };
+                self.greet(holder, &greeting)?
             }
             FromClient::AllocateMemory { request, bytes } => {
                 self.with(holder, |it| it.request_memory(holder, request, Bytes(bytes)))?
@@ -166,20 +201,18 @@ impl Reception {
                 self.with(holder, |it| it.free_memory(holder, grant))?
             }
             FromClient::Publish { request, epoch, samples } => {
-                let Some(rank) = self.with(holder, |it| it.rank())? else { return Ok(()) };
-                let file = descriptors.next().ok_or(Rule::Descriptors { count, wanted })?;
-                // Without the lock: reading a long order takes a while.
-                let samples_max = self.shared.limits.published_samples_max;
-                let samples = publication::read(file, samples, samples_max)?;
-                (self.events)(ClientEvent::Published {
-                    holder,
-                    rank,
-                    epoch: Epoch(epoch),
-                    samples,
-                });
-                // After the event, so that no request for the epoch can overtake it.
-                self.with(holder, |it| Ok(it.send(&FromAgent::Published { request })))?;
+                let max = self.shared.limits.published_samples_max;
+                self.with(holder, |it| it.publish(request, Epoch(epoch), samples, max))?;
                 None
+            }
+            FromClient::OrderWritten { request } => {
+                let Some(written) = self.with(holder, |it| it.order_written(request))? else {
+                    return Ok(());
+                };
+                let (rank, epoch, order) = written;
+                // Without the lock: reading a long order takes a while.
+                let samples = order.read().map_err(Rule::Order)?;
+                Some(ClientEvent::Published { holder, request, rank, epoch, samples })
             }
         };
         if let Some(event) = event {
@@ -199,9 +232,7 @@ impl Reception {
 
     fn drain(&mut self, holder: HolderId) {
         let mut events = Vec::new();
-        let drained = self.with(holder, |connection| {
-            connection.reader().map_or(Ok(()), |reader| reader.drain(holder, &mut events))
-        });
+        let drained = self.with(holder, |connection| connection.drain(holder, &mut events));
         for event in events {
             (self.events)(event);
         }
@@ -222,13 +253,9 @@ impl Reception {
             // What it did last still counts, though it did not ring for it.
             self.drain(holder);
         }
-        let Some(mut connection) = self.shared.connections().remove(&holder) else { return };
-        // The client has copies of the bell; the others go with their descriptors.
-        if let Some(reader) = connection.reader() {
-            self.shared.watch.remove(reader.agent_bell());
-        }
+        let Some(connection) = self.shared.connections().remove(&holder) else { return };
         let is_known = connection.is_known();
-        drop(connection);
+        self.let_go(connection);
         if is_known {
             (self.events)(ClientEvent::Gone { holder, cause });
         }
@@ -242,6 +269,7 @@ impl Reception {
         let connections = std::mem::take(&mut *self.shared.connections());
         for mut connection in connections.into_values() {
             connection.dismiss(&"the agent ends");
+            self.let_go(connection);
         }
     }
 }

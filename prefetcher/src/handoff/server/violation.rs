@@ -1,11 +1,12 @@
 //! The rules that a client can break. Each ends its connection, and only that.
 
+use std::io;
+
 use tierfeed_core::id::LeaseId;
 
-use super::publication::PublishError;
 use crate::handoff::{
     entry::Meaningless,
-    message::{GrantId, MEMORY_REQUESTS_MAX, Malformed, PROTOCOL},
+    message::{GrantId, MEMORY_REQUESTS_MAX, Malformed, PROTOCOL, RequestId},
     packet::ReceiveError,
     ring::Corrupt,
 };
@@ -22,18 +23,24 @@ pub(super) enum Rule {
     Protocol { theirs: u32 },
     #[error("the first message was no hello")]
     NoHello,
+    #[error("a hello names variables that are not in the table, or have endless values")]
+    Variables,
     #[error("the client said hello twice")]
     SecondHello,
     #[error("a connection for memory asks for batches or publishes orders")]
     NotAReader,
-    #[error("a message came with {count} descriptors; it takes {wanted}")]
-    Descriptors { count: usize, wanted: usize },
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error(transparent)]
-    Publish(#[from] PublishError),
+    #[error("an epoch of {samples} samples was published; from 1 to {max} are possible")]
+    OrderLength { samples: u32, max: u32 },
+    #[error("an order cannot be read: {0}")]
+    Order(#[source] io::Error),
+    #[error("an order was published before the one before it was answered")]
+    SecondPublication,
+    #[error("request {} has no file that an order could be written to", .request.0)]
+    NotOffered { request: RequestId },
     #[error("more than {window} batches are asked for and not given back")]
     TooManyUnsettled { window: u32 },
     #[error("it used or released lease {}, which it does not hold or used before", .lease.0)]

@@ -7,19 +7,19 @@ use std::{
 
 use proptest::prelude::*;
 use tierfeed_core::{
-    id::{HolderId, LeaseId, SampleId},
-    units::{Bytes, Nanoseconds},
+    id::{HolderId, LeaseId},
+    units::Bytes,
 };
 
 use super::{
     misuse::Rogue,
-    stage::{LIMITS, Stage, batch_id},
+    stage::{LIMITS, Stage, batch_id, wait},
 };
 use crate::handoff::{
     ClientEvent, Delivery, GrantId,
     channel::Channel,
-    client::sealed_order,
     entry::{Parting, Submission},
+    message::PROTOCOL,
     packet,
     ring::Entry,
 };
@@ -30,7 +30,7 @@ enum Move {
     Noise(Vec<u8>),
     /// A message that makes sense somewhere, if not here.
     Message(String),
-    /// An order in a file that says what it should, or not.
+    /// Asks for a file for an order, and says that it is written.
     Publish(u32),
     Request(u32),
     Deliver(u64),
@@ -44,7 +44,9 @@ enum Move {
 
 fn any_move() -> impl Strategy<Value = Move> {
     let message = (0_usize..5, 0_u64..4).prop_map(|(kind, number)| match kind {
-        0 => format!(r#"{{"type":"hello","protocol":1,"rank":{number},"role":"worker","pid":1}}"#),
+        0 => format!(
+            r#"{{"type":"hello","protocol":{PROTOCOL},"role":"worker","pid":1,"trainer":2,"variables":{{"RANK":"{number}"}}}}"#
+        ),
         1 => format!(r#"{{"type":"allocate_memory","request":{number},"bytes":{number}}}"#),
         2 => format!(r#"{{"type":"free_memory","grant":{number}}}"#),
         3 => format!(r#"{{"type":"publish","request":{number},"epoch":0,"samples":1}}"#),
@@ -85,14 +87,19 @@ fn serve_until_gone(stage: &Stage, holder: HolderId) {
                 assert!(matches!(granted, Ok(Delivery::Sent | Delivery::Gone)));
             }
             ClientEvent::Delivered { .. }
+            | ClientEvent::Tallied { .. }
             | ClientEvent::Released { .. }
-            | ClientEvent::MemoryFreed { .. }
-            | ClientEvent::Published { .. } => (),
+            | ClientEvent::MemoryFreed { .. } => (),
+            ClientEvent::Published { request, .. } => {
+                stage.server.took_order(holder, request);
+            }
             ClientEvent::Gone { holder: gone, .. } => {
                 assert_eq!(gone, holder);
                 return;
             }
-            ClientEvent::Attached { .. } => panic!("attached twice"),
+            ClientEvent::Attached { .. } | ClientEvent::TurnedAway { .. } => {
+                panic!("a second hello is a broken rule, whatever it says")
+            }
         }
     }
 }
@@ -106,7 +113,6 @@ proptest! {
         let (rogue, mut rings, holder) = Rogue::attached(&stage);
         std::thread::scope(|scope| {
             scope.spawn(|| serve_until_gone(&stage, holder));
-            let order = sealed_order(&[SampleId(1)]).unwrap();
             let say = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| {
                 // It fails once the agent has closed the connection.
                 let _ = packet::send(rogue.0.as_fd(), bytes, descriptors);
@@ -115,7 +121,7 @@ proptest! {
                 let entry = match step {
                     Move::Request(step) => Submission::Request(batch_id(step)).encode(),
                     Move::Deliver(lease) => {
-                        Submission::Delivered(LeaseId(lease), Nanoseconds(1)).encode()
+                        Submission::Delivered(LeaseId(lease), wait(1)).encode()
                     }
                     Move::Release(lease) => Submission::Release(LeaseId(lease), Parting::Used).encode(),
                     Move::Entry(entry) => entry,
@@ -131,7 +137,8 @@ proptest! {
                         let text = format!(
                             r#"{{"type":"publish","request":1,"epoch":0,"samples":{samples}}}"#
                         );
-                        say(text.as_bytes(), &[order.as_fd()]);
+                        say(text.as_bytes(), &[]);
+                        say(br#"{"type":"order_written","request":1}"#, &[]);
                         continue;
                     }
                     Move::Scribble(offset, value) => {

@@ -24,14 +24,16 @@ const READY: &str = "ready";
 const SERVED: &str = "served";
 const MANY: u32 = 2_000_000;
 
-/// Not a test of its own: plays a part when another test starts this program.
+/// Plays a part when another test starts this program.
 #[test]
+#[ignore = "no test of its own: others start it"]
 fn second_process() {
     #[expect(clippy::disallowed_methods, reason = "the parent test chooses the part")]
     let (Ok(part), Ok(socket)) = (std::env::var(PART), std::env::var(SOCKET)) else { return };
     let socket = PathBuf::from(socket);
     match part.as_str() {
-        "client" => play_client(&socket),
+        "client" => play_client(&connect(&socket)),
+        "worker" => play_client(&connect_as_worker(&socket)),
         "client-with-orphan" => play_client_with_orphan(&socket),
         "agent" => play_agent(&socket),
         "agent-of-many" => play_agent_of_many(&socket),
@@ -49,7 +51,8 @@ struct Second {
 impl Second {
     fn start(part: &str, socket: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "handoff::tests::processes::second_process", "--nocapture"])
+            .args(["--ignored", "--exact", "handoff::tests::processes::second_process"])
+            .arg("--nocapture")
             .env(PART, part)
             .env(SOCKET, socket)
             .stdin(Stdio::piped())
@@ -92,11 +95,17 @@ fn wait_for_the_end() {
 }
 
 fn connect(socket: &Path) -> Client {
-    Client::connect(socket, Hello { rank: RANK, role: Role::Trainer }, PATIENCE).unwrap()
+    Client::connect(socket, &Hello::of_rank(RANK, Role::Trainer), PATIENCE).unwrap()
 }
 
-fn play_client(socket: &Path) {
-    let client = connect(socket);
+/// Reads for the process that started this one.
+fn connect_as_worker(socket: &Path) -> Client {
+    let trainer = std::os::unix::process::parent_id();
+    let hello = Hello { trainer, ..Hello::of_rank(RANK, Role::Worker) };
+    Client::connect(socket, &hello, PATIENCE).unwrap()
+}
+
+fn play_client(client: &Client) {
     client.request(batch_id(0)).unwrap();
     assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
     client.request(batch_id(1)).unwrap();
@@ -291,8 +300,8 @@ fn a_client_gets_in_once_the_agent_has_descriptors_again() {
     let socket = directory.path().join("run/agent.sock");
     let mut agent = Second::start("agent-without-descriptors", &socket);
     agent.wait_until_it_says(READY);
-    let hello = Hello { rank: RANK, role: Role::Trainer };
-    let early = Client::connect(&socket, hello, Duration::from_millis(1));
+    let hello = Hello::of_rank(RANK, Role::Trainer);
+    let early = Client::connect(&socket, &hello, Duration::from_millis(1));
     assert!(matches!(early, Err(ConnectError::TimedOut)), "{early:?}");
     agent.child.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
     connect(&socket);
@@ -318,4 +327,63 @@ fn a_client_in_a_forked_process_does_nothing() {
     client.pretend_to_be_created_by(current);
     client.release(LeaseId(0)).unwrap();
     assert_eq!(stage.released(), (holder, LeaseId(0)));
+}
+
+fn try_to_connect(stage: &Stage, trainer: Option<u32>) -> Result<Client, ConnectError> {
+    let hello = Hello::of_rank(RANK, Role::Worker);
+    let trainer = trainer.unwrap_or(hello.trainer);
+    Client::connect(&stage.path, &Hello { trainer, ..hello }, PATIENCE)
+}
+
+#[test]
+fn a_rank_that_is_read_is_given_to_no_other_process() {
+    let stage = Stage::new();
+    let mut second = Second::start("client", &stage.path);
+    let first = serve_one_of_two(&stage);
+    second.wait_until_it_says(READY);
+    match try_to_connect(&stage, None) {
+        Err(ConnectError::TurnedAway { reason }) => {
+            let processes =
+                [second.child.id(), std::process::id()].map(|it| format!("process {it}"));
+            assert!(processes.iter().all(|it| reason.contains(it)), "{reason}");
+            assert!(reason.contains("rank 2"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Nor to one that claims to be a child of the first.
+    let claimed = try_to_connect(&stage, Some(second.child.id()));
+    assert!(matches!(claimed, Err(ConnectError::TurnedAway { .. })), "{claimed:?}");
+    for _ in 0..2 {
+        assert!(matches!(stage.event(), ClientEvent::TurnedAway { .. }));
+    }
+    stage.assert_quiet();
+    // The end of the first is known to the kernel before the agent hears of it.
+    second.kill();
+    let client = std::thread::scope(|scope| {
+        let client = scope.spawn(|| try_to_connect(&stage, None).unwrap());
+        assert_eq!(stage.gone(), first);
+        stage.admit_next();
+        client.join().unwrap()
+    });
+    drop(client);
+}
+
+#[test]
+fn workers_read_for_the_trainer_that_they_descend_from() {
+    let stage = Stage::new();
+    let mut worker = Second::start("worker", &stage.path);
+    let first = serve_one_of_two(&stage);
+    worker.wait_until_it_says(READY);
+    // This process is the trainer of the first, so it may read the rank as well, and so may its others.
+    let (client, own) = stage.attach();
+    let mut other = Second::start("worker", &stage.path);
+    let second = serve_one_of_two(&stage);
+    other.wait_until_it_says(READY);
+    drop(client);
+    assert_eq!(stage.gone(), own);
+    for (process, holder) in [(&mut worker, first), (&mut other, second)] {
+        process.kill();
+        assert_eq!(stage.gone(), holder);
+    }
+    stage.assert_quiet();
 }

@@ -11,6 +11,7 @@ use super::stage::{LIMITS, PATIENCE, RANK, batch, batch_id, briefing, region};
 use crate::handoff::{
     Client, ConnectError, Disconnected, Hello, NextError, Reply, Role,
     channel::Channel,
+    descriptors::Descriptors,
     endpoint::Endpoint,
     entry::{Completion, Ready},
     message::{self, FromAgent, Reading, ShelfBytes},
@@ -36,7 +37,7 @@ impl RogueAgent {
         let path = directory.path().join("run/agent.sock");
         let channel = Channel::new(LIMITS.window).unwrap();
         Self {
-            endpoint: Endpoint::bind(&path).unwrap(),
+            endpoint: Endpoint::bind(&path, Descriptors::Refused).unwrap(),
             path,
             rings: region(Bytes(channel.len())),
             arena: Arc::new(region(Bytes::mib(1))),
@@ -60,9 +61,9 @@ impl RogueAgent {
 
     /// Lets a client of this process in, with whatever `welcome` says.
     fn meet(&self, welcome: &FromAgent) -> (Result<Client, ConnectError>, rustix::fd::OwnedFd) {
-        let hello = Hello { rank: RANK, role: Role::Trainer };
+        let hello = Hello::of_rank(RANK, Role::Trainer);
         std::thread::scope(|scope| {
-            let client = scope.spawn(move || Client::connect(&self.path, hello, PATIENCE));
+            let client = scope.spawn(move || Client::connect(&self.path, &hello, PATIENCE));
             let mut polled = [PollFd::new(&self.endpoint, PollFlags::IN)];
             poll(&mut polled, Some(&Timespec::try_from(PATIENCE).unwrap())).unwrap();
             let socket = self.endpoint.accept().unwrap().expect("a client waits");

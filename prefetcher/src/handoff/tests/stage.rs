@@ -12,22 +12,42 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, Step},
+    id::{BatchId, Epoch, HolderId, LeaseId, NodeId, Rank, SampleId, Step},
+    launch::Post,
     order::{Position, Shuffle, Spec, World},
+    session::Wait,
     tier::Locality,
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::{Pages, Region, Request};
 
-use crate::handoff::{Briefing, Client, ClientEvent, Hello, Limits, OnError, Role, Server};
+use crate::handoff::{
+    Briefing, Client, ClientEvent, Delivery, Hello, Limits, OnError, Role, Server,
+    descriptors::Descriptors,
+};
 
 pub(super) const RANK: Rank = Rank(2);
+
+/// A job of one node with four ranks.
+pub(super) fn post() -> Post {
+    Post {
+        world: World { nodes: 1, ranks_per_node: 4 },
+        nodes_at: "job.yaml:4".to_owned(),
+        ranks_per_node_at: "job.yaml:5".to_owned(),
+        node: Some(NodeId(0)),
+    }
+}
 
 pub(super) const LIMITS: Limits =
     Limits { connections_max: 8, window: 16, published_samples_max: 100_000 };
 
 /// Far longer than anything here takes; a test that waits so long has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A wait that ended a second after the host started.
+pub(super) fn wait(len_ns: u64) -> Wait {
+    Wait::ending(Nanoseconds(1_000_000_000), Nanoseconds(len_ns))
+}
 
 pub(super) struct Stage {
     pub(super) server: Server,
@@ -49,11 +69,22 @@ impl Stage {
 
     /// In the directory of somebody else.
     pub(super) fn at(path: &Path) -> Self {
+        Self::with(path, Descriptors::Refused)
+    }
+
+    /// As on a kernel that lets everybody send descriptors.
+    pub(super) fn of_old_kernel() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let stage = Self::with(&directory.path().join("run/agent.sock"), Descriptors::Possible);
+        Self { directory: Some(directory), ..stage }
+    }
+
+    fn with(path: &Path, descriptors: Descriptors) -> Self {
         let (sender, events) = channel();
         // A test that has seen enough takes no more events.
         let report = Box::new(move |event| drop(sender.send(event)));
         Self {
-            server: Server::bind(path, LIMITS, report).unwrap(),
+            server: Server::bind_with(path, LIMITS, post(), report, descriptors).unwrap(),
             path: path.to_owned(),
             arena: Arc::new(region(Bytes::mib(1))),
             briefing: briefing(),
@@ -65,15 +96,18 @@ impl Stage {
     /// A client of this process that was let in.
     pub(super) fn attach(&self) -> (Client, HolderId) {
         std::thread::scope(|scope| {
-            let hello = Hello { rank: RANK, role: Role::Trainer };
-            let client = scope.spawn(move || Client::connect(&self.path, hello, PATIENCE).unwrap());
+            let hello = Hello::of_rank(RANK, Role::Trainer);
+            let client =
+                scope.spawn(move || Client::connect(&self.path, &hello, PATIENCE).unwrap());
             let holder = self.admit_next();
             (client.join().unwrap(), holder)
         })
     }
 
     pub(super) fn admit_next(&self) -> HolderId {
-        let ClientEvent::Attached { holder, rank } = self.event() else { panic!("not attached") };
+        let ClientEvent::Attached { holder, rank, .. } = self.event() else {
+            panic!("not attached")
+        };
         assert_eq!(rank, RANK);
         self.server.admit(holder, &self.briefing, Arc::clone(&self.arena)).unwrap();
         holder
@@ -102,6 +136,17 @@ impl Stage {
             ClientEvent::Released { holder, lease, .. } => (holder, lease),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Takes an order that `holder` publishes.
+    pub(super) fn published(&self, holder: HolderId) -> (Epoch, Vec<SampleId>) {
+        let ClientEvent::Published { holder: who, request, rank, epoch, samples } = self.event()
+        else {
+            panic!("not published")
+        };
+        assert_eq!((who, rank), (holder, RANK));
+        assert_eq!(self.server.took_order(holder, request), Delivery::Sent);
+        (epoch, samples)
     }
 
     pub(super) fn gone(&self) -> HolderId {

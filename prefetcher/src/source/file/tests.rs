@@ -7,7 +7,7 @@ use std::{
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use tempfile::TempDir;
 use tierfeed_core::{session::Fault, tier::Locality};
-use tierfeed_numa_memory::{Pages, Request};
+use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_workload_analyzer::{
     Dataset,
     job::{Format, format::Raw},
@@ -87,8 +87,9 @@ fn staging_gets_the_same_bytes_and_no_others() {
     let (_root, source) = records();
     let (len, locality) = (Bytes(1 << 20), Locality::Anywhere);
     let request = Request { len, locality, name: "test", pages: Pages::Small };
-    let region = Region::allocate(&request).unwrap();
-    source.read(SampleId(3), &region, Bytes(64), Bytes(RECORD as u64)).unwrap();
+    let region = Arc::new(Region::allocate(&request).unwrap());
+    let target = Target::new(Arc::clone(&region), Bytes(64), Bytes(RECORD as u64));
+    source.read(SampleId(3), &target).unwrap();
     let mut staged = vec![0; RECORD + 64 + 1];
     region.read(Bytes(0), &mut staged).unwrap();
     assert_eq!(staged[..64], [0; 64]);
@@ -211,9 +212,11 @@ fn what_the_index_does_not_have_is_an_error_and_no_panic() {
 fn read_ready(source: &FileSource, len: usize) -> Option<Vec<u8>> {
     let bytes = Bytes(len as u64);
     let (locality, pages) = (Locality::Anywhere, Pages::Small);
-    let region = Region::allocate(&Request { len: bytes, locality, name: "test", pages }).unwrap();
+    let request = Request { len: bytes, locality, name: "test", pages };
+    let region = Arc::new(Region::allocate(&request).unwrap());
     let mut buffer = vec![0; len];
-    source.read_ready(SampleId(0), &region, Bytes(0), bytes).then(|| {
+    let target = Target::new(Arc::clone(&region), Bytes(0), bytes);
+    source.read_ready(SampleId(0), &target).then(|| {
         region.read(Bytes(0), &mut buffer).unwrap();
         buffer
     })

@@ -12,7 +12,7 @@ use std::{
 };
 
 use tierfeed_core::{session::Fault, tier::Locality};
-use tierfeed_numa_memory::{Pages, Request};
+use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_object_stores::{
     Address, Identity, Patience,
     test_server::{Access, Server, Verdict},
@@ -63,8 +63,8 @@ fn read(source: &ObjectSource, sample: u32) -> Result<Vec<u8>, ReadError> {
     let len = source.index().size(SampleId(sample));
     let locality = Locality::Anywhere;
     let request = Request { len: Bytes(len.0 + 128), locality, name: "test", pages: Pages::Small };
-    let region = Region::allocate(&request).unwrap();
-    source.read(SampleId(sample), &region, Bytes(64), len)?;
+    let region = Arc::new(Region::allocate(&request).unwrap());
+    source.read(SampleId(sample), &Target::new(Arc::clone(&region), Bytes(64), len))?;
     let mut all = vec![0; usize::try_from(len.0).unwrap() + 128];
     region.read(Bytes(0), &mut all).unwrap();
     let rest = all.split_off(all.len() - 64);
@@ -213,8 +213,9 @@ fn a_sample_that_is_not_there_or_of_another_length_is_refused() {
     let source = source(&server, records());
     let locality = Locality::Anywhere;
     let request = Request { len: Bytes(10), locality, name: "test", pages: Pages::Small };
-    let region = Region::allocate(&request).unwrap();
-    let read = |sample, len| source.read(SampleId(sample), &region, Bytes(0), Bytes(len));
+    let region = Arc::new(Region::allocate(&request).unwrap());
+    let to = |len| Target::new(Arc::clone(&region), Bytes(0), Bytes(len));
+    let read = |sample, len| source.read(SampleId(sample), &to(len));
     assert!(matches!(read(1, RECORD as u64), Err(ReadError::Unknown { samples: 1, .. })));
     assert!(matches!(read(0, 10), Err(ReadError::WrongLength { .. })));
     // The right length, and a region that is too short for it.

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from tierfeed._native import Reconfigure
 from tierfeed.feed import Feed
 from tierfeed.torch.dataset import TierDataset
+from tierfeed.torch.misuse import checked_feed
 from tierfeed.torch.rewinding import rewound
 
 
@@ -38,7 +39,7 @@ def announce(
     Raises `TypeError` for what can be read only once, and `Reconfigure` if the job takes no published
     order, its batches have another size, or a rank reads another number of samples.
     """
-    feed = feed or _feed_of(source)
+    feed = _feed_of(source) if feed is None else checked_feed(feed, of="announce")
     sampler, batch_size = _sampler_of(source)
     if isinstance(sampler, Iterator):
         raise TypeError(

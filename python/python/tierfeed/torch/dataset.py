@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +12,8 @@ from torch.utils.data import Dataset
 from tierfeed import environment
 from tierfeed._native import Batch, Reconfigure, Sample, SampleError
 from tierfeed.feed import Feed
-from tierfeed.torch.decoding import Decode, as_tensor
+from tierfeed.torch.decoding import LEFT_OUT, Decode, as_tensor, decode_each, decode_one
+from tierfeed.torch.misuse import checked_epoch, checked_feed
 from tierfeed.torch.tracing import NEXT_BATCH, waiting
 
 
@@ -26,11 +29,12 @@ class TierDataset(Dataset[Any]):
         self, feed: Feed | None = None, *, decode: Decode | None = None, epoch: int = 0
     ) -> None:
         # A second connection, also of the same process: a worker's requests are not the trainer's.
-        self._feed = _reader() if feed is None else feed
+        self._feed = reader() if feed is None else checked_feed(feed, of="TierDataset")
         self._decode = decode or as_tensor
-        self._epoch = epoch
+        self._epoch = checked_epoch(epoch)
         self._near = 0
         self._follows = True
+        self._was_warned = False
         self._open: tuple[Batch, int] | None = None
 
     @property
@@ -40,7 +44,7 @@ class TierDataset(Dataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Where to look first for a batch. Optional: later epochs are searched too."""
-        self._epoch, self._near, self._follows, self._open = epoch, 0, True, None
+        self._epoch, self._near, self._follows, self._open = checked_epoch(epoch), 0, True, None
 
     def __len__(self) -> int:
         return self._feed.samples
@@ -50,13 +54,24 @@ class TierDataset(Dataset[Any]):
         ids = [int(index) for index in indices]
         step = self._search(ids)
         with waiting(NEXT_BATCH):
-            batch = self._feed.read(ids) if step is None else self._feed.batch(self._epoch, step)
-        return [self._decode(sample, sample.label) for sample in batch]
+            batch = self._read(ids) if step is None else self._feed.batch(self._epoch, step)
+        begin_ns = time.monotonic_ns()
+        decoded = decode_each(self._feed, self._decode, batch)
+        self._feed.note_decoding(self._epoch, time.monotonic_ns() - begin_ns, 0)
+        return decoded or _NothingLeft(ids)
 
     def __getitem__(self, index: int) -> Any:
         """One sample. Earlier PyTorch asks so for each of a batch: the first one opens it."""
         sample = self._from_open(index) or self._from_new(index)
-        return self._decode(sample, sample.label)
+        begin_ns = time.monotonic_ns()
+        decoded = decode_one(self._feed, self._decode, sample)
+        self._feed.note_decoding(self._epoch, time.monotonic_ns() - begin_ns, 0)
+        if decoded is LEFT_OUT:
+            raise _left_out([index])
+        return decoded
+
+    def _read(self, ids: Sequence[int]) -> Batch:
+        return self._feed.read(ids, epoch=self._epoch)
 
     def __getstate__(self) -> dict[str, Any]:
         # A batch belongs to the process that got it.
@@ -74,7 +89,7 @@ class TierDataset(Dataset[Any]):
                 # Not published, or not in this worker process: read directly.
                 break
             if step is not None:
-                self._epoch, self._near, self._follows = epoch, step + 1, True
+                self._note_step(epoch, step)
                 return step
         self._follows = False
         return None
@@ -101,21 +116,63 @@ class TierDataset(Dataset[Any]):
                 self._follows = False
                 break
             if step is not None:
-                self._epoch, self._near, self._follows = epoch, step + 1, True
+                self._note_step(epoch, step)
                 break
         else:
             self._follows = False
-        batch = self._feed.read([index]) if step is None else self._feed.batch(self._epoch, step)
+        batch = self._read([index]) if step is None else self._feed.batch(self._epoch, step)
         if not batch or batch[0].id != index:
-            raise SampleError(f"sample {index} cannot be read and the job skips such samples")
+            raise _left_out([index])
         self._open = (batch, 1) if len(batch) > 1 else None
         return batch[0]
 
 
-def _reader() -> Feed:
+    def _note_step(self, epoch: int, step: int) -> None:
+        order, rank = self._feed.order, self._feed.rank
+        is_again = step == 0 and epoch == self._epoch and self._near == order.steps_in(epoch, rank)
+        if is_again and order.epochs > 1 and not self._was_warned:
+            self._was_warned = True
+            warnings.warn(
+                f"tierfeed: epoch {epoch} was read to its end and is read again, in the same order:"
+                " call set_epoch(epoch) of the sampler before each epoch",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        self._epoch, self._near, self._follows = epoch, step + 1, True
+
+
+class _NothingLeft(list[Any]):
+    """A batch without samples. A `collate_fn` that takes the first one of it gets an error."""
+
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__()
+        self._ids = ids
+
+    def __getitem__(self, index: Any) -> Any:
+        raise _left_out(self._ids)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _NothingLeft, (self._ids,)
+
+
+def _left_out(ids: list[int]) -> SampleError:
+    """Of samples that a `DataLoader` cannot go on without."""
+    few = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+    batch = f"nothing is left of the batch of samples {few}: all are"
+    what = f"sample {few} is" if len(ids) == 1 else batch
+    error = SampleError(
+        f"{what} left out, as on_error is skip; Feed.skipped says why. Pass a collate_fn that takes an"
+        " empty list, or use TierLoader, which goes on with the next batch"
+    )
+    error.sample, error.object, error.reason, error.errno = ids[0], "", "skipped", None
+    return error
+
+
+def reader() -> Feed:
+    """A feed of this process beside that of the trainer."""
     return Feed(
         socket=environment.socket(),
-        rank=environment.rank(),
+        launched=environment.launched(),
         job=environment.job(),
         index=environment.index(),
         role="worker",

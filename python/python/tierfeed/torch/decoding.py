@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from tierfeed._native import Sample
+from tierfeed._native import Error, Reconfigure, Sample
+from tierfeed.feed import Feed
 
 Decode = Callable[[Sample, int], Any]
 """Turns the bytes and the label of a sample into what training wants."""
+
+LEFT_OUT = object()
+"""Stands for a sample that could not be decoded, in a job that skips such."""
+
+CLOSED = "the loader was closed while it was iterated; a new iteration begins anew"
 
 
 def as_tensor(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
@@ -20,13 +26,43 @@ def as_tensor(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
     return from_dlpack(sample), label
 
 
+def decode_each(feed: Feed, decode: Decode, samples: Iterable[Sample]) -> list[Any]:
+    """What `decode` made of each sample, without those that the job leaves out."""
+    return present(decode_one(feed, decode, sample) for sample in samples)
+
+
+def decode_one(feed: Feed, decode: Decode, sample: Sample) -> Any:
+    """What `decode` made of a sample. Where it fails, the file is named, or left out as the job says."""
+    try:
+        return decode(sample, sample.label)
+    except Exception as error:
+        if feed.on_error == "skip":
+            feed.leave_out(sample.id, f"{type(error).__name__}: {error}")
+            return LEFT_OUT
+        error.add_note(f"while decoding sample {sample.id}, {_file_of(feed, sample)}")
+        raise
+
+
+def present(decoded: Iterable[Any]) -> list[Any]:
+    """What is there."""
+    return [it for it in decoded if it is not LEFT_OUT]
+
+
+def _file_of(feed: Feed, sample: Sample) -> str:
+    try:
+        return feed.file_of(sample.id)
+    except Error as error:
+        return f"a file that cannot be named ({error})"
+
+
 class Decoder:
     """Applies a decode function. Its threads, if any, start with the first sample."""
 
-    def __init__(self, decode: Decode, threads: int) -> None:
+    def __init__(self, feed: Feed, decode: Decode, threads: int) -> None:
         if threads < 0:
             raise ValueError(f"{threads} decode threads; ask for 0 or more")
         self.threads = threads
+        self._feed = feed
         self._decode = decode
         self._pool: ThreadPoolExecutor | None = None
 
@@ -36,14 +72,17 @@ class Decoder:
             return list(samples)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, "tierfeed-decode")
-        return [self._pool.submit(self._decode, sample, sample.label) for sample in samples]
+        return [self._pool.submit(decode_one, self._feed, self._decode, it) for it in samples]
 
     def finish(self, started: list[Future[Any]] | list[Sample]) -> list[Any]:
-        """The decoded samples, in the order of `start`."""
-        return [
-            entry.result() if isinstance(entry, Future) else self._decode(entry, entry.label)
-            for entry in started
-        ]
+        """The decoded samples, in the order of `start`, without those that are left out."""
+        try:
+            return present(
+                it.result() if isinstance(it, Future) else decode_one(self._feed, self._decode, it)
+                for it in started
+            )
+        except CancelledError:
+            raise Reconfigure(CLOSED) from None
 
     def close(self) -> None:
         """Ends the threads after what they are doing now."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import torch
 from torch.utils.data import default_collate
@@ -12,7 +13,9 @@ from torch.utils.data import default_collate
 from tierfeed._native import Batch, Reconfigure
 from tierfeed.batches import Batches
 from tierfeed.feed import Feed, connect
-from tierfeed.torch.decoding import Decode, Decoder, as_tensor
+from tierfeed.skipped import Skipped
+from tierfeed.torch.decoding import CLOSED, Decode, Decoder, as_tensor
+from tierfeed.torch.misuse import checked_epoch, checked_feed, unknown_arguments
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.torch.waits import Stats, Waits
 
@@ -24,7 +27,6 @@ class _Begun(NamedTuple):
 
     batch: Batch
     started: list[Any]
-    wait_s: float
 
 
 class TierLoader:
@@ -38,6 +40,10 @@ class TierLoader:
     PyTorch's `default_collate`. `sample` supports the buffer protocol, DLPack and `numpy()`. With
     `decode_threads` the samples of a batch are decoded in parallel, and those of the next batch too as
     soon as it is staged.
+
+    A sample that `decode` fails for names its file in the error, or with `on_error: skip` is left out
+    and listed in `skipped`. A batch of which nothing is left is not handed out. One pass at a time: an
+    iterator ends when another one of the same loader begins.
     """
 
     def __init__(
@@ -47,16 +53,24 @@ class TierLoader:
         decode: Decode | None = None,
         decode_threads: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
+        **unknown: Never,
     ) -> None:
-        self.feed = connect() if feed is None else feed
+        if unknown:
+            known = ["decode", "decode_threads", "collate"]
+            raise unknown_arguments(unknown, known, of="TierLoader")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
-        self._decoder = Decoder(decode or as_tensor, decode_threads)
+        self.feed = connect() if feed is None else checked_feed(feed, of="TierLoader")
+        self._decoder = Decoder(self.feed, decode or as_tensor, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)
         self._epoch = 0
         self._start_step = 0
         self._consumed = 0
         self._waits = Waits()
+        # The epoch that was read to its end and not set anew since.
+        self._finished: int | None = None
+        self._was_warned = False
+        self._closings = 0
 
     @property
     def epoch(self) -> int:
@@ -68,22 +82,57 @@ class TierLoader:
 
         Naming the epoch that `load_state_dict` resumed keeps its position.
         """
+        epoch, self._finished = checked_epoch(epoch), None
+        if epoch >= self.feed.epochs:
+            raise IndexError(f"epoch {epoch}; the job has {self.feed.epochs}, from 0")
         if epoch != self._epoch:
             self._epoch, self._start_step, self._consumed = epoch, 0, 0
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The samples that were left out, with their files (`on_error: skip`)."""
+        return self.feed.skipped
 
     def __len__(self) -> int:
         """Batches of the epoch."""
         return self.feed.order.steps_in(self._epoch, self.feed.rank)
 
     def __iter__(self) -> Iterator[Any]:
+        self._warn_of_repetition()
         start, self._start_step = self._start_step, 0
         self._consumed = start
-        batches = self.feed.epoch(self._epoch, start)
+        epoch, closings = self._epoch, self._closings
+        batches = self.feed.epoch(epoch, start)
         ahead: list[_Begun] = []
+        wanted_ns = time.monotonic_ns()
         while current := ahead or self._begin(batches):
+            there_ns = time.monotonic_ns()
             ahead = self._begin_if_there(batches)
             # Popped, so that while training uses a batch nothing here keeps it.
-            yield self._finish(current.pop())
+            finished = self._finish(current.pop(), wanted_ns, there_ns)
+            while finished:
+                yield finished.pop()
+                wanted_ns = time.monotonic_ns()
+            if closings != self._closings:
+                raise Reconfigure(CLOSED)
+        self._finished = epoch
+
+    def __getitem__(self, index: object) -> Never:
+        raise TypeError(
+            "TierLoader is a loader itself: iterate over it instead of passing it to a DataLoader,"
+            " or give the DataLoader a TierDataset"
+        )
+
+    def _warn_of_repetition(self) -> None:
+        if self._finished != self._epoch or self.feed.epochs == 1 or self._was_warned:
+            return
+        self._was_warned = True
+        warnings.warn(
+            f"tierfeed: epoch {self._epoch} was read to its end and is read again, in the same order:"
+            " call set_epoch(epoch) before each epoch",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: the position after the batch that was handed out last."""
@@ -110,6 +159,7 @@ class TierLoader:
         Raises `Reconfigure` if the state is of another dataset or another order: its position would
         mean other samples here.
         """
+        self._finished = None
         own = self.state_dict()
         for key in ("version", "fingerprint", "seed", "shuffle"):
             if state.get(key) != own[key]:
@@ -135,6 +185,7 @@ class TierLoader:
 
     def close(self) -> None:
         """Ends the decode threads and disconnects."""
+        self._closings += 1
         self._decoder.close()
         self.feed.close()
 
@@ -146,27 +197,32 @@ class TierLoader:
 
     def _begin(self, batches: Batches) -> list[_Begun]:
         """Waits for the next batch; none at the end of the epoch."""
-        begin_s = time.perf_counter()
         with waiting(NEXT_BATCH):
             batch = next(batches, None)
-        wait_s = time.perf_counter() - begin_s
-        return [] if batch is None else [_Begun(batch, self._decoder.start(batch), wait_s)]
+        return [] if batch is None else [_Begun(batch, self._decoder.start(batch))]
 
     def _begin_if_there(self, batches: Batches) -> list[_Begun]:
         """Has the threads start on the next batch, if there are threads and the batch is staged."""
         batch = batches.poll() if self._decoder.threads else None
-        return [] if batch is None else [_Begun(batch, self._decoder.start(batch), 0.0)]
+        return [] if batch is None else [_Begun(batch, self._decoder.start(batch))]
 
-    def _finish(self, begun: _Begun) -> Any:
-        batch, started, wait_s = begun
-        begin_s = time.perf_counter()
+    def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[Any]:
+        """What training gets, after it wanted it, and after all bytes of it were there; none if nothing
+        is left of the batch."""
+        batch, started = begun
         with waiting(DECODE):
             decoded = self._decoder.finish(started)
-        if self._decoder.threads:
-            wait_s += time.perf_counter() - begin_s
-        self._waits.add(wait_s, samples=len(batch), nbytes=batch.nbytes)
+            finished = [self._collate(decoded)] if decoded else []
+        ready_ns = time.monotonic_ns()
+        self.feed.note_decoding(batch.epoch, ready_ns - there_ns, self._decoder.threads)
+        self._waits.add(
+            (ready_ns - wanted_ns) / 1e9,
+            decoding_s=(ready_ns - there_ns) / 1e9,
+            samples=len(batch),
+            nbytes=batch.nbytes,
+        )
         self._consumed = batch.step + 1
-        return self._collate(decoded)
+        return finished
 
 
 def tensors_and_labels(samples: list[tuple[torch.Tensor, int]]) -> Any:

@@ -8,6 +8,8 @@ from typing import TypeVar
 from torch.utils.data import Sampler
 
 from tierfeed.feed import Feed
+from tierfeed.torch.dataset import reader
+from tierfeed.torch.misuse import checked_epoch, checked_feed
 
 T = TypeVar("T")
 
@@ -19,13 +21,13 @@ class TierDistributedSampler(Sampler[int]):
     has ready.
     """
 
-    def __init__(self, feed: Feed, *, epoch: int = 0) -> None:
-        self._feed = feed
-        self._epoch = epoch
+    def __init__(self, feed: Feed | None = None, *, epoch: int = 0) -> None:
+        self._feed = reader() if feed is None else checked_feed(feed, of="TierDistributedSampler")
+        self._epoch = checked_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Call before each epoch, as with PyTorch's own sampler."""
-        self._epoch = epoch
+        self._epoch = checked_epoch(epoch)
 
     def __len__(self) -> int:
         order, rank = self._feed.order, self._feed.rank

@@ -24,6 +24,7 @@ class Stats(TypedDict):
     samples: int
     bytes: int
     stall_s: float
+    decoding_s: float
     batch_wait_s: WaitQuantiles
 
 
@@ -35,15 +36,17 @@ class Waits:
         self._samples = 0
         self._bytes = 0
         self._sum_s = 0.0
+        self._decoding_s = 0.0
         self._max_s = 0.0
         self._recent: deque[float] = deque(maxlen=WAITS_KEPT)
 
-    def add(self, wait_s: float, *, samples: int, nbytes: int) -> None:
-        """One batch was delivered after `wait_s` seconds."""
+    def add(self, wait_s: float, *, decoding_s: float, samples: int, nbytes: int) -> None:
+        """One batch came after `wait_s` seconds; in the last `decoding_s` of them it was decoded."""
         self._batches += 1
         self._samples += samples
         self._bytes += nbytes
         self._sum_s += wait_s
+        self._decoding_s += decoding_s
         self._max_s = max(self._max_s, wait_s)
         self._recent.append(wait_s)
 
@@ -55,6 +58,7 @@ class Waits:
             samples=self._samples,
             bytes=self._bytes,
             stall_s=self._sum_s,
+            decoding_s=self._decoding_s,
             batch_wait_s=WaitQuantiles(
                 p50=_quantile(ordered, 0.50), p99=_quantile(ordered, 0.99), max=self._max_s
             ),

@@ -494,7 +494,7 @@ mod damage {
             .collect();
         let any_damages = prop::collection::vec((any::<prop::sample::Index>(), any_damage()), 1..6);
         let config =
-            ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) };
+            ProptestConfig { source_file: Some(file!()), ..ProptestConfig::with_cases(128) };
         TestRunner::new(config)
             .run(&(0..machines.len(), any_damages), |(number, damages)| {
                 let (machine, entries) = &machines[number];

@@ -95,7 +95,9 @@ fn everything_is_measured_within_the_budget_and_no_name_appears() {
         let figures = found.summary.figures;
         assert_eq!(figures.read_bytes_per_s, storage.sequential_read_bytes_per_s);
         assert_eq!(figures.copy_bytes_per_s, storage.chunk_read_bytes_per_s);
-        assert_eq!(figures.random_read_iops, Some(storage.random_reads[1].iops));
+        let rates: Vec<_> = storage.random_reads.iter().map(|it| it.iops).collect();
+        let most = figures.random_read_iops.unwrap();
+        assert!(rates.contains(&most) && rates.iter().all(|it| it.median <= most.median));
         let latency = figures.idle_latency_ns.unwrap();
         // A slow machine may not reach the 20 samples of a published median.
         let p50 = storage.random_reads[0].latency.p50_ns;

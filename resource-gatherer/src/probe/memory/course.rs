@@ -356,6 +356,16 @@ impl<'a, C: Clock> Course<'a, C> {
     fn outcome(mut self) -> Outcome {
         let share = self.huge.map(|(huge, all)| to_f64(huge) / to_f64(all.max(1)));
         let huge_page_share = share.map(|share| (share * 1000.0).round() / 1000.0);
+        let curves = self.pair.loaded_latency.iter();
+        let unloaded = curves.filter_map(|curve| curve.points.first()).map(|it| it.latency_ns);
+        let (idle, loaded) =
+            loaded::agreed(self.pair.idle_latency_ns, unloaded, self.loaded_latency_ns);
+        if loaded.is_none() && self.loaded_latency_ns.is_some() {
+            let remark =
+                "latency under load came out below the idle one: the machine was disturbed";
+            self.pair.remarks.push(remark.to_owned());
+        }
+        self.pair.idle_latency_ns = idle;
         let best = |traffic| self.pair.best(traffic).map(|it| it.bytes_per_s);
         let figures = Figures {
             read_bytes_per_s: best(Traffic::Read),
@@ -363,8 +373,8 @@ impl<'a, C: Clock> Course<'a, C> {
             // STREAM counts what is read and what is written; a copy is what arrives.
             copy_bytes_per_s: best(Traffic::Copy).map(|rate| rate.divided_by(2.0)),
             triad_bytes_per_s: best(Traffic::Triad),
-            idle_latency_ns: self.pair.idle_latency_ns,
-            loaded_latency_ns: self.loaded_latency_ns.map(Estimate::rounded),
+            idle_latency_ns: idle,
+            loaded_latency_ns: loaded.map(Estimate::rounded),
             random_read_iops: None,
         };
         let measured = Measured { figures, cache_bound: self.bound, huge_page_share };

@@ -12,7 +12,7 @@ use std::{
     io,
     sync::{
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread::{Builder, Scope},
 };
@@ -95,7 +95,8 @@ impl<'yard> Crew<'yard> {
         cpus: &[usize],
     ) -> io::Result<Self> {
         const STACK_BYTES: usize = 256 << 10;
-        let (end, ended) = channel();
+        // A worker has one order at a time, and answers it once.
+        let (end, ended) = sync_channel(cpus.len().max(1));
         let mut crew = Self { yard, halt, begin: Vec::new(), ended, last: Vec::new() };
         for (index, cpu) in cpus.iter().copied().enumerate() {
             let (sender, orders) = sync_channel(1);
@@ -208,7 +209,7 @@ struct Worker<'yard> {
     yard: &'yard Yard<'yard>,
     halt: &'yard AtomicBool,
     orders: Receiver<Order>,
-    end: Sender<Lap>,
+    end: SyncSender<Lap>,
     index: usize,
 }
 

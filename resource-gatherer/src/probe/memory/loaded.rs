@@ -196,6 +196,18 @@ pub(super) fn latency_at(points: &[LoadedPoint], share: f64) -> Option<Estimate>
     Some(Estimate { contended, ..between })
 }
 
+/// The latency without and with traffic as they agree: the lower of the two that were taken without traffic,
+/// and the loaded one unless it is lower still, which only a disturbance explains.
+pub(super) fn agreed(
+    idle: Option<Estimate>,
+    unloaded: impl Iterator<Item = Estimate>,
+    loaded: Option<Estimate>,
+) -> (Option<Estimate>, Option<Estimate>) {
+    let idle = idle.into_iter().chain(unloaded).min_by(|a, b| a.median.total_cmp(&b.median));
+    let loaded = loaded.filter(|loaded| idle.is_none_or(|idle| loaded.median >= idle.median));
+    (idle, loaded)
+}
+
 /// The traffic at which latency first reaches `limit_ns`, on the straight line between two points.
 fn knee(points: &[LoadedPoint], limit_ns: f64) -> Option<f64> {
     let latency = |point: &LoadedPoint| point.latency_ns.median;
@@ -229,6 +241,19 @@ mod tests {
         assert_eq!(curve.at_80_percent_ns, Some(180.0));
         assert_eq!(curve.at_90_percent_ns, Some(340.0));
         assert_eq!(curve.knee_bytes_per_s, Some(81.25e9));
+    }
+
+    #[test]
+    fn no_load_makes_memory_faster() {
+        let of = |median: f64| Estimate::stated(median);
+        let agreed = |idle, unloaded: f64, loaded| {
+            let (idle, loaded) =
+                agreed(Some(of(idle)), [of(unloaded)].into_iter(), Some(of(loaded)));
+            (idle.map(|it| it.median), loaded.map(|it| it.median))
+        };
+        assert_eq!(agreed(100.0, 104.0, 135.0), (Some(100.0), Some(135.0)));
+        assert_eq!(agreed(142.0, 101.0, 116.0), (Some(101.0), Some(116.0)), "idle was disturbed");
+        assert_eq!(agreed(142.0, 140.0, 116.0), (Some(140.0), None), "nothing explains it");
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod tests {
     use std::process::Command;
 
     use hwlocality::{memory::attribute::MemoryAttribute, topology::builder::TopologyBuilder};
+    use tierfeed_test_needs::{Need, skip};
 
     use super::*;
     use crate::{
@@ -84,7 +85,10 @@ mod tests {
         let file = directory.path().join("topology.xml");
         std::fs::write(&file, hwloc_xml(&of_this_host()).unwrap()).unwrap();
         let mut lstopo = Command::new("lstopo-no-graphics");
-        let Ok(shown) = lstopo.arg("--input").arg(&file).arg("--memattrs").output() else { return };
+        let shown = match lstopo.arg("--input").arg(&file).arg("--memattrs").output() {
+            Ok(shown) => shown,
+            Err(error) => return skip(Need::Lstopo, error),
+        };
         let text = String::from_utf8_lossy(&shown.stdout);
         assert!(shown.status.success(), "{text}");
         assert!(text.contains("= 108 from") && text.contains("= 95177 from"), "{text}");

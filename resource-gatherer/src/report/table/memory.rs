@@ -16,7 +16,7 @@ pub(super) fn bandwidth(report: &Report, style: Style) -> Option<String> {
         return None;
     }
     let mut columns = vec![("NUMA".to_owned(), Lean::Left)];
-    let names = ["latency", "4 KiB", "read", "by", "write", "NT write", "copy", "triad"];
+    let names = ["latency", "4 KiB", "read", "by", "write", "NT write", "copy r+w", "triad"];
     columns.extend(names.map(|name| (name.to_owned(), Lean::Right)));
     if style.has_blocks() {
         columns.push(("by threads".to_owned(), Lean::Left));
@@ -32,8 +32,8 @@ pub(super) fn bandwidth(report: &Report, style: Style) -> Option<String> {
         }
     }
     let text = "memory, from the CPUs of a node to a node, by the best number of threads";
-    let explained =
-        "  GB/s as STREAM counts; 4 KiB: a load anywhere, on small pages; NT: past the caches";
+    let explained = "  GB/s as STREAM counts: a copy is read and written, twice the copy GB/s of a tier\n  \
+         4 KiB: a load anywhere, on small pages; NT: past the caches";
     let explained = style.paint(explained, Paint::Label) + "\n";
     Some(heading(style, text) + &explained + &grid.show(style))
 }

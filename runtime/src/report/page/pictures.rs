@@ -1,4 +1,4 @@
-//! Draws what a run waited for, epoch by epoch, and the memory that it held.
+//! Draws what a run waited for, epoch by epoch, the memory that it held, and the memory that was free.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,16 @@ const LEGEND: f64 = RIGHT + 24.0;
 /// Bars that are drawn; more epochs share one.
 const BARS_MAX: usize = 80;
 
+/// Bars that have their epoch written below.
+const BARS_NAMED_MAX: usize = 20;
+
+/// What of its slot a bar fills, and its greatest width: one epoch is a bar too, not a wall.
+const BAR_SHARE: f64 = 0.8;
+const BAR_WIDTH_MAX: f64 = 60.0;
+
+/// A budget is drawn as a line if what is held reaches at least this share of it; else it is only named.
+const DRAWN_SHARE: f64 = 0.25;
+
 /// Shorter waits than this share of the longest sum make no legend.
 const NAMED_SHARE: f64 = 0.001;
 
@@ -35,18 +45,23 @@ pub(super) fn waits(epochs: &[EpochEntry]) -> String {
         each => format!("Waited in each {each} epochs, s"),
     };
     svg.text((LEFT, UPPER - 16.0), "ink heading", &heading);
-    let (x, y) = (axis(count(epochs.len())), Axis::from_zero(highest, (LOWER, UPPER)));
-    axes(&mut svg, &x, &y, "epoch");
-    let width = (x.at(count(each)) - x.at(0.0)).max(1.0);
+    let y = Axis::from_zero(highest, (LOWER, UPPER));
+    frame(&mut svg, &y, "epoch");
+    let slot = (RIGHT - LEFT) / count(bars.len().max(1));
+    let width = (slot * BAR_SHARE).min(BAR_WIDTH_MAX);
+    let named_each = bars.len().div_ceil(BARS_NAMED_MAX).max(1);
     for (at, bar) in bars.iter().enumerate() {
-        let left = x.at(count(at * each));
+        let middle = LEFT + slot * (count(at) + 0.5);
+        if at.is_multiple_of(named_each) {
+            svg.text((middle, LOWER + 20.0), "faint middle", &(at * each).to_string());
+        }
         let mut below = 0.0;
         for (cause, colour) in causes.iter().zip(COLOURS.iter().cycle()) {
             let part = bar.get(cause).copied().unwrap_or(0.0);
             let (top, bottom) = (y.at(below + part), y.at(below));
             if bottom > top {
-                let size = ((width - 1.0).max(0.5), bottom - top);
-                svg.rectangle((left, top), size, Fill::Colour(colour));
+                let corner = (middle - width / 2.0, top);
+                svg.rectangle(corner, (width, bottom - top), Fill::Colour(colour));
             }
             below += part;
         }
@@ -54,7 +69,7 @@ pub(super) fn waits(epochs: &[EpochEntry]) -> String {
     let total: f64 = bars.iter().flat_map(BTreeMap::values).sum();
     let named = causes.iter().zip(COLOURS.iter().cycle());
     for (at, (cause, colour)) in named.enumerate() {
-        let line = UPPER + 10.0 + 20.0 * count(at);
+        let line = legend_line(at);
         let part: f64 = bars.iter().filter_map(|bar| bar.get(cause)).sum();
         svg.rectangle((LEGEND, line - 10.0), (12.0, 12.0), Fill::Colour(colour));
         let share = 100.0 * part / total.max(f64::MIN_POSITIVE);
@@ -84,10 +99,9 @@ fn longest_first<'a>(bars: &[BTreeMap<&'a str, f64>]) -> Vec<&'a str> {
     causes.into_iter().map(|(cause, _)| cause).collect()
 }
 
-/// What staging and each tier held over the time, and what was free.
+/// What staging and each tier held over the time, and their budget.
 pub(super) fn memory(footprint: &Footprint) -> String {
     let moments = footprint.timeline.moments();
-    let mut svg = Svg::default();
     let mut lines: Vec<(&str, Vec<f64>)> = vec![("staging", each(moments, |it| it.staging_bytes))];
     let names: Vec<&str> =
         moments.first().into_iter().flat_map(|it| it.tier_bytes.keys()).copied().collect();
@@ -95,12 +109,34 @@ pub(super) fn memory(footprint: &Footprint) -> String {
         lines.push((name, each(moments, |it| it.tier_bytes.get(name).copied().unwrap_or(0))));
     }
     lines.push(("lent", each(moments, |it| it.lent_bytes)));
-    lines.push(("free on the node", each(moments, |it| it.free_bytes)));
+    over_time(
+        "Memory and disk that the job holds, MiB",
+        moments,
+        &lines,
+        mib(footprint.budget_bytes),
+    )
+}
+
+/// What was free on the node over the time.
+pub(super) fn free(footprint: &Footprint) -> String {
+    let moments = footprint.timeline.moments();
+    let lines = [("free", each(moments, |it| it.free_bytes))];
+    over_time("Memory free on the node, MiB", moments, &lines, 0.0)
+}
+
+/// Curves on one scale, below a line for their limit, if there is one.
+fn over_time(heading: &str, moments: &[Moment], lines: &[(&str, Vec<f64>)], limit: f64) -> String {
+    let mut svg = Svg::default();
     let highest = lines.iter().flat_map(|(_, values)| values).copied().fold(0.0, f64::max);
+    let is_drawn = limit > 0.0 && highest >= limit * DRAWN_SHARE;
     let end = moments.last().map_or(0.0, seconds);
-    svg.text((LEFT, UPPER - 16.0), "ink heading", "Memory, MiB");
-    let (x, y) = (axis(end), Axis::from_zero(highest, (LOWER, UPPER)));
-    axes(&mut svg, &x, &y, "seconds since the agent started");
+    svg.text((LEFT, UPPER - 16.0), "ink heading", heading);
+    let y = Axis::from_zero(if is_drawn { highest.max(limit) } else { highest }, (LOWER, UPPER));
+    let x = axis(end);
+    frame(&mut svg, &y, "seconds since the agent started");
+    for tick in &x.ticks {
+        svg.text((x.at(*tick), LOWER + 20.0), "faint middle", &label(*tick));
+    }
     let strokes = COLOURS.iter().cycle().zip(DASHES.iter().cycle());
     for ((at, (name, values)), (colour, dashes)) in lines.iter().enumerate().zip(strokes) {
         let stroke = Stroke { colour, dashes };
@@ -110,16 +146,36 @@ pub(super) fn memory(footprint: &Footprint) -> String {
             .map(|(moment, value)| (x.at(seconds(moment)), y.at(*value)))
             .collect();
         svg.curve(&points, stroke);
-        let line = UPPER + 10.0 + 20.0 * count(at);
+        let line = legend_line(at);
         svg.curve_sample((LEGEND, line - 4.0), (LEGEND + 24.0, line - 4.0), stroke);
         svg.text((LEGEND + 32.0, line), "ink", name);
+    }
+    if limit > 0.0 {
+        let line = legend_line(lines.len());
+        if is_drawn {
+            svg.line((LEFT, y.at(limit)), (RIGHT, y.at(limit)), "limit");
+            svg.line((LEGEND, line - 4.0), (LEGEND + 24.0, line - 4.0), "limit");
+        }
+        svg.text(
+            (LEGEND + 32.0, line),
+            "ink",
+            &format!("budget of memory: {}", label(limit.round())),
+        );
     }
     svg.finish(WIDTH, HEIGHT)
 }
 
+fn legend_line(at: usize) -> f64 {
+    UPPER + 10.0 + 20.0 * count(at)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 fn each(moments: &[Moment], of: impl Fn(&Moment) -> u64) -> Vec<f64> {
-    moments.iter().map(|moment| of(moment) as f64 / f64::from(1 << 20)).collect()
+    moments.iter().map(|moment| mib(of(moment))).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
@@ -136,10 +192,8 @@ fn axis(end: f64) -> Axis {
     Axis::from_zero(end, (LEFT, RIGHT))
 }
 
-fn axes(svg: &mut Svg, x: &Axis, y: &Axis, below: &str) {
-    for tick in &x.ticks {
-        svg.text((x.at(*tick), LOWER + 20.0), "faint middle", &label(*tick));
-    }
+/// The axes, with the scale of the vertical one.
+fn frame(svg: &mut Svg, y: &Axis, below: &str) {
     for tick in &y.ticks {
         svg.line((LEFT, y.at(*tick)), (RIGHT, y.at(*tick)), "grid");
         svg.text((LEFT - 10.0, y.at(*tick) + 4.5), "faint end", &label(*tick));
@@ -147,4 +201,50 @@ fn axes(svg: &mut Svg, x: &Axis, y: &Axis, below: &str) {
     svg.line((LEFT, LOWER), (RIGHT, LOWER), "axis");
     svg.line((LEFT, UPPER), (LEFT, LOWER), "axis");
     svg.text((f64::midpoint(LEFT, RIGHT), LOWER + 42.0), "ink middle", below);
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::units::{Bytes, Nanoseconds};
+    use tierfeed_prefetcher::{
+        budget::{Free, Pool, Reading},
+        plane::Usage,
+    };
+
+    use super::*;
+    use crate::footprint::State;
+
+    /// Of a node with 24,000 MiB free.
+    fn footprint(held: Bytes, budget: Bytes) -> Footprint {
+        let free = Free { bytes: Bytes::mib(24_000), kept: Bytes(0) };
+        let reading = Reading {
+            now: Nanoseconds(1_000_000_000),
+            waited: None,
+            free: [(Pool(0), free)].into(),
+            tiers: Vec::new(),
+            staging: Bytes(0),
+        };
+        let usage = Usage { arenas: held, tiers: Vec::new() };
+        let state = State { batches: 4, waiting: None, lent: Bytes(0) };
+        let mut footprint = Footprint { budget_bytes: budget.0, ..Footprint::default() };
+        footprint.timeline.note(&reading, &usage, state, &[]);
+        footprint
+    }
+
+    #[test]
+    fn what_is_free_is_on_another_scale_than_what_is_held() {
+        let footprint = footprint(Bytes::mib(10), Bytes::mib(34));
+        let (held, free) = (memory(&footprint), free(&footprint));
+        assert!(held.contains(">staging<") && !held.contains(">free<"), "{held}");
+        assert!(free.contains(">free<") && !free.contains(">staging<"), "{free}");
+        assert!(!held.contains("000<"), "10 MiB need no thousands: {held}");
+    }
+
+    #[test]
+    fn a_budget_far_above_what_is_held_is_named_and_not_drawn() {
+        let drawn = memory(&footprint(Bytes::mib(10), Bytes::mib(34)));
+        assert!(drawn.contains("\"limit\"") && drawn.contains("budget of memory: 34<"), "{drawn}");
+        let named = memory(&footprint(Bytes::mib(10), Bytes::mib(2000)));
+        assert!(!named.contains("\"limit\"") && named.contains("budget of memory: 2"), "{named}");
+    }
 }

@@ -97,12 +97,12 @@ fn a_cold_store_of_unknown_rate_is_told_what_it_must_give() {
     // 0.5 MB, and 1 MB in the first epoch, while the trainers compute for 0.2 s.
     assert_eq!(unknown.cold_needed, Some(BytesPerSecond(2_500_000)));
     assert_eq!(unknown.first_epoch_cold_needed, Some(BytesPerSecond(5_000_000)));
-    let text = table(&demand(), &unknown, &[]);
+    let text = summary(&demand(), &unknown, &[]);
     let condition =
         "can meet the demand if the cold store gives each node 2.50 MB/s (5 MB/s in the";
     assert!(text.contains(condition), "{text}");
     let enough = verdict(&demand(), &supply(&tiers, cold(5_000_000)));
-    assert!(table(&demand(), &enough, &[]).contains("can meet the demand; the trainer"));
+    assert!(summary(&demand(), &enough, &[]).contains("can meet the demand; the trainer"));
 }
 
 #[test]

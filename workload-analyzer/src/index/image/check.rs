@@ -1,5 +1,7 @@
 //! The invariants that a checksum does not give: whoever wrote an index file may have meant harm.
 
+use tierfeed_core::batch::SAMPLE_BYTES_MAX;
+
 use super::{DIRECTORY_BYTES, Image, Kind, OBJECT_BYTES, Range, u32_at, u64_at};
 use crate::{
     format::Encoding,
@@ -128,9 +130,13 @@ fn refuse_wrong_counts(image: &Image) -> Result<(), Damage> {
 fn refuse_wrong_places(image: &Image) -> Result<(), Damage> {
     let mut total = 0_u64;
     let mut sample = 0;
+    if image.header.record_bytes > SAMPLE_BYTES_MAX.0 {
+        return Err(Damage::Sizes);
+    }
     for number in 0..image.objects() {
         let size = image.object(number).size;
         let bytes = match image.header.kind {
+            Kind::Objects if size > SAMPLE_BYTES_MAX.0 => return Err(Damage::Sizes),
             Kind::Objects => Some(size),
             Kind::Records => records_of(image, number, size),
             Kind::Ranges => ranges_of(image, &mut sample, image.count(number), size),
@@ -147,7 +153,7 @@ fn records_of(image: &Image, object: usize, size: u64) -> Option<u64> {
     (image.start(object).checked_add(bytes)? <= size).then_some(bytes)
 }
 
-/// The decoded bytes of the next `count` samples, if they lie within `size`.
+/// The decoded bytes of the next `count` samples, if they lie within `size` and none is too long.
 fn ranges_of(image: &Image, sample: &mut u32, count: u32, size: u64) -> Option<u64> {
     let mut total = 0_u64;
     for _ in 0..count {
@@ -159,6 +165,9 @@ fn ranges_of(image: &Image, sample: &mut u32, count: u32, size: u64) -> Option<u
             Encoding::Plain => len,
             Encoding::Deflate { len, .. } => len,
         };
+        if decoded > SAMPLE_BYTES_MAX.0 {
+            return None;
+        }
         total = total.checked_add(decoded)?;
         *sample += 1;
     }

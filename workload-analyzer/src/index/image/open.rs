@@ -1,25 +1,28 @@
-//! Maps an index file and refuses what does not hold.
+//! Opens an index file and refuses what does not hold.
 
 use std::{fs::File, path::Path};
 
 use tierfeed_core::units::Bytes;
-use tierfeed_numa_memory::FileBytes;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{
     FLAGS, HEADER_BYTES, Header, Image, Kind, MAGIC, SUMS_BYTES, Sections, Storage, VERSION, check,
+    source_file::{self, Access, Unloaded},
     u32_at, u64_at,
 };
 use crate::index::{Damage, IndexError};
 
-pub(in crate::index) fn open(path: &Path) -> Result<Image, IndexError> {
+pub(in crate::index) fn open(path: &Path, access: Access) -> Result<Image, IndexError> {
     let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(IndexError::Foreign { path: path.to_owned() });
     }
-    let bytes = FileBytes::map(&file).map_err(unreadable)?;
-    image(Storage::File(bytes)).map_err(|fault| fault.at(path))
+    let storage = source_file::load(&file, access).map_err(|unloaded| match unloaded {
+        Unloaded::Unreadable(error) => unreadable(error),
+        Unloaded::Fault(fault) => fault.at(path),
+    })?;
+    image(storage).map_err(|fault| fault.at(path))
 }
 
 pub(in crate::index) fn parse(bytes: Vec<u8>, file_name: &Path) -> Result<Image, IndexError> {
@@ -52,7 +55,7 @@ impl Fault {
 /// Checks bytes that may come from anybody. Lengths first: nothing is looked at that is not there.
 pub(super) fn image(storage: Storage) -> Result<Image, Fault> {
     let bytes = storage.bytes();
-    let header = header(bytes)?;
+    let header = header(bytes, bytes.len() as u64)?;
     let at = Sections::of(&header);
     let sums = |damage| Fault::Damage(damage);
     let (body, fingerprint_and_times) = bytes.split_at(at.object_names.end);
@@ -70,12 +73,12 @@ pub(super) fn image(storage: Storage) -> Result<Image, Fault> {
     Ok(image)
 }
 
-/// Reads the counts. When it returns, they add up to the length of the bytes.
-pub(super) fn header(bytes: &[u8]) -> Result<Header, Fault> {
+/// Reads the counts from the start of a file that is `found` bytes long. When it returns, they add up to
+/// that length.
+pub(super) fn header(bytes: &[u8], found: u64) -> Result<Header, Fault> {
     if !bytes.starts_with(&MAGIC) {
         return Err(Fault::Foreign);
     }
-    let found = bytes.len() as u64;
     let least = (HEADER_BYTES + SUMS_BYTES) as u64;
     if found < least {
         return Err(Fault::Length { found, expected: least });

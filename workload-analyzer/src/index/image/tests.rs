@@ -237,6 +237,16 @@ fn samples_that_lie_outside_their_object_are_refused() {
     check_forged(image_folder(), |it| it.listing.objects[0].size = u64::MAX, Damage::Sizes);
 }
 
+/// The story: sizes near 2^64 made the layout of a batch wrap.
+#[test]
+fn samples_longer_than_a_tebibyte_are_refused() {
+    const TOO_LONG: u64 = (1 << 40) + 1;
+    check_forged(image_folder(), |it| it.listing.objects[0].size = TOO_LONG, Damage::Sizes);
+    check_forged(records(), |it| record_table(it).record_bytes = TOO_LONG, Damage::Sizes);
+    let long = Encoding::Deflate { len: TOO_LONG, crc32: 0 };
+    check_forged(ranges(), |it| range_table(it).encodings[1] = long, Damage::Records);
+}
+
 proptest! {
     #[test]
     fn any_header_is_read_without_a_panic(tail in prop::collection::vec(any::<u8>(), 0..300)) {
@@ -263,7 +273,7 @@ proptest! {
 
 /// Puts the right fingerprint and checksum where the header says they belong, if they have a place.
 fn sum(bytes: &mut [u8]) {
-    let Ok(header) = open::header(bytes) else { return };
+    let Ok(header) = open::header(bytes, bytes.len() as u64) else { return };
     let at = Sections::of(&header);
     let fingerprint = xxhash_rust::xxh3::xxh3_64(&bytes[..at.object_names.end]);
     bytes[at.object_names.end..][..8].copy_from_slice(&fingerprint.to_le_bytes());

@@ -1,11 +1,11 @@
-//! Asks `tierfeed-hdf5-indexer` where the samples of a file lie: libhdf5 runs in a process of its own.
+//! Asks `tierfeed-hdf5-indexer` where the samples of a file lie: libhdf5 runs in a process of its own, which
+//! gives up all rights but to read that file, and whose time and answer are bounded here.
 
-use std::{
-    env, io,
-    path::PathBuf,
-    process::{Command, Output},
-};
+mod bounded;
 
+use std::{env, io, path::PathBuf, process::Command, time::Duration};
+
+use self::bounded::{Bounds, Ended, Unbounded};
 use super::Parsed;
 use crate::{
     format::{FormatError, ReadAt, hdf5},
@@ -14,6 +14,9 @@ use crate::{
 };
 
 const INDEXER: &str = "tierfeed-hdf5-indexer";
+
+/// A layout of ten million chunks is some hundred bytes for each.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(900), output_bytes: 1 << 30 };
 
 /// What is in `object`, a file below `source`. `broken` says whose fault a [`FormatError`] is.
 pub(super) fn parse(
@@ -32,18 +35,26 @@ pub(super) fn parse(
     hdf5::check_signature(object).map_err(&broken)?;
     let mut command = Command::new(indexer());
     command.arg(below(root, &listed.path)).arg(dataset);
-    let output = command.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => IndexError::NoHdf5Indexer { name: INDEXER },
-        _ => broken(FormatError::Read(error)),
+    // A file that names a filter of its own makes libhdf5 load no library for it.
+    command.env("HDF5_PLUGIN_PRELOAD", "::");
+    let ended = bounded::run(&mut command, BOUNDS).map_err(|error| match error {
+        Unbounded::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            IndexError::NoHdf5Indexer { name: INDEXER }
+        }
+        Unbounded::Io(error) => broken(FormatError::Read(error)),
+        Unbounded::Time(_) | Unbounded::Output(_) => broken(FormatError::Unsupported {
+            what: format!("{INDEXER} of this file: {error}"),
+            instead: "look whether the file is damaged, for example with h5dump",
+        }),
     })?;
-    samples(&output, object).map_err(broken)
+    samples(&ended, object).map_err(broken)
 }
 
-fn samples(output: &Output, object: &dyn ReadAt) -> Result<Parsed, FormatError> {
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+fn samples(ended: &Ended, object: &dyn ReadAt) -> Result<Parsed, FormatError> {
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.errors);
         let what = match said.trim() {
-            "" => format!("{INDEXER} ended by {}", output.status),
+            "" => format!("{INDEXER} ended by {}", ended.status),
             said => said.to_owned(),
         };
         return Err(FormatError::Unsupported {
@@ -51,7 +62,7 @@ fn samples(output: &Output, object: &dyn ReadAt) -> Result<Parsed, FormatError> 
             instead: "a dataset in HDF5 is read by its rows or chunks",
         });
     }
-    Ok(match hdf5::parse(&output.stdout, object)?.samples {
+    Ok(match hdf5::parse(&ended.output, object)?.samples {
         hdf5::Samples::Rows(records) => Parsed::Records(records),
         hdf5::Samples::Chunks(chunks) => {
             Parsed::Ranges(chunks.chunks.iter().map(|chunk| chunk.range).collect())

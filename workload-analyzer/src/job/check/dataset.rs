@@ -6,6 +6,7 @@ use super::Check;
 use crate::{
     job::{
         Dataset, Described, JobError, Reason,
+        described::{DATASET_BYTES_MAX, MEAN_BYTES_MAX},
         keys::{DatasetKeys, KeyError, parse_size},
     },
     job_file::{DatasetFile, DescribedFile, Text, Whole},
@@ -63,6 +64,11 @@ impl Check<'_> {
             return Err(self.invalid(&below("objects"), &count, reason));
         }
         let (mean, deviation) = (described.sample_bytes, described.sample_bytes_stdev);
+        let bytes = u128::from(mean.0) * u128::from(samples);
+        if mean > MEAN_BYTES_MAX || bytes > u128::from(DATASET_BYTES_MAX.0) {
+            let reason = Reason::TooMuchData { samples };
+            return Err(self.invalid(&below("sample_bytes"), &typed.sample_bytes.0, reason));
+        }
         if u128::from(deviation.0) * 10 > u128::from(mean.0) * 9 {
             let reason = Reason::TooMuchSpread { mean };
             let key = below("sample_bytes_stdev");

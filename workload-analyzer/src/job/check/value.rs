@@ -9,7 +9,10 @@ use tierfeed_core::{
 
 use super::Check;
 use crate::{
-    job::{JobError, Misfit, Percent, Reason, keys::parse_size},
+    job::{
+        JobError, Misfit, Percent, Reason,
+        keys::{mistake, parse_size},
+    },
     job_file::{SpeedFile, Text, Whole},
 };
 
@@ -64,8 +67,12 @@ impl Check<'_> {
     }
 
     pub(super) fn path(&self, keys: &[&str], typed: &Text) -> Result<PathBuf, JobError> {
-        if typed.0.is_empty() {
-            return Err(self.invalid(keys, &typed.0, Reason::EmptyPath));
+        if let Some(path) = typed.0.strip_prefix("file://").filter(|path| path.starts_with('/')) {
+            return Ok(PathBuf::from(path));
+        }
+        let url = typed.0.contains("://").then_some(Reason::UrlForPath);
+        if let Some(reason) = url.or_else(|| mistake(&typed.0)) {
+            return Err(self.invalid(keys, &typed.0, reason));
         }
         Ok(self.directory.join(&typed.0))
     }

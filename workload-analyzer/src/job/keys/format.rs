@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, path::Path};
 
 use tierfeed_core::units::Bytes;
 
-use super::{DatasetKeys, KeyError, invalid, misfit, parse_size};
+use super::{DatasetKeys, KeyError, invalid, misfit, mistake, parse_size};
 use crate::job::{
     Misfit, Reason,
     format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
@@ -95,10 +95,10 @@ impl DatasetKeys {
                 Err(invalid("glob", pattern, Reason::NotAPattern))
             }
             (Some(pattern), None) => Ok(Files::Glob(pattern.clone())),
-            (None, Some(path)) if path.is_empty() => {
-                Err(invalid("manifest", path, Reason::EmptyPath))
-            }
-            (None, Some(path)) => Ok(Files::Manifest(directory.join(path))),
+            (None, Some(path)) => match mistake(path) {
+                Some(reason) => Err(invalid("manifest", path, reason)),
+                None => Ok(Files::Manifest(directory.join(path))),
+            },
         }
     }
 

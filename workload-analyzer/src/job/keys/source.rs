@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DatasetKeys, KeyError, invalid, misfit};
+use super::{DatasetKeys, KeyError, invalid, misfit, mistake};
 use crate::{
     job::{Misfit, Reason},
     source::{Bucket, Identity, Location},
@@ -36,8 +36,10 @@ impl DatasetKeys {
         if source.contains("://") {
             return Err(invalid("source", &without_secrets(source), Reason::UnknownScheme));
         }
-        if source.is_empty() {
-            return Err(invalid("source", source, Reason::EmptyPath));
+        if let Some(reason) = mistake(source) {
+            let shown =
+                if source.contains('@') { without_secrets(source) } else { source.to_owned() };
+            return Err(invalid("source", &shown, reason));
         }
         Ok(Location::Path(directory.join(source)))
     }

@@ -199,7 +199,7 @@ fn a_value_that_cannot_be_names_what_would_be_right() {
     );
     check_error(
         &["shuffle: mosaic", "shard_samples: 9", "algorithm: py1b"],
-        "6: order.algorithm is `py1b`; expected one of naive, py1s, py2s, py1e, py1br",
+        "6: order.algorithm is `py1b`; expected one of naive, py1s, py2s, py1e, py1br; did you mean `py1br`?",
     );
     let range = "it must be between 1 and 4294967295";
     check_error(

@@ -138,7 +138,7 @@ fn a_key_of_the_trainer_that_cannot_be_is_refused() {
     );
     check_refused(
         "model: { parameters: 1, optimizer: sgd, device: tpu }",
-        "model.device is `tpu`; expected one of cpu, gpu",
+        "model.device is `tpu`; expected one of cpu, gpu; did you mean `cpu`?",
     );
 }
 
@@ -169,6 +169,15 @@ fn a_description_that_cannot_be_is_refused() {
         &described("objects: 1, sample_bytes: 1000, sample_bytes_stdev: 950"),
         "2: dataset.described.sample_bytes_stdev is `950 B`; sizes that spread by more than nine tenths of their mean, 1000 B, are not supported",
     );
+    for (objects, size) in [("1", "65 GiB"), ("4294967295", "1 GiB")] {
+        check_text(
+            &described(&format!("objects: {objects}, sample_bytes: {size}")),
+            &format!(
+                "2: dataset.described.sample_bytes is `{size}`; {objects} samples of this size; \
+                 a sample has at most 64 GiB, all together at most 1 EiB"
+            ),
+        );
+    }
     check_text(
         &described("objects: 0, sample_bytes: 1"),
         "2: dataset.described.objects is `0`; it must be between 1 and 4294967295",

@@ -1,0 +1,70 @@
+//! Peers on the network that connect and say nothing, and what is asked beside them.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::{clock::Clock, scene::Scene};
+
+/// More than a manager keeps of those who have not spoken, and than metrics are given to at a time.
+const TO_MANAGER: usize = 300;
+const TO_METRICS: usize = 50;
+
+/// Beside silent peers an answer comes within this time.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Connections that say nothing, until they are dropped.
+#[derive(Debug)]
+pub(super) struct Silence(Vec<TcpStream>);
+
+impl Silence {
+    /// Connects as often as it can be done: a part that is stopped or gone takes no more.
+    pub(super) fn begin(scene: &Scene, manager: Option<&str>) -> Self {
+        let metrics = [scene.agent_targets(), scene.manager_targets()];
+        let metrics = metrics.iter().filter_map(|targets| address_in(targets).ok());
+        let manager = manager.and_then(|it| it.parse().ok()).map(|it| (it, TO_MANAGER));
+        let mut silent = Vec::new();
+        for (address, count) in manager.into_iter().chain(metrics.map(|it| (it, TO_METRICS))) {
+            let connect = || TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok();
+            silent.extend(std::iter::repeat_with(connect).take(count).map_while(|it| it));
+        }
+        Self(silent)
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+/// Scrapes the process that wrote `targets`, with the token beside it, and returns how long the answer
+/// took.
+pub(super) fn scrape(clock: Clock, targets: &Path) -> anyhow::Result<Duration> {
+    let begin = clock.now();
+    let token = fs::read_to_string(targets.with_file_name("metrics.token"))?;
+    let address = address_in(targets)?;
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    let token = token.trim();
+    let request = format!("GET /metrics HTTP/1.0\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).context("no answer")?;
+    ensure!(answer.contains(" 200 "), "{}", answer.lines().next().unwrap_or_default());
+    Ok(clock.since(begin))
+}
+
+/// Where metrics are asked for, as told to Prometheus.
+fn address_in(targets: &Path) -> anyhow::Result<SocketAddr> {
+    let text = fs::read_to_string(targets).with_context(|| targets.display().to_string())?;
+    let document: serde_json::Value = serde_json::from_str(&text)?;
+    let address = document[0]["targets"][0].as_str().context("no address")?;
+    Ok(address.parse()?)
+}

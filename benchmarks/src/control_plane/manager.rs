@@ -1,0 +1,109 @@
+//! A client of a real manager, as an agent is one.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use tierfeed_core::{
+    fleet::{self, Progress, Registration},
+    id::NodeId,
+    order::{Position, Shuffle, Spec, World},
+    policy,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_runtime::{
+    client::{Address, Client},
+    manager::{Door, JobText, Manager, Settings as ManagerSettings},
+    shutdown,
+    token::Token,
+};
+use tokio::{sync::Mutex, task::JoinSet};
+
+use super::{REPORT, Row, Settings, Side, row};
+
+/// A manager, and how it is reached.
+struct Peer {
+    address: Address,
+    token: Option<Token>,
+    _stop: shutdown::Trigger,
+    _manager: JoinSet<()>,
+}
+
+impl Peer {
+    fn start(door: Door, address: Address, token: Option<Token>, folder: &Path) -> Self {
+        let (stop, stopped) = shutdown::channel();
+        let mut manager = JoinSet::new();
+        let running = Manager::start(settings(folder), door, stopped).run();
+        manager.spawn(async move {
+            // The bench is over by then.
+            let _ = running.await;
+        });
+        Self { address, token, _stop: stop, _manager: manager }
+    }
+
+    /// What an agent does first: a connection, and the job.
+    async fn join(&self) -> anyhow::Result<Client> {
+        let mut client = Client::connect(&self.address, self.token.as_ref()).await?;
+        client.job().await?;
+        Ok(client)
+    }
+}
+
+fn agent() -> Registration {
+    let (tiers, chunk) = (Vec::new(), Bytes::mib(512));
+    Registration { node: NodeId(0), home: 1, incarnation: 1, tiers, chunk }
+}
+
+fn settings(folder: &Path) -> ManagerSettings {
+    let order = Spec {
+        samples: 1_281_167,
+        shuffle: Shuffle::TORCH_DISTRIBUTED,
+        seed: 1,
+        epochs: 90,
+        drop_last: false,
+        batch_size: 256,
+        world: World { nodes: 1, ranks_per_node: 8 },
+        start: Position::START,
+    };
+    ManagerSettings {
+        job: JobText {
+            name: "bench".to_owned(),
+            text: include_str!("../../../configs/imagenet-resnet50.yaml").to_owned(),
+            file: folder.join("job.yaml"),
+            index_fingerprint: 1,
+        },
+        fleet: fleet::Settings {
+            order,
+            policy: policy::Kind::Gap,
+            staged_batches: 4,
+            lost_after: Nanoseconds(u64::MAX),
+        },
+        begun: folder.join("begun"),
+    }
+}
+
+pub(super) async fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<Row>> {
+    let socket = folder.join("socket");
+    let door = Door::unix(&socket)?;
+    let plain = Peer::start(door, Address::Unix(socket), None, folder);
+    let token = Token::generate()?;
+    let door = Door::tcp("127.0.0.1:0", &token).await?;
+    let address = door.tcp_address()?.context("a door on the network has an address")?;
+    let address = Address::Tcp(address.to_string());
+    let encrypted = Peer::start(door, address, Some(token), folder);
+    let mut joins = [Side::default(), Side::default()];
+    let mut reports = [Side::default(), Side::default()];
+    for _ in 0..settings.rounds {
+        for (at, peer) in [&plain, &encrypted].into_iter().enumerate() {
+            joins[at].turn(settings.connections, || peer.join()).await?;
+            let mut client = peer.join().await?;
+            client.register(&agent()).await?;
+            let client = Mutex::new(client);
+            let report = || async {
+                let progress = Progress::default();
+                Ok(client.lock().await.report(NodeId(0), 1, &progress, None).await?)
+            };
+            reports[at].turn(settings.messages, report).await?;
+        }
+    }
+    Ok(vec![row("join", &joins), row(REPORT, &reports)])
+}

@@ -1,0 +1,34 @@
+//! `tierfeed completions` and `tierfeed man`: what shells and `man` know of the commands.
+
+use std::io;
+
+use anyhow::Context;
+use clap::CommandFactory as _;
+
+use crate::{
+    arguments::{Arguments, Completions, Man},
+    failure::Failure,
+    output,
+};
+
+pub(crate) fn completions(arguments: &Completions) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "tierfeed", &mut script);
+    output::lines(&String::from_utf8_lossy(&script))
+}
+
+pub(crate) fn pages(arguments: &Man) -> Result<(), Failure> {
+    // Without that the first page names one of `tierfeed help`, which is none of the files.
+    let command = Arguments::command().disable_help_subcommand(true);
+    let Some(folder) = &arguments.output else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page).map_err(Failure::work)?;
+        return output::lines(&String::from_utf8_lossy(&page));
+    };
+    let written = |outcome: io::Result<()>| {
+        outcome.with_context(|| folder.display().to_string()).map_err(Failure::Input)
+    };
+    written(std::fs::create_dir_all(folder))?;
+    written(clap_mangen::generate_to(command, folder))
+}

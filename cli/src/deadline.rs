@@ -1,0 +1,80 @@
+//! A process that was asked to end ends in time, even if one of its threads hangs: in a read of a store that
+//! is gone, on a connection to a host that is gone, at a lock, at a full pipe.
+
+use std::{
+    io,
+    sync::{Once, mpsc},
+    thread::Builder,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+/// How long a process may take to end by itself, from the signal on.
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(9);
+
+/// How long a command that was started beside may take before it is killed.
+pub(crate) const COMMAND_GRACE: Duration = Duration::from_secs(5);
+
+/// How long `run` may take to end once its command has.
+pub(crate) const CONCLUDED_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long a process may take to say why it panicked, and to end.
+pub(crate) const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// The last words go to standard error, which may be a pipe that is full.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
+
+/// Kills this process if it still runs after `patience`. Further calls change nothing.
+pub(crate) fn start(patience: Duration) {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let waiting = Builder::new().name("deadline".into()).spawn(move || end_after(patience));
+        if let Err(error) = waiting {
+            tracing::warn!(%error, "no thread watches over the end of this process");
+        }
+    });
+}
+
+/// From now on, in a runtime, a signal to end leaves this process only so much time. Signals have no other
+/// effect on it.
+pub(crate) fn on_signal(patience: Duration) -> io::Result<JoinSet<()>> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terminations = signal(SignalKind::terminate())?;
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        tokio::select! {
+            _ = interrupts.recv() => {}
+            _ = terminations.recv() => {}
+        }
+        start(patience);
+    });
+    Ok(task)
+}
+
+fn end_after(patience: Duration) {
+    wait(patience);
+    let (said, is_said) = mpsc::sync_channel::<()>(1);
+    let speaking = Builder::new().spawn(move || {
+        tracing::error!("did not end within {patience:?} after it was asked to; killed");
+        drop(said);
+    });
+    drop(speaking);
+    // An error means that the message was written, or that it cannot be.
+    let _ = is_said.recv_timeout(LAST_WORDS_WITHIN);
+    // Handlers that run at an exit could hang as well.
+    let _ = kill(Pid::this(), Signal::SIGKILL);
+}
+
+fn wait(patience: Duration) {
+    let (_silent, word) = mpsc::sync_channel::<()>(0);
+    // Nothing is ever sent.
+    let _ = word.recv_timeout(patience);
+}

@@ -1,0 +1,116 @@
+//! `tierfeed plan --simulate` beside real runs of the same jobs, policy by policy and epoch by epoch.
+
+#![expect(clippy::cast_precision_loss, reason = "bytes of a small dataset")]
+
+use std::{collections::BTreeMap, fs};
+
+use serde_json::Value;
+use tierfeed_core::policy::Kind;
+
+use crate::fixture::{EPOCHS, Fixture, assert_ended};
+
+/// How far cold bytes of a run may lie from the prediction where ranks do not wait for each other.
+const FREE_DRIFT_MAX: f64 = 0.05;
+
+/// The same for policies whose choice hardly depends on the turns of ranks.
+const FREE_DRIFT_MAX_GAP: f64 = 0.01;
+
+/// A dataset of 400 samples, and a job of which half fits into tiers: a sample is less than a hundredth
+/// of what an epoch reads cold.
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
+    for number in 100..400_u32 {
+        let class = fixture.path("data").join(format!("class{}", number % 4));
+        let len = 5_000 + (u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 55_000;
+        let bytes = vec![number.to_le_bytes()[0]; usize::try_from(len).unwrap()];
+        fs::write(class.join(format!("{number:03}.jpg")), bytes).unwrap();
+    }
+    fixture
+}
+
+fn write_job(fixture: &Fixture, policy: Kind) {
+    fixture.write_job(&format!("policy: {policy}\nstep_time: 5 ms\n"));
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    // Main memory only stages: as a cache it would be one more tier, which is filled by the turns of ranks.
+    let text = text
+        .replace("main-memory: { size: 3 MiB }", "main-memory: { size: 2 MiB }")
+        .replace("size: 1280 KiB,", "size: 4 MiB,")
+        .replace("256 KiB }", "1 MiB }");
+    fs::write(fixture.job(), text).unwrap();
+}
+
+/// Cold bytes of each epoch, by its number.
+fn cold_bytes(of: &Value) -> BTreeMap<u64, u64> {
+    let number = |epoch: &Value, key: &str| epoch[key].as_u64().unwrap();
+    let epochs = of["epochs"].as_array().unwrap().iter();
+    epochs.map(|it| (number(it, "epoch"), number(it, "cold_read_bytes"))).collect()
+}
+
+fn predicted(fixture: &Fixture, policy: Kind) -> BTreeMap<u64, u64> {
+    let mut plan = fixture.tierfeed(&["plan", "--simulate", "--json"]);
+    let output = plan.arg(fixture.job()).output().unwrap();
+    assert_ended(&output, 0);
+    let predicted: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(predicted["policy"], policy.name());
+    let epochs = cold_bytes(&predicted);
+    assert_eq!(epochs.len(), EPOCHS as usize, "{policy}");
+    assert!(epochs.values().all(|cold| *cold > 0), "a dataset that fits shows nothing: {epochs:?}");
+    epochs
+}
+
+/// What a run reads in which one process takes the batches of all ranks in turn.
+fn read_in_lock_step(fixture: &Fixture, policy: Kind) -> BTreeMap<u64, u64> {
+    let run_dir = fixture.path(policy.name());
+    let mut run = fixture.tierfeed(&["run", "--launch", "once", "--run-dir"]);
+    run.arg(&run_dir).arg(fixture.job()).arg("--");
+    run.arg(env!("CARGO_BIN_EXE_tierfeed")).args(["bench", "reader", "--step", "5 ms"]);
+    assert_ended(&run.output().unwrap(), 0);
+    let text = fs::read_to_string(run_dir.join("report.json")).unwrap();
+    cold_bytes(&serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn the_simulator_predicts_every_policy_to_the_byte_where_ranks_are_in_lock_step() {
+    let fixture = fixture();
+    for policy in Kind::ALL {
+        write_job(&fixture, policy);
+        let predicted = predicted(&fixture, policy);
+        // Where age decides, a process that the kernel stops between two ranks may change their turns.
+        let turns = match policy {
+            Kind::DeepMemory | Kind::Fifo | Kind::Lru | Kind::PageCache => 3,
+            _ => 1,
+        };
+        let runs: Vec<_> = (0..turns)
+            .map(|_| read_in_lock_step(&fixture, policy))
+            .scan(false, |is_equal, read| {
+                (!std::mem::replace(is_equal, read == predicted)).then_some(read)
+            })
+            .collect();
+        assert_eq!(runs.last(), Some(&predicted), "{policy}: {runs:?}");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_wait_for_each_other_read_nearly_as_much_as_predicted() {
+    let fixture = fixture();
+    for policy in [Kind::Gap, Kind::None, Kind::Fifo, Kind::DeepMemory] {
+        write_job(&fixture, policy);
+        let predicted = predicted(&fixture, policy);
+        assert_ended(&fixture.run(5_000).output().unwrap(), 0);
+        let measured = cold_bytes(&fixture.report());
+        assert!(measured.keys().eq(predicted.keys()), "{policy}: {measured:?}, {predicted:?}");
+        let off = drift(measured.values().sum(), predicted.values().sum());
+        let off_max = match policy {
+            Kind::Gap | Kind::None => FREE_DRIFT_MAX_GAP,
+            _ => FREE_DRIFT_MAX,
+        };
+        assert!(off <= off_max, "{policy}: off by {off:.3}: {measured:?}, {predicted:?}");
+        fs::remove_file(fixture.path("log")).unwrap();
+    }
+}
+
+/// How far a run lies from a prediction, which must be of something.
+fn drift(measured: u64, predicted: u64) -> f64 {
+    assert!(predicted > 0, "a dataset that fits shows nothing");
+    measured.abs_diff(predicted) as f64 / predicted as f64
+}

@@ -1,0 +1,274 @@
+//! Whether a process fits the job: its launcher must have started the ranks that the job has, where the
+//! job has them.
+
+use alloc::{string::String, vec};
+
+use super::{Identity, LaunchError, Launcher, Said};
+use crate::{
+    id::{NodeId, Rank},
+    order::World,
+};
+
+/// What the job says, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Post {
+    /// The ranks of the job.
+    pub world: World,
+    /// Where `world.nodes` stands, such as `job.yaml:12`.
+    pub nodes_at: String,
+    /// Where `world.ranks_per_node` stands.
+    pub ranks_per_node_at: String,
+    /// The node of the agent that the process connected to, if there is one.
+    pub node: Option<NodeId>,
+}
+
+/// Why a process cannot take part in the job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// The environment contradicts itself.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Another number of ranks was started.
+    #[error("{said}, but {key}: {of_job} in {at}; {}", advice(.said, .key))]
+    World {
+        /// What the launcher says.
+        said: Said,
+        /// The key of the job file.
+        key: &'static str,
+        /// Its value.
+        of_job: u32,
+        /// Where it stands.
+        at: String,
+    },
+    /// Another number of ranks was started than both keys of the job give.
+    #[error(
+        "{said}, but the job has {ranks} ranks ({}); start {ranks} processes, or change world to what \
+         is started", world(.post)
+    )]
+    Ranks {
+        /// What the launcher says.
+        said: Said,
+        /// Ranks of the job.
+        ranks: u32,
+        /// Where the job says so.
+        post: Post,
+    },
+    /// The rank lies outside the job.
+    #[error("{said}, but the job has ranks 0 to {} ({}); start {ranks} processes", .ranks - 1, world(.post))]
+    NoSuchRank {
+        /// What the launcher says.
+        said: Said,
+        /// Ranks of the job.
+        ranks: u32,
+        /// Where the job says so.
+        post: Post,
+    },
+    /// Nothing gives a rank, and the job has several.
+    #[error(
+        "nothing says which of the {ranks} ranks of the job ({}) this process is; start it by torchrun, \
+         srun, mpirun or `tierfeed run`, set TIERFEED_RANK, or give the job one rank", world(.post)
+    )]
+    Unnumbered {
+        /// Ranks of the job.
+        ranks: u32,
+        /// Where the job says so.
+        post: Post,
+    },
+    /// Ranks are numbered otherwise than node by node.
+    #[error(
+        "{rank} and {said} contradict world.ranks_per_node: {ranks_per_node} in {at}: rank {} is process \
+         {} of node {}; number ranks node by node (mpirun --map-by slot, srun --distribution=block)",
+        .rank.value, .rank.value % .ranks_per_node, .rank.value / .ranks_per_node
+    )]
+    NotConsecutive {
+        /// The rank.
+        rank: Said,
+        /// What does not belong to it.
+        said: Said,
+        /// As the job says.
+        ranks_per_node: u32,
+        /// Where it says so.
+        at: String,
+    },
+    /// The agent works as another node than the launcher says.
+    #[error(
+        "{said}, but the agent of this host works as node {}; give launcher and agent the same number \
+         of this node (torchrun --node-rank, tierfeed agent --node)", .agent.0
+    )]
+    OtherNode {
+        /// What the launcher says.
+        said: Said,
+        /// The node of the agent.
+        agent: NodeId,
+    },
+    /// The rank is not one of the node that the agent works as.
+    #[error(
+        "{said} is a rank of node {of_rank} (world.ranks_per_node: {ranks_per_node} in {at}), but the \
+         agent of this host works as node {}; give launcher and agent the same number of this node \
+         (torchrun --node-rank, tierfeed agent --node)", .agent.0
+    )]
+    RankOfOtherNode {
+        /// The rank.
+        said: Said,
+        /// The node that has it.
+        of_rank: u32,
+        /// As the job says.
+        ranks_per_node: u32,
+        /// Where it says so.
+        at: String,
+        /// The node of the agent.
+        agent: NodeId,
+    },
+    /// Nothing gives a node, and the job has several.
+    #[error(
+        "nothing says which of the {nodes} nodes of the job this is (world.nodes: {nodes} in {at}); start \
+         one agent on each node by srun or mpirun, give it --node NUMBER, or set TIERFEED_NODE"
+    )]
+    UnnumberedNode {
+        /// Nodes of the job.
+        nodes: u32,
+        /// Where it says so.
+        at: String,
+    },
+    /// The node lies outside the job.
+    #[error("{said}, but the job has nodes 0 to {} (world.nodes: {nodes} in {at})", .nodes - 1)]
+    NoSuchNode {
+        /// What the launcher says.
+        said: Said,
+        /// Nodes of the job.
+        nodes: u32,
+        /// Where it says so.
+        at: String,
+    },
+    /// Several agents were started on one node.
+    #[error(
+        "{said}: several agents were started on one node; one serves all its ranks: start one agent for \
+         each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node)"
+    )]
+    SeveralAgents {
+        /// What the launcher says.
+        said: Said,
+    },
+}
+
+fn advice(said: &Said, key: &str) -> String {
+    let what = if key == "world.nodes" { "nodes" } else { "processes on each node" };
+    alloc::format!("start as many {what} as the job has, or make it {key}: {}", said.value)
+}
+
+fn world(post: &Post) -> String {
+    let World { nodes, ranks_per_node } = post.world;
+    let Post { nodes_at, ranks_per_node_at, .. } = post;
+    if nodes == 1 {
+        return alloc::format!("world.ranks_per_node: {ranks_per_node} in {ranks_per_node_at}");
+    }
+    alloc::format!(
+        "world.nodes: {nodes} in {nodes_at}, world.ranks_per_node: {ranks_per_node} in \
+         {ranks_per_node_at}"
+    )
+}
+
+impl Identity {
+    /// The rank of this process in the job.
+    ///
+    /// # Errors
+    ///
+    /// [`Misfit`] if the launcher and the job contradict each other, or nothing gives a rank where the
+    /// job has several.
+    pub fn rank_in(&self, post: &Post) -> Result<Rank, Misfit> {
+        self.check_world(post)?;
+        let ranks = post.world.ranks();
+        // The only process of a node has the number of the node.
+        let Some(rank) = self.rank.or(self.node.filter(|_| post.world.ranks_per_node == 1)) else {
+            let unnumbered = || Misfit::Unnumbered { ranks, post: post.clone() };
+            return if ranks == 1 { Ok(Rank(0)) } else { Err(unnumbered()) };
+        };
+        if rank.value >= ranks {
+            return Err(Misfit::NoSuchRank { said: rank, ranks, post: post.clone() });
+        }
+        self.check_place(rank, post)?;
+        Ok(Rank(rank.value))
+    }
+
+    /// The number of this node in the job, for its agent.
+    ///
+    /// # Errors
+    ///
+    /// [`Misfit`] if the launcher and the job contradict each other, or nothing gives a number where the
+    /// job has several nodes.
+    pub fn node_in(&self, post: &Post) -> Result<NodeId, Misfit> {
+        let nodes = post.world.nodes;
+        let at = || post.nodes_at.clone();
+        let is_chosen = |said: &Said| matches!(said.launcher, Launcher::Argument | Launcher::User);
+        if !self.node.as_ref().is_some_and(is_chosen) {
+            self.check_agents(post)?;
+        }
+        // One process on each node: its rank is the number of the node.
+        let said = self.node.or(self.rank.filter(|_| self.world.is_some()));
+        match said {
+            Some(said) if said.value >= nodes => Err(Misfit::NoSuchNode { said, nodes, at: at() }),
+            Some(said) => Ok(NodeId(said.value)),
+            None if nodes == 1 => Ok(NodeId(0)),
+            None => Err(Misfit::UnnumberedNode { nodes, at: at() }),
+        }
+    }
+
+    /// Agents are started once for each node, so the world of their launcher is that of nodes.
+    fn check_agents(&self, post: &Post) -> Result<(), Misfit> {
+        let several = self.ranks_per_node.filter(|said| said.value > 1);
+        if let Some(said) = several.or(self.local_rank.filter(|said| said.value > 0)) {
+            return Err(Misfit::SeveralAgents { said });
+        }
+        let of_job = post.world.nodes;
+        for said in [self.nodes, self.world].into_iter().flatten() {
+            if said.value != of_job {
+                let at = post.nodes_at.clone();
+                return Err(Misfit::World { said, key: "world.nodes", of_job, at });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_world(&self, post: &Post) -> Result<(), Misfit> {
+        let World { nodes, ranks_per_node } = post.world;
+        let keys = vec![
+            (self.nodes, "world.nodes", nodes, &post.nodes_at),
+            (self.ranks_per_node, "world.ranks_per_node", ranks_per_node, &post.ranks_per_node_at),
+        ];
+        for (said, key, of_job, at) in keys {
+            if let Some(said) = said.filter(|said| said.value != of_job) {
+                return Err(Misfit::World { said, key, of_job, at: at.clone() });
+            }
+        }
+        let ranks = post.world.ranks();
+        match self.world.filter(|said| said.value != ranks) {
+            Some(said) => Err(Misfit::Ranks { said, ranks, post: post.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the rank lies where the launcher and the agent say.
+    fn check_place(&self, rank: Said, post: &Post) -> Result<(), Misfit> {
+        let ranks_per_node = post.world.ranks_per_node;
+        let (of_rank, local) = (rank.value / ranks_per_node, rank.value % ranks_per_node);
+        let at = || post.ranks_per_node_at.clone();
+        if let (Some(said), Some(agent)) = (self.node, post.node)
+            && said.value != agent.0
+        {
+            return Err(Misfit::OtherNode { said, agent });
+        }
+        for (said, expected) in [(self.local_rank, local), (self.node, of_rank)] {
+            if let Some(said) = said.filter(|said| said.value != expected) {
+                return Err(Misfit::NotConsecutive { rank, said, ranks_per_node, at: at() });
+            }
+        }
+        match post.node.filter(|agent| agent.0 != of_rank) {
+            Some(agent) => {
+                let at = at();
+                Err(Misfit::RankOfOtherNode { said: rank, of_rank, ranks_per_node, at, agent })
+            }
+            None => Ok(()),
+        }
+    }
+}

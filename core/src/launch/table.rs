@@ -1,0 +1,173 @@
+//! The table of launchers and their variables. `docs/launch.md` shows it to users.
+
+use super::Launcher;
+
+/// The argument by which a program names its rank itself, in place of a variable.
+pub const RANK_ARGUMENT: &str = "rank";
+/// The argument by which an agent is told its node.
+pub const NODE_ARGUMENT: &str = "--node";
+
+/// Set by `tierfeed run` when it starts a command once for each rank: the rank that it gave.
+pub const RUN_RANK: &str = "TIERFEED_RUN_RANK";
+/// Set beside [`RUN_RANK`]: the [names](Launcher::name) of the launchers that `tierfeed run` was itself
+/// started by, with commas between them.
+pub const RUN_UNDER: &str = "TIERFEED_RUN_UNDER";
+
+/// Set by torchrun, and by nothing that only uses its variables.
+pub(super) const TORCHELASTIC: &str = "TORCHELASTIC_RUN_ID";
+
+/// Slurm tells it to tasks of `srun` only. A batch script has `SLURM_PROCID` too, which is not that of a
+/// task.
+const SLURM_STEP: &str = "SLURM_STEP_ID";
+
+/// Where one launcher says what. Of several variables the first that is set counts.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) launcher: Launcher,
+    /// Without it the others mean something else.
+    pub(super) task: Option<&'static str>,
+    pub(super) rank: &'static [&'static str],
+    pub(super) world: &'static [&'static str],
+    pub(super) local_rank: &'static [&'static str],
+    pub(super) ranks_per_node: &'static [&'static str],
+    pub(super) node: &'static [&'static str],
+    pub(super) nodes: &'static [&'static str],
+    /// Whether the rest means something without a rank.
+    pub(super) may_lack_rank: bool,
+}
+
+const NOTHING: Row = Row {
+    launcher: Launcher::Argument,
+    task: None,
+    rank: &[],
+    world: &[],
+    local_rank: &[],
+    ranks_per_node: &[],
+    node: &[],
+    nodes: &[],
+    may_lack_rank: false,
+};
+
+pub(super) const ARGUMENT: Row =
+    Row { rank: &[RANK_ARGUMENT], node: &[NODE_ARGUMENT], may_lack_rank: true, ..NOTHING };
+
+pub(super) const USER: Row = Row {
+    launcher: Launcher::User,
+    rank: &["TIERFEED_RANK"],
+    world: &["TIERFEED_WORLD_SIZE"],
+    local_rank: &["TIERFEED_LOCAL_RANK"],
+    ranks_per_node: &["TIERFEED_LOCAL_WORLD_SIZE"],
+    node: &["TIERFEED_NODE"],
+    nodes: &["TIERFEED_NODES"],
+    may_lack_rank: true,
+    ..NOTHING
+};
+
+pub(super) const RUN: Row = Row { launcher: Launcher::Run, rank: &[RUN_RANK], ..NOTHING };
+
+/// In the order in which they count: a launcher stands before the one that started it, as torchrun before
+/// Slurm.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        launcher: Launcher::Torchrun,
+        rank: &["RANK"],
+        world: &["WORLD_SIZE"],
+        local_rank: &["LOCAL_RANK"],
+        // The second ones are deepspeed's.
+        ranks_per_node: &["LOCAL_WORLD_SIZE", "LOCAL_SIZE"],
+        node: &["GROUP_RANK", "CROSS_RANK"],
+        nodes: &["GROUP_WORLD_SIZE", "CROSS_SIZE"],
+        ..NOTHING
+    },
+    Row {
+        launcher: Launcher::OpenMpi,
+        rank: &["OMPI_COMM_WORLD_RANK"],
+        world: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
+        ranks_per_node: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
+        // OMPI_COMM_WORLD_NODE_RANK counts processes of this host, whatever its name.
+        ..NOTHING
+    },
+    Row {
+        launcher: Launcher::Mpich,
+        rank: &["PMI_RANK"],
+        world: &["PMI_SIZE"],
+        local_rank: &["MPI_LOCALRANKID"],
+        ranks_per_node: &["MPI_LOCALNRANKS"],
+        ..NOTHING
+    },
+    Row { launcher: Launcher::Pmix, rank: &["PMIX_RANK"], ..NOTHING },
+    Row {
+        launcher: Launcher::Slurm,
+        task: Some(SLURM_STEP),
+        rank: &["SLURM_PROCID"],
+        world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        local_rank: &["SLURM_LOCALID"],
+        ranks_per_node: &["SLURM_STEP_TASKS_PER_NODE"],
+        node: &["SLURM_NODEID"],
+        nodes: &["SLURM_STEP_NUM_NODES"],
+        ..NOTHING
+    },
+    Row {
+        launcher: Launcher::Kubeflow,
+        node: &["PET_NODE_RANK"],
+        nodes: &["PET_NNODES"],
+        ..NOTHING
+    },
+    Row { launcher: Launcher::Kubernetes, node: &["JOB_COMPLETION_INDEX"], ..NOTHING },
+];
+
+/// Every variable that the table knows, each once: what to look for in an environment.
+pub fn variables() -> impl Iterator<Item = &'static str> {
+    let rows = [&USER, &RUN].into_iter().chain(ROWS);
+    let named = rows.flat_map(|row| {
+        [row.rank, row.world, row.local_rank, row.ranks_per_node, row.node, row.nodes]
+            .into_iter()
+            .flatten()
+            .copied()
+            .chain(row.task)
+    });
+    named.chain([RUN_UNDER, TORCHELASTIC])
+}
+
+/// Whether the table knows it, as a variable or as an argument.
+#[must_use]
+pub fn is_known(name: &str) -> bool {
+    variables().chain([RANK_ARGUMENT, NODE_ARGUMENT]).any(|known| known == name)
+}
+
+/// What the value of a variable comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Number(u32),
+    /// It stands for several numbers, and so for none.
+    Several,
+    Nonsense,
+}
+
+pub(super) fn parse(variable: &str, text: &str) -> Parsed {
+    match variable {
+        "SLURM_STEP_TASKS_PER_NODE" => tasks_per_node(text).map_or(Parsed::Several, Parsed::Number),
+        // `auto`, or a range of nodes from which torchrun takes what is there.
+        "PET_NNODES" => number(text).map_or(Parsed::Several, Parsed::Number),
+        _ => number(text).map_or(Parsed::Nonsense, Parsed::Number),
+    }
+}
+
+/// Without a sign: `parse` alone would take `+1`.
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// `2(x4)` and `2`, as Slurm writes that all nodes have two tasks; `2,1` stands for no one number.
+fn tasks_per_node(text: &str) -> Option<u32> {
+    let first = text.split_once('(').map_or(text, |(first, rest)| {
+        if rest.ends_with(')') && !rest.contains(',') { first } else { "" }
+    });
+    number(first).filter(|_| !first.is_empty())
+}
+
+/// Slurm numbers steps that are no tasks of `srun`, such as the shell of `salloc`, from above.
+pub(super) fn is_of_task(step: &str) -> bool {
+    number(step).is_some_and(|step| step < 0xffff_fff0)
+}

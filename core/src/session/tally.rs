@@ -1,0 +1,127 @@
+//! What a trainer measures itself, because only it knows when it waits and what it does meanwhile.
+
+use crate::{
+    id::Epoch,
+    units::{Bytes, Nanoseconds},
+};
+
+/// A stretch of time in which a trainer waited for a batch, on the session's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// When the training wanted the batch.
+    pub since: Nanoseconds,
+    /// When it had it; never before `since`.
+    pub until: Nanoseconds,
+}
+
+impl Wait {
+    /// A wait of some length that ends at a time; one that is longer than the clock has run is cut.
+    #[must_use]
+    pub const fn ending(until: Nanoseconds, len: Nanoseconds) -> Self {
+        Self { since: Nanoseconds(until.0.saturating_sub(len.0)), until }
+    }
+
+    /// How long it was.
+    #[must_use]
+    pub const fn len(self) -> Nanoseconds {
+        Nanoseconds(self.until.0.saturating_sub(self.since.0))
+    }
+
+    /// Whether the batch was there at once.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len().0 == 0
+    }
+}
+
+/// What a trainer did for its batches without the agent, since the last time it told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// Batches that it read from the cold store itself.
+    pub self_read_batches: u32,
+    /// Samples of these batches.
+    pub self_read_samples: u32,
+    /// Bytes of these batches.
+    pub self_read_bytes: Bytes,
+    /// Samples that the job skips and that it left out itself, because it could not read or decode them.
+    pub skipped_samples: u32,
+    /// For how long it waited for an answer of the agent that was no batch, or that did not come.
+    pub unanswered: Nanoseconds,
+    /// For how long the training waited while it read batches itself.
+    pub self_read: Nanoseconds,
+    /// For how long the training waited while samples were decoded, transformed and collated.
+    pub decoding: Nanoseconds,
+    /// Threads that decode; 0 if the training's own thread does.
+    pub decode_threads: u32,
+}
+
+impl Tally {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn empty(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            self_read_batches: 0,
+            self_read_samples: 0,
+            self_read_bytes: Bytes(0),
+            skipped_samples: 0,
+            unanswered: Nanoseconds(0),
+            self_read: Nanoseconds(0),
+            decoding: Nanoseconds(0),
+            decode_threads: 0,
+        }
+    }
+
+    /// How long the training waited for all this.
+    #[must_use]
+    pub const fn waited(&self) -> Nanoseconds {
+        let sum = self.unanswered.0.saturating_add(self.self_read.0);
+        Nanoseconds(sum.saturating_add(self.decoding.0))
+    }
+
+    /// The same with waits that are together no longer than `limit`: who tells more than there was time
+    /// for is not believed beyond it.
+    #[must_use]
+    pub fn within(self, limit: Nanoseconds) -> Self {
+        let mut left = limit.0;
+        let mut take = |wanted: Nanoseconds| {
+            let part = wanted.0.min(left);
+            left -= part;
+            Nanoseconds(part)
+        };
+        let (unanswered, self_read) = (take(self.unanswered), take(self.self_read));
+        Self { unanswered, self_read, decoding: take(self.decoding), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_does_not_begin_before_the_clock_did() {
+        let wait = Wait::ending(Nanoseconds(7), Nanoseconds(9));
+        assert_eq!((wait.since, wait.len()), (Nanoseconds(0), Nanoseconds(7)));
+        assert!(Wait::ending(Nanoseconds(7), Nanoseconds(0)).is_empty());
+        assert_eq!(Wait { since: Nanoseconds(9), until: Nanoseconds(7) }.len(), Nanoseconds(0));
+    }
+
+    #[test]
+    fn a_tally_is_believed_up_to_the_time_there_was() {
+        let tally = Tally {
+            unanswered: Nanoseconds(5),
+            self_read: Nanoseconds(u64::MAX),
+            decoding: Nanoseconds(3),
+            ..Tally::empty(Epoch(0))
+        };
+        assert_eq!(tally.waited(), Nanoseconds(u64::MAX));
+        let cut = tally.within(Nanoseconds(20));
+        assert_eq!(
+            (cut.unanswered, cut.self_read, cut.decoding.0),
+            (Nanoseconds(5), Nanoseconds(15), 0)
+        );
+        assert_eq!(cut.within(Nanoseconds(20)), cut);
+    }
+}

@@ -1,0 +1,133 @@
+//! What is worked out on other threads may come back at any time and in any order.
+
+use super::*;
+
+fn played(settings: &Settings, picks: &[usize], jobs: Option<Vec<Job>>, slice: u32) -> Play {
+    let mut world = Play::with_jobs(settings, jobs);
+    world.session.slice = NonZeroU32::new(slice);
+    world.play(picks, 0);
+    world
+}
+
+proptest! {
+    #[test]
+    fn when_a_job_ends_changes_no_decision(
+        policy in any_policy(),
+        samples in 9_u32..70,
+        epochs in 1_u32..6,
+        seed in 0_u64..50,
+        slice in 0_u32..9,
+        picks in prop::collection::vec(any::<usize>(), 20..60),
+    ) {
+        let mut settings = settings(policy, samples, 1, OnError::Fail);
+        (settings.order.epochs, settings.order.seed) = (epochs, seed);
+        let at_once = played(&settings, &[3, 7, 5], None, 0);
+        let later = played(&settings, &picks, Some(Vec::new()), slice);
+        prop_assert_eq!(&later.trainers[0].got, &later.expected(0));
+        prop_assert_eq!(&later.moves, &at_once.moves);
+    }
+
+    #[test]
+    fn every_rank_gets_its_batches_whenever_jobs_end(
+        policy in any_policy(),
+        samples in 9_u32..70,
+        ranks in 2_u32..4,
+        picks in prop::collection::vec(any::<usize>(), 20..60),
+        faults in 0_usize..20,
+    ) {
+        let settings = settings(policy, samples, ranks, OnError::Skip);
+        let mut world = Play::with_jobs(&settings, Some(Vec::new()));
+        world.play(&picks, faults);
+        for rank in 0..ranks {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+        prop_assert_eq!(world.jobs.map(|jobs| jobs.len()), Some(0));
+    }
+}
+
+/// A node whose first rank reads on in the first epoch while the second asks for one far epoch after the
+/// other, whose work never ends before the first rank has its batch. Returns how often something was planned.
+fn jumping() -> usize {
+    let mut settings = settings(policy::Kind::Gap, 400, 2, OnError::Fail);
+    settings.order.epochs = 90;
+    let mut world = Play::with_jobs(&settings, Some(Vec::new()));
+    let is_plan = |job: &Job| matches!(job, Job::Plan(_));
+    let mut plans = 0;
+    let mut end_all = |world: &mut Play| loop {
+        plans += world.jobs.iter().flatten().filter(|job| is_plan(job)).count();
+        let held = world.jobs.as_ref().map_or(0, Vec::len);
+        (0..held).for_each(|_| assert!(world.end_job(0)));
+        world.drain();
+        if world.jobs.as_ref().is_none_or(Vec::is_empty) {
+            return;
+        }
+    };
+    end_all(&mut world);
+    for turn in 0..20 {
+        assert!(world.ask(0));
+        world.drain();
+        assert!(world.take(0), "turn {turn}: the first rank has to wait");
+        let (holder, rank) = (world.trainers[1].holder, Rank(1));
+        let batch = BatchId { epoch: Epoch(10 + turn * 17 % 70), step: Step(turn), rank };
+        world.trainers[1].asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+        assert!(world.ask(0));
+        world.drain();
+        assert!(world.take(0), "turn {turn}: the first rank waits for what the second asked for");
+        end_all(&mut world);
+        assert!(world.take(1), "turn {turn}: the second rank gets what it asked for");
+    }
+    plans
+}
+
+#[test]
+fn a_rank_that_jumps_to_and_fro_delays_no_other() {
+    assert_eq!(jumping(), 2, "the first epoch is planned, and the next ahead of need");
+}
+
+#[test]
+fn the_node_goes_where_most_ranks_that_ask_are() {
+    let mut settings = settings(policy::Kind::Gap, 100, 2, OnError::Fail);
+    settings.order.epochs = 30;
+    let mut world = Play::new(&settings);
+    world.drain();
+    for (which, expected) in [(0, 20), (1, 20)] {
+        let trainer = &mut world.trainers[which];
+        let batch = BatchId { epoch: Epoch(20), step: Step(0), rank: trainer.rank };
+        let holder = trainer.holder;
+        trainer.asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+        world.drain();
+        assert!(world.take(which));
+        assert_eq!(world.session.main, Epoch(expected), "rank 1 has not asked at first");
+    }
+    for (which, main) in [(1, 20), (0, 5)] {
+        let trainer = &mut world.trainers[which];
+        let batch = BatchId { epoch: Epoch(5), step: Step(1), rank: trainer.rank };
+        let holder = trainer.holder;
+        trainer.asked.insert(batch);
+        world.tell(Event::Requested { holder, batch });
+        world.drain();
+        assert!(world.take(which));
+        assert_eq!(world.session.main, Epoch(main), "one of two goes alone");
+    }
+}
+
+#[test]
+fn no_call_plans_more_samples_than_a_slice_even_within_a_batch() {
+    let settings = settings(policy::Kind::None, 60, 1, OnError::Fail);
+    let slice = 3;
+    let mut session = Session::new(settings.clone()).with_slices(NonZeroU32::new(slice).unwrap());
+    let Some(Command::OpenArena { op, .. }) = session.poll_command() else { panic!("no arena") };
+    session.handle(Event::Completed { op, outcome: Ok(()) }, Nanoseconds(1));
+    session.run_jobs();
+    let mut planned = vec![session.in_flight()];
+    while session.has_more() {
+        session.go_on(Nanoseconds(2));
+        planned.push(session.in_flight());
+    }
+    let most = planned.windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert_eq!((planned[0].min(slice as usize), most), (planned[0], Some(slice as usize)));
+    let staged = (settings.staged_batches * settings.order.batch_size) as usize;
+    assert_eq!(planned.last(), Some(&staged), "{planned:?}");
+}

@@ -1,0 +1,62 @@
+"""Calls that mean another loader: errors that say what to do instead."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable
+
+from tierfeed.feed import Feed
+
+# Arguments of `torch.utils.data.DataLoader`, and where the same is said here.
+ELSEWHERE = {
+    "batch_size": "the job file says it: batch_size",
+    "shuffle": "the job file says it: order.shuffle",
+    "sampler": "the job file says the order: order.shuffle; for a sampler of your own use TierDataset",
+    "batch_sampler": "the job file says the order: order.shuffle; for your own use TierDataset",
+    "drop_last": "the job file says it: order.drop_last",
+    "seed": "the job file says it: order.seed",
+    "generator": "the job file says the seed: order.seed",
+    "dataset": "the job file says it: dataset.source; pass the feed of tierfeed.connect(), or nothing",
+    "num_workers": "there are no worker processes; decode in parallel with decode_threads=",
+    "collate_fn": "it is called collate=",
+    "pin_memory": "pin in collate=, or copy with tensor.pin_memory()",
+    "pin_memory_device": "pin in collate=, or copy with tensor.pin_memory()",
+    "prefetch_factor": "the agent stages ahead: prefetch.batches in the job file",
+    "persistent_workers": "there are no worker processes",
+    "worker_init_fn": "there are no worker processes",
+    "multiprocessing_context": "there are no worker processes",
+    "timeout": "an agent that is silent for 60 s is given up, and the batch is read directly",
+    "rank": "pass tierfeed.connect(rank=...) as the feed",
+    "transform": "pass decode=, which gets each sample and its label",
+}
+
+
+def checked_feed(feed: object, of: str) -> Feed:
+    """The feed itself, or a `TypeError` with what would be one."""
+    if isinstance(feed, Feed):
+        return feed
+    raise TypeError(
+        f"the feed of {of} is {feed!r}; pass what tierfeed.connect() returned, or nothing:"
+        " the job file names the dataset (dataset.source)"
+    )
+
+
+def unknown_arguments(names: Iterable[str], known: list[str], of: str) -> TypeError:
+    """What is wrong with arguments that a loader does not take."""
+    parts = []
+    for name in names:
+        advice = ELSEWHERE.get(name)
+        if advice is None:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(known)}"
+        parts.append(f"{of} takes no {name}=: {advice}")
+    return TypeError("; ".join(parts))
+
+
+def checked_epoch(epoch: int) -> int:
+    """A number of an epoch, which counts from 0."""
+    number = operator.index(epoch)
+    if number < 0:
+        raise IndexError(f"epoch {number}; epochs count from 0")
+    return number

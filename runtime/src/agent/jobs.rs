@@ -1,0 +1,52 @@
+//! Work of the session that takes too long for the loop, on threads of its own.
+
+use std::{collections::VecDeque, num::NonZeroUsize, panic, thread};
+
+use tierfeed_core::session::{Finished, Job};
+use tokio::task::JoinSet;
+
+/// Jobs that run at a time. Each permutes or plans an epoch and needs up to eight bytes a sample of the
+/// dataset for that.
+const AT_A_TIME_MAX: usize = 4;
+
+/// Jobs that run, and those that wait for a thread.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    at_a_time: usize,
+    waiting: VecDeque<Job>,
+    running: JoinSet<Finished>,
+}
+
+impl Jobs {
+    /// For a host of so many processors.
+    pub(super) fn new() -> Self {
+        let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let at_a_time = cpus.min(AT_A_TIME_MAX);
+        Self { at_a_time, waiting: VecDeque::new(), running: JoinSet::new() }
+    }
+
+    /// Runs a job as soon as a thread is free.
+    pub(super) fn start(&mut self, job: Job) {
+        self.waiting.push_back(job);
+        self.go_on();
+    }
+
+    /// The next result; `None` if no job runs. Nothing is lost if the wait is given up.
+    pub(super) async fn next(&mut self) -> Option<Finished> {
+        let finished = self.running.join_next().await?;
+        self.go_on();
+        match finished {
+            Ok(finished) => Some(finished),
+            // The session would wait for it for ever.
+            Err(error) => panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    fn go_on(&mut self) {
+        while self.running.len() < self.at_a_time
+            && let Some(job) = self.waiting.pop_front()
+        {
+            self.running.spawn_blocking(move || job.run());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Published orders on their way into files: written beside the loop, one after the other, for the run
+//! directory may be slow or not answer.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use tierfeed_core::{
+    id::{Epoch, NodeId, Rank, SampleId},
+    order::{Shuffle, Spec},
+};
+use tokio::task::JoinSet;
+
+use crate::published::PublishedOrders;
+
+/// The order of one rank in one epoch.
+#[derive(Debug, Clone)]
+pub(super) struct Publication {
+    pub(super) rank: Rank,
+    pub(super) epoch: Epoch,
+    pub(super) samples: Arc<Vec<SampleId>>,
+}
+
+/// Writes what trainers of a node published.
+#[derive(Debug)]
+pub(super) struct Publications {
+    orders: PublishedOrders,
+    order: Spec,
+    node: NodeId,
+    /// Samples that may wait to be written, four bytes each.
+    samples_max: usize,
+    waiting: VecDeque<Publication>,
+    writing: JoinSet<()>,
+}
+
+impl Publications {
+    /// Writes into `orders`; two epochs of the node may wait.
+    pub(super) fn new(orders: PublishedOrders, order: Spec, node: NodeId) -> Self {
+        let ranks = order.world.ranks_per_node as usize;
+        let samples_max = 2 * ranks * order.samples_per_rank() as usize;
+        let waiting = VecDeque::new();
+        Self { orders, order, node, samples_max, waiting, writing: JoinSet::new() }
+    }
+
+    /// Writes an order as soon as those before it are written.
+    pub(super) fn keep(&mut self, publication: Publication) {
+        // What the same rank said before of the same epoch does not count any more.
+        let key = (publication.rank, publication.epoch);
+        self.waiting.retain(|it| (it.rank, it.epoch) != key);
+        let waiting: usize = self.waiting.iter().map(|it| it.samples.len()).sum();
+        if waiting + publication.samples.len() > self.samples_max {
+            let (rank, epoch) = (publication.rank.0, publication.epoch.0);
+            tracing::warn!(
+                rank,
+                epoch,
+                "the run directory is too slow for published orders; the report lacks one"
+            );
+            return;
+        }
+        self.waiting.push_back(publication);
+        self.go_on();
+    }
+
+    /// Waits for the order that is being written and begins with the next; `None` if there is none.
+    /// Nothing is lost if the wait is given up.
+    pub(super) async fn written(&mut self) -> Option<()> {
+        // A thread that panicked has written nothing: the report lacks the order, as if writing failed.
+        let _ = self.writing.join_next().await?;
+        self.go_on();
+        Some(())
+    }
+
+    /// The orders once all are written.
+    pub(super) async fn end(mut self) -> PublishedOrders {
+        while self.written().await.is_some() {}
+        self.orders
+    }
+
+    fn go_on(&mut self) {
+        if !self.writing.is_empty() {
+            return;
+        }
+        let Some(Publication { rank, epoch, samples }) = self.waiting.pop_front() else { return };
+        let (orders, order, node) = (self.orders.clone(), self.order, self.node);
+        self.writing.spawn_blocking(move || {
+            if !is_possible(&order, node, rank, epoch, &samples) {
+                return;
+            }
+            if let Err(error) = orders.keep(rank, epoch, &samples) {
+                tracing::warn!(%error, "a published order is not kept; the report lacks it");
+            }
+        });
+    }
+}
+
+/// Whether a trainer of this node may publish such an order; the session judges by the same rule.
+fn is_possible(order: &Spec, node: NodeId, rank: Rank, epoch: Epoch, samples: &[SampleId]) -> bool {
+    order.shuffle == Shuffle::Published
+        && epoch.0 < order.epochs
+        && order.world.ranks_of(node).any(|other| other == rank)
+        && samples.len() <= order.samples_per_rank() as usize
+        && samples.iter().all(|sample| sample.0 < order.samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use tierfeed_core::order::{Position, World};
+
+    use super::*;
+    use crate::report::Published as _;
+
+    /// A node with nine ranks that read a sample in each of three epochs; 18 samples may wait.
+    fn publications(folder: PathBuf) -> Publications {
+        let order = Spec {
+            samples: 9,
+            shuffle: Shuffle::Published,
+            seed: 0,
+            epochs: 3,
+            drop_last: false,
+            batch_size: 1,
+            world: World { nodes: 1, ranks_per_node: 9 },
+            start: Position::START,
+        };
+        Publications::new(PublishedOrders::new(folder), order, NodeId(0))
+    }
+
+    fn publication(epoch: u32, rank: u32, sample: u32) -> Publication {
+        let samples = Arc::new(vec![SampleId(sample)]);
+        Publication { rank: Rank(rank), epoch: Epoch(epoch), samples }
+    }
+
+    #[tokio::test]
+    async fn the_last_order_that_a_rank_published_is_kept_if_it_can_be_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut publications = publications(folder.path().join("published"));
+        for (rank, sample) in [(0, 1), (1, 3), (1, 4), (0, 2), (2, 9)] {
+            publications.keep(publication(0, rank, sample));
+        }
+        let orders = publications.end().await;
+        assert_eq!(orders.samples(Rank(0), Epoch(0)), Some(vec![SampleId(2)]));
+        assert_eq!(orders.samples(Rank(1), Epoch(0)), Some(vec![SampleId(4)]));
+        assert_eq!(orders.samples(Rank(2), Epoch(0)), None, "there is no sample 9");
+    }
+
+    #[tokio::test]
+    async fn a_run_directory_that_does_not_answer_delays_nothing_and_holds_a_bounded_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("published");
+        std::fs::create_dir(&path).unwrap();
+        // Opening a pipe for writing waits until somebody reads it.
+        let pipe = path.join("rank0-epoch0");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut publications = publications(path);
+        for (epoch, rank) in (0..3).flat_map(|epoch| (0..9).map(move |rank| (epoch, rank))) {
+            publications.keep(publication(epoch, rank, rank));
+        }
+        assert_eq!(publications.waiting.len(), 18, "beside the one that is being written");
+        let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+        let orders = publications.end().await;
+        assert_eq!(reader.join().unwrap(), [0, 0, 0, 0]);
+        assert_eq!(orders.samples(Rank(0), Epoch(2)), Some(vec![SampleId(0)]));
+        assert_eq!(orders.samples(Rank(1), Epoch(2)), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Looks after the run directories that earlier runs left: which of them are live, and which may go.
+//!
+//! A run directory is live as long as a process has locked it, as [`RunDir::occupy`] does. Whether a
+//! manager or an agent answers there is another question: both lock before they listen.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. No directory is removed that a process has locked.
+//! 2. Of those that have ended, the newest stay.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::{Occupant, RunDir, RunDirError};
+
+impl RunDir {
+    /// Whether a manager or an agent answers here.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        // Both are there while it runs, whatever else it offers.
+        let sockets = [self.overview_socket(), self.observe_socket()];
+        sockets.iter().any(|socket| UnixStream::connect(socket).is_ok())
+    }
+
+    /// When a process locked it last; `None` if none ever did.
+    fn begun_at(&self) -> Option<SystemTime> {
+        let locks = [Occupant::Manager, Occupant::Agent].map(|occupant| self.lock(occupant));
+        locks.iter().filter_map(|lock| fs::metadata(lock).ok()?.modified().ok()).max()
+    }
+
+    /// Locks it for its removal; `None` if a process works here. The time of a lock stays as it is.
+    fn lock_all(&self) -> Option<Vec<Flock<File>>> {
+        let locks = [Occupant::Manager, Occupant::Agent].map(|occupant| self.lock(occupant));
+        let there = locks.iter().filter(|lock| lock.exists());
+        let lock = |path: &PathBuf| {
+            let file = File::options().write(true).open(path).ok()?;
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
+        };
+        there.map(lock).collect()
+    }
+}
+
+/// The run directory below `runs`, or among `others`, that was begun last of those where something answers.
+///
+/// # Errors
+///
+/// If `runs` is there and cannot be listed.
+pub fn newest_live(runs: &Path, others: &[PathBuf]) -> Result<Option<RunDir>, RunDirError> {
+    let listed = below(runs)?.into_iter().chain(others.iter().cloned());
+    let opened = listed.filter_map(|path| RunDir::open(&path).ok());
+    let live = opened.filter(RunDir::answers);
+    let begun = live.filter_map(|run_dir| Some((run_dir.begun_at()?, run_dir)));
+    Ok(begun.max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
+}
+
+/// The run directory below `runs` that was begun last.
+///
+/// # Errors
+///
+/// If `runs` is there and cannot be listed.
+pub fn newest(runs: &Path) -> Result<Option<RunDir>, RunDirError> {
+    let opened = below(runs)?.into_iter().filter_map(|path| RunDir::open(&path).ok());
+    let begun = opened.filter_map(|run_dir| Some((run_dir.begun_at()?, run_dir)));
+    Ok(begun.max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
+}
+
+/// Removes the run directories below `runs` in which no process works, but for the newest `kept`.
+/// Returns how many it removed.
+///
+/// # Errors
+///
+/// If `runs` is there and cannot be listed.
+pub fn prune(runs: &Path, kept: usize) -> Result<usize, RunDirError> {
+    let opened = below(runs)?.into_iter().filter_map(|path| RunDir::open(&path).ok());
+    // One that was never locked is one that begins now, or none of ours.
+    let begun = opened.filter_map(|run_dir| Some((run_dir.begun_at()?, run_dir)));
+    let mut ended: Vec<_> =
+        begun.filter_map(|(time, run_dir)| Some((time, run_dir.lock_all()?, run_dir))).collect();
+    ended.sort_by_key(|(time, _, _)| *time);
+    let surplus = ended.len().saturating_sub(kept);
+    let mut removed = 0;
+    for (_, _locked, run_dir) in ended.drain(..surplus) {
+        match run_dir.remove() {
+            Ok(()) => removed += 1,
+            Err(error) => tracing::debug!(%error, "an old run directory is left behind"),
+        }
+    }
+    Ok(removed)
+}
+
+impl RunDir {
+    fn remove(&self) -> Result<(), RunDirError> {
+        let failed = |path: &Path, source| RunDirError::Io { path: path.to_owned(), source };
+        if self.sockets != self.path {
+            fs::remove_dir_all(&self.sockets).map_err(|source| failed(&self.sockets, source))?;
+        }
+        fs::remove_dir_all(&self.path).map_err(|source| failed(&self.path, source))
+    }
+}
+
+/// The folders in a folder; none if it is not there.
+fn below(folder: &Path) -> Result<Vec<PathBuf>, RunDirError> {
+    let failed = |source| RunDirError::Io { path: folder.to_owned(), source };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let paths: Vec<_> = paths.collect::<Result<_, _>>().map_err(failed)?;
+    Ok(paths.into_iter().filter(|path| path.is_dir() && !path.is_symlink()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixListener, time::Duration};
+
+    use super::*;
+
+    /// A run that was begun so many seconds after 1970, and has ended.
+    fn ended(runs: &Path, name: &str, second: u64) -> RunDir {
+        let run_dir = RunDir::create(&runs.join(name)).unwrap();
+        drop(run_dir.occupy(Occupant::Manager).unwrap());
+        set_begun(&run_dir, second);
+        fs::write(run_dir.report(), "{}").unwrap();
+        run_dir
+    }
+
+    fn set_begun(run_dir: &RunDir, second: u64) {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let lock = File::options().write(true).open(run_dir.lock(Occupant::Manager)).unwrap();
+        lock.set_modified(time).unwrap();
+    }
+
+    fn names(runs: &Path) -> Vec<String> {
+        let mut names: Vec<_> = below(runs)
+            .unwrap()
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_newest_of_those_that_ended_stay_and_all_that_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path();
+        for (name, second) in [("a", 1), ("d", 4), ("c", 3), ("b", 2)] {
+            ended(runs, name, second);
+        }
+        let working = ended(runs, "oldest", 0);
+        let occupied = working.occupy(Occupant::Agent).unwrap();
+        set_begun(&working, 0);
+        fs::create_dir(runs.join("not ours")).unwrap();
+        assert_eq!(prune(runs, 2).unwrap(), 2);
+        assert_eq!(names(runs), ["c", "d", "not ours", "oldest"]);
+        drop(occupied);
+        assert_eq!(prune(runs, 2).unwrap(), 1);
+        assert_eq!(names(runs), ["d", "not ours", "oldest"], "its agent began last");
+        assert_eq!(prune(&runs.join("nowhere"), 2).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_sockets_of_a_long_path_go_with_its_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let run_dir = ended(folder.path(), &"x".repeat(120), 1);
+        assert!(run_dir.sockets != run_dir.path && run_dir.sockets.exists());
+        assert_eq!(prune(folder.path(), 0).unwrap(), 1);
+        assert!(!run_dir.sockets.exists());
+    }
+
+    #[test]
+    fn a_run_that_answers_is_found_although_another_ended_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path();
+        assert_eq!(newest_live(runs, &[]).unwrap(), None);
+        let live = ended(runs, "live", 1);
+        let _listens = UnixListener::bind(live.overview_socket()).unwrap();
+        let dead = ended(runs, "dead", 2);
+        // What a killed process leaves.
+        drop(UnixListener::bind(dead.overview_socket()).unwrap());
+        assert_eq!(newest_live(runs, &[]).unwrap(), Some(live.clone()));
+        assert_eq!(newest(runs).unwrap(), Some(dead));
+        let beside = folder.path().join("beside");
+        let agent = ended(&beside, "agent", 3);
+        let _also = UnixListener::bind(agent.observe_socket()).unwrap();
+        let others = [agent.path().to_owned()];
+        assert_eq!(newest_live(runs, &others).unwrap(), Some(agent));
+    }
+}

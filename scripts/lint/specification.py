@@ -1,0 +1,200 @@
+"""Checks that the commands of SPECIFICATION.md exist, and that its quoted tolerances are the constants.
+
+Without arguments it looks at the source: named files, benches, options of `tierfeed bench`, make
+targets, and constants written as `NAME` = VALUE, with their module where several have the name. Every
+row under "Kept" must name a command that shows it. With --tests it asks cargo nextest and pytest which
+tests there are (they must have been built), and each command must select at least one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from limits import all_constants, numbers_in, value_of
+
+PAGE = Path("SPECIFICATION.md")
+TEST_FILE = re.compile(r"^[\w/-]+/tests/[\w/*-]+(?:\.(?:rs|py))?$")
+TOLERANCE = re.compile(r"`((?:\w+::)*[A-Z][A-Z0-9_]+)` = ([^;,)|]+)")
+
+Test = tuple[str, str, str]
+"""Package, test binary, name of the test."""
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+
+
+def commands(text: str, column: int | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Every command between backticks, of tables only that of a column, with the line it stands in.
+
+    `-p` goes on with nextest.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        places = [line] if column is None else cells(line)[column : column + 1]
+        for quoted in re.findall(r"`([^`]+)`", " ".join(places)):
+            words = [word for word in quoted.split() if not re.match(r"^[A-Z_]+=", word)]
+            if words and words[0] == "-p":
+                words = ["cargo", "nextest", "run", *words]
+            if words:
+                yield number, words
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether these words can be typed to see a promise kept; a file of tests stands for its tests."""
+    match words:
+        case ["make" | "tierfeed", _, *_] | ["cargo", "bench" | "nextest" | "test", *_]:
+            return True
+        case [path]:
+            return TEST_FILE.match(path) is not None
+    return False
+
+
+def kept_without_command(text: str) -> Iterator[tuple[int, str]]:
+    """The line and the promise of every row under "Kept" that no command shows."""
+    shown = {line for line, words in commands(text, column=1) if is_command(words)}
+    is_kept, is_body = False, False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("## "):
+            is_kept = line == "## Kept"
+        is_body = line.startswith("|") and (is_body or line.startswith("|--"))
+        if is_kept and is_body and not line.startswith("|--") and number not in shown:
+            yield number, cells(line)[0]
+
+
+def options_of(words: list[str]) -> dict[str, str]:
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return {word: value for word, value in pairs if word.startswith("-")}
+
+
+def selected(words: list[str], tests: list[Test]) -> list[list[Test]]:
+    """The tests that each filter of a `cargo nextest run` selects."""
+    package, binary, filters = "", "", []
+    rest = iter(words[3:])
+    for word in rest:
+        if word in ("-p", "--package"):
+            package = next(rest)
+        elif word == "--test":
+            binary = next(rest)
+        elif not word.startswith("-"):
+            filters.append(word)
+    of_package = [test for test in tests if test[0] == package and binary in ("", test[1])]
+    return [[test for test in of_package if it in test[2]] for it in filters or [""]]
+
+
+def built_tests() -> list[Test]:
+    line = ["cargo", "nextest", "list", "--workspace", "--message-format", "json"]
+    listed = subprocess.run(line, capture_output=True, text=True)
+    if listed.returncode != 0:
+        sys.exit(f"`{' '.join(line)}` failed:\n{listed.stderr}")
+    suites = json.loads(listed.stdout)["rust-suites"].values()
+    return [
+        (suite["package-name"], suite["binary-name"], name)
+        for suite in suites
+        for name in suite["testcases"]
+    ]
+
+
+def collected_tests() -> dict[str, int]:
+    """How many tests pytest finds in each file."""
+    found: dict[str, int] = {}
+    for folder in ("python/tests", "demo/tests"):
+        line = [sys.executable, "-m", "pytest", "-c", "python/pyproject.toml", "-q", "--collect-only"]
+        listed = subprocess.run([*line, folder], capture_output=True, text=True)
+        if listed.returncode != 0:
+            sys.exit(f"pytest cannot collect {folder}:\n{listed.stdout}{listed.stderr}")
+        for name in re.findall(r"^(\S+?\.py)::", listed.stdout, re.MULTILINE):
+            path = f"{folder}/{Path(name).name}"
+            found[path] = found.get(path, 0) + 1
+    return found
+
+
+def wrong_bench(words: list[str]) -> str | None:
+    """What is wrong with a `tierfeed bench NAME --option ...`."""
+    text = Path("cli/src/arguments/bench.rs").read_text(encoding="utf-8")
+    name = "".join(part.capitalize() for part in words[2].split("-"))
+    if not re.search(rf"^    {name}\(", text, re.MULTILINE):
+        return f"there is no `tierfeed bench {words[2]}`"
+    declared = re.search(rf"pub\(crate\) struct Bench{name} \{{(.*?)\n\}}", text, re.DOTALL)
+    fields = declared[1] if declared else ""
+    if "flatten" in fields:
+        place = re.search(r"pub\(crate\) struct BenchPlace \{(.*?)\n\}", text, re.DOTALL)
+        fields += place[1] if place else ""
+    for option in options_of(words):
+        if not re.search(rf"pub\(crate\) {option[2:].replace('-', '_')}:", fields):
+            return f"`tierfeed bench {words[2]}` has no option {option}"
+    return None
+
+
+def wrong_command(words: list[str]) -> str | None:
+    """What is wrong with a command, as far as the source tells."""
+    match words:
+        case [path] if TEST_FILE.match(path) and not list(Path().glob(path)):
+            return f"there is no {path}"
+        case ["make", *targets]:
+            makefile = Path("Makefile").read_text(encoding="utf-8")
+            for target in targets:
+                if not re.search(rf"^{target}:", makefile, re.MULTILINE):
+                    return f"there is no `make {target}`"
+        case ["cargo", "bench", *_]:
+            bench = options_of(words).get("--bench")
+            if bench and not Path(f"benchmarks/benches/{bench}.rs").exists():
+                return f"there is no bench {bench}"
+        case ["cargo", "nextest", "run", *_]:
+            package = options_of(words).get("-p", "")
+            if not (Path(package.removeprefix("tierfeed-") or "cli").is_dir() or package == "tierfeed"):
+                return f"there is no package {package}"
+        case ["tierfeed", "bench", _, *_]:
+            return wrong_bench(words)
+    return None
+
+
+def wrong_selection(words: list[str], tests: list[Test], collected: dict[str, int]) -> str | None:
+    """What a command of tests fails to select."""
+    match words:
+        case ["cargo", "nextest", "run", *_]:
+            for number, found in enumerate(selected(words, tests)):
+                if not found:
+                    return f"`{' '.join(words)}`: filter {number + 1} selects no test"
+        case [path] if TEST_FILE.match(path) and path.startswith(("python/", "demo/")):
+            if not any(str(it) in collected for it in Path().glob(path)):
+                return f"pytest finds no test in {path}"
+    return None
+
+
+def main() -> int:
+    text = PAGE.read_text(encoding="utf-8")
+    wrong = []
+    tests: list[Test] = []
+    collected: dict[str, int] = {}
+    has_tests = "--tests" in sys.argv[1:]
+    if has_tests:
+        tests, collected = built_tests(), collected_tests()
+    for line, words in commands(text):
+        problem = wrong_command(words)
+        if problem is None and has_tests:
+            problem = wrong_selection(words, tests, collected)
+        if problem:
+            wrong.append(f"{PAGE}:{line}: {problem}")
+    for line, promise in kept_without_command(text):
+        wrong.append(f"{PAGE}:{line}: no command shows that it is kept: {promise}")
+    constants = all_constants()
+    for line, row in enumerate(text.splitlines(), 1):
+        for name, quoted in TOLERANCE.findall(row):
+            known = constants.get("::".join(name.split("::")[-2:]), [])
+            values = {it for one in known for it in value_of(one, constants)}
+            if len(values) > 1:
+                wrong.append(f"{PAGE}:{line}: {name} is {', '.join(known)}: write the module before it")
+            elif not values & numbers_in(quoted):
+                found = ", ".join(known) or "no constant"
+                wrong.append(f"{PAGE}:{line}: {name} is {found}, not {quoted}")
+    print(*wrong, sep="\n", file=sys.stderr, end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+//! Where a job file says how many ranks there are, for messages that compare it with the launcher.
+
+use std::path::Path;
+
+use tierfeed_core::launch::Post;
+
+use super::{Job, location};
+
+impl Job {
+    /// What this job says of its ranks, and at which lines of its `text`, which came from `file`.
+    #[must_use]
+    pub fn post(&self, text: &str, file: &Path) -> Post {
+        let at = |key: &str| match location::exact_line_of(text, &["world", key]) {
+            Some(line) => format!("{}:{line}", file.display()),
+            None => format!("{}, by default", file.display()),
+        };
+        Post {
+            world: self.world,
+            nodes_at: at("nodes"),
+            ranks_per_node_at: at("ranks_per_node"),
+            node: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_named_with_its_line_or_as_a_default() {
+        let text = "name: x\ndataset: { source: /data, format: image-folder }\n\
+                    order: { shuffle: sequential, epochs: 1 }\nbatch_size: 1\nworld:\n  \
+                    ranks_per_node: 2\n";
+        let file = Path::new("job.yaml");
+        let post = Job::parse(text, file).unwrap().post(text, file);
+        assert_eq!(post.ranks_per_node_at, "job.yaml:6");
+        assert_eq!(post.nodes_at, "job.yaml, by default");
+        assert_eq!((post.world.nodes, post.world.ranks_per_node), (1, 2));
+    }
+}
