@@ -47,6 +47,10 @@ pub(crate) fn end_this_process() {
         print(panic);
         process::exit(EXIT_CODE);
     }));
+}
+
+/// From now on the place that a test names panics. Only a build with debug assertions can be told to.
+pub(crate) fn arm_drill() {
     #[cfg(debug_assertions)]
     environment::arm_drill();
 }

@@ -11,6 +11,7 @@ use crate::{arguments, environment, failure::Failure, panics};
 
 pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     panics::end_this_process();
+    panics::arm_drill();
     let mut launch = environment::launch_variables();
     launch.extend(arguments.node.map(|node| (NODE_ARGUMENT.to_owned(), node.to_string())));
     let identity = environment::identity(&launch)?;

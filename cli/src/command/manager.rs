@@ -20,6 +20,7 @@ const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
     panics::end_this_process();
+    panics::arm_drill();
     let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;

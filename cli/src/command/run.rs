@@ -154,6 +154,7 @@ async fn train(
         let _policy = expansion.map(Expansion::apply).transpose()?;
         processes::start(&arguments.command, &trainers, arguments.json)?
     };
+    panics::arm_drill();
     started.wait(Duration::from_nanos(arguments.grace.0)).await
 }
 

@@ -93,9 +93,10 @@ fn a_panic_ends_a_manager_and_agents_go_on() {
 /// A batch system ends a job when the process that it started ends.
 #[test]
 fn a_panic_of_the_agent_in_a_run_leaves_a_process_that_waits_for_the_trainers() {
-    for (place, passes) in [("handoff", 9), ("loop", 40), ("manager", 3)] {
+    // Passes count from when the trainers run. The manager's loop passes twice a second at least.
+    for (place, passes) in [("handoff", 9), ("loop", 40), ("manager", 0)] {
         let fixture = Fixture::new();
-        let mut run = fixture.run(20_000);
+        let mut run = fixture.run(60_000);
         let output = run.env("TIERFEED_DRILL", format!("{place}:{passes}")).output().unwrap();
         assert_ended(&output, 0);
         let errors = String::from_utf8_lossy(&output.stderr);
