@@ -10,7 +10,7 @@ use nix::{
 use tierfeed_core::launch::{self, Launcher};
 use tokio::{
     process::{Child, Command},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{self, SignalKind, signal},
     task::JoinSet,
     time::Instant,
 };
@@ -93,6 +93,30 @@ pub(crate) fn start(
     Ok(started)
 }
 
+/// What the user asks this process for. Once listened to, a signal does nothing by itself: one that comes
+/// before trainers are waited for is kept for that.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupts: unix::Signal,
+    terminations: unix::Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupts: signal(SignalKind::interrupt())?,
+            terminations: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupts.recv() => Signal::SIGINT,
+            _ = self.terminations.recv() => Signal::SIGTERM,
+        }
+    }
+}
+
 /// Trainers that run.
 #[derive(Debug)]
 pub(crate) struct Trainers {
@@ -118,9 +142,11 @@ impl Trainers {
 
     /// Waits until all have ended. A signal to this process is passed on, and trainers have `grace` to end
     /// then; the first trainer that fails takes the others with it.
-    pub(crate) async fn wait(mut self, grace: Duration) -> anyhow::Result<Ending> {
-        let mut interrupts = signal(SignalKind::interrupt())?;
-        let mut terminations = signal(SignalKind::terminate())?;
+    pub(crate) async fn wait(
+        mut self,
+        mut signals: Signals,
+        grace: Duration,
+    ) -> anyhow::Result<Ending> {
         let mut ending = Ending::Done;
         let mut kill_at: Option<Instant> = None;
         loop {
@@ -132,8 +158,7 @@ impl Trainers {
                     }
                     None => Event::AllEnded,
                 },
-                _ = interrupts.recv() => Event::Asked(Signal::SIGINT),
-                _ = terminations.recv() => Event::Asked(Signal::SIGTERM),
+                asked = signals.next() => Event::Asked(asked),
                 () = reach(kill_at) => Event::GraceOver,
             };
             match event {
@@ -199,4 +224,22 @@ fn has_told_all(signal: Signal) -> bool {
 
 fn free_port() -> std::io::Result<u16> {
     TcpListener::bind(("127.0.0.1", 0))?.local_addr().map(|address| address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_that_comes_before_trainers_are_waited_for_reaches_them() {
+        let signals = Signals::listen().unwrap();
+        let command = ["sleep".to_owned(), "600".to_owned()];
+        let trainers = start(&command, &[Trainer { variables: Vec::new() }], true).unwrap();
+        kill(Pid::this(), Signal::SIGTERM).unwrap();
+        let ending = trainers.wait(signals, Duration::from_secs(60)).await.unwrap();
+        let Ending::Stopped(Signal::SIGTERM, Some(status)) = ending else { panic!("{ending:?}") };
+        assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
+    }
 }

@@ -26,7 +26,7 @@ use crate::{
     jobs::{self, Indexed},
     launcher::launcher_in,
     output, panics,
-    processes::{self, Ending, Trainer},
+    processes::{self, Ending, Signals, Trainer},
     program,
 };
 
@@ -93,6 +93,8 @@ async fn all(
     let _deadline =
         deadline::on_signal(Duration::from_nanos(arguments.grace.0) + deadline::CONCLUDED_WITHIN)
             .map_err(Failure::work)?;
+    // From here on, for a signal may come before the first trainer is started.
+    let signals = Signals::listen().map_err(Failure::work)?;
     let (stop_manager, manager_shutdown) = shutdown::channel();
     let (stop_agent, agent_shutdown) = shutdown::channel();
     let socket = run_dir.manager_socket();
@@ -111,7 +113,7 @@ async fn all(
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
     let agent = tokio::spawn(agent.run());
-    let ending = train(arguments, indexed, run_dir, expansion).await;
+    let ending = train(arguments, indexed, run_dir, expansion, signals).await;
     stop_agent.pull();
     let report = finished(agent).await;
     stop_manager.pull();
@@ -133,6 +135,7 @@ async fn train(
     indexed: &Indexed,
     run_dir: &RunDir,
     expansion: Option<&Expansion>,
+    signals: Signals,
 ) -> anyhow::Result<Ending> {
     let ranks = indexed.job.world.ranks_per_node;
     let launcher = launcher_in(&arguments.command);
@@ -155,7 +158,7 @@ async fn train(
         processes::start(&arguments.command, &trainers, arguments.json)?
     };
     panics::arm_drill();
-    started.wait(Duration::from_nanos(arguments.grace.0)).await
+    started.wait(signals, Duration::from_nanos(arguments.grace.0)).await
 }
 
 /// What a trainer must know to find its agent, and to go on without it.
