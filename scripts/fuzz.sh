@@ -2,7 +2,7 @@
 # Runs the fuzz targets, a minute each, and says what came of it. Fails if one of them crashes.
 #
 # TIERFEED_FUZZ_SECONDS     seconds per target (60)
-# TIERFEED_FUZZ_TARGETS     names of targets, with spaces between (all of fuzz/targets)
+# TIERFEED_FUZZ_TARGETS     names of targets, with spaces between (all of verification/fuzz/targets)
 # TIERFEED_FUZZ_JOBS        targets at a time (2)
 #
 # The compiler is the stable one of the set-up: RUSTC_BOOTSTRAP lets it instrument code, and the
@@ -21,7 +21,7 @@ readonly jobs=${TIERFEED_FUZZ_JOBS:-2}
 # An input is at most 64 KiB, so these are crashes: one allocation of 8 MiB, 1 GiB in all (the
 # sanitizer, the inputs and what was freed included), ten seconds for one input.
 readonly limits=(-max_len=65536 -malloc_limit_mb=8 -rss_limit_mb=1024 -timeout=10)
-# As fuzz/src/lib.rs has it.
+# As verification/fuzz/src/lib.rs has it.
 readonly separator='\xff||fuzz||\xff'
 
 say() { printf 'fuzz: %s\n' "$*" >&2; }
@@ -34,11 +34,11 @@ fail() {
 choose_targets() {
   local file name
   if [ -z "${TIERFEED_FUZZ_TARGETS:-}" ]; then
-    for file in fuzz/targets/*.rs; do basename "$file" .rs; done
+    for file in verification/fuzz/targets/*.rs; do basename "$file" .rs; done
     return
   fi
   for name in $TIERFEED_FUZZ_TARGETS; do
-    [ -f "fuzz/targets/$name.rs" ] || fail "no target $name; there are: $(cd fuzz/targets && echo *.rs)"
+    [ -f "verification/fuzz/targets/$name.rs" ] || fail "no target $name; there are: $(cd verification/fuzz/targets && echo *.rs)"
     echo "$name"
   done
 }
@@ -62,9 +62,9 @@ sanitizer() {
 
 build() {
   # What is fuzzed has the dependencies that are shipped.
-  cp Cargo.lock fuzz/Cargo.lock
+  cp Cargo.lock verification/fuzz/Cargo.lock
   # cargo-fuzz calls the cargo of this toolchain, which then takes the options of a nightly one.
-  RUSTC_BOOTSTRAP=1 "$tools/bin/cargo-fuzz" build --fuzz-dir fuzz --target-dir "$work" \
+  RUSTC_BOOTSTRAP=1 "$tools/bin/cargo-fuzz" build --fuzz-dir verification/fuzz --target-dir "$work" \
     --sanitizer "$(sanitizer)"
 }
 

@@ -19,7 +19,7 @@ check() {
 # Everything that core links, proc macros included. A new name here is a decision, not a detail.
 core_dependencies() {
   diff --label allowed --label found -u \
-    <(printf '%s\n' proc-macro2 quote syn thiserror thiserror-impl tierfeed-core unicode-ident) \
+    <(printf '%s\n' proc-macro2 quote syn thiserror thiserror-impl tierfeed-core tierfeed-units unicode-ident) \
     <(cargo tree -p tierfeed-core -e normal --prefix none -f '{p}' | cut -d' ' -f1 | LC_ALL=C sort -u)
 }
 
@@ -40,7 +40,7 @@ types_of_python() { (cd python && ../.venv/bin/python -m mypy --no-error-summary
 
 check 'format' cargo fmt --all --check
 # Only the format: to compile the fuzz targets means to build libFuzzer and all dependencies again.
-check 'format of the fuzz targets' cargo fmt --manifest-path fuzz/Cargo.toml --check
+check 'format of the fuzz targets' cargo fmt --manifest-path verification/fuzz/Cargo.toml --check
 check 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
 check 'dependencies of core' core_dependencies
 check 'core without std' core_is_no_std

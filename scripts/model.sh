@@ -27,7 +27,7 @@ in_world() {
   local name=$1
   shift
   say "$name"
-  cargo run --quiet --release --manifest-path models/Cargo.toml --target-dir "$target/$name" "$@"
+  cargo run --quiet --release --manifest-path verification/models/Cargo.toml --target-dir "$target/$name" "$@"
 }
 
 LOOM_MAX_PREEMPTIONS=${TIERFEED_MODEL_PREEMPTIONS:-$preemptions} in_world loom --features loom

@@ -25,7 +25,7 @@ done
 
 say() { printf 'test-numa: %s\n' "$*" >&2; }
 
-scripts/numa-machine/setup.sh
+verification/numa-machine/setup.sh
 work="$(mktemp -d)"
 readonly work root="$work/root" suites="$work/suites" groups="$work/groups"
 trap 'rm -rf "$work"' EXIT
@@ -36,7 +36,7 @@ trap 'exit 143' TERM HUP
 # All tests, as `make test` builds them, so that it is done once. A line for each program: test or not,
 # the folder of the package, the target, the path.
 built="$(cargo build --workspace --lib --bins --examples --tests \
-  --message-format json-render-diagnostics | python3 scripts/numa-machine/programs.py | sort)"
+  --message-format json-render-diagnostics | python3 verification/numa-machine/programs.py | sort)"
 
 # The scripts that run suites in a machine: the one with all that needs several memory nodes, and the
 # one with what needs control groups of version 2, which a host may lack. Whatever a test wants is
@@ -90,7 +90,7 @@ machine() {
   local name=$1 script=$2 began=$SECONDS
   shift 2
   say "machine $name"
-  scripts/numa-machine/run.sh "$@" --timeout "$machine_timeout" --root "$root" -- "$script" ||
+  verification/numa-machine/run.sh "$@" --timeout "$machine_timeout" --root "$root" -- "$script" ||
     failed+=("$name")
   say "machine $name: $((SECONDS - began)) s"
 }

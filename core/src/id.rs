@@ -1,5 +1,7 @@
 //! Names for the things that the core talks about, one type each, all plain numbers from 0.
 
+pub use tierfeed_units::NumaNode;
+
 /// A sample of the dataset, in the order of its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleId(pub u32);
@@ -11,10 +13,6 @@ pub struct Rank(pub u32);
 /// A host of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
-
-/// A memory node inside a host, as in `/sys/devices/system/node/node<N>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NumaNode(pub u32);
 
 /// A tier of one host, 0 the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

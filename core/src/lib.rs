@@ -18,7 +18,6 @@ pub mod launch;
 pub mod order;
 pub mod spread;
 pub mod throughput;
-pub mod units;
 pub mod wear;
 
 pub mod assignment;
@@ -36,3 +35,5 @@ pub mod simulator;
 pub mod space;
 pub mod staging_depth;
 pub mod tier;
+
+pub use tierfeed_units as units;

@@ -2,10 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
-use crate::{
-    id::NumaNode,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
-};
+pub use tierfeed_units::Locality;
+use tierfeed_units::{Bytes, BytesPerSecond, Nanoseconds};
 
 /// The kinds of place that a tier can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,15 +60,6 @@ pub struct Speed {
     pub latency: Nanoseconds,
     /// Shared by everything in flight. Zero means unlimited.
     pub bandwidth: BytesPerSecond,
-}
-
-/// Where the bytes of a tier lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Locality {
-    /// Memory that the kernel may place as it likes (one NUMA node, or none that matters).
-    Anywhere,
-    /// Memory of this NUMA node.
-    Numa(NumaNode),
 }
 
 /// A cache tier as the session sees it: how much it may hold.

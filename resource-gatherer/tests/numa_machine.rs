@@ -1,11 +1,11 @@
 //! What is found and measured on machines with memory-only nodes and CXL devices, of which the kernel
 //! and the firmware are real and the memory is emulated: nothing here looks at how fast it is.
 //!
-//! `make test-numa` runs this in each of the machines of `scripts/numa-machine`, one test at a time.
+//! `make test-numa` runs this in each of the machines of `verification/numa-machine`, one test at a time.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
-#[path = "../../scripts/numa-machine/machine.rs"]
+#[path = "../../verification/numa-machine/machine.rs"]
 mod machine;
 
 use std::{fs, sync::LazyLock};

@@ -42,14 +42,15 @@ RULES = [
         "*.rs",
         re.compile(r"\benv::(?:var|var_os|vars|vars_os)\b|\buse std::env::(?:var|vars)"),
         (
+            "benchmarks/src/bin/tierfeed-bench/environment.rs",
             "cli/src/environment.rs",
-            "object-stores/src/environment.rs",
+            "platform/object-stores/src/environment.rs",
             # Neither is part of what is shipped.
-            "hdf5-indexer/build.rs",
-            "models/src/main.rs",
-            "test-needs/src/lib.rs",
+            "platform/hdf5-indexer/build.rs",
+            "verification/models/src/main.rs",
+            "verification/test-needs/src/lib.rs",
         ),
-        "pass it in: cli/src/environment.rs and object-stores/src/environment.rs read it",
+        "pass it in: cli/src/environment.rs and platform/object-stores/src/environment.rs read it",
     ),
     Rule(
         "environment in Python",
@@ -69,7 +70,7 @@ RULES = [
         "skips that nobody counts",
         "*.rs",
         re.compile(r'print(?:ln)?!\("(?:skipped|SKIPPED|not run|not shown)'),
-        ("test-needs/src/lib.rs",),
+        ("verification/test-needs/src/lib.rs",),
         "call tierfeed_test_needs::skip",
     ),
     Rule(

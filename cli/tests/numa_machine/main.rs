@@ -1,6 +1,6 @@
 //! The whole way with real processes where the CXL tier is a node of its own.
 //!
-//! `make test-numa` runs this in each of the machines of `scripts/numa-machine`, one test at a time.
+//! `make test-numa` runs this in each of the machines of `verification/numa-machine`, one test at a time.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
@@ -11,6 +11,6 @@ mod expansion;
 #[path = "../end_to_end/fixture.rs"]
 mod fixture;
 mod full;
-#[path = "../../../scripts/numa-machine/machine.rs"]
+#[path = "../../../verification/numa-machine/machine.rs"]
 mod machine;
 mod training;

@@ -8,7 +8,7 @@
 //!
 //! Positions count entries from 0 and wrap with their 64 bits; an entry's place is its position
 //! modulo the capacity, a power of two. Every shared word is an atomic, so nothing here is `unsafe`
-//! and no read can be torn below a word. `models/` compiles this very file with the atomics of loom and
+//! and no read can be torn below a word. `verification/models/` compiles this very file with the atomics of loom and
 //! shuttle in the place of the real ones.
 //!
 //! Invariants, checked by the tests:

@@ -1,6 +1,6 @@
 //! Checks what `tierfeed-hdf5-indexer` says of a dataset in an HDF5 file.
 //!
-//! Reading HDF5 needs libhdf5, which runs in a process of its own (`hdf5-indexer/`); its word is not
+//! Reading HDF5 needs libhdf5, which runs in a process of its own (`platform/hdf5-indexer/`); its word is not
 //! taken for granted here, because it comes from a file that may be damaged. A sample is a row of a
 //! contiguous dataset, or a chunk of a chunked one, as stored: where filters (compression) were
 //! applied, the trainer undoes them.

@@ -1,0 +1,122 @@
+//! Tries the system calls that place memory, on memory of its own, and tells what the kernel says.
+//!
+//! Container engines refuse them by default, and kernels know more modes from year to year; nothing
+//! but trying tells. An attempt leaves nothing behind: the policy belongs to one page that nobody
+//! touches and that is given back at once.
+
+use std::{io, ptr};
+
+use memmap2::{MmapOptions, MmapRaw};
+use tierfeed_units::NumaNode;
+
+use crate::{
+    placement,
+    policy::{self, MPOL_PREFERRED_MANY},
+};
+
+/// `MPOL_WEIGHTED_INTERLEAVE` of `linux/mempolicy.h`, Linux 6.9.
+const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
+
+/// A system call, or a mode of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// `get_mempolicy`.
+    GetMempolicy,
+    /// `mbind` with `MPOL_BIND`.
+    Mbind,
+    /// `mbind` with `MPOL_PREFERRED_MANY`, Linux 5.15.
+    PreferredMany,
+    /// `mbind` with `MPOL_WEIGHTED_INTERLEAVE`, Linux 6.9.
+    WeightedInterleave,
+    /// `set_mempolicy_home_node`, Linux 5.17.
+    HomeNode,
+    /// The query form of `move_pages`.
+    MovePages,
+}
+
+impl Call {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::GetMempolicy,
+        Self::Mbind,
+        Self::PreferredMany,
+        Self::WeightedInterleave,
+        Self::HomeNode,
+        Self::MovePages,
+    ];
+}
+
+/// Makes `call` for memory on `node`.
+///
+/// # Errors
+///
+/// As the call: `EPERM` from the filter of a container, `ENOSYS` or `EINVAL` from a kernel that does not
+/// know it, `EINVAL` also for a node without memory.
+pub fn attempt(call: Call, node: NumaNode) -> io::Result<()> {
+    let page = MmapOptions::new().len(placement::page_bytes()).map_anon()?;
+    let page = MmapRaw::from(page);
+    match call {
+        Call::GetMempolicy => get_mempolicy(),
+        Call::Mbind => policy::mbind(&page, node, libc::MPOL_BIND),
+        Call::PreferredMany => policy::mbind(&page, node, MPOL_PREFERRED_MANY),
+        Call::WeightedInterleave => policy::mbind(&page, node, MPOL_WEIGHTED_INTERLEAVE),
+        Call::HomeNode => {
+            policy::mbind(&page, node, libc::MPOL_BIND)?;
+            set_home_node(&page, node)
+        }
+        Call::MovePages => policy::nodes_of(&[page.as_ptr().cast()]).map(|_| ()),
+    }
+}
+
+fn get_mempolicy() -> io::Result<()> {
+    let mut mode: libc::c_int = 0;
+    let none = ptr::null::<libc::c_void>();
+    let (maxnode, flags): (libc::c_ulong, libc::c_ulong) = (0, 0);
+    // SAFETY:
+    // - `mode` is valid for writes of one `int` and outlives the call.
+    // - Without a mask and an address nothing else is read or written.
+    let status = unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, none, maxnode, none, flags)
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_home_node(page: &MmapRaw, node: NumaNode) -> io::Result<()> {
+    let flags: libc::c_ulong = 0;
+    // SAFETY:
+    // - The range is one live mapping: `page` owns it and is borrowed through the call.
+    // - The call changes where pages will lie, never what they hold.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_set_mempolicy_home_node,
+            page.as_mut_ptr(),
+            page.len(),
+            libc::c_ulong::from(node.0),
+            flags,
+        )
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_works_or_says_why_not() {
+        let known = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL];
+        for call in Call::ALL {
+            if let Err(error) = attempt(call, NumaNode(0)) {
+                assert!(known.contains(&error.raw_os_error().unwrap()), "{call:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused_where_policies_work() {
+        if attempt(Call::Mbind, NumaNode(0)).is_ok() {
+            let error = attempt(Call::Mbind, NumaNode(1023)).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        }
+    }
+}

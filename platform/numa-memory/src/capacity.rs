@@ -1,0 +1,158 @@
+//! Decides how much memory may be taken without harm, from what the kernel reports as free.
+//!
+//! A strict memory policy on a full node gets the process killed, and a preference spills silently,
+//! so room is checked before it is taken. What may be taken is the free memory less the watermarks at
+//! which the kernel starts to reclaim, less a reserve ([`kept_free`]), and never more than the control
+//! groups of this process allow.
+//!
+//! Every function takes the root of the tree that holds `/proc` and `/sys`, so that tests can bring
+//! their own.
+
+mod cgroup;
+mod zones;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use tierfeed_units::{Bytes, Locality, NumaNode};
+
+use crate::error::AllocateError;
+
+/// The share of all memory, in percent, that stays free.
+const RESERVE_PERCENT: u64 = 5;
+
+/// Where little is free, this part of it stays free instead.
+const RESERVE_PART: u64 = 4;
+
+/// A window of a disk tier and the buffers of its copying threads are 8 MiB; threads, sockets and page
+/// tables get as much.
+const BESIDE_CACHES: Bytes = Bytes::mib(16);
+
+/// The free memory of a NUMA node, or what the whole host can give without swapping.
+///
+/// For a node this is `MemFree` of its `meminfo`: memory policies do not reclaim page cache before
+/// they go elsewhere. For the host it is `MemAvailable` of `/proc/meminfo`, page cache included.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`] if there is no such node, [`io::ErrorKind::InvalidData`] if the file
+/// lacks the line.
+pub fn free_bytes(sysroot: &Path, node: Option<NumaNode>) -> io::Result<Bytes> {
+    match node {
+        Some(node) => meminfo_field(&node_meminfo(sysroot, node), "MemFree:"),
+        None => meminfo_field(&sysroot.join("proc/meminfo"), "MemAvailable:"),
+    }
+}
+
+/// What stays free of `total` bytes when `free` of them are free: 5 % of all, or a quarter of what is free
+/// where that is less. On a node that others have filled, 5 % of all memory can be more than is left.
+#[must_use]
+pub fn kept_free(total: Bytes, free: Bytes) -> Bytes {
+    Bytes((total.0 / 100 * RESERVE_PERCENT).min(free.0 / RESERVE_PART))
+}
+
+/// What may be taken now: free memory less watermarks and reserve, within the control groups.
+///
+/// # Errors
+///
+/// As [`free_bytes`].
+pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes> {
+    let (free, total) = match locality {
+        Locality::Anywhere => {
+            let total = meminfo_field(&sysroot.join("proc/meminfo"), "MemTotal:")?;
+            (free_bytes(sysroot, None)?, total)
+        }
+        Locality::Numa(node) => {
+            let total = meminfo_field(&node_meminfo(sysroot, node), "MemTotal:")?;
+            let free = free_bytes(sysroot, Some(node))?;
+            let above_watermarks = zones::free_above_watermarks(sysroot, node);
+            (above_watermarks.map_or(free, |above| above.min(free)), total)
+        }
+    };
+    let unreserved = Bytes(free.0 - kept_free(total, free).0);
+    let headroom = cgroup::headroom(sysroot, |_| Bytes(0));
+    Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
+}
+
+/// What a control group with this limit keeps free of caches: [`RESERVE_PERCENT`], and in a small group
+/// what whoever caches takes beside it, for threads, sockets and page tables. The kernel would kill it
+/// there for want of a page.
+#[must_use]
+pub fn kept_of_group(limit: Bytes) -> Bytes {
+    Bytes((limit.0 / 100 * RESERVE_PERCENT).max(BESIDE_CACHES.0))
+}
+
+/// What caches may take now within the control groups of this process, or `None` if these have no limit.
+///
+/// Other memory may take more, as [`allocatable_bytes`] says: what is kept free is for it.
+#[must_use]
+pub fn cache_headroom(sysroot: &Path) -> Option<Bytes> {
+    cgroup::headroom(sysroot, kept_of_group)
+}
+
+/// Memory that is being taken: checked, but not yet missing from what the kernel calls free.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    locality: Locality,
+    len: Bytes,
+}
+
+/// All claims of this process. Allocations that run at the same time must not count the same free
+/// memory twice; near the limit one may be refused that would just have fitted.
+static CLAIMS: Mutex<Vec<(Locality, Bytes)>> = Mutex::new(Vec::new());
+
+/// Checks that `len` bytes fit and reserves them until the claim is dropped.
+pub(crate) fn claim(
+    sysroot: &Path,
+    locality: Locality,
+    len: Bytes,
+) -> Result<Claim, AllocateError> {
+    if len.0 == 0 {
+        return Err(AllocateError::Empty);
+    }
+    let mut claims = CLAIMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let available = match (allocatable_bytes(sysroot, locality), locality) {
+        (Ok(available), _) => available,
+        (Err(error), Locality::Numa(node)) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(AllocateError::AbsentNode { node });
+        }
+        (Err(error), _) => return Err(AllocateError::FreeMemoryUnreadable(error)),
+    };
+    let claimed: u64 =
+        claims.iter().filter(|(at, _)| *at == locality).map(|(_, claimed)| claimed.0).sum();
+    let available = Bytes(available.0.saturating_sub(claimed));
+    if len > available {
+        return Err(AllocateError::NoRoom { wanted: len, available, locality });
+    }
+    claims.push((locality, len));
+    Ok(Claim { locality, len })
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claims = CLAIMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(index) = claims.iter().position(|it| *it == (self.locality, self.len)) {
+            claims.swap_remove(index);
+        }
+    }
+}
+
+fn node_meminfo(sysroot: &Path, node: NumaNode) -> PathBuf {
+    sysroot.join(format!("sys/devices/system/node/node{}/meminfo", node.0))
+}
+
+/// Reads a line such as `Node 0 MemFree:  4380440 kB`.
+fn meminfo_field(path: &Path, field: &str) -> io::Result<Bytes> {
+    let text = fs::read_to_string(path)?;
+    let kibibytes = text.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != field);
+        words.nth(1)?.parse::<u64>().ok()
+    });
+    kibibytes.map(|it| Bytes(it << 10)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests;

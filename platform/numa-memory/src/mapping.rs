@@ -1,0 +1,419 @@
+//! Gives bounds-checked access to memory that other processes may map and write at the same time.
+//!
+//! Every access is a copy through raw pointers, or an atomic. No `&[u8]` covers the mapping: another
+//! process may write it at any moment, and Rust's references promise that nobody does.
+//!
+//! Callers that write a range while someone else reads it get some mix of old and new bytes, as they
+//! would from a file. Who may touch which range when is agreed elsewhere (leases); here only bounds
+//! are certain:
+//!
+//! 1. No operation touches a byte outside its mapping, whatever offset and length it is given.
+//! 2. A mapping is as long as the file behind it for as long as it lives: the file is sealed against
+//!    shrinking before anyone reads or writes through a [`crate::View`] or [`crate::Region`].
+
+#[expect(unsafe_code, reason = "preadv2 and pwrite on memory that must not become a slice")]
+mod file;
+mod huge_pages;
+
+use std::{
+    fmt, io,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64},
+    },
+};
+
+use memmap2::MmapRaw;
+use tierfeed_units::Bytes;
+
+pub use self::file::{PageCache, cached, read_cached_into, read_into};
+use crate::{
+    bus_errors::Watch,
+    checksum::{self, Checksum, Stores},
+    kernels,
+};
+
+/// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// Memory that this process has mapped, shared with whoever holds the file behind it.
+pub struct Mapping {
+    /// Before the memory, so that it goes first.
+    watch: Option<Watch>,
+    raw: Arc<MmapRaw>,
+    /// Where it starts in `raw`: it may be a part of that.
+    start: usize,
+    len: usize,
+}
+
+/// An access that would leave its mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RangeError {
+    /// The range ends behind the end.
+    #[error("a range of {} bytes at offset {} leaves a mapping of {} bytes",
+        .len.0, .offset.0, .mapped.0)]
+    Outside {
+        /// Where the range starts.
+        offset: Bytes,
+        /// How long it is.
+        len: Bytes,
+        /// How long the mapping is.
+        mapped: Bytes,
+    },
+    /// An atomic must lie on a multiple of its size.
+    #[error("offset {} is no multiple of {}, the size of the atomic", .offset.0, .align.0)]
+    Misaligned {
+        /// Where the atomic would lie.
+        offset: Bytes,
+        /// What the offset must be a multiple of.
+        align: Bytes,
+    },
+}
+
+impl From<RangeError> for io::Error {
+    fn from(error: RangeError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+impl Mapping {
+    pub(crate) fn new(raw: MmapRaw) -> Self {
+        let len = raw.len();
+        Self { watch: None, raw: Arc::new(raw), start: 0, len }
+    }
+
+    /// A mapping of pages of `page_bytes` that broke memory shall not end the process by.
+    pub(crate) fn watched(raw: MmapRaw, page_bytes: usize) -> Self {
+        let start = raw.as_ptr().addr();
+        let end = start + raw.len().next_multiple_of(page_bytes);
+        Self { watch: Some(Watch::over(start, end, page_bytes)), ..Self::new(raw) }
+    }
+
+    /// A part of a mapping, from a page on, watched on its own.
+    pub(crate) fn part(raw: Arc<MmapRaw>, start: usize, len: usize, page_bytes: usize) -> Self {
+        let inside = start.checked_add(len).is_some_and(|end| end <= raw.len());
+        assert!(inside, "{len} bytes at {start} lie in a mapping of {}", raw.len());
+        let from = raw.as_ptr().addr() + start;
+        let to = from + len.next_multiple_of(page_bytes);
+        Self { watch: Some(Watch::over(from, to, page_bytes)), raw, start, len }
+    }
+
+    /// Pages of it that broke so far. Each reads as zeros since, and what is written to it is seen
+    /// nowhere else.
+    ///
+    /// Counted in a [`crate::Region`], after [`crate::bus_errors::catch`].
+    #[must_use]
+    pub fn bus_errors(&self) -> u32 {
+        self.watch.as_ref().map_or(0, Watch::errors)
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn len(&self) -> Bytes {
+        Bytes(self.len as u64)
+    }
+
+    /// Never: a mapping has at least one byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `len` bytes of `source` here. The ranges may overlap.
+    ///
+    /// # Errors
+    ///
+    /// If either range leaves its mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies between mappings")]
+    pub fn copy_from(
+        &self,
+        offset: Bytes,
+        source: &Self,
+        source_offset: Bytes,
+        len: Bytes,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, len)?;
+        let (from, _) = source.range(source_offset, len)?;
+        // SAFETY:
+        // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
+        //   the mappings live as long as `source` and `self`.
+        // - Bytes need no alignment, and every bit pattern is a byte.
+        // - `copy` allows overlap, as two mappings may show one file.
+        unsafe { std::ptr::copy(from, to, count) };
+        Ok(())
+    }
+
+    /// As [`Self::copy_from`], past the caches of the target where the processor can
+    /// ([`crate::kernels::has_non_temporal_stores`]); by ordinary stores if the ranges overlap.
+    ///
+    /// # Errors
+    ///
+    /// If either range leaves its mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies between mappings")]
+    pub fn copy_from_non_temporal(
+        &self,
+        offset: Bytes,
+        source: &Self,
+        source_offset: Bytes,
+        len: Bytes,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, len)?;
+        let (from, _) = source.range(source_offset, len)?;
+        if to.addr().abs_diff(from.addr()) < count {
+            return self.copy_from(offset, source, source_offset, len);
+        }
+        // SAFETY:
+        // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
+        //   the mappings live as long as `source` and `self`.
+        // - Their addresses do not overlap, as was just checked.
+        unsafe { kernels::copy_bytes_non_temporal(to, from, count) };
+        Ok(())
+    }
+
+    /// As [`Self::copy_from`], with the stores that are asked for, and takes into `sum` the very bytes
+    /// that were stored.
+    ///
+    /// # Errors
+    ///
+    /// If either range leaves its mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies between mappings")]
+    pub fn copy_from_summed(
+        &self,
+        offset: Bytes,
+        source: &Self,
+        source_offset: Bytes,
+        len: Bytes,
+        stores: Stores,
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, len)?;
+        let (from, _) = source.range(source_offset, len)?;
+        if to.addr().abs_diff(from.addr()) < count {
+            self.copy_from(offset, source, source_offset, len)?;
+            return self.sum_into(offset, len, sum);
+        }
+        // SAFETY:
+        // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
+        //   the mappings live as long as `source` and `self`.
+        // - Their addresses do not overlap, as was just checked.
+        unsafe { checksum::feed(sum, from, Some(to), count, stores) };
+        Ok(())
+    }
+
+    /// Takes a range into `sum`, each byte as it is at some moment.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is summed then.
+    #[expect(unsafe_code, reason = "reads the mapping")]
+    pub fn sum_into(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        let (from, count) = self.range(offset, len)?;
+        // SAFETY:
+        // - `from` is valid for reads of `count` bytes: `range` checked it, and `self` keeps it mapped.
+        unsafe { checksum::feed(sum, from, None, count, Stores::Cached) };
+        Ok(())
+    }
+
+    /// Copies `bytes` here.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies into the mapping")]
+    pub fn write(&self, offset: Bytes, bytes: &[u8]) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, Bytes(bytes.len() as u64))?;
+        // SAFETY:
+        // - `bytes` is valid for reads of `count` bytes, and `to` for writes: `range` checked it.
+        // - Bytes need no alignment.
+        // - They do not overlap: no reference to mapped memory ever leaves this crate.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, count) };
+        Ok(())
+    }
+
+    /// As [`Self::write`], and takes `bytes` into `sum` in the same pass.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is copied or summed then.
+    #[expect(unsafe_code, reason = "copies into the mapping")]
+    pub fn write_summed(
+        &self,
+        offset: Bytes,
+        bytes: &[u8],
+        sum: &mut Checksum,
+    ) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, Bytes(bytes.len() as u64))?;
+        // SAFETY:
+        // - `bytes` is valid for reads of `count` bytes, and `to` for writes: `range` checked it.
+        // - They do not overlap: no reference to mapped memory ever leaves this crate.
+        unsafe { checksum::feed(sum, bytes.as_ptr(), Some(to), count, Stores::Cached) };
+        Ok(())
+    }
+
+    /// Copies from here into `buffer`, until it is full.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is copied then.
+    #[expect(unsafe_code, reason = "copies out of the mapping")]
+    pub fn read(&self, offset: Bytes, buffer: &mut [u8]) -> Result<(), RangeError> {
+        let (from, count) = self.range(offset, Bytes(buffer.len() as u64))?;
+        // SAFETY:
+        // - `from` is valid for reads of `count` bytes, as `range` checked, and `buffer` for writes.
+        // - Bytes need no alignment, and every bit pattern is a byte.
+        // - They do not overlap: no reference to mapped memory ever leaves this crate.
+        unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), count) };
+        Ok(())
+    }
+
+    /// Sets `len` bytes to `value`.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is written then.
+    #[expect(unsafe_code, reason = "writes into the mapping")]
+    pub fn fill(&self, offset: Bytes, len: Bytes, value: u8) -> Result<(), RangeError> {
+        let (to, count) = self.range(offset, len)?;
+        // SAFETY:
+        // - `to` is valid for writes of `count` bytes: `range` checked it.
+        // - Bytes need no alignment.
+        unsafe { std::ptr::write_bytes(to, value, count) };
+        Ok(())
+    }
+
+    /// Shows the range to `see` in order, in copied pieces of at most 16 KiB, as for a checksum.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping; nothing is shown then.
+    pub fn for_each_piece(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<(), RangeError> {
+        self.range(offset, len)?;
+        let mut piece = [0; PIECE_BYTES];
+        let end = offset.0 + len.0;
+        for start in (offset.0..end).step_by(PIECE_BYTES) {
+            let count = to_usize(Bytes(end - start)).min(PIECE_BYTES);
+            self.read(Bytes(start), &mut piece[..count])?;
+            see(&piece[..count]);
+        }
+        Ok(())
+    }
+
+    /// The 32-bit word at `offset`, for use together with other processes.
+    ///
+    /// # Errors
+    ///
+    /// If the word leaves the mapping or is not aligned to 4 bytes.
+    #[expect(unsafe_code, reason = "atomics in shared memory")]
+    pub fn atomic_u32(&self, offset: Bytes) -> Result<&AtomicU32, RangeError> {
+        let word = self.aligned(offset, size_of::<u32>() as u64)?;
+        // SAFETY:
+        // - `word` is valid for reads and writes of 4 bytes and aligned: `aligned` checked both.
+        // - It stays so for the lifetime of `&self`, which owns the mapping.
+        // - An atomic may be written by others, other processes too, while the reference lives.
+        Ok(unsafe { AtomicU32::from_ptr(word.cast()) })
+    }
+
+    /// The 64-bit word at `offset`, for use together with other processes.
+    ///
+    /// # Errors
+    ///
+    /// If the word leaves the mapping or is not aligned to 8 bytes.
+    #[expect(unsafe_code, reason = "atomics in shared memory")]
+    pub fn atomic_u64(&self, offset: Bytes) -> Result<&AtomicU64, RangeError> {
+        let word = self.aligned(offset, size_of::<u64>() as u64)?;
+        // SAFETY:
+        // - `word` is valid for reads and writes of 8 bytes and aligned: `aligned` checked both.
+        // - It stays so for the lifetime of `&self`, which owns the mapping.
+        // - An atomic may be written by others, other processes too, while the reference lives.
+        Ok(unsafe { AtomicU64::from_ptr(word.cast()) })
+    }
+
+    /// The address of a range, to lend its memory to code outside Rust.
+    ///
+    /// It is valid for `len` bytes for as long as this mapping lives; keeping it alive, and the range
+    /// unused by others, is up to whoever dereferences.
+    ///
+    /// # Errors
+    ///
+    /// If the range leaves the mapping.
+    pub fn as_ptr_range(&self, offset: Bytes, len: Bytes) -> Result<*mut u8, RangeError> {
+        self.range(offset, len).map(|(start, _)| start)
+    }
+
+    /// Writes a zero to one byte of every page, for kernels that cannot populate by `madvise`. Only for
+    /// memory that nobody has used yet.
+    #[expect(unsafe_code, reason = "writes into the mapping")]
+    pub(crate) fn touch_every(&self, page_bytes: usize) {
+        for offset in (0..self.len).step_by(page_bytes) {
+            let byte = self.first().wrapping_add(offset);
+            // SAFETY:
+            // - `byte` lies inside the mapping that `self` owns, and bytes need no alignment.
+            // - Volatile, because a write that changes nothing must still happen.
+            unsafe { byte.write_volatile(0) };
+        }
+    }
+
+    /// How much of the memory lies in huge pages that are mapped as such, if the kernel says.
+    #[must_use]
+    pub fn huge_page_bytes(&self) -> Option<Bytes> {
+        self.huge_page_bytes_within(self.len())
+    }
+
+    /// As [`Self::huge_page_bytes`], of the first `len` bytes, if the kernel shows just these together.
+    pub(crate) fn huge_page_bytes_within(&self, len: Bytes) -> Option<Bytes> {
+        huge_pages::mapped_in(self.address(), to_usize(len))
+    }
+
+    /// All of what it is a part of, if it is only that.
+    pub(crate) fn raw(&self) -> &MmapRaw {
+        &self.raw
+    }
+
+    /// Where it starts in the address space of this process.
+    pub(crate) fn address(&self) -> usize {
+        self.first().addr()
+    }
+
+    fn first(&self) -> *mut u8 {
+        self.raw.as_mut_ptr().wrapping_add(self.start)
+    }
+
+    fn aligned(&self, offset: Bytes, align: u64) -> Result<*mut u8, RangeError> {
+        let (word, _) = self.range(offset, Bytes(align))?;
+        // The mapping itself starts on a page.
+        if !offset.0.is_multiple_of(align) {
+            return Err(RangeError::Misaligned { offset, align: Bytes(align) });
+        }
+        Ok(word)
+    }
+
+    /// Invariant 1 rests on this function: no pointer into the mapping is made elsewhere.
+    pub(crate) fn range(&self, offset: Bytes, len: Bytes) -> Result<(*mut u8, usize), RangeError> {
+        let mapped = self.len();
+        if offset.0.checked_add(len.0).is_none_or(|end| end > mapped.0) {
+            return Err(RangeError::Outside { offset, len, mapped });
+        }
+        Ok((self.first().wrapping_add(to_usize(offset)), to_usize(len)))
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapping").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+fn to_usize(bytes: Bytes) -> usize {
+    usize::try_from(bytes.0).expect("the crate builds for 64-bit targets only")
+}

@@ -1,0 +1,292 @@
+//! Allocates memory that other processes can map: a sealed memfd on the node that was asked for.
+//!
+//! The order matters. Room is checked first, because a node without room either gets the process
+//! killed (strict policies) or fills other nodes silently (preferences, used here). The policy is set
+//! before the first touch, because it moves nothing. Every page is touched here, so that nobody waits
+//! for page faults later. The place is read back, because a preference is no promise. The seals come
+//! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
+
+mod holes;
+mod huge;
+mod passage;
+mod shelf;
+mod words;
+
+#[cfg(any(test, feature = "fault-injection"))]
+pub use passage::injection;
+pub use shelf::{Shelf, ShelfRequest, Span};
+
+use std::{
+    io,
+    ops::Deref,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::{
+    errno::Errno,
+    fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl},
+    sys::memfd::{MFdFlags, memfd_create},
+    unistd::ftruncate,
+};
+use tierfeed_units::{Bytes, Locality};
+
+use crate::{
+    capacity,
+    error::{AllocateError, Step},
+    mapping::Mapping,
+    placement::{self, Placement, Policy},
+    policy::{self, Mode},
+    region::holes::Holes,
+};
+
+/// `MFD_NOEXEC_SEAL` of `linux/memfd.h`, Linux 6.3.
+const MFD_NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+
+/// Memory that this process owns and others may map through its descriptor.
+///
+/// It is given back when this value is dropped and nobody else maps it or holds the descriptor.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    fd: OwnedFd,
+    placement: Placement,
+    is_reserved: bool,
+    holes: Holes,
+}
+
+/// What memory is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// How much.
+    pub len: Bytes,
+    /// Where.
+    pub locality: Locality,
+    /// Shown in `/proc/<pid>/maps` behind `memfd:`; at most 249 bytes, none of them 0.
+    pub name: &'a str,
+    /// In which pages.
+    pub pages: Pages,
+}
+
+/// The size of the pages that back memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// The machine's smallest.
+    Small,
+    /// Transparent huge pages where the kernel grants them (for shared memory: where
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more); else small ones.
+    Huge,
+    /// Reserved huge pages where the host has enough that are free (`vm.nr_hugepages`), else as
+    /// [`Self::Huge`]. They serve nobody else, so they are for little memory that is used all the time.
+    /// [`Region::huge_pages`] tells which it was.
+    Reserved,
+}
+
+/// The huge pages that memory lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePages {
+    /// All of it, in pages from the host's pool (`hugetlbfs`).
+    Reserved,
+    /// So much of it, in transparent ones; 0 is none.
+    Transparent(Bytes),
+    /// The kernel does not say.
+    Unknown,
+}
+
+impl Region {
+    /// Allocates, touches and seals memory, and reads back where it lies.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::NoRoom`] before anything is taken if it would not fit;
+    /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages came to lie on the node asked for.
+    /// Nothing stays allocated after an error.
+    pub fn allocate(request: &Request<'_>) -> Result<Self, AllocateError> {
+        if request.pages == Pages::Reserved
+            && let Some(region) = Self::allocate_reserved(request)
+        {
+            return Ok(region);
+        }
+        let &Request { len, locality, name, pages } = request;
+        let _claim = capacity::claim(Path::new("/"), locality, len)?;
+        let fd = create(name, len, MFdFlags::empty()).map_err(failed(Step::Create, len))?;
+        let raw = MmapOptions::new()
+            .len(usize::try_from(len.0).map_err(|_| AllocateError::TooLarge { len })?)
+            .map_raw(&fd)
+            .map_err(failed(Step::Map, len))?;
+        advise_pages(&raw, pages);
+        let policy = set_policy(&raw, locality, len, Mode::Prefer)?;
+        reserve(&fd, len).map_err(failed(Step::Reserve, len))?;
+        let mapping = Mapping::watched(raw, placement::page_bytes());
+        populate(&mapping).map_err(failed(Step::Populate, len))?;
+        let placement = verify(mapping.raw(), locality, policy)?;
+        seal(&fd).map_err(failed(Step::Seal, len))?;
+        Ok(Self { mapping, fd, placement, is_reserved: false, holes: Holes::none() })
+    }
+
+    /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
+    /// where they should be. Nothing stays taken then.
+    fn allocate_reserved(request: &Request<'_>) -> Option<Self> {
+        let &Request { len, locality, name, .. } = request;
+        let len = huge::room_for(Path::new("/"), len, locality)?;
+        let fd = create(name, len, huge::FLAGS).ok()?;
+        // Mapping reserves the pages: from here on nobody else gets them.
+        let raw = MmapOptions::new().len(usize::try_from(len.0).ok()?).map_raw(&fd).ok()?;
+        let policy = set_policy(&raw, locality, len, Mode::Prefer).ok()?;
+        let page_bytes = usize::try_from(huge::HUGE_PAGE.0).ok()?;
+        let mapping = Mapping::watched(raw, page_bytes);
+        populate(&mapping).ok()?;
+        if mapping.bus_errors() > 0 {
+            // A control group allows fewer of them than the host has.
+            return None;
+        }
+        let placement = verify(mapping.raw(), locality, policy).ok()?;
+        seal(&fd).ok()?;
+        Some(Self { mapping, fd, placement, is_reserved: true, holes: Holes::none() })
+    }
+
+    /// Which huge pages it lies in now.
+    #[must_use]
+    pub fn huge_pages(&self) -> HugePages {
+        if self.is_reserved {
+            return HugePages::Reserved;
+        }
+        self.mapping.huge_page_bytes().map_or(HugePages::Unknown, HugePages::Transparent)
+    }
+
+    /// Where it lay when it was allocated.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// Where it lies now. The kernel moves memory without asking: to a slower node where demotion is
+    /// enabled, back and forth where it balances.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
+    pub fn placement_now(&self) -> Result<Placement, AllocateError> {
+        match self.placement {
+            Placement::Anywhere => Ok(Placement::Anywhere),
+            Placement::Verified { node, .. } => {
+                verify(self.mapping.raw(), Locality::Numa(node), Policy::Applied)
+            }
+            Placement::Unverified { node, policy } => {
+                verify(self.mapping.raw(), Locality::Numa(node), policy)
+            }
+        }
+    }
+
+    /// The memfd, to send to a process that shall map it.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Deref for Region {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+fn failed(step: Step, len: Bytes) -> impl Fn(io::Error) -> AllocateError {
+    move |source| AllocateError::System { step, len, source }
+}
+
+fn create(name: &str, len: Bytes, more: MFdFlags) -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC | more;
+    let fd = match memfd_create(name, flags | MFD_NOEXEC_SEAL) {
+        // Linux before 6.3.
+        Err(Errno::EINVAL) => memfd_create(name, flags)?,
+        created => created?,
+    };
+    let len = libc::off_t::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?;
+    ftruncate(&fd, len)?;
+    Ok(fd)
+}
+
+/// Only advice: a kernel without transparent huge pages refuses it, and has small pages anyway.
+pub(crate) fn advise_pages(raw: &MmapRaw, pages: Pages) {
+    let advice = match pages {
+        Pages::Small => Advice::NoHugePage,
+        Pages::Huge | Pages::Reserved => Advice::HugePage,
+    };
+    // Nothing to do about a refusal, see above.
+    let _ = raw.advise(advice);
+}
+
+/// Sets the policy, unless this process may set none.
+pub(crate) fn set_policy(
+    raw: &MmapRaw,
+    locality: Locality,
+    len: Bytes,
+    mode: Mode,
+) -> Result<Policy, AllocateError> {
+    let Locality::Numa(node) = locality else { return Ok(Policy::Applied) };
+    match policy::bind(raw, node, mode) {
+        Ok(()) => Ok(Policy::Applied),
+        Err(error) if policy::is_denied(&error) => Ok(Policy::Denied),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Err(AllocateError::AbsentNode { node })
+        }
+        Err(source) => Err(AllocateError::System { step: Step::Bind, len, source }),
+    }
+}
+
+fn reserve(fd: &OwnedFd, len: Bytes) -> io::Result<()> {
+    allocate_range(fd, FallocateFlags::empty(), Bytes(0), len)
+}
+
+fn allocate_range(
+    fd: &OwnedFd,
+    flags: FallocateFlags,
+    offset: Bytes,
+    len: Bytes,
+) -> io::Result<()> {
+    let as_offset = |bytes: Bytes| libc::off_t::try_from(bytes.0);
+    let offset = as_offset(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let len = as_offset(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    loop {
+        match fallocate(fd, flags, offset, len) {
+            Err(Errno::EINTR) => (),
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+/// Touches every page, so that later accesses fault no more.
+pub(crate) fn populate(mapping: &Mapping) -> io::Result<()> {
+    loop {
+        match mapping.raw().advise(Advice::PopulateWrite) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            // Linux before 5.14.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                mapping.touch_every(placement::page_bytes());
+                return Ok(());
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+pub(crate) fn verify(
+    raw: &MmapRaw,
+    locality: Locality,
+    policy: Policy,
+) -> Result<Placement, AllocateError> {
+    match locality {
+        Locality::Anywhere => Ok(Placement::Anywhere),
+        Locality::Numa(node) => placement::judge(placement::find(raw, node), node, policy),
+    }
+}
+
+fn seal(fd: &OwnedFd) -> io::Result<()> {
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(fd, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}

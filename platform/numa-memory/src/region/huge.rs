@@ -1,0 +1,86 @@
+//! The host's pool of reserved huge pages: whether it has enough, and memory from it.
+//!
+//! The pool is looked at before anything is taken from it: a mapping that finds it empty at its first
+//! touch would be a `SIGBUS`. Mapping then reserves what was found, so that nobody takes it in between.
+
+use std::{fs, path::Path};
+
+use nix::sys::memfd::MFdFlags;
+use tierfeed_units::{Bytes, Locality};
+
+/// The size of the pages: on `x86_64` and `AArch64` the one that memory is reserved in unless the
+/// administrator asks for another.
+pub(super) const HUGE_PAGE: Bytes = Bytes(2 << 20);
+
+/// What makes a memfd of them.
+pub(super) const FLAGS: MFdFlags = MFdFlags::MFD_HUGETLB.union(MFdFlags::MFD_HUGE_2MB);
+
+/// `len` in whole huge pages, if the pool has as many that nobody has reserved.
+pub(super) fn room_for(sysroot: &Path, len: Bytes, locality: Locality) -> Option<Bytes> {
+    let rounded = Bytes(len.0.checked_next_multiple_of(HUGE_PAGE.0)?);
+    let pool = sysroot.join("sys/kernel/mm/hugepages/hugepages-2048kB");
+    let unreserved =
+        count(&pool.join("free_hugepages"))?.saturating_sub(count(&pool.join("resv_hugepages"))?);
+    let there = match locality {
+        Locality::Anywhere => unreserved,
+        Locality::Numa(node) => {
+            let node = format!("sys/devices/system/node/node{}/hugepages/hugepages-2048kB", node.0);
+            unreserved.min(count(&sysroot.join(node).join("free_hugepages"))?)
+        }
+    };
+    (rounded.0 / HUGE_PAGE.0 <= there && rounded.0 > 0).then_some(rounded)
+}
+
+fn count(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_units::NumaNode;
+
+    use super::*;
+
+    fn host(free: &str, reserved: &str, on_node: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let files = [
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", reserved),
+            ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", on_node),
+        ];
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn pages_that_somebody_reserved_are_not_counted() {
+        let root = host("10\n", "6\n", "3\n");
+        let found = |mib| room_for(root.path(), Bytes::mib(mib), Locality::Anywhere);
+        assert_eq!(found(8), Some(Bytes::mib(8)));
+        assert_eq!(found(7), Some(Bytes::mib(8)), "in whole pages");
+        assert_eq!(found(9), None);
+    }
+
+    #[test]
+    fn a_node_must_have_them_itself() {
+        let root = host("10\n", "0\n", "3\n");
+        let found =
+            |node, mib| room_for(root.path(), Bytes::mib(mib), Locality::Numa(NumaNode(node)));
+        assert_eq!(found(1, 6), Some(Bytes::mib(6)));
+        assert_eq!(found(1, 7), None);
+        assert_eq!(found(0, 2), None, "a node that says nothing has none");
+    }
+
+    #[test]
+    fn a_host_without_a_pool_has_no_room() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(room_for(root.path(), Bytes(1), Locality::Anywhere), None);
+        let broken = host("many", "0", "0");
+        assert_eq!(room_for(broken.path(), Bytes(1), Locality::Anywhere), None);
+        assert_eq!(room_for(broken.path(), Bytes(u64::MAX), Locality::Anywhere), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! Gives parts of a region back to the system and takes memory for them again, under the mappings of
+//! everybody.
+//!
+//! What is taken again is treated as what is taken at first: room is checked before, every page is
+//! touched, and its place is read back. What came to lie elsewhere is given back at once.
+//!
+//! Who lets the kernel pin pages of a region does it through [`Region::pin_around`], and looks at
+//! [`Region::version`] before each use of them ([`super::holes`]).
+
+use std::{io, path::Path};
+
+use memmap2::Advice;
+use nix::{fcntl::FallocateFlags, sys::stat::fstat};
+use tierfeed_units::{Bytes, Locality};
+
+use super::{
+    Region, allocate_range, failed,
+    holes::{Range, Ranges},
+};
+use crate::{
+    capacity,
+    checksum::Checksum,
+    error::{AllocateError, Step},
+    placement::{self, Placement, Policy},
+};
+
+/// `st_blocks` of `stat(2)` counts these.
+const BLOCK: u64 = 512;
+
+impl Region {
+    /// Gives the whole pages of a range back to the system. The range stays mapped, here and elsewhere:
+    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that. Returns
+    /// `false` for reserved huge pages, which stay: nobody could use them for anything else.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Outside`] for a range that leaves the region, and [`AllocateError::System`] if
+    /// the system refuses; the memory stays then.
+    pub fn give_back(&self, offset: Bytes, len: Bytes) -> Result<bool, AllocateError> {
+        let end = self.end_of(offset, len)?;
+        if self.is_reserved {
+            return Ok(false);
+        }
+        self.holes.change(|ranges| self.punch(ranges, &whole_pages_in(offset, end)))?;
+        Ok(true)
+    }
+
+    /// Counts how often memory was given back or taken again. Pages that were pinned under another
+    /// version may be no pages of the region any more, or hold back memory that it gave back.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.holes.version()
+    }
+
+    /// Lets `pin` pin pages: it is told the offset and length of the longest stretch around
+    /// `len` bytes at `offset` that has memory and lies in the same piece of `piece` bytes, and the
+    /// [version](Self::version) under which they are pinned. Meanwhile no memory of the region is given
+    /// back or taken again.
+    ///
+    /// Returns `None`, and does not call `pin`, if the range has a hole or leaves its piece or the region,
+    /// or if memory is given back or taken at this moment.
+    pub fn pin_around<T>(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        piece: Bytes,
+        pin: impl FnOnce(Bytes, Bytes, u64) -> T,
+    ) -> Option<T> {
+        let wanted = offset.0..offset.0.checked_add(len.0)?;
+        let start = offset.0 - offset.0.checked_rem(piece.0)?;
+        let within = start..start.saturating_add(piece.0).min(self.mapping.len().0);
+        self.holes.pin(&wanted, &within, |run, version| {
+            pin(Bytes(run.start), Bytes(run.end - run.start), version)
+        })
+    }
+
+    /// Takes memory again for a range that was given back, where the region lies, and reads back where it
+    /// came to lie. Returns `false` if it stayed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::give_back`]; [`AllocateError::NoRoom`] before anything is taken if it would not fit;
+    /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages of the range came to lie on the node
+    /// of the region. The range has no memory after an error, unless it is outside.
+    pub fn restore(&self, offset: Bytes, len: Bytes) -> Result<bool, AllocateError> {
+        let end = self.end_of(offset, len)?;
+        if self.is_reserved {
+            return Ok(false);
+        }
+        let locality = match self.placement {
+            Placement::Anywhere => Locality::Anywhere,
+            Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
+                Locality::Numa(node)
+            }
+        };
+        let _claim = capacity::claim(Path::new("/"), locality, len)?;
+        self.holes.change(|ranges| {
+            let restored = self.take_again(offset, len, locality);
+            match restored {
+                Ok(()) => ranges.remove(&pages_around(offset, end)),
+                Err(_) => self.punch(ranges, &whole_pages_in(offset, end))?,
+            }
+            restored.map(|()| true)
+        })
+    }
+
+    fn punch(&self, ranges: &mut Ranges, hole: &Range) -> Result<(), AllocateError> {
+        if hole.is_empty() {
+            return Ok(());
+        }
+        // Also if the system refuses: then some of it may be gone.
+        ranges.add(hole);
+        #[cfg(any(test, feature = "fault-injection"))]
+        injection::delay();
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let len = Bytes(hole.end - hole.start);
+        let punched = allocate_range(&self.fd, flags, Bytes(hole.start), len);
+        punched.map_err(failed(Step::GiveBack, len))
+    }
+
+    /// The memory that lies behind the region now, as the kernel counts it.
+    ///
+    /// # Errors
+    ///
+    /// As `fstat(2)`.
+    pub fn resident(&self) -> io::Result<Bytes> {
+        let blocks = u64::try_from(fstat(&self.fd)?.st_blocks).unwrap_or(0);
+        Ok(Bytes(blocks.saturating_mul(BLOCK)))
+    }
+
+    fn take_again(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        locality: Locality,
+    ) -> Result<(), AllocateError> {
+        let taken = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
+        taken.map_err(failed(Step::Reserve, len))?;
+        self.populate_range(offset, len).map_err(failed(Step::Populate, len))?;
+        self.verify_range(offset, len, locality)
+    }
+
+    /// Maps every page of a range here, and changes none: only then the kernel tells where it lies.
+    fn populate_range(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        let (start, count) = as_usize(offset, len)?;
+        loop {
+            match self.mapping.raw().advise_range(Advice::PopulateWrite, start, count) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                // Linux before 5.14: reading maps a page too.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    return Ok(self.mapping.sum_into(offset, len, &mut Checksum::of_len(len.0))?);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn verify_range(
+        &self,
+        offset: Bytes,
+        len: Bytes,
+        locality: Locality,
+    ) -> Result<(), AllocateError> {
+        let Locality::Numa(node) = locality else { return Ok(()) };
+        let policy = match self.placement {
+            Placement::Unverified { policy, .. } => policy,
+            Placement::Verified { .. } | Placement::Anywhere => Policy::Applied,
+        };
+        let (start, count) = as_usize(offset, len).map_err(failed(Step::Reserve, len))?;
+        let found = placement::find_within(self.mapping.raw(), start, count, node);
+        placement::judge(found, node, policy).map(drop)
+    }
+
+    fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {
+        let mapped = self.mapping.len();
+        let end = offset.0.checked_add(len.0).filter(|end| *end <= mapped.0);
+        end.ok_or(AllocateError::Outside { offset, len, mapped })
+    }
+}
+
+fn whole_pages_in(offset: Bytes, end: u64) -> Range {
+    let page = placement::page_bytes() as u64;
+    offset.0.next_multiple_of(page)..end - end % page
+}
+
+fn pages_around(offset: Bytes, end: u64) -> Range {
+    let page = placement::page_bytes() as u64;
+    offset.0 - offset.0 % page..end.next_multiple_of(page)
+}
+
+fn as_usize(offset: Bytes, len: Bytes) -> io::Result<(usize, usize)> {
+    let convert = |it: Bytes| usize::try_from(it.0).map_err(|_| io::ErrorKind::InvalidInput);
+    Ok((convert(offset)?, convert(len)?))
+}
+
+/// Lets memory go late, for tests of what happens meanwhile.
+#[cfg(any(test, feature = "fault-injection"))]
+pub mod injection {
+    use std::{
+        sync::atomic::{AtomicU64, Ordering},
+        thread,
+        time::Duration,
+    };
+
+    static MICROSECONDS: AtomicU64 = AtomicU64::new(0);
+
+    /// From now on every region of this process waits so long before it gives memory back.
+    pub fn give_back_late(delay: Duration) {
+        let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        MICROSECONDS.store(delay, Ordering::Relaxed);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the fault is that time passes")]
+    pub(super) fn delay() {
+        let delay = MICROSECONDS.load(Ordering::Relaxed);
+        if delay > 0 {
+            thread::sleep(Duration::from_micros(delay));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_units::NumaNode;
+
+    use super::*;
+    use crate::region::{Pages, Request};
+
+    const LEN: Bytes = Bytes::mib(2);
+    const HALF: Bytes = Bytes::mib(1);
+
+    fn region(locality: Locality) -> Region {
+        let request = Request { len: LEN, locality, name: "passage", pages: Pages::Small };
+        Region::allocate(&request).unwrap()
+    }
+
+    #[test]
+    fn only_the_restored_range_is_looked_at() {
+        let region = region(Locality::Numa(NumaNode(0)));
+        region.give_back(Bytes(0), LEN).unwrap();
+        assert!(region.restore(HALF, HALF).unwrap(), "the other half has no place to be found");
+        assert_eq!(region.resident().unwrap(), HALF);
+        region.restore(Bytes(0), HALF).unwrap();
+        assert_eq!(region.resident().unwrap(), LEN);
+    }
+
+    #[test]
+    fn a_range_that_lies_elsewhere_is_found_out() {
+        let region = region(Locality::Numa(NumaNode(0)));
+        let (here, absent) = (NumaNode(0), NumaNode(999));
+        region.verify_range(HALF, HALF, Locality::Numa(here)).unwrap();
+        let error = region.verify_range(HALF, HALF, Locality::Numa(absent)).unwrap_err();
+        assert!(
+            matches!(error, AllocateError::Misplaced { pages_sampled: 16, pages_on_node: 0, .. }),
+            "{error}"
+        );
+        region.give_back(HALF, HALF).unwrap();
+        let error = region.verify_range(HALF, HALF, Locality::Numa(here)).unwrap_err();
+        assert!(matches!(error, AllocateError::Misplaced { .. }), "nothing lies nowhere: {error}");
+    }
+
+    #[test]
+    fn what_is_restored_is_as_it_was_where_nothing_was_given_back() {
+        let region = region(Locality::Anywhere);
+        region.write(HALF, b"kept").unwrap();
+        region.restore(Bytes(0), LEN).unwrap();
+        let mut bytes = [0; 4];
+        region.read(HALF, &mut bytes).unwrap();
+        assert_eq!((bytes, region.resident().unwrap()), (*b"kept", LEN));
+    }
+
+    /// As when the node that was asked for got full between the look and the first touch.
+    #[test]
+    #[ignore = "needs several memory nodes: make test-numa"]
+    fn memory_that_comes_back_on_another_node_is_given_back() {
+        use crate::policy::{self, Mode};
+
+        let region = region(Locality::Numa(NumaNode(0)));
+        region.give_back(HALF, HALF).unwrap();
+        policy::bind(region.mapping.raw(), NumaNode(1), Mode::Prefer).unwrap();
+        let error = region.restore(HALF, HALF).unwrap_err();
+        assert!(matches!(error, AllocateError::Misplaced { pages_on_node: 0, .. }), "{error}");
+        assert_eq!(region.resident().unwrap(), HALF, "nothing stays");
+        policy::bind(region.mapping.raw(), NumaNode(0), Mode::Prefer).unwrap();
+        region.restore(HALF, HALF).unwrap();
+    }
+}

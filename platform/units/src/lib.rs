@@ -1,0 +1,13 @@
+//! The values that crates pass to each other: quantities with their unit in the type, and NUMA nodes.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod numa;
+mod quantity;
+
+pub use numa::{Locality, NumaNode};
+pub use quantity::{Bytes, BytesPerSecond, Nanoseconds, ParseError};
