@@ -58,7 +58,8 @@ stress: build ## live runs under random faults, benches with their floors
 	@scripts/setup-tools.sh test
 	@scripts/stress.sh short
 
-stress-long: build ## more of it, models and every parser under a fuzzer, for a night
+stress-long: setup ## more of it, models and every parser under a fuzzer, for a night
+	@scripts/build.sh --package tierfeed-benchmarks
 	@scripts/setup-tools.sh test
 	@scripts/stress.sh long
 
@@ -70,9 +71,10 @@ lint: setup ## formatting, clippy, the fence around core, documentation, Python,
 	@scripts/setup-tools.sh lint
 	@scripts/lint.sh
 
-bench: build ## criterion benches and the hand-off against the plain DataLoader
+bench: setup ## criterion benches and the hand-off against the plain DataLoader
+	@scripts/build.sh --package tierfeed-benchmarks
 	cargo bench -p tierfeed-benchmarks
-	$(TIERFEED_BIN) bench handoff
+	$(TIERFEED_BIN)-bench handoff --python .venv/bin/python
 
 demo: build ## train on photographs: plain DataLoader, then tierfeed, then a table of both
 	@scripts/demo.sh

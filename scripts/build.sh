@@ -2,6 +2,9 @@
 # Builds the tierfeed binary with the indexer of HDF5 beside it, and the Python package, and puts the
 # package into .venv. TIERFEED_PROFILE says how: release (the default), or dev, with all tests.
 #
+# Arguments are passed to cargo, such as `--package tierfeed-benchmarks` for `tierfeed-bench`, which is in
+# every dev build.
+#
 # One cargo command builds all: apart, they would resolve to other features of the crates they
 # share, and half of them would be compiled twice. That is why this does not call maturin, which is
 # what builds wheels (`pip install ./python`). Nothing is installed outside this folder.
@@ -12,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${TIERFEED_PROFILE:-release} in
   release)
     folder=$CARGO_TARGET_DIR/release
-    cargo build --release --package tierfeed --package tierfeed-hdf5-indexer --package tierfeed-python ;;
+    cargo build --release --package tierfeed --package tierfeed-hdf5-indexer --package tierfeed-python "$@" ;;
   dev)
     folder=$CARGO_TARGET_DIR/debug
     cargo build --workspace --lib --bins --examples --tests ;;

@@ -34,7 +34,7 @@ part() {
 bench() {
   local name=$1
   shift
-  part "bench $name" "$TIERFEED_BIN" bench "$name" "$@"
+  part "bench $name" "$TIERFEED_BIN-bench" "$name" "$@"
 }
 
 # Another seed each time; a violation is printed with the seed that plays it again.

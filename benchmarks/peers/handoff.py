@@ -1,6 +1,6 @@
 """Reads the same warm files through tierfeed, DataLoader and a bare loop, in turn.
 
-Run by `tierfeed bench handoff` inside a run, so that tierfeed's agent is there; while another side is
+Run by `tierfeed-bench handoff` inside a run, so that tierfeed's agent is there; while another side is
 measured it stands still with its batches staged. All sides read the same samples in the same order and
 hand over batches; each sample's first and last byte is looked at. The first batches of a side are not
 measured: workers start there, and tierfeed has them staged already.

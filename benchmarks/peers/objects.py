@@ -1,4 +1,4 @@
-"""Reads all objects of a prefix with one package, for `tierfeed bench objects`.
+"""Reads all objects of a prefix with one package, for `tierfeed-bench objects`.
 
 Called with the package and the endpoint. Says `ready VERSION` or `absent REASON`, then answers each line
 `PREFIX OBJECTS REQUESTS` with a line of JSON, until its input ends.

@@ -1,4 +1,4 @@
-//! `tierfeed bench chaos`: a live training of two ranks to which everything happens that can happen.
+//! `tierfeed-bench chaos`: a live training of two ranks to which everything happens that can happen.
 //!
 //! Manager, agent and trainers are processes of their own. A seed draws faults, several at a time: kills,
 //! stops, a full tier, a tier that is gone, memory that is taken, short or lent, objects that vanish, are
@@ -59,7 +59,7 @@ use self::{
     scene::{RANKS, Scene},
     verdict::{given_back, leftovers, seconds, shared_memory},
 };
-use crate::files;
+use crate::{files, programs::Programs};
 
 /// Files of the dataset.
 const FILES: u64 = 300;
@@ -73,8 +73,8 @@ const DRAWN_MIN: u64 = 3;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
-    pub tierfeed: PathBuf,
+    /// What it starts.
+    pub programs: Programs,
     /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
     /// For how long faults are inflicted.
@@ -144,7 +144,7 @@ pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Out
         let mut outcome = Outcome::new(settings, &scene);
         let shared_before = shared_memory();
         let clock = Clock::start();
-        let mut cast = Cast::new(settings.tierfeed.clone(), clock, STEP);
+        let mut cast = Cast::new(settings.programs.clone(), clock, STEP);
         let mut play = Play::new(settings, &scene, clock);
         match play.all(&mut cast, say) {
             Ok(()) => outcome.note_untested(&play),

@@ -1,4 +1,4 @@
-//! `tierfeed bench control-plane`: what it costs that manager and agents encrypt what they say, turn by
+//! `tierfeed-bench control-plane`: what it costs that manager and agents encrypt what they say, turn by
 //! turn beside the same without.
 //!
 //! Streams alone, over TCP on loopback: a connection with its handshake, and a small message there and

@@ -1,4 +1,4 @@
-//! `tierfeed bench copy`: samples from tier to tier through the data plane, beside plain copies of the
+//! `tierfeed-bench copy`: samples from tier to tier through the data plane, beside plain copies of the
 //! same bytes by as many threads, turn by turn.
 //!
 //! Our side is all that a demotion takes in the agent: its command, its queue, its thread, its answer,

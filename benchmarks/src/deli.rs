@@ -1,4 +1,4 @@
-//! `tierfeed bench deli`: what DELI's authors measured beside what models of it give, and their cost table
+//! `tierfeed-bench deli`: what DELI's authors measured beside what models of it give, and their cost table
 //! worked out again.
 //!
 //! The published measurements are read from a folder. Three questions are answered, each with the

@@ -1,4 +1,4 @@
-//! `tierfeed bench direct`: samples of a tier read in place, beside a copy of them in main memory, turn by
+//! `tierfeed-bench direct`: samples of a tier read in place, beside a copy of them in main memory, turn by
 //! turn.
 //!
 //! One side is what an agent and its trainer do with a copy: as many threads as copy take the samples of

@@ -1,4 +1,4 @@
-//! `tierfeed bench dlcache`: the eviction experiment of DLCache, with its policy, its baselines and ours.
+//! `tierfeed-bench dlcache`: the eviction experiment of DLCache, with its policy, its baselines and ours.
 //!
 //! Jobs run one after the other on a node that cannot store all their datasets; a chunk that is not
 //! stored has to be downloaded and extracted first, and what counts is the time for that. Nothing is

@@ -1,4 +1,4 @@
-//! `tierfeed bench end-to-end`: a training on photographs whose cold store the kernel throttles, beside
+//! `tierfeed-bench end-to-end`: a training on photographs whose cold store the kernel throttles, beside
 //! the time that no loader can undercut.
 //!
 //! The photographs lie on an ext4 image whose reads are limited to a half, one and two times what the
@@ -26,6 +26,7 @@ use crate::{
     files,
     judgement::Judgement,
     parallel,
+    programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
 };
 
@@ -43,8 +44,8 @@ const RATES: [u64; 3] = [50, 100, 200];
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
-    pub tierfeed: PathBuf,
+    /// What it starts.
+    pub programs: Programs,
     /// Where the image is made, and removed afterwards.
     pub folder: PathBuf,
     /// A RAM disk for the scratch tier.
@@ -227,7 +228,7 @@ impl Bench<'_> {
     }
 
     fn predict(&self, job: &Path) -> anyhow::Result<Vec<Predicted>> {
-        let output = std::process::Command::new(&self.settings.tierfeed)
+        let output = std::process::Command::new(&self.settings.programs.tierfeed)
             .arg("plan")
             .arg(job)
             .args(["--simulate", "--json"])
@@ -245,13 +246,13 @@ impl Bench<'_> {
         let before = self.disk.read()?;
         let status = self
             .disk
-            .enter(&self.settings.tierfeed)
+            .enter(&self.settings.programs.tierfeed)
             .args(["run", "--launch", "once", "--run-dir"])
             .arg(&run_dir)
             .arg(job)
             .arg("--")
-            .arg(&self.settings.tierfeed)
-            .args(["bench", "reader", "--step"])
+            .arg(&self.settings.programs.bench)
+            .args(["reader", "--step"])
             .arg(format!("{} us", self.settings.step.as_micros()))
             .arg("--record")
             .arg(&times)

@@ -1,4 +1,4 @@
-//! `tierfeed bench handoff`: warm files of 1 MiB through tierfeed, `PyTorch`'s `DataLoader` and a bare
+//! `tierfeed-bench handoff`: warm files of 1 MiB through tierfeed, `PyTorch`'s `DataLoader` and a bare
 //! loop, in turn in one process, and the time from a ready batch to tensors in Python.
 //!
 //! The loop reads every batch to the same memory, which the processor's cache holds. Whoever reads ahead

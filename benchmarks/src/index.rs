@@ -1,4 +1,4 @@
-//! `tierfeed bench index`: many small files, listed by `find` and indexed by tierfeed, turn by turn.
+//! `tierfeed-bench index`: many small files, listed by `find` and indexed by tierfeed, turn by turn.
 //!
 //! Both ask for the name, the size and the time of every file; `find` prints them to nowhere, the index
 //! is written. The files are empty: nobody reads them.

@@ -1,4 +1,4 @@
-//! `tierfeed bench io`: cold files through the fetchers of an agent and through fio, in turn.
+//! `tierfeed-bench io`: cold files through the fetchers of an agent and through fio, in turn.
 //!
 //! Both sides read the same blocks of the same files with the same engine, size of requests and number in
 //! flight, after the page cache was told to drop the files. Each turn reads the same number of bytes; the

@@ -1,4 +1,4 @@
-//! The experiments behind `tierfeed bench`: both sides in one run on the same machine, with the ratio.
+//! The experiments of `tierfeed-bench`: both sides in one run on the same machine, with the ratio.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod lobster;
 pub mod objects;
 pub mod pauses;
 pub mod policies;
+pub mod programs;
 pub mod reader;
 pub mod tiers_accuracy;
 pub mod tiers_contended;

@@ -1,4 +1,4 @@
-//! `tierfeed bench limits`: what policies keep, how early it is there and how evenly the rest is spread,
+//! `tierfeed-bench limits`: what policies keep, how early it is there and how evenly the rest is spread,
 //! against what no policy can exceed.
 //!
 //! The policies are those of the planner and the agent, replayed read by read over PyTorch's order. The

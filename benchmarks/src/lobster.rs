@@ -1,4 +1,4 @@
-//! `tierfeed bench lobster`: how many samples are there when they are needed, for each policy, as the
+//! `tierfeed-bench lobster`: how many samples are there when they are needed, for each policy, as the
 //! cold store gets faster, in the setting in which Lobster published its hit ratios.
 //!
 //! One node with eight ranks, ImageNet-1K, a cache of 40 of 135 GB. The planner's own state machines run

@@ -1,4 +1,4 @@
-//! `tierfeed bench objects`: objects of an S3 server on loopback through tierfeed's fetcher and through
+//! `tierfeed-bench objects`: objects of an S3 server on loopback through tierfeed's fetcher and through
 //! other clients, in turn, with as many requests in flight.
 //!
 //! The server is a process of its own, so that its CPU time is not mixed with that of the clients; no

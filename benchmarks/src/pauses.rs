@@ -1,4 +1,4 @@
-//! `tierfeed bench loop`: for how long the loop of an agent pauses, with as many samples and ranks as a
+//! `tierfeed-bench loop`: for how long the loop of an agent pauses, with as many samples and ranks as a
 //! large training has.
 //!
 //! A real agent plans, stages and hands over small records, of which half fit into its tier, to trainers
@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 
-use crate::{files, judgement::Judgement};
+use crate::{files, judgement::Judgement, programs::Programs};
 
 /// A pause that no figure may exceed on any machine: a busy one takes the loop off its processor for longer
 /// than the loop itself pauses.
@@ -36,8 +36,8 @@ const LEFT: u32 = 4;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
-    pub tierfeed: PathBuf,
+    /// What it starts.
+    pub programs: Programs,
     /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
     /// Samples of the dataset.
@@ -130,13 +130,13 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 
 fn train(settings: &Settings, folder: &Path) -> anyhow::Result<Report> {
     let run_dir = folder.join("run");
-    let status = Command::new(&settings.tierfeed)
+    let status = Command::new(&settings.programs.tierfeed)
         .args(["run", "--launch", "once", "--run-dir"])
         .arg(&run_dir)
         .arg(folder.join("job.yaml"))
         .arg("--")
-        .arg(&settings.tierfeed)
-        .args(["bench", "reader", "--step", "0 us", "--record"])
+        .arg(&settings.programs.bench)
+        .args(["reader", "--step", "0 us", "--record"])
         .arg(folder.join("epochs.json"))
         .stdout(Stdio::null())
         .status()?;
@@ -229,7 +229,7 @@ mod tests {
     fn the_job_is_one_that_tierfeed_runs() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings {
-            tierfeed: PathBuf::new(),
+            programs: Programs::default(),
             folder: folder.path().to_owned(),
             samples: 100_000,
             ranks: 8,

@@ -1,4 +1,4 @@
-//! `tierfeed bench policies`: real runs of every policy on the same files, beside the simulator's
+//! `tierfeed-bench policies`: real runs of every policy on the same files, beside the simulator's
 //! prediction and beside what no policy can undercut.
 //!
 //! The dataset is an image folder with files of many sizes; the cold store is slowed down, the CXL tier
@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::policy;
 
-use crate::{files, judgement::Judgement};
+use crate::{files, judgement::Judgement, programs::Programs};
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
@@ -33,8 +33,8 @@ const MAIN_MEMORY_BYTES: u64 = 9 << 20;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
-    pub tierfeed: PathBuf,
+    /// What it starts.
+    pub programs: Programs,
     /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
     /// A RAM disk for the scratch tier.
@@ -168,7 +168,7 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
 }
 
 fn predict(settings: &Settings, job: &Path) -> anyhow::Result<Prediction> {
-    let output = Command::new(&settings.tierfeed)
+    let output = Command::new(&settings.programs.tierfeed)
         .arg("plan")
         .arg(job)
         .args(["--simulate", "--json"])
@@ -181,13 +181,13 @@ fn predict(settings: &Settings, job: &Path) -> anyhow::Result<Prediction> {
 }
 
 fn train(settings: &Settings, job: &Path, run_dir: &Path) -> anyhow::Result<Report> {
-    let status = Command::new(&settings.tierfeed)
+    let status = Command::new(&settings.programs.tierfeed)
         .args(["run", "--launch", "once", "--run-dir"])
         .arg(run_dir)
         .arg(job)
         .arg("--")
-        .arg(&settings.tierfeed)
-        .args(["bench", "reader"])
+        .arg(&settings.programs.bench)
+        .args(["reader"])
         .stdout(std::io::stderr())
         .status()?;
     if !status.success() {

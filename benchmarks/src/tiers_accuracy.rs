@@ -1,4 +1,4 @@
-//! `tierfeed bench tiers-accuracy`: what `tierfeed tiers probe` measures beside what others measure, in
+//! `tierfeed-bench tiers-accuracy`: what `tierfeed tiers probe` measures beside what others measure, in
 //! turns in one run: a variant of STREAM, another chase of pointers, fio.
 //!
 //! Our side is the code of the probe itself. The same statistic is compared, with the same number of

@@ -1,4 +1,4 @@
-//! `tierfeed bench tiers-contended`: the figures of the probe in peace and while a thread burns on every
+//! `tierfeed-bench tiers-contended`: the figures of the probe in peace and while a thread burns on every
 //! core, in turns.
 //!
 //! Two things are promised and looked at here: every figure that was taken from a contended CPU says so,

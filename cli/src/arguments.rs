@@ -5,8 +5,6 @@
     reason = "these comments are printed in terminals, without Markdown"
 )]
 
-mod bench;
-
 use std::path::PathBuf;
 
 use clap::{
@@ -23,8 +21,6 @@ use tierfeed_runtime::{
     prediction::site::{Change, parse_kind},
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
-
-pub(crate) use self::bench::*;
 
 /// Feeds deep-learning training from tiers of memory and storage.
 #[derive(Debug, Parser)]
@@ -93,9 +89,6 @@ pub(crate) enum Command {
     Attend(Attend),
     /// Holds memory, as background jobs would.
     Hog(Hog),
-    /// Runs an experiment: both sides in one run, with the ratio.
-    #[command(subcommand)]
-    Bench(Bench),
     /// Says what of this host tierfeed can use, what not, and how to change that.
     Doctor(Doctor),
     /// Prints what a shell needs to complete commands and options.

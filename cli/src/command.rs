@@ -3,7 +3,6 @@
 pub(crate) mod agent;
 pub(crate) mod analyze;
 pub(crate) mod attend;
-pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod exec;

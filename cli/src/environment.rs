@@ -237,13 +237,6 @@ pub(crate) fn log_filter() -> Option<String> {
     variable("TIERFEED_LOG")
 }
 
-/// A number that is another one each time.
-pub(crate) fn seed() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // So short that it can be typed again.
-    since.as_secs() % 1_000_000
-}
-
 /// Seconds since 1970, which sort as they follow; two runs in one second get two processes.
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

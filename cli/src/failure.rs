@@ -14,8 +14,6 @@ pub(crate) enum Failure {
     Input(anyhow::Error),
     /// The work failed.
     Work(anyhow::Error),
-    /// An experiment could not tell: the machine was too busy, or there were too few rounds.
-    Inconclusive(anyhow::Error),
     /// The command that this process started did not end well: its exit code, which is passed on, and
     /// what is said of it, if anything.
     Passed(u8, Option<anyhow::Error>),
@@ -40,7 +38,6 @@ impl Failure {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
             Self::Work(error) => (error, 1),
-            Self::Inconclusive(error) => (error, 3),
             Self::Passed(code, Some(error)) => (error, *code),
             Self::Passed(code, None) => return ExitCode::from(*code),
         };

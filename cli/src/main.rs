@@ -54,7 +54,6 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Drain(it) => command::drain::run(&it),
         Command::Read(it) => command::read::run(it),
         Command::Hog(it) => command::hog::run(&it),
-        Command::Bench(it) => command::bench::run(it),
         Command::Doctor(it) => command::doctor::run(&it),
         Command::Completions(it) => command::manual::completions(&it),
         Command::Man(it) => command::manual::pages(&it),

@@ -1,6 +1,6 @@
 """Checks that the commands of SPECIFICATION.md exist, and that its quoted tolerances are the constants.
 
-Without arguments it looks at the source: named files, benches, options of `tierfeed bench`, make
+Without arguments it looks at the source: named files, benches, options of `tierfeed-bench`, make
 targets, and constants written as `NAME` = VALUE, with their module where several have the name. Every
 row under "Kept" must name a command that shows it. With --tests it asks cargo nextest and pytest which
 tests there are (they must have been built), and each command must select at least one.
@@ -47,7 +47,7 @@ def commands(text: str, column: int | None = None) -> Iterator[tuple[int, list[s
 def is_command(words: list[str]) -> bool:
     """Whether these words can be typed to see a promise kept; a file of tests stands for its tests."""
     match words:
-        case ["make" | "tierfeed", _, *_] | ["cargo", "bench" | "nextest" | "test", *_]:
+        case ["make" | "tierfeed" | "tierfeed-bench", _, *_] | ["cargo", "bench" | "nextest" | "test", *_]:
             return True
         case [path]:
             return TEST_FILE.match(path) is not None
@@ -114,11 +114,11 @@ def collected_tests() -> dict[str, int]:
 
 
 def wrong_bench(words: list[str]) -> str | None:
-    """What is wrong with a `tierfeed bench NAME --option ...`."""
-    text = Path("cli/src/arguments/bench.rs").read_text(encoding="utf-8")
-    name = "".join(part.capitalize() for part in words[2].split("-"))
+    """What is wrong with a `tierfeed-bench NAME --option ...`."""
+    text = Path("benchmarks/src/bin/tierfeed-bench/arguments.rs").read_text(encoding="utf-8")
+    name = "".join(part.capitalize() for part in words[1].split("-"))
     if not re.search(rf"^    {name}\(", text, re.MULTILINE):
-        return f"there is no `tierfeed bench {words[2]}`"
+        return f"there is no `tierfeed-bench {words[1]}`"
     declared = re.search(rf"pub\(crate\) struct Bench{name} \{{(.*?)\n\}}", text, re.DOTALL)
     fields = declared[1] if declared else ""
     if "flatten" in fields:
@@ -126,8 +126,15 @@ def wrong_bench(words: list[str]) -> str | None:
         fields += place[1] if place else ""
     for option in options_of(words):
         if not re.search(rf"pub\(crate\) {option[2:].replace('-', '_')}:", fields):
-            return f"`tierfeed bench {words[2]}` has no option {option}"
+            return f"`tierfeed-bench {words[1]}` has no option {option}"
     return None
+
+
+def folder_of(package: str) -> Path | None:
+    """The folder of a package."""
+    name = package.removeprefix("tierfeed-")
+    folders = [Path(above, name) for above in ("", "platform", "verification")]
+    return next((folder for folder in folders if (folder / "Cargo.toml").exists()), None)
 
 
 def wrong_command(words: list[str]) -> str | None:
@@ -146,9 +153,9 @@ def wrong_command(words: list[str]) -> str | None:
                 return f"there is no bench {bench}"
         case ["cargo", "nextest", "run", *_]:
             package = options_of(words).get("-p", "")
-            if not (Path(package.removeprefix("tierfeed-") or "cli").is_dir() or package == "tierfeed"):
+            if not (package in ("", "tierfeed") or folder_of(package)):
                 return f"there is no package {package}"
-        case ["tierfeed", "bench", _, *_]:
+        case ["tierfeed-bench", _, *_]:
             return wrong_bench(words)
     return None
 

@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
-    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
@@ -20,6 +19,7 @@ use super::{
     panics::Drill,
     scene::{RANKS, Scene},
 };
+use crate::programs::Programs;
 
 /// A process that does not start is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -77,7 +77,7 @@ pub(super) enum Endings {
 /// All processes of a run; killed when dropped.
 #[derive(Debug)]
 pub(super) struct Cast {
-    tierfeed: PathBuf,
+    programs: Programs,
     clock: Clock,
     step: Duration,
     /// Where the first manager listened: those after it listen there again.
@@ -94,7 +94,7 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    pub(super) fn new(tierfeed: PathBuf, clock: Clock, step: Duration) -> Self {
+    pub(super) fn new(programs: Programs, clock: Clock, step: Duration) -> Self {
         let role = |part| Role {
             part,
             child: None,
@@ -105,7 +105,7 @@ impl Cast {
         };
         let roles = Part::all().map(role).collect();
         Self {
-            tierfeed,
+            programs,
             clock,
             step,
             address: None,
@@ -283,8 +283,8 @@ impl Cast {
 
     fn command(&self, scene: &Scene, part: Part) -> anyhow::Result<Command> {
         let mut command = match (&scene.group, part) {
-            (Ok(group), Part::Agent) => group.enter(&self.tierfeed),
-            _ => Command::new(&self.tierfeed),
+            (Ok(group), Part::Agent) => group.enter(&self.programs.tierfeed),
+            _ => Command::new(&self.programs.tierfeed),
         };
         command.env_remove("TIERFEED_RUN_DIR").env("TIERFEED_LOG", "info");
         match part {
@@ -303,7 +303,7 @@ impl Cast {
             }
             Part::Trainer(rank) => {
                 command.arg("exec").arg("--run-dir").arg(scene.agent_dir()).arg("--");
-                command.arg(&self.tierfeed).args(["bench", "trainer"]);
+                command.arg(&self.programs.bench).arg("trainer");
                 command.arg("--sums").arg(scene.sums());
                 command.arg("--record").arg(scene.record(rank));
                 command.arg("--stop").arg(scene.stop());

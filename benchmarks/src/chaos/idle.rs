@@ -1,4 +1,4 @@
-//! `tierfeed bench idle`: the CPU time of an agent whose trainers do nothing.
+//! `tierfeed-bench idle`: the CPU time of an agent whose trainers do nothing.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     record,
     scene::{RANKS, Scene},
 };
-use crate::files;
+use crate::{files, programs::Programs};
 
 /// Share of a core that an idle agent may use.
 pub const SHARE_MAX: f64 = 0.01;
@@ -31,8 +31,8 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
-    pub tierfeed: PathBuf,
+    /// What it starts.
+    pub programs: Programs,
     /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
     /// For how long the agent is watched.
@@ -63,7 +63,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
         let scene = Scene::make(folder, FILES, None, None)?;
         let clock = Clock::start();
-        let mut cast = Cast::new(settings.tierfeed.clone(), clock, STEP);
+        let mut cast = Cast::new(settings.programs.clone(), clock, STEP);
         cast.begin(&scene)?;
         while (0..RANKS).any(|rank| record::served(&scene.record(rank)) == 0) {
             cast.supervise(&scene, Endings::Unexpected)?;

@@ -27,6 +27,7 @@ use super::{
     silence::Silence,
     store::Trouble,
 };
+use crate::programs::Programs;
 
 /// An agent of this age surely has its run directory.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -42,7 +43,7 @@ const OBJECTS_AT_A_TIME: usize = 8;
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     pub(super) scene: &'a Scene,
-    pub(super) tierfeed: &'a Path,
+    pub(super) programs: &'a Programs,
     /// Where the manager listens.
     pub(super) manager: Option<&'a str>,
     /// How much memory the hogger takes.
@@ -127,7 +128,7 @@ impl Tools<'_> {
     }
 
     fn hog(&self, fault: Fault) -> anyhow::Result<Child> {
-        let mut hog = Command::new(self.tierfeed);
+        let mut hog = Command::new(&self.programs.tierfeed);
         hog.args(["hog", "--take", &format!("{} B", self.pressure.0)]);
         hog.args(["--for", &format!("{} ms", fault.lasts.as_millis())]);
         hog.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

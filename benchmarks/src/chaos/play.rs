@@ -160,7 +160,7 @@ impl<'a> Play<'a> {
     fn tools<'b>(&'b self, manager: Option<&'b str>) -> Tools<'b> {
         Tools {
             scene: self.scene,
-            tierfeed: &self.settings.tierfeed,
+            programs: &self.settings.programs,
             manager,
             pressure: self.settings.pressure,
         }

@@ -166,10 +166,15 @@ impl Fixture {
     }
 }
 
-/// The stand-in, which cargo builds beside the tests.
+/// The stand-in for a training.
 pub(crate) fn trainer() -> PathBuf {
+    example("trainer")
+}
+
+/// A program of `cli/examples`, which cargo builds beside the tests.
+pub(crate) fn example(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_tierfeed")).parent().unwrap();
-    folder.join("examples/trainer")
+    folder.join("examples").join(name)
 }
 
 /// The file of a sample, below the dataset: they are numbered by path, class by class.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs};
 use serde_json::Value;
 use tierfeed_core::policy::Kind;
 
-use crate::fixture::{EPOCHS, Fixture, assert_ended};
+use crate::fixture::{EPOCHS, Fixture, assert_ended, example};
 
 /// How far cold bytes of a run may lie from the prediction where ranks do not wait for each other.
 const FREE_DRIFT_MAX: f64 = 0.05;
@@ -63,7 +63,7 @@ fn read_in_lock_step(fixture: &Fixture, policy: Kind) -> BTreeMap<u64, u64> {
     let run_dir = fixture.path(policy.name());
     let mut run = fixture.tierfeed(&["run", "--launch", "once", "--run-dir"]);
     run.arg(&run_dir).arg(fixture.job()).arg("--");
-    run.arg(env!("CARGO_BIN_EXE_tierfeed")).args(["bench", "reader", "--step", "5 ms"]);
+    run.arg(example("lock_step")).arg("5000");
     assert_ended(&run.output().unwrap(), 0);
     let text = fs::read_to_string(run_dir.join("report.json")).unwrap();
     cold_bytes(&serde_json::from_str(&text).unwrap())

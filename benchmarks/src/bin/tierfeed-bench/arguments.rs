@@ -1,4 +1,4 @@
-//! `tierfeed bench` and its options.
+//! Every experiment and its options, with the help that users read.
 
 #![expect(
     clippy::doc_markdown,
@@ -7,8 +7,16 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::units::{Bytes, Nanoseconds};
+
+/// Runs an experiment on tierfeed: both sides in one run, with the ratio.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) bench: Bench,
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {

@@ -1,4 +1,4 @@
-//! An S3 server on loopback in a process of its own, for `tierfeed bench objects` and `tierfeed bench
+//! An S3 server on loopback in a process of its own, for `tierfeed-bench objects` and `tierfeed-bench
 //! chaos`.
 //!
 //! Arguments come in threes: a prefix, how many objects are below it, and how many bytes each has. The

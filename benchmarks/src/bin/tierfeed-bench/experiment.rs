@@ -1,4 +1,4 @@
-//! `tierfeed bench`.
+//! One function for each experiment: its settings from the arguments, its outcome to the output.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
     chaos, control_plane, copy, deli, direct, dlcache, end_to_end, handoff, index, io,
-    judgement::Judgement, limits, lobster, objects, pauses, policies, reader, tiers_accuracy,
-    tiers_contended,
+    judgement::Judgement, limits, lobster, objects, pauses, policies, programs::Programs, reader,
+    tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::id::NumaNode;
 
@@ -61,7 +61,7 @@ fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
         ChaosSource::Bucket => Some(s3_server(server)?),
     };
     let settings = chaos::Settings {
-        tierfeed: own_binary()?,
+        programs: programs()?,
         folder: place.folder(),
         time: Duration::from_secs(60 * minutes),
         seed: seed.unwrap_or_else(environment::seed),
@@ -83,7 +83,7 @@ fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
 fn idle(arguments: BenchIdle) -> Result<(), Failure> {
     let BenchIdle { time, place } = arguments;
     let settings = chaos::idle::Settings {
-        tierfeed: own_binary()?,
+        programs: programs()?,
         folder: place.folder(),
         time: Duration::from_nanos(time.0),
     };
@@ -107,7 +107,7 @@ fn control_plane(arguments: BenchControlPlane) -> Result<(), Failure> {
 fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
     let BenchLoop { samples, ranks, place } = arguments;
     let settings =
-        pauses::Settings { tierfeed: own_binary()?, folder: place.folder(), samples, ranks };
+        pauses::Settings { programs: programs()?, folder: place.folder(), samples, ranks };
     let outcome = pauses::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, pauses::table)?;
     passed(outcome.judged())
@@ -115,11 +115,9 @@ fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
 
 fn train(arguments: BenchTrainer) -> Result<(), Failure> {
     let BenchTrainer { sums, record, stop, fork, orphan, step } = arguments;
-    let path = |name| set_variable(name).map(PathBuf::from);
-    let identity = environment::identity(&environment::launch_variables())?;
-    let rank = identity.rank.context("no launcher gives a rank").map_err(Failure::Input)?;
+    let path = |name| environment::required(name).map(PathBuf::from);
     let settings = chaos::trainer::Settings {
-        rank: rank.value,
+        rank: environment::rank()?,
         socket: path(environment::SOCKET)?,
         job: path(environment::JOB)?,
         index: path(environment::INDEX)?,
@@ -157,14 +155,10 @@ fn attack(arguments: BenchHostile) -> Result<(), Failure> {
     output::json(&tally)
 }
 
-fn set_variable(name: &str) -> Result<String, Failure> {
-    environment::variable(name).ok_or_else(|| Failure::Input(anyhow!("{name} is not set")))
-}
-
 fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     let BenchHandoff { python, files, rounds, place } = arguments;
     let settings = handoff::Settings {
-        tierfeed: own_binary()?,
+        tierfeed: environment::tierfeed()?,
         python,
         folder: place.folder(),
         files,
@@ -211,7 +205,7 @@ fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
 fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
     let BenchEndToEnd { data, scratch, epochs, step, place } = arguments;
     let settings = end_to_end::Settings {
-        tierfeed: own_binary()?,
+        programs: programs()?,
         folder: place.folder(),
         scratch,
         photographs: data,
@@ -227,7 +221,7 @@ fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
     let BenchPolicies { files, scratch, place } = arguments;
     let settings =
-        policies::Settings { tierfeed: own_binary()?, folder: place.folder(), scratch, files };
+        policies::Settings { programs: programs()?, folder: place.folder(), scratch, files };
     let outcome = policies::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, policies::table)?;
     passed(outcome.judged())
@@ -235,7 +229,7 @@ fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
 
 fn index(arguments: BenchIndex) -> Result<(), Failure> {
     let BenchIndex { files, rounds, folder, json } = arguments;
-    let settings = index::Settings { tierfeed: own_binary()?, folder, files, rounds };
+    let settings = index::Settings { tierfeed: environment::tierfeed()?, folder, files, rounds };
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }?;
@@ -338,7 +332,7 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {
-    let socket = set_variable(environment::SOCKET)?;
+    let socket = environment::required(environment::SOCKET)?;
     let step = Duration::from_nanos(arguments.step.0);
     let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
     let Some(file) = &arguments.record else { return Ok(()) };
@@ -352,11 +346,14 @@ fn read(arguments: &BenchReader) -> Result<(), Failure> {
 
 /// The server that was named, or the one that is built beside this program.
 fn s3_server(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    named.map_or_else(|| Ok(own_binary()?.with_file_name("examples").join("s3_server")), Ok)
+    named.map_or_else(
+        || Ok(environment::own_binary()?.with_file_name("examples").join("s3_server")),
+        Ok,
+    )
 }
 
-fn own_binary() -> Result<PathBuf, Failure> {
-    std::env::current_exe().context("cannot find the tierfeed binary").map_err(Failure::Work)
+fn programs() -> Result<Programs, Failure> {
+    Ok(Programs { tierfeed: environment::tierfeed()?, bench: environment::own_binary()? })
 }
 
 impl BenchPlace {
