@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly cargo_fuzz_version=0.13.2
 readonly tools=$CARGO_TARGET_DIR/cargo-fuzz
 readonly work=$CARGO_TARGET_DIR/fuzz
-readonly fixtures=workload-analyzer/tests/fixtures
+readonly fixtures=dataset/tests/fixtures
 readonly seconds=${TIERFEED_FUZZ_SECONDS:-60}
 readonly jobs=${TIERFEED_FUZZ_JOBS:-2}
 # An input is at most 64 KiB, so these are crashes: one allocation of 8 MiB, 1 GiB in all (the
@@ -121,11 +121,11 @@ make_seeds() {
 
 # The words that a parser knows, so that the fuzzer need not guess them: texts and fields of its source.
 make_dictionary() {
-  local target=$1 name=${1%_index} source=workload-analyzer/src path
+  local target=$1 name=${1%_index} source=dataset/src path
   local paths=()
   case $target in
-    job_file) paths=("$source"/job "$source"/job.rs "$source"/job_file "$source"/job_file.rs) ;;
-    script) paths=("$source/script") ;;
+    job_file) paths=(workload-analyzer/src/{job,job.rs,job_file,job_file.rs}) ;;
+    script) paths=(workload-analyzer/src/script) ;;
     manifest) paths=("$source/index/choose/manifest.rs") ;;
     index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;
     *) for path in "$source/format/$name" "$source/format/$name.rs"; do

@@ -43,7 +43,8 @@ use std::{
 
 use serde::Serialize;
 use tierfeed_core::{id::Rank, units::Bytes};
-use tierfeed_workload_analyzer::{Index, Job};
+use tierfeed_dataset::Index;
+use tierfeed_workload_analyzer::Job;
 
 pub use self::{
     books::Books,

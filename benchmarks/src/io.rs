@@ -18,12 +18,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 use tierfeed_file_io::{direct, io_uring_available};
-use tierfeed_workload_analyzer::{
-    Dataset, Index,
-    job::{Format, format::Raw},
-    source::Location,
-};
 
 use crate::{
     files,

@@ -32,6 +32,7 @@ use tierfeed_core::{
     session::{Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::{Index, source::Location};
 use tierfeed_prefetcher::{
     handoff::{
         Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
@@ -39,7 +40,7 @@ use tierfeed_prefetcher::{
     reader::{Access, Launch, Reader},
     source::FileSource,
 };
-use tierfeed_workload_analyzer::{Index, Job, source::Location};
+use tierfeed_workload_analyzer::Job;
 
 const WAIT: Duration = Duration::from_secs(30);
 

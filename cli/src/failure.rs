@@ -5,7 +5,7 @@ use std::{
     process::{ExitCode, ExitStatus},
 };
 
-use tierfeed_workload_analyzer::index::IndexError;
+use tierfeed_dataset::index::IndexError;
 
 /// Why a command stopped.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use tierfeed_core::{
     order::Spec,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::{Dataset, Index, index::Differences};
 use tierfeed_runtime::{
     begun::Begun,
     dataset::{self, DatasetError},
@@ -19,9 +20,8 @@ use tierfeed_runtime::{
     run_dir::RunDir,
 };
 use tierfeed_workload_analyzer::{
-    Dataset, Index, Job,
+    Job,
     demand::{Demand, Sizes},
-    index::Differences,
     job::{At, described::DescribedSizes},
 };
 
@@ -70,7 +70,7 @@ impl Known {
 /// Reads a job file, and its dataset as far as it is needed to analyse and to plan.
 pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
     let job = Job::load(file).map_err(Failure::input)?;
-    let (samples, sums) = if let Some(described) = &job.dataset.described {
+    let (samples, sums) = if let Some(described) = &job.described {
         let sizes = described.sizes(job.seed);
         (Samples::Described(sizes), Sizes::described(described, job.seed))
     } else {
@@ -87,7 +87,7 @@ pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
 /// that has begun in this run directory goes on with its index, whatever became of the dataset.
 pub(crate) fn load(file: &Path, run_dir: &RunDir) -> Result<Indexed, Failure> {
     let job = Job::load(file).map_err(Failure::input)?;
-    job.dataset.require_present().map_err(Failure::input)?;
+    job.require_dataset().map_err(Failure::input)?;
     let text = fs::read_to_string(file)
         .with_context(|| file.display().to_string())
         .map_err(Failure::Input)?;
@@ -103,7 +103,7 @@ pub(crate) fn load(file: &Path, run_dir: &RunDir) -> Result<Indexed, Failure> {
 fn begun(job: &Job, text: &str, run_dir: &RunDir) -> Option<Index> {
     let note = run_dir.begun();
     let expected = Begun::index_of(&note, text)?;
-    let path = job.dataset.index.clone().unwrap_or_else(|| run_dir.index());
+    let path = job.index.clone().unwrap_or_else(|| run_dir.index());
     let index = dataset::reopen(&job.dataset, &path, expected);
     let Some(index) = index else {
         let path = path.display();
@@ -139,7 +139,7 @@ fn index(job: &Job, file: &Path, of_run: Option<&Path>) -> Result<Index, Failure
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
     let (dataset, cache) = (&job.dataset, environment::index_cache());
-    let index = match (&dataset.index, of_run) {
+    let index = match (&job.index, of_run) {
         (Some(path), _) => dataset::open_or_build(dataset, path, &mut progress),
         (None, Some(place)) => cache.index(dataset, place, &mut progress),
         (None, None) => cache.peek(dataset, &mut progress).map_err(DatasetError::from),

@@ -5,11 +5,11 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tierfeed_dataset::index::{Progress, Stage};
 use tierfeed_resource_gatherer::{
     probe,
     report::{Blocks, Colour, Style},
 };
-use tierfeed_workload_analyzer::index::{Progress, Stage};
 use tracing_subscriber::EnvFilter;
 
 use crate::{

@@ -22,7 +22,7 @@ mod serve;
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::session::Fault;
-use tierfeed_workload_analyzer::source::{Bucket, Identity};
+use tierfeed_dataset::source::{Bucket, Identity};
 
 pub use self::{
     process::{Launch, Nonsense, Reader, ReaderError},

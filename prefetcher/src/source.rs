@@ -12,7 +12,7 @@ mod throttled;
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
-use tierfeed_workload_analyzer::{Extent, Index, format::FormatError};
+use tierfeed_dataset::{Extent, Index, format::FormatError};
 
 use crate::arrival::Target;
 

@@ -13,20 +13,16 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tierfeed_core::id::SampleId;
-use tierfeed_prefetcher::source::FileSource;
-use tierfeed_workload_analyzer::{
-    Dataset, Index,
-    format::webdataset,
-    job::{
-        Format,
-        format::{Compression, Parquet, Unit},
-    },
+use tierfeed_dataset::{
+    Dataset, Format, Index,
+    format::{Compression, Parquet, Unit, webdataset},
     source::Location,
 };
+use tierfeed_prefetcher::source::FileSource;
 use xxhash_rust::xxh3::xxh3_64;
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../workload-analyzer/tests/fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataset/tests/fixtures")
 }
 
 fn json_of(name: &str) -> Value {

@@ -12,14 +12,9 @@ use std::{
 
 use pyo3::{prelude::*, types::PyBytes};
 use tierfeed_core::id::SampleId;
+use tierfeed_dataset::{Dataset, format::Encoding, index, source::Location};
 use tierfeed_prefetcher::source::FileSource;
-use tierfeed_workload_analyzer::{
-    Dataset,
-    format::Encoding,
-    index,
-    job::keys::{DatasetKeys, KeyError},
-    source::Location,
-};
+use tierfeed_workload_analyzer::job::keys::{DatasetKeys, KeyError};
 
 use crate::errors;
 

@@ -18,13 +18,14 @@ use tierfeed_core::{
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_dataset::{Index, source::Location};
 use tierfeed_prefetcher::{
     handoff::{self, Briefing},
     reader::{Access, Launch, Reader, ReaderError},
     source::FileSource,
     throttle::Throttle,
 };
-use tierfeed_workload_analyzer::{Index, Job, job::OnError, source::Location};
+use tierfeed_workload_analyzer::{Job, job::OnError};
 
 use crate::{
     batch::{Batch, Origin, Row},
@@ -201,7 +202,7 @@ impl Local {
         py.detach(move || {
             let path = job;
             let job = Job::load(&path).map_err(errors::reconfigure)?;
-            let index = index.or_else(|| job.dataset.index.clone());
+            let index = index.or_else(|| job.index.clone());
             let place = index.ok_or_else(|| errors::no_index(&path))?;
             let index = Arc::new(Index::read(&place).map_err(errors::reconfigure)?);
             index.check(&job.dataset).map_err(errors::reconfigure)?;
@@ -213,7 +214,7 @@ impl Local {
                 }
             };
             let cold = Cold::new(&index, launch);
-            Ok((Order::new(spec), Self::new(index, cold, job.on_error, job.dataset.speed)))
+            Ok((Order::new(spec), Self::new(index, cold, job.on_error, job.cold.speed)))
         })
     }
 

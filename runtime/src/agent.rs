@@ -37,13 +37,14 @@ use tierfeed_core::{
     session::{Event as SessionEvent, Finished, Session},
     units::Nanoseconds,
 };
+use tierfeed_dataset::Index;
 use tierfeed_numa_memory::drill;
 use tierfeed_prefetcher::{
     fetcher::ObjectCounters,
     handoff::{Briefing, ClientEvent, Server},
     plane::DataPlane,
 };
-use tierfeed_workload_analyzer::{Index, Job};
+use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use self::{

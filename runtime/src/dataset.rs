@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use tierfeed_workload_analyzer::{
+use tierfeed_dataset::{
     Dataset, Index,
     index::{IndexError, Progress},
-    job::OnlyDescribed,
     source::Location,
 };
 
@@ -16,9 +15,6 @@ pub enum DatasetError {
     /// The dataset cannot be indexed, or its index not be kept.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The job stands for a dataset that is not here.
-    #[error(transparent)]
-    OnlyDescribed(#[from] OnlyDescribed),
     /// This host sees another dataset than the manager.
     #[error(
         "{place}: index {found:016x}, but the manager works with {expected:016x}; \
@@ -40,7 +36,7 @@ impl DatasetError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Index(error) => error.is_input(),
-            Self::OnlyDescribed(_) | Self::Differs { .. } => true,
+            Self::Differs { .. } => true,
         }
     }
 }
@@ -56,7 +52,6 @@ pub fn open_or_build(
     path: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Index, DatasetError> {
-    dataset.require_present()?;
     Index::check_place(dataset, path)?;
     let kept = Index::open(path).ok();
     let kept = match kept {
@@ -117,7 +112,7 @@ pub fn open_or_build_same(
 mod tests {
     use std::fs;
 
-    use tierfeed_workload_analyzer::job::Format;
+    use tierfeed_dataset::Format;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use std::{
     time::SystemTime,
 };
 
-use tierfeed_workload_analyzer::{
+use tierfeed_dataset::{
     Dataset, Index,
     index::{IndexError, Progress},
 };
@@ -48,7 +48,6 @@ impl IndexCache {
         place: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Index, DatasetError> {
-        dataset.require_present()?;
         Index::check_place(dataset, place)?;
         let path = self.path_of(dataset);
         let kept = Index::open(&path).ok();
@@ -131,7 +130,7 @@ fn touch(path: &Path) {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use tierfeed_workload_analyzer::{job::Format, source::Location};
+    use tierfeed_dataset::{Format, source::Location};
 
     use super::*;
 

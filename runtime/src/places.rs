@@ -313,7 +313,7 @@ pub(crate) fn session(
         wears: tiers.iter().map(|tier| tier.kind == Kind::Storage).collect(),
         writes_per_epoch: tiers.iter().map(|tier| writes_per_epoch(job, tier.kind)).collect(),
         useful: reach::useful(job, &sizes, &order, &tiers, chunk).unwrap_or_default(),
-        saves: job.dataset.limited_by,
+        saves: job.cold.limited_by,
     };
     let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
     session::Settings {

@@ -7,13 +7,13 @@ use std::{
     sync::Arc,
 };
 
+use tierfeed_dataset::{Index, index::IndexError, source::Bucket};
 use tierfeed_object_stores::{Address, Client, Environment, OpenError};
 use tierfeed_prefetcher::{
     fetcher::{ObjectFetcher, ObjectSettings},
     reader::{self, ServeError},
     source::{FileSource, ObjectSource},
 };
-use tierfeed_workload_analyzer::{Index, index::IndexError, source::Bucket};
 
 pub use tierfeed_prefetcher::reader::Access;
 

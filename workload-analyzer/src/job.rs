@@ -7,14 +7,12 @@ mod at;
 mod check;
 pub mod described;
 pub(crate) mod error;
-pub mod format;
 pub mod keys;
 pub(crate) mod location;
 mod post;
 pub mod trainer;
 
 use std::{
-    fmt,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
@@ -29,13 +27,11 @@ use tierfeed_core::{
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
-
-use crate::source::Location;
+use tierfeed_dataset::Dataset;
 
 pub use at::At;
 pub use described::Described;
 pub use error::{JobError, Misfit, Reason};
-pub use format::Format;
 pub use trainer::Trainer;
 
 /// A larger text is not a job file.
@@ -46,8 +42,14 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Job {
     /// Names the run directory: letters, digits, `-`, `_` and `.`, at most 64.
     pub name: String,
-    /// Where the samples are.
+    /// Where the samples are and how they are stored.
     pub dataset: Dataset,
+    /// How fast the dataset can be read.
+    pub cold: ColdStore,
+    /// Where the index is kept, or `None` where the caller's default is fine.
+    pub index: Option<PathBuf>,
+    /// What the dataset is like, if it is not there yet: then it can be analysed and not read.
+    pub described: Option<Described>,
     /// How an epoch is permuted.
     pub shuffle: Shuffle,
     /// The seed of the permutation; unless given 0, or 9176 for `mosaic`.
@@ -88,41 +90,13 @@ pub struct Job {
     pub trainer: Trainer,
 }
 
-/// Where the samples of a job are and how they are stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dataset {
-    /// A directory, a file or a part of a bucket.
-    pub source: Location,
-    /// How samples lie in its objects.
-    pub format: Format,
-    /// The speed that the source shall appear to have, or `None` for its own.
+/// The storage that holds the dataset of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColdStore {
+    /// The speed that it shall appear to have, or `None` for its own.
     pub speed: Option<Speed>,
-    /// What the source has too few of; bytes unless given.
+    /// What it has too few of; bytes unless given.
     pub limited_by: policy::Saves,
-    /// Where the index is kept, or `None` where the caller's default is fine.
-    pub index: Option<PathBuf>,
-    /// What it is like, if it is not there yet: then it can be analysed and not read.
-    pub described: Option<Described>,
-}
-
-impl Dataset {
-    /// A dataset at its own speed, without a place for its index.
-    #[must_use]
-    pub const fn new(source: Location, format: Format) -> Self {
-        let limited_by = policy::Saves::Bytes;
-        Self { source, format, speed: None, limited_by, index: None, described: None }
-    }
-}
-
-impl Dataset {
-    /// Refuses a dataset that is described because it is not here.
-    ///
-    /// # Errors
-    ///
-    /// [`OnlyDescribed`] if so.
-    pub fn require_present(&self) -> Result<(), OnlyDescribed> {
-        if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
-    }
 }
 
 /// A job whose dataset is not here.
@@ -132,15 +106,6 @@ impl Dataset {
      planned only; remove the key once the data is there"
 )]
 pub struct OnlyDescribed;
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => path.display().fmt(f),
-            Self::Bucket(bucket) => f.write_str(&bucket.url),
-        }
-    }
-}
 
 /// What happens when a sample cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +208,15 @@ impl Percent {
 }
 
 impl Job {
+    /// Refuses a job whose dataset is described because it is not here.
+    ///
+    /// # Errors
+    ///
+    /// [`OnlyDescribed`] if so.
+    pub fn require_dataset(&self) -> Result<(), OnlyDescribed> {
+        if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
+    }
+
     /// Reads a job file. Relative paths in it start at its own directory.
     ///
     /// # Errors

@@ -13,12 +13,12 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::{Format, format::Raw, source::Location};
 use tierfeed_workload_analyzer::{
     Job,
     analysis::Analysis,
     demand::{Demand, Sizes},
-    job::{Budget, Format, OnError, Percent, format::Raw},
-    source::Location,
+    job::{Budget, OnError, Percent},
 };
 
 fn configs() -> PathBuf {
@@ -63,7 +63,7 @@ fn the_full_example_spells_out_the_defaults_of_the_minimal_one() {
     assert_eq!(minimal.chunk, full.chunk);
     assert_eq!(minimal.prefetch_batches, full.prefetch_batches);
     assert_eq!(minimal.assignment, full.assignment);
-    assert_eq!(minimal.dataset.limited_by, full.dataset.limited_by);
+    assert_eq!(minimal.cold.limited_by, full.cold.limited_by);
     assert_eq!(minimal.on_error, full.on_error);
     assert_eq!((minimal.drop_last, minimal.start), (full.drop_last, full.start));
     assert_eq!(minimal.tiers, full.tiers[..1]);
@@ -76,7 +76,7 @@ fn the_minimal_example_has_the_documented_defaults() {
     assert_eq!((job.world.nodes, job.world.ranks_per_node), (1, 1));
     assert_eq!((job.policy, job.chunk), (policy::Kind::Gap, None));
     assert_eq!((job.prefetch_batches, job.on_error), (4, OnError::Fail));
-    assert_eq!((job.step_time, &job.dataset.speed, &job.dataset.index), (None, &None, &None));
+    assert_eq!((job.step_time, &job.cold.speed, &job.index), (None, &None, &None));
     assert_eq!(job.tiers.len(), 1);
     assert_eq!(job.tiers[0].kind, Kind::MainMemory);
     assert_eq!(job.tiers[0].budget, Budget::Reserve(Percent(20)));
@@ -85,7 +85,7 @@ fn the_minimal_example_has_the_documented_defaults() {
 #[test]
 fn the_laptop_emulates_what_it_has_not() {
     let job = load("laptop-emulated-cxl.yaml");
-    assert!(job.dataset.speed.is_some());
+    assert!(job.cold.speed.is_some());
     let emulated: Vec<_> = job.tiers.iter().map(|tier| tier.speed.is_some()).collect();
     assert_eq!(emulated, [false, true, false]);
     assert!(matches!(&job.dataset.source, Location::Path(path) if path.is_absolute()));
@@ -102,7 +102,7 @@ fn the_raw_example_keeps_all_of_cifar_10() {
 
 /// The mean rate of one rank, in MB/s.
 fn need(job: &Job, step_time: Nanoseconds) -> f64 {
-    let described = job.dataset.described.as_ref().expect("the example describes its dataset");
+    let described = job.described.as_ref().expect("the example describes its dataset");
     let sizes = Sizes::described(described, job.seed);
     let demand = Demand::at(job, &sizes, Some(step_time)).unwrap();
     f64::from(u32::try_from(demand.rank.unwrap().bytes.0 / 1_000).unwrap()) / 1_000.0
@@ -154,7 +154,7 @@ fn other_shapes_of_mlperf_storage_follow_too() {
 #[test]
 fn the_token_example_reads_whole_sequences() {
     let job = load("tokens-gpt2.yaml");
-    let described = job.dataset.described.unwrap();
+    let described = job.described.unwrap();
     assert!(matches!(&job.dataset.format, Format::Raw(raw)
         if raw.record_bytes == described.sample_bytes));
     assert_eq!(format!("{:.3}", need(&job, job.step_time.unwrap())), "0.196");

@@ -28,8 +28,9 @@ use tierfeed_core::{
     session::Wait,
     units::Bytes,
 };
+use tierfeed_dataset::Index;
 use tierfeed_prefetcher::handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
-use tierfeed_workload_analyzer::{Index, Job};
+use tierfeed_workload_analyzer::Job;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{

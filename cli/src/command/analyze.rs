@@ -89,7 +89,7 @@ fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
             verdict: &verdict,
             advice: &advice,
             emulated_tiers,
-            dataset_described: job.dataset.described.is_some(),
+            dataset_described: job.described.is_some(),
         });
     }
     output::lines(&demand::summary(&demand, &verdict, &advice))?;
@@ -99,7 +99,7 @@ fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
     if let Some(observed) = observed {
         output::lines(&format!("{:<20}{observed}", "observed"))?;
     }
-    if job.dataset.described.is_some() {
+    if job.described.is_some() {
         output::lines(&format!("{:<20}the dataset is described, not here", "note"))?;
     }
     match emulated_tiers.as_slice() {
@@ -187,7 +187,7 @@ pub(crate) fn measured() -> Option<Report> {
 
 /// What the job imposes, else what the user says.
 pub(crate) fn cold_speed(job: &Job, cold: &Cold) -> Speed {
-    job.dataset.speed.unwrap_or(Speed {
+    job.cold.speed.unwrap_or(Speed {
         latency: cold.cold_latency.unwrap_or(Nanoseconds(0)),
         bandwidth: cold.cold_bandwidth.unwrap_or(BytesPerSecond(0)),
     })

@@ -4,14 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
-use tierfeed_workload_analyzer::{
-    Dataset, Index as DatasetIndex,
-    index::Checksums,
-    job::{
-        Misfit,
-        keys::{DatasetKeys, KeyError},
-    },
-    source::Location,
+use tierfeed_dataset::{Dataset, Index as DatasetIndex, index::Checksums, source::Location};
+use tierfeed_workload_analyzer::job::{
+    Misfit,
+    keys::{DatasetKeys, KeyError},
 };
 
 use crate::{

@@ -3,7 +3,7 @@
 //! A program of its own, because it links libhdf5: tierfeed builds and runs without that library, and
 //! a file that breaks it takes nothing else down: the program gives up all rights but to read that file
 //! before it looks at it (`confine.rs`). tierfeed starts this program for each object, and
-//! checks what it says (`workload-analyzer/src/format/hdf5.rs`).
+//! checks what it says (`dataset/src/format/hdf5.rs`).
 //!
 //! Exit codes: 0 done, 1 the dataset cannot be read by ranges, 2 the arguments were wrong. Messages
 //! go to stderr, and nothing but the document to stdout.

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use tierfeed_workload_analyzer::format::hdf5;
+use tierfeed_dataset::format::hdf5;
 
 fn fixture(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    folder.join("../../workload-analyzer/tests/fixtures/hdf5").join(name)
+    folder.join("../../dataset/tests/fixtures/hdf5").join(name)
 }
 
 fn run(arguments: &[&str]) -> Output {

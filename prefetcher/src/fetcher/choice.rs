@@ -226,8 +226,8 @@ fn turn_of(source: &FileSource, fetcher: &dyn Fetcher, samples: &[SampleId]) -> 
 mod tests {
     use std::fs;
 
+    use tierfeed_dataset::Format;
     use tierfeed_test_needs::{Need, skip};
-    use tierfeed_workload_analyzer::job::Format;
 
     use super::*;
     use crate::fetcher::tests::{index_of, records};

@@ -25,9 +25,9 @@ use std::{
 };
 
 use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_dataset::{Index, format::Encoding};
 use tierfeed_numa_memory::drill;
 use tierfeed_object_stores::Client;
-use tierfeed_workload_analyzer::{Index, format::Encoding};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, JoinSet},

@@ -11,14 +11,10 @@ use std::{
 
 use tempfile::TempDir;
 use tierfeed_core::{session::Fault, tier::Locality, units::Bytes};
+use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 use tierfeed_file_io::{direct, io_uring_available};
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_test_needs::{Need, skip};
-use tierfeed_workload_analyzer::{
-    Dataset, Index,
-    job::{Format, format::Raw},
-    source::Location,
-};
 
 use super::*;
 use crate::{sample_sum::sum_of, source::FileSource};

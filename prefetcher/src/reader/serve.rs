@@ -11,7 +11,7 @@ use std::{
 };
 
 use tierfeed_core::id::SampleId;
-use tierfeed_workload_analyzer::Index;
+use tierfeed_dataset::Index;
 
 use super::{HEADER_BYTES, READ, READS, TEXT_BYTES_MAX, code_of};
 use crate::source::ReadError;

@@ -10,11 +10,7 @@ use std::{
 
 use tempfile::TempDir;
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_workload_analyzer::{
-    Dataset, Index,
-    job::{Format, format::Raw},
-    source::Location,
-};
+use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 
 use super::*;
 use crate::source::{FileSource, ReadError};

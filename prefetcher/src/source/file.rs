@@ -10,12 +10,12 @@
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::PageCache;
-use tierfeed_workload_analyzer::{
+use tierfeed_dataset::{
     Extent, Index,
     format::{Encoding, FormatError, npz},
     index::mtime_ns,
 };
+use tierfeed_numa_memory::PageCache;
 
 use crate::{
     arrival::Target,

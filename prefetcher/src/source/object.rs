@@ -8,8 +8,8 @@
 use std::{io, sync::Arc};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_dataset::Index;
 use tierfeed_object_stores::Client;
-use tierfeed_workload_analyzer::Index;
 
 use crate::{
     arrival::Target,

@@ -2,12 +2,13 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+use tierfeed_dataset::{Index, source::Location};
 use tierfeed_prefetcher::{
     fetcher::{FILE_THREADS, Fetcher, ObjectCounters, READ_THREADS, ThreadFetcher, choose},
     plane::StartError,
     source::{FileSource, Source, ThrottledSource},
 };
-use tierfeed_workload_analyzer::{Index, Job, source::Location};
+use tierfeed_workload_analyzer::Job;
 
 use super::start::AgentError;
 use crate::reader;
@@ -37,7 +38,7 @@ pub(super) fn fetcher(
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
 ) -> Result<Cold, AgentError> {
-    if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.dataset.speed) {
+    if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.cold.speed) {
         let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
         let requests = Some(fetcher.counters());
         return Ok(Cold { requests, ..Cold::new(Box::new(fetcher), "requests".to_owned()) });
@@ -45,14 +46,14 @@ pub(super) fn fetcher(
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => {
             let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();
-            if job.dataset.speed.is_none() {
+            if job.cold.speed.is_none() {
                 return by_files(&Arc::new(files), operations_max);
             }
             Arc::new(files)
         }
         Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
     };
-    let source = match job.dataset.speed {
+    let source = match job.cold.speed {
         Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
         None => cold,
     };

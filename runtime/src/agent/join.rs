@@ -12,8 +12,9 @@ use tierfeed_core::{
     order::{Spec, SpecError},
     units::Nanoseconds,
 };
+use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
-    Index, Job,
+    Job,
     demand::{Demand, Sizes},
     job::{At, JobError},
 };
@@ -215,7 +216,7 @@ fn look_at_job(
     let job = Job::parse(&text.text, &text.file)?;
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
-    let index_path = job.dataset.index.clone().unwrap_or_else(|| run_dir.index());
+    let index_path = job.index.clone().unwrap_or_else(|| run_dir.index());
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
     let demand = Demand::of(&job, &Sizes::from(&index))?;

@@ -195,7 +195,7 @@ fn levels(session: &Session) -> Vec<(Bytes, Bytes)> {
 
 /// The scheme of the source's URL.
 fn source(job: &tierfeed_workload_analyzer::Job) -> String {
-    use tierfeed_workload_analyzer::source::Location;
+    use tierfeed_dataset::source::Location;
     match &job.dataset.source {
         Location::Path(_) => "file".to_owned(),
         Location::Bucket(bucket) => {

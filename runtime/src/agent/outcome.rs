@@ -64,7 +64,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let kinds: Vec<Kind> = agent.layout.places.iter().map(|it| it.settings.kind).collect();
     let order = agent.assignment.order;
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
-    let speed = agent.job.dataset.speed;
+    let speed = agent.job.cold.speed;
     let facts = Facts {
         job: &agent.job.name,
         node: agent.assignment.node.0,

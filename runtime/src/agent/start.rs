@@ -13,13 +13,14 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::source::Location;
 use tierfeed_prefetcher::{
     handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
-use tierfeed_workload_analyzer::{Job, job, source::Location};
+use tierfeed_workload_analyzer::{Job, job};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
@@ -169,7 +170,7 @@ pub(super) async fn agent(
             job::OnError::Skip => OnError::Skip,
         },
         emulation: job
-            .dataset
+            .cold
             .speed
             .map(|speed| Emulation { latency_ns: speed.latency.0, bytes_per_s: speed.bandwidth.0 }),
         batches_ahead: assignment.staged_batches,

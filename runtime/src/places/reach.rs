@@ -25,7 +25,7 @@ pub(super) fn useful(
     if order.world.nodes != 1 {
         return None;
     }
-    let cold = job.dataset.speed?.bandwidth;
+    let cold = job.cold.speed?.bandwidth;
     let reaches: Vec<_> =
         tiers.iter().map(|tier| reach(job, *tier, chunk)).collect::<Option<_>>()?;
     let steps = u64::from(order.steps_per_epoch());

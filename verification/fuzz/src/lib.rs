@@ -8,7 +8,7 @@
 use std::{fmt, io};
 
 use libfuzzer_sys::fuzzer_mutate;
-use tierfeed_workload_analyzer::format::{FormatError, Range, ReadAt, Records};
+use tierfeed_dataset::format::{FormatError, Range, ReadAt, Records};
 
 /// What stands between the two files of an input.
 ///

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::{assert_within, parsed};
-use tierfeed_workload_analyzer::format::arrow;
+use tierfeed_dataset::format::arrow;
 
 fuzz_target!(|input: &[u8]| {
     let Some(layout) = parsed(input, arrow::layout) else { return };

@@ -6,7 +6,7 @@ use std::path::Path;
 use libfuzzer_sys::fuzz_target;
 use tierfeed_core::id::SampleId;
 use tierfeed_fuzz::assert_same;
-use tierfeed_workload_analyzer::{Index, format::Encoding};
+use tierfeed_dataset::{Index, format::Encoding};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Where the header has the number of directories.

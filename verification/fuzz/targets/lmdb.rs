@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::parsed;
-use tierfeed_workload_analyzer::format::lmdb;
+use tierfeed_dataset::format::lmdb;
 
 fuzz_target!(|input: &[u8]| {
     let Some(found) = parsed(input, lmdb::check) else { return };

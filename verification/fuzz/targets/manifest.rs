@@ -10,15 +10,11 @@ use std::{
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_core::id::SampleId;
-use tierfeed_workload_analyzer::{
-    Dataset, Index,
-    job::{Format, format::Files},
-    source::Location,
-};
+use tierfeed_dataset::{Dataset, Index, Format, format::Files, source::Location};
 
 /// Files in directories, which a list may name.
 const SOURCE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../workload-analyzer/tests/fixtures/litdata");
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataset/tests/fixtures/litdata");
 
 /// A file without a name, so that nothing is left behind.
 static MANIFEST: LazyLock<File> = LazyLock::new(|| {

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use tierfeed_fuzz::{assert_rising, assert_same, assert_within, mutate_numbers, parsed, two_files};
-use tierfeed_workload_analyzer::format::mds;
+use tierfeed_dataset::format::mds;
 
 /// More shards than this are not tried: it is always the same file.
 const SHARDS_MAX: usize = 8;

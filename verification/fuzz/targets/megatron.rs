@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::{assert_rising, parsed, two_files};
-use tierfeed_workload_analyzer::format::megatron;
+use tierfeed_dataset::format::megatron;
 
 fuzz_target!(|input: &[u8]| {
     let Some((index, tokens)) = two_files(input) else { return };

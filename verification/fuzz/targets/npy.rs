@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use tierfeed_fuzz::{assert_records_within, mutate_numbers, parsed};
-use tierfeed_workload_analyzer::format::npy;
+use tierfeed_dataset::format::npy;
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     mutate_numbers(data, size, max_size, seed)

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::{assert_within, parsed, slice};
-use tierfeed_workload_analyzer::format::{Encoding, npz};
+use tierfeed_dataset::format::{Encoding, npz};
 
 /// No byte of a deflate stream gives more than this.
 const GAIN_MAX: u64 = 1032;

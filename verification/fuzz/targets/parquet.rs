@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::{assert_within, parsed};
-use tierfeed_workload_analyzer::format::parquet::{self, Layout, Unit};
+use tierfeed_dataset::format::parquet::{self, Layout, Unit};
 
 fuzz_target!(|input: &[u8]| {
     let read = |unit, columns: &[String]| -> Option<Layout> {

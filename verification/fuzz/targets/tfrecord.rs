@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::{assert_rising, parsed};
-use tierfeed_workload_analyzer::format::{Range, tfrecord};
+use tierfeed_dataset::format::{Range, tfrecord};
 
 fuzz_target!(|input: &[u8]| {
     check(input);

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_fuzz::{assert_rising, parsed, slice};
-use tierfeed_workload_analyzer::format::webdataset;
+use tierfeed_dataset::format::webdataset;
 
 const BLOCK: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;

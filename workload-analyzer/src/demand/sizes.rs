@@ -5,7 +5,8 @@
 use tierfeed_core::units::Bytes;
 
 use super::narrow;
-use crate::{Index, job::Described};
+use crate::job::Described;
+use tierfeed_dataset::Index;
 
 /// A dataset in sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

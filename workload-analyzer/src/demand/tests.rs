@@ -11,11 +11,7 @@ mod advice;
 mod observed;
 mod supply;
 
-use crate::{
-    Index,
-    job::{Dataset, Format, format::Raw},
-    source::Location,
-};
+use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 
 /// 1,000 records of 1,000 B.
 fn index() -> Index {

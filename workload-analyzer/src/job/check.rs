@@ -81,6 +81,9 @@ impl Check<'_> {
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&typed.dataset)?,
+            cold: self.cold_store(&typed.dataset)?,
+            index: self.index(&typed.dataset)?,
+            described: typed.dataset.described.as_ref().map(|it| self.described(it)).transpose()?,
             shuffle: order.shuffle,
             seed: order.seed,
             epochs: order.epochs,

@@ -3,8 +3,10 @@ use std::{fmt::Write as _, fs};
 use proptest::prelude::*;
 use tierfeed_core::{direct::Wish, units::BytesPerSecond};
 
-use super::{format::Raw, *};
-use crate::source::{Bucket, Identity};
+use tierfeed_dataset::{Format, format::Raw, source::Location};
+
+use super::*;
+use tierfeed_dataset::source::{Bucket, Identity};
 
 mod order;
 mod reference;
@@ -95,11 +97,13 @@ fn every_key_of_a_full_job_arrives() {
         dataset: Dataset {
             source: Location::Path(PathBuf::from("/data/train")),
             format: Format::ImageFolder,
+        },
+        cold: ColdStore {
             speed: emulated(1_000_000, 200_000_000),
             limited_by: policy::Saves::Bytes,
-            index: Some(PathBuf::from("jobs/train.index")),
-            described: None,
         },
+        index: Some(PathBuf::from("jobs/train.index")),
+        described: None,
         shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 42,
         epochs: 90,
@@ -141,9 +145,10 @@ fn every_key_of_a_full_job_arrives() {
 fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
     let expected = Job {
         name: "small".to_owned(),
-        dataset: Dataset {
-            ..Dataset::new(Location::Path(PathBuf::from("jobs/data")), Format::ImageFolder)
-        },
+        dataset: Dataset::new(Location::Path(PathBuf::from("jobs/data")), Format::ImageFolder),
+        cold: ColdStore { speed: None, limited_by: policy::Saves::Bytes },
+        index: None,
+        described: None,
         shuffle: Shuffle::Sequential,
         seed: 0,
         epochs: 1,
@@ -320,7 +325,7 @@ fn a_quantity_without_its_unit_is_refused() {
 #[test]
 fn what_limits_the_source_is_bytes_unless_it_says_requests() {
     let with = |keys| REQUIRED.replace("image-folder }", &format!("image-folder, {keys} }}"));
-    let limit = |keys| parse(&with(keys)).map(|job| job.dataset.limited_by);
+    let limit = |keys| parse(&with(keys)).map(|job| job.cold.limited_by);
     assert_eq!(limit("limited_by: requests").unwrap(), policy::Saves::Requests);
     assert_eq!(limit("limited_by: bytes").unwrap(), policy::Saves::Bytes);
     check_text(

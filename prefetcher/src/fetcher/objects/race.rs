@@ -15,8 +15,8 @@ use std::{
 
 use bytes::Bytes;
 use tierfeed_core::units::{Bytes as Amount, Nanoseconds};
+use tierfeed_dataset::format::FormatError;
 use tierfeed_object_stores::{Client, RangeBody, RangeError, Version, open_range};
-use tierfeed_workload_analyzer::format::FormatError;
 use tokio::{
     sync::SemaphorePermit,
     time::{Instant, sleep_until},

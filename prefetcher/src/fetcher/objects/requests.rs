@@ -23,13 +23,13 @@ use tierfeed_core::{
     id::SampleId,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_dataset::{
+    Extent, Index,
+    format::{Encoding, npz},
+};
 use tierfeed_object_stores::{
     Client, RangeError, Version as Listed, mtime_ns,
     object_store::{self, ObjectStoreExt as _},
-};
-use tierfeed_workload_analyzer::{
-    Extent, Index,
-    format::{Encoding, npz},
 };
 use tokio::{
     sync::{Semaphore, SemaphorePermit},

@@ -10,15 +10,15 @@ use std::{
 
 use hyper::{Request as Asked, StatusCode, body::Incoming};
 use tierfeed_core::{session::Fault, tier::Locality};
+use tierfeed_dataset::{
+    Dataset, Format,
+    format::Raw,
+    source::{self, Bucket, Location},
+};
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_object_stores::{
     Address, Identity, Patience,
     test_server::{Access, Server, Verdict, refuse_first},
-};
-use tierfeed_workload_analyzer::{
-    Dataset,
-    job::{Format, format::Raw},
-    source::{self, Bucket, Location},
 };
 
 use super::*;

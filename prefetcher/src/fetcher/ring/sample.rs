@@ -12,9 +12,9 @@ use std::{
 };
 
 use tierfeed_core::units::Bytes;
+use tierfeed_dataset::{Extent, format::Encoding};
 use tierfeed_file_io::direct;
 use tierfeed_numa_memory::cached;
-use tierfeed_workload_analyzer::{Extent, format::Encoding};
 
 use super::pending::{RUN_MAX, Span, Way};
 use crate::{

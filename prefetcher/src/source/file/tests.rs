@@ -7,12 +7,8 @@ use std::{
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use tempfile::TempDir;
 use tierfeed_core::{session::Fault, tier::Locality};
+use tierfeed_dataset::{Dataset, Format, format::Raw, source::Location};
 use tierfeed_numa_memory::{Pages, Region, Request};
-use tierfeed_workload_analyzer::{
-    Dataset,
-    job::{Format, format::Raw},
-    source::Location,
-};
 
 use super::*;
 

@@ -12,15 +12,15 @@ use std::{
 };
 
 use tierfeed_core::{session::Fault, tier::Locality};
+use tierfeed_dataset::{
+    Dataset, Format,
+    format::Raw,
+    source::{self, Bucket, Location},
+};
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_object_stores::{
     Address, Identity, Patience,
     test_server::{Access, Server, Verdict},
-};
-use tierfeed_workload_analyzer::{
-    Dataset,
-    job::{Format, format::Raw},
-    source::{self, Bucket, Location},
 };
 
 use super::*;
@@ -124,8 +124,8 @@ fn an_empty_sample_is_asked_for_and_has_no_bytes() {
 
 #[test]
 fn a_deflated_sample_is_that_of_the_file() {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../workload-analyzer/tests/fixtures/npz/deflated.npz");
+    let fixture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataset/tests/fixtures/npz/deflated.npz");
     let server = Server::serving(Access::Everybody);
     server.put_bytes("data/deflated.npz", fs::read(&fixture).unwrap());
     let format = || Format::Npz { members: Vec::new() };

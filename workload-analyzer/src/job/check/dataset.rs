@@ -1,11 +1,14 @@
 //! Checks what stands below `dataset`.
 
+use std::path::PathBuf;
+
 use tierfeed_core::{policy::Saves, units::Bytes};
+use tierfeed_dataset::Dataset;
 
 use super::Check;
 use crate::{
     job::{
-        Dataset, Described, JobError, Reason,
+        ColdStore, Described, JobError, Reason,
         described::{DATASET_BYTES_MAX, MEAN_BYTES_MAX},
         keys::{DatasetKeys, KeyError, parse_size},
     },
@@ -15,18 +18,21 @@ use crate::{
 impl Check<'_> {
     pub(super) fn dataset(&self, typed: &DatasetFile) -> Result<Dataset, JobError> {
         let keys = keys(typed);
-        let index = match &typed.index {
-            None => None,
-            Some(index) => Some(self.path(&["dataset", "index"], index)?),
-        };
         Ok(Dataset {
             source: keys.location(self.directory).map_err(|error| self.placed(error))?,
             format: keys.format(self.directory).map_err(|error| self.placed(error))?,
+        })
+    }
+
+    pub(super) fn cold_store(&self, typed: &DatasetFile) -> Result<ColdStore, JobError> {
+        Ok(ColdStore {
             speed: self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?,
             limited_by: self.limited_by(typed.limited_by.as_ref())?,
-            index,
-            described: typed.described.as_ref().map(|it| self.described(it)).transpose()?,
         })
+    }
+
+    pub(super) fn index(&self, typed: &DatasetFile) -> Result<Option<PathBuf>, JobError> {
+        typed.index.as_ref().map(|index| self.path(&["dataset", "index"], index)).transpose()
     }
 
     fn limited_by(&self, typed: Option<&Text>) -> Result<Saves, JobError> {
@@ -41,7 +47,7 @@ impl Check<'_> {
         }
     }
 
-    fn described(&self, typed: &DescribedFile) -> Result<Described, JobError> {
+    pub(super) fn described(&self, typed: &DescribedFile) -> Result<Described, JobError> {
         let below = |key| ["dataset", "described", key];
         let samples_per_object = typed.samples_per_object.unwrap_or(Whole(1));
         let described = Described {

@@ -5,10 +5,8 @@ use std::{num::NonZeroU64, path::Path};
 use tierfeed_core::units::Bytes;
 
 use super::{DatasetKeys, KeyError, invalid, misfit, mistake, parse_size};
-use crate::job::{
-    Misfit, Reason,
-    format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
-};
+use crate::job::{Misfit, Reason};
+use tierfeed_dataset::format::{Compression, Files, Format, Parquet, Raw, Rest, Unit};
 
 /// The formats of job files, in the order of [`Format`].
 pub const FORMATS: [&str; 15] = [

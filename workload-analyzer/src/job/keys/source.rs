@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{DatasetKeys, KeyError, invalid, misfit, mistake};
-use crate::{
-    job::{Misfit, Reason},
-    source::{Bucket, Identity, Location},
-};
+use crate::job::{Misfit, Reason};
+use tierfeed_dataset::source::{Bucket, Identity, Location};
 
 const SCHEMES: [&str; 5] = ["s3://", "gs://", "az://", "https://", "http://"];
 /// Schemes that name a service, so that the server may be another than the usual.

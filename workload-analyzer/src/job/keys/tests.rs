@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tierfeed_core::units::Bytes;
 
 use super::*;
-use crate::{
-    job::format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
+use tierfeed_dataset::{
+    format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
     source::{Bucket, Identity, Location},
 };
 

@@ -146,17 +146,17 @@ fn a_key_of_the_trainer_that_cannot_be_is_refused() {
 fn a_described_dataset_is_not_here() {
     let keys =
         "objects: 1024, samples_per_object: 1251, sample_bytes: 114660, sample_bytes_stdev: 1 kB";
-    let dataset = parse(&described(keys)).unwrap().dataset;
+    let job = parse(&described(keys)).unwrap();
     let expected = Described {
         objects: 1_024,
         samples_per_object: 1_251,
         sample_bytes: Bytes(114_660),
         sample_bytes_stdev: Bytes(1_000),
     };
-    assert_eq!(dataset.described, Some(expected));
-    let refused = dataset.require_present().unwrap_err().to_string();
+    assert_eq!(job.described, Some(expected));
+    let refused = job.require_dataset().unwrap_err().to_string();
     assert!(refused.contains("dataset.described") && refused.contains("remove"), "{refused}");
-    assert_eq!(parse(REQUIRED).unwrap().dataset.require_present(), Ok(()));
+    assert_eq!(parse(REQUIRED).unwrap().require_dataset(), Ok(()));
 }
 
 #[test]

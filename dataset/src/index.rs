@@ -1,0 +1,463 @@
+//! Where every sample of a dataset lies: which object, which bytes, which version, which class.
+//!
+//! Built once by listing the source and reading what its format says about places, then kept in a
+//! file, which is mapped: opened it is checked, and then looked at where a sample is asked for. An
+//! object takes 24 bytes and its name, 12 more if it has records. A sample that is an object or a
+//! record takes nothing more, one at a place of its own 16 bytes, 16 more where it is
+//! compressed and 4 where it has a label.
+//!
+//! 1. Every extent lies within its object.
+//! 2. Sample ids are dense from 0, in the order in which the framework's own dataset numbers them.
+//! 3. The same source gives the same index, and the same objects the same fingerprint.
+//! 4. Names are bytes: what the file system has, the index has, UTF-8 or not.
+
+mod build;
+mod choose;
+mod contents;
+mod differences;
+mod draft;
+mod error;
+mod image;
+mod parallel;
+mod parse;
+mod stale;
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use tierfeed_core::{id::SampleId, units::Bytes};
+
+use crate::{
+    Dataset, Format,
+    format::{Encoding, Range},
+    source::{self, Location},
+};
+use draft::{Classes, NO_LABEL, SourceKind};
+use image::{Access, Image, Kind};
+
+pub use build::{Progress, Stage};
+pub use differences::{Difference, Differences, What};
+pub use error::{Damage, IndexError};
+
+/// An index in memory or in a file. Built or opened, it holds its invariants.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Index {
+    image: Image,
+    samples: u32,
+    /// Of each object the first sample, and at the end their number; empty if samples are objects.
+    first_samples: Vec<u32>,
+    /// Of each class the first object.
+    first_objects: Vec<usize>,
+    class_names: Vec<String>,
+    total: Bytes,
+}
+
+/// Where a sample lies, and what its object was like when it was indexed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The file that holds it, absolute; in a bucket the key below the source.
+    pub path: PathBuf,
+    /// Where it starts in the object.
+    pub offset: u64,
+    /// How many bytes it takes there. Zero for an empty file.
+    pub stored_len: u64,
+    /// How long it is when it is decoded.
+    pub len: u64,
+    /// What has to be done to the stored bytes.
+    pub encoding: Encoding,
+    /// The length of the object.
+    pub object_size: u64,
+    /// When the object was last written, in nanoseconds since 1970.
+    pub object_mtime_ns: i64,
+    /// What a bucket calls its version.
+    pub etag: Option<String>,
+}
+
+/// What came of comparing a dataset with its checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksums {
+    /// All of them hold.
+    Hold,
+    /// There are none: only sizes, times and the structure were compared.
+    None,
+}
+
+/// When a file was last written, as [`Extent::object_mtime_ns`] has it.
+pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
+}
+
+impl Index {
+    /// Lists a dataset and finds its samples. Objects that `previous` has as they are now are not read
+    /// again. `progress` is called on this thread, now and then.
+    ///
+    /// # Errors
+    ///
+    /// If the source cannot be listed, has no samples or more than 32 bits can number, or is not what
+    /// its format says. The message names the object.
+    pub fn build(
+        dataset: &Dataset,
+        previous: Option<&Self>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, IndexError> {
+        let draft = build::draft(dataset, previous, progress)?;
+        let image = image::encode(draft);
+        if image.header.samples == 0 {
+            return Err(choose::no_samples(dataset));
+        }
+        let samples = image.header.samples;
+        let too_many = |_| IndexError::TooManySamples { root: dataset.source.to_string(), samples };
+        u32::try_from(samples).map_err(too_many)?;
+        let impossible =
+            |damage| IndexError::Impossible { root: dataset.source.to_string(), damage };
+        image::refuse_nonsense(&image).map_err(impossible)?;
+        Ok(Self::from_image(image))
+    }
+
+    /// Whether the index of `dataset` may be kept at `path`: not in the dataset itself, where it would
+    /// change the time of a directory and might be taken for data. Beside the classes of an image
+    /// folder it does no harm.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Inside`] if not.
+    pub fn check_place(dataset: &Dataset, path: &Path) -> Result<(), IndexError> {
+        let inside = || IndexError::Inside { path: path.to_owned() };
+        let (Location::Path(source), Ok(path)) = (&dataset.source, std::path::absolute(path))
+        else {
+            return Ok(());
+        };
+        let parent = path.parent().unwrap_or(&path);
+        let (parent, source) = (fs::canonicalize(parent), fs::canonicalize(source));
+        let (Ok(parent), Ok(source)) = (parent, source) else { return Ok(()) };
+        let harms = match dataset.format {
+            Format::ImageFolder => parent.starts_with(&source) && parent != source,
+            _ => parent.starts_with(&source),
+        };
+        if harms { Err(inside()) } else { Ok(()) }
+    }
+
+    /// Opens an index file and checks it against its own checksum and length. It stays mapped if it lies on
+    /// a local file system; then cutting it short in place ends the process.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, is no index, is of another version, or is damaged.
+    pub fn open(path: &Path) -> Result<Self, IndexError> {
+        Ok(Self::from_image(image::open(path, Access::MappedIfLocal)?))
+    }
+
+    /// As [`Self::open`], but the whole file is read into memory, so that nothing that happens to it later
+    /// can end the process: for processes that are not ours, as trainers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn read(path: &Path) -> Result<Self, IndexError> {
+        Ok(Self::from_image(image::open(path, Access::Read)?))
+    }
+
+    /// Checks the bytes of an index file against their own checksum and length. `file_name` stands in
+    /// errors.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no index, of another version, or damaged.
+    pub fn parse(bytes: Vec<u8>, file_name: &Path) -> Result<Self, IndexError> {
+        Ok(Self::from_image(image::parse(bytes, file_name)?))
+    }
+
+    /// Writes the index beside `path` and then puts it in its place, so that no reader sees half.
+    ///
+    /// # Errors
+    ///
+    /// If the directory of `path` cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), IndexError> {
+        image::save(&self.image, path)
+    }
+
+    /// Whether this is the index of `dataset` as it is now, as far as a look at its directories tells.
+    ///
+    /// A file that was added, removed or renamed is found; one that was written in place is not (the
+    /// prefetcher finds it when it reads, and [`Self::verify`] at once). In the root of an image
+    /// folder only directories count, so the index itself may be kept there. A bucket has no
+    /// directories to look at: nothing is found there but another source or format.
+    ///
+    /// # Errors
+    ///
+    /// If it is the index of something else, or a directory has changed since.
+    pub fn check(&self, dataset: &Dataset) -> Result<(), IndexError> {
+        stale::check(self, dataset)
+    }
+
+    /// Whether the source still has the objects of the index, with their sizes, times and `ETag`s: as
+    /// much work as listing it anew.
+    ///
+    /// # Errors
+    ///
+    /// If an object has changed, come or gone since.
+    pub fn verify(
+        &self,
+        dataset: &Dataset,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), IndexError> {
+        let store = source::open(&dataset.source)?;
+        stale::verify(self, dataset, &*store, progress).map(|_| ())
+    }
+
+    /// Which objects are not as the index has them, for a job that goes on with it all the same: in
+    /// directories that changed since, at most 10,000 objects are looked at. A bucket is not asked.
+    pub fn differences(&self) -> Differences {
+        differences::of(self)
+    }
+
+    /// Reads the whole dataset and compares it with the checksums that its format has: the CRCs of
+    /// `TFRecord` and npz, the hashes of MDS, the headers of tar.
+    ///
+    /// # Errors
+    ///
+    /// If the source is not that of the index any more, or an object is damaged; it is named with the
+    /// place.
+    pub fn check_contents(
+        &self,
+        dataset: &Dataset,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Checksums, IndexError> {
+        contents::check(self, dataset, progress)
+    }
+
+    /// Samples in the dataset, at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "an index is never empty")]
+    pub fn len(&self) -> u32 {
+        self.samples
+    }
+
+    /// The bytes of one sample, decoded.
+    ///
+    /// # Panics
+    ///
+    /// If the index has no such sample.
+    pub fn size(&self, sample: SampleId) -> Bytes {
+        assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
+        Bytes(match self.image.header.kind {
+            Kind::Objects => self.image.object(sample.0 as usize).size,
+            Kind::Records => self.image.header.record_bytes,
+            Kind::Ranges => match self.image.encoding(sample.0) {
+                Encoding::Plain => self.image.place(sample.0).1,
+                Encoding::Deflate { len, .. } => len,
+            },
+        })
+    }
+
+    /// The bytes of each sample, in the order of their ids.
+    pub fn sizes(&self) -> impl Iterator<Item = Bytes> + '_ {
+        (0..self.samples).map(|sample| self.size(SampleId(sample)))
+    }
+
+    /// The bytes of all samples.
+    pub fn total(&self) -> Bytes {
+        self.total
+    }
+
+    /// How many objects the samples lie in.
+    pub fn objects(&self) -> usize {
+        self.image.objects()
+    }
+
+    /// The class of a sample: a position in [`Self::class_names`] where directories are classes, else
+    /// what the format says, or `None` if it says nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the index has no such sample.
+    pub fn label(&self, sample: SampleId) -> Option<u32> {
+        assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
+        match self.image.header.classes() {
+            Classes::None => self.stored_label(sample.0),
+            Classes::Directories => {
+                let object = sample.0 as usize;
+                let after = self.first_objects.partition_point(|first| *first <= object);
+                after.checked_sub(1).and_then(|class| u32::try_from(class).ok())
+            }
+        }
+    }
+
+    /// The classes in the order of their labels. What is not UTF-8 in a name is replaced.
+    pub fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    /// Where a sample lies.
+    ///
+    /// # Panics
+    ///
+    /// If the index has no such sample.
+    pub fn extent(&self, sample: SampleId) -> Extent {
+        let len = self.size(sample).0;
+        let number = self.object_of(sample);
+        let (offset, stored_len) = self.place(sample, number);
+        let object = self.image.object(number);
+        Extent {
+            path: self.path_of(number),
+            offset,
+            stored_len,
+            len,
+            encoding: match self.image.header.kind {
+                Kind::Ranges => self.image.encoding(sample.0),
+                Kind::Objects | Kind::Records => Encoding::Plain,
+            },
+            object_size: object.size,
+            object_mtime_ns: object.mtime_ns,
+            etag: self.image.object_name(number).1.map(str::to_owned),
+        }
+    }
+
+    /// What to call a sample in a message: its object below the source, and where it is only a part
+    /// of it, its place.
+    pub fn object_name(&self, sample: SampleId) -> String {
+        let number = self.object_of(sample);
+        let path = self.image.object_path(number);
+        let name = if path.is_empty() { self.source() } else { lossy(&path) };
+        match self.image.header.kind {
+            Kind::Objects => name,
+            _ => format!("{name} at byte {}", self.place(sample, number).0),
+        }
+    }
+
+    /// Tells this index from that of any other content: an xxh3-64 over source, format, names, sizes,
+    /// times and places.
+    pub fn fingerprint(&self) -> u64 {
+        self.image.fingerprint()
+    }
+
+    /// The source that was indexed: an absolute path or a URL. What is not UTF-8 is replaced.
+    pub fn source(&self) -> String {
+        lossy(self.image.source())
+    }
+
+    /// How samples lie in objects, as [`crate::Format`] prints it.
+    pub fn format(&self) -> &str {
+        self.image.format()
+    }
+
+    fn from_image(image: Image) -> Self {
+        let samples = u32::try_from(image.header.samples).expect("the number was checked");
+        let mut index = Self {
+            samples,
+            first_samples: first_samples(&image),
+            first_objects: Vec::new(),
+            class_names: Vec::new(),
+            total: Bytes(0),
+            image,
+        };
+        if index.image.header.classes() == Classes::Directories {
+            index.find_classes();
+        }
+        index.total = Bytes(match index.image.header.kind {
+            Kind::Records => index.image.header.record_bytes * u64::from(samples),
+            Kind::Objects | Kind::Ranges => index.sizes().map(|size| size.0).sum(),
+        });
+        index
+    }
+
+    fn find_classes(&mut self) {
+        let mut last: Option<&[u8]> = None;
+        for number in 0..self.image.directories() {
+            let first = self.image.first_object(number);
+            let class = choose::class_of(self.image.directory_name(number));
+            let is_empty = match number + 1 {
+                next if next < self.image.directories() => self.image.first_object(next) == first,
+                _ => self.image.objects() == first,
+            };
+            if !is_empty && last != Some(class) {
+                self.first_objects.push(first);
+                self.class_names.push(lossy(class));
+                last = Some(class);
+            }
+        }
+    }
+
+    /// Whether this is the index of the source and format of `dataset`, be it of now or of earlier.
+    #[must_use]
+    pub fn is_of(&self, dataset: &Dataset) -> bool {
+        let source = (self.image.header.source_kind(), self.image.source().to_vec());
+        build::root_of(&dataset.source).is_ok_and(|root| root == source)
+            && build::format_of(dataset).is_ok_and(|format| format == self.format())
+    }
+
+    fn stored_label(&self, sample: u32) -> Option<u32> {
+        let label = self.image.header.has_labels().then(|| self.image.label(sample));
+        label.filter(|label| *label != NO_LABEL)
+    }
+
+    /// The samples of an object that has them at places of their own.
+    fn ranges_of(&self, object: usize) -> Vec<Range> {
+        if self.image.header.kind != Kind::Ranges {
+            return Vec::new();
+        }
+        let samples = self.first_samples[object]..self.first_samples[object + 1];
+        let range = |sample| {
+            let (offset, len) = self.image.place(sample);
+            let (encoding, label) = (self.image.encoding(sample), self.stored_label(sample));
+            Range { offset, len, encoding, label }
+        };
+        samples.map(range).collect()
+    }
+
+    fn object_of(&self, sample: SampleId) -> usize {
+        assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
+        match self.image.header.kind {
+            Kind::Objects => sample.0 as usize,
+            Kind::Records | Kind::Ranges => {
+                self.first_samples.partition_point(|first| *first <= sample.0) - 1
+            }
+        }
+    }
+
+    /// Where a sample starts in its object, and its stored bytes.
+    fn place(&self, sample: SampleId, object: usize) -> (u64, u64) {
+        match self.image.header.kind {
+            Kind::Objects => (0, self.image.object(object).size),
+            Kind::Ranges => self.image.place(sample.0),
+            Kind::Records => {
+                let record_bytes = self.image.header.record_bytes;
+                let record = u64::from(sample.0 - self.first_samples[object]);
+                (self.image.start(object) + record * record_bytes, record_bytes)
+            }
+        }
+    }
+
+    fn path_of(&self, object: usize) -> PathBuf {
+        let path = self.image.object_path(object);
+        match self.image.header.source_kind() {
+            SourceKind::Bucket => PathBuf::from(OsStr::from_bytes(&path)),
+            SourceKind::FileSystem => {
+                stale::below(Path::new(OsStr::from_bytes(self.image.source())), &path)
+            }
+        }
+    }
+}
+
+fn first_samples(image: &Image) -> Vec<u32> {
+    if image.header.kind == Kind::Objects {
+        return Vec::new();
+    }
+    let mut next = 0;
+    let counts = (0..image.objects()).map(|object| image.count(object));
+    let firsts = counts.map(|count| {
+        next += count;
+        next
+    });
+    std::iter::once(0).chain(firsts).collect()
+}
+
+fn lossy(name: &[u8]) -> String {
+    OsStr::from_bytes(name).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Makes an index: list the source, choose and order its objects, find the samples in each.
+
+use std::path::{self, PathBuf};
+
+use super::{
+    Index, IndexError,
+    choose::{self, Chosen},
+    draft::{Draft, SourceKind},
+    parse,
+};
+use crate::{
+    Dataset, Format,
+    format::Files,
+    source::{self, Location, SourceError, Store},
+};
+
+/// How far the work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Objects listed or read so far.
+    pub done: u64,
+    /// Objects in all, or `None` while they are being listed.
+    pub total: Option<u64>,
+}
+
+/// What is done to the objects of a dataset, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Asking for names, sizes and times.
+    Listing,
+    /// Reading what says where samples lie.
+    Reading,
+    /// Reading everything, to compare it with its checksums.
+    Checking,
+}
+
+pub(super) fn draft(
+    dataset: &Dataset,
+    previous: Option<&Index>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Draft, IndexError> {
+    let store = source::open(&dataset.source)?;
+    let chosen = chosen(dataset, &*store, progress)?;
+    if chosen.listing.objects.is_empty() {
+        return Err(choose::no_samples(dataset));
+    }
+    let samples = parse::samples(dataset, &*store, &chosen, previous, progress)?;
+    let (kind, root) = root_of(&dataset.source)?;
+    let format = format_text(dataset, chosen.manifest);
+    Ok(Draft { root, kind, format, classes: chosen.classes, listing: chosen.listing, samples })
+}
+
+/// The objects of a dataset as they are now.
+pub(super) fn chosen(
+    dataset: &Dataset,
+    store: &dyn Store,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Chosen, IndexError> {
+    let selection = choose::selection(&dataset.format)?;
+    let mut listed = |done| progress(Progress { stage: Stage::Listing, done, total: None });
+    match (store.list(&*selection, &mut listed), &dataset.format) {
+        (Err(SourceError::CannotList { .. }), Format::Files(Files::Manifest(path))) => {
+            Ok(choose::look_up(&dataset.source, path, store, progress)?)
+        }
+        (listing, _) => {
+            let listing = listing?;
+            listed(listing.objects.len() as u64);
+            choose::choose(dataset, store, listing)
+        }
+    }
+}
+
+/// The format as indexes name it: its text, and what a manifest holds.
+pub(super) fn format_of(dataset: &Dataset) -> Result<String, IndexError> {
+    let manifest = match &dataset.format {
+        Format::Files(Files::Manifest(path)) => Some(choose::manifest_hash(path)?),
+        _ => None,
+    };
+    Ok(format_text(dataset, manifest))
+}
+
+fn format_text(dataset: &Dataset, manifest: Option<u64>) -> String {
+    let format = &dataset.format;
+    manifest.map_or_else(|| format.to_string(), |hash| format!("{format}, as of {hash:016x}"))
+}
+
+/// The source as indexes name it: a URL, or an absolute path without a slash at the end and with
+/// links as they are.
+pub(super) fn root_of(location: &Location) -> Result<(SourceKind, Vec<u8>), IndexError> {
+    use std::os::unix::ffi::OsStringExt as _;
+    match location {
+        Location::Bucket(bucket) => {
+            Ok((SourceKind::Bucket, bucket.url.trim_end_matches('/').as_bytes().to_vec()))
+        }
+        Location::Path(path) => {
+            let unreadable = |source| IndexError::Unreadable { path: path.clone(), source };
+            let absolute: PathBuf =
+                path::absolute(path).map_err(unreadable)?.components().collect();
+            Ok((SourceKind::FileSystem, absolute.into_os_string().into_vec()))
+        }
+    }
+}

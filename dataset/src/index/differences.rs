@@ -1,0 +1,210 @@
+//! Which objects of a dataset are not as its index has them.
+//!
+//! For a job that has begun: it goes on with its index whatever became of the dataset, so nothing here
+//! fails, and what cannot be looked at is a difference itself. Directories tell where to look, as when an
+//! index is opened; an object that was written in place is found when it is read. Objects are looked at
+//! and not opened, so that a pipe holds nobody up. A bucket is not asked: its store may be what is away.
+
+use std::{ffi::OsStr, fmt, fs, io, os::unix::ffi::OsStrExt as _, path::Path};
+
+use super::{Index, draft::SourceKind, mtime_ns, stale::below};
+
+/// Objects that are looked at: some seconds on a slow file server.
+const LOOKED_AT_MAX: u64 = 10_000;
+
+/// Objects that are named.
+const NAMED_MAX: usize = 8;
+
+/// What a comparison of an index with its dataset found.
+#[derive(Debug, Default)]
+pub struct Differences {
+    /// The first objects that differ, in the order of the index.
+    pub named: Vec<Difference>,
+    /// All objects that were found to differ.
+    pub count: u64,
+    /// Directories that changed, or cannot be looked at.
+    pub directories: u64,
+    /// Objects of such directories that were not looked at, because there are so many.
+    pub unseen: u64,
+}
+
+/// An object that is not as the index has it.
+#[derive(Debug)]
+pub struct Difference {
+    /// Where it should be.
+    pub place: String,
+    /// What is there.
+    pub what: What,
+}
+
+/// What is in the place of an object.
+#[derive(Debug)]
+pub enum What {
+    /// Something that is no file.
+    NoFile,
+    /// A file of another size or time.
+    Changed,
+    /// Nothing that can be looked at, as the system says.
+    Unreadable(io::Error),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = &self.place;
+        match &self.what {
+            What::NoFile => write!(f, "{place}: not a regular file"),
+            What::Changed => write!(f, "{place}: another size or time"),
+            What::Unreadable(error) => write!(f, "{place}: {error}"),
+        }
+    }
+}
+
+impl Differences {
+    /// Whether nothing differs, as far as directories tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.directories == 0 && self.count == 0
+    }
+
+    fn look_at(&mut self, index: &Index, root: &Path, object: usize, looked_at: u64) {
+        if looked_at >= LOOKED_AT_MAX {
+            self.unseen += 1;
+            return;
+        }
+        let path = below(root, &index.image.object_path(object));
+        if let Some(what) = what_is_at(&path, index, object) {
+            self.count += 1;
+            if self.named.len() < NAMED_MAX {
+                self.named.push(Difference { place: path.display().to_string(), what });
+            }
+        }
+    }
+}
+
+pub(super) fn of(index: &Index) -> Differences {
+    let image = &index.image;
+    let mut found = Differences::default();
+    if image.header.source_kind() == SourceKind::Bucket {
+        return found;
+    }
+    let root = Path::new(OsStr::from_bytes(image.source()));
+    let mut looked_at = 0;
+    for number in 0..image.directories() {
+        let expected = image.directory_mtime_ns(number);
+        let path = below(root, image.directory_name(number));
+        let is_same = |expected| fs::metadata(&path).is_ok_and(|it| mtime_ns(&it) == expected);
+        if expected.is_some_and(is_same) {
+            continue;
+        }
+        // A source that is one file has no directory that could have changed.
+        found.directories += u64::from(expected.is_some());
+        let next = number + 1;
+        let end =
+            if next < image.directories() { image.first_object(next) } else { image.objects() };
+        for object in image.first_object(number)..end {
+            found.look_at(index, root, object, looked_at);
+            looked_at += 1;
+        }
+    }
+    found
+}
+
+fn what_is_at(path: &Path, index: &Index, object: usize) -> Option<What> {
+    let row = index.image.object(object);
+    match fs::metadata(path) {
+        Err(error) => Some(What::Unreadable(error)),
+        Ok(metadata) if !metadata.is_file() => Some(What::NoFile),
+        Ok(metadata) if (metadata.len(), mtime_ns(&metadata)) != (row.size, row.mtime_ns) => {
+            Some(What::Changed)
+        }
+        Ok(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, path::PathBuf, process::Command, time::SystemTime};
+
+    use tierfeed_core::units::Bytes;
+
+    use super::*;
+    use crate::{
+        Dataset, Format,
+        format::{Raw, Rest},
+        source::Location,
+    };
+
+    /// Ten images of one class, and two of another.
+    fn dataset() -> (tempfile::TempDir, Index, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        for (class, count) in [("cat", 10), ("dog", 2)] {
+            fs::create_dir(folder.path().join(class)).unwrap();
+            for number in 0..count {
+                fs::write(folder.path().join(format!("{class}/{number}.jpg")), class).unwrap();
+            }
+        }
+        let source = Location::Path(folder.path().to_owned());
+        let dataset = Dataset::new(source, Format::ImageFolder);
+        let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
+        let cat = folder.path().join("cat");
+        (folder, index, cat)
+    }
+
+    fn said(found: &Differences) -> Vec<String> {
+        let name = |it: &Difference| it.to_string().rsplit_once('/').unwrap().1.to_owned();
+        found.named.iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_whole_dataset_has_none() {
+        let (_folder, index, _) = dataset();
+        let found = of(&index);
+        assert!(found.is_empty() && found.unseen == 0, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_gone_or_another_or_no_file_is_named_and_a_pipe_holds_nobody_up() {
+        let (_folder, index, cat) = dataset();
+        fs::remove_file(cat.join("1.jpg")).unwrap();
+        fs::remove_file(cat.join("2.jpg")).unwrap();
+        assert!(Command::new("mkfifo").arg(cat.join("2.jpg")).status().unwrap().success());
+        fs::remove_file(cat.join("3.jpg")).unwrap();
+        fs::write(cat.join("3.jpg"), "ca").unwrap();
+        let found = of(&index);
+        let gone = "1.jpg: No such file or directory (os error 2)";
+        let others = ["2.jpg: not a regular file", "3.jpg: another size or time"];
+        assert_eq!(said(&found), [&[gone][..], &others].concat());
+        assert_eq!((found.count, found.directories, found.unseen), (3, 1, 0));
+    }
+
+    #[test]
+    fn what_came_since_differs_from_no_object() {
+        let (_folder, index, cat) = dataset();
+        fs::write(cat.join("new.jpg"), "cat").unwrap();
+        let found = of(&index);
+        assert_eq!((found.count, found.directories), (0, 1));
+        assert!(!found.is_empty());
+    }
+
+    #[test]
+    fn a_class_that_is_gone_is_counted_and_the_first_objects_are_named() {
+        let (_folder, index, cat) = dataset();
+        fs::remove_dir_all(cat).unwrap();
+        let found = of(&index);
+        assert_eq!((found.count, found.named.len()), (10, NAMED_MAX));
+    }
+
+    #[test]
+    fn a_source_of_one_file_is_looked_at_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.bin");
+        fs::write(&path, [7; 64]).unwrap();
+        let (record_bytes, header_bytes) = (Bytes(8), Bytes(0));
+        let raw = Raw { record_bytes, header_bytes, rest: Rest::Refuse };
+        let dataset = Dataset::new(Location::Path(path.clone()), Format::Raw(raw));
+        let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
+        assert!(of(&index).is_empty());
+        File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!((of(&index).count, of(&index).directories), (1, 0));
+    }
+}

@@ -1,0 +1,96 @@
+//! Finds the samples in every object, by the parser of the format.
+
+mod gathered;
+mod hdf5;
+mod known;
+mod object;
+
+use super::{
+    Index, IndexError, Progress, Stage,
+    choose::Chosen,
+    draft::{RecordTable, Samples},
+    parallel,
+};
+use crate::{
+    Dataset, Format,
+    format::{FormatError, Range, Raw, Records, Rest},
+    source::Store,
+};
+use gathered::Gathered;
+use known::Known;
+
+/// What is in an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Parsed {
+    /// One sample: all of it.
+    Whole,
+    Records(Records),
+    Ranges(Vec<Range>),
+}
+
+/// The samples of all chosen objects. What `previous` knows of objects that are as they were is taken
+/// from there.
+pub(super) fn samples(
+    dataset: &Dataset,
+    store: &dyn Store,
+    chosen: &Chosen,
+    previous: Option<&Index>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Samples, IndexError> {
+    match &dataset.format {
+        Format::ImageFolder | Format::Files(_) => Ok(Samples::Objects),
+        Format::Raw(raw) => raw_records(*raw, chosen),
+        _ => read_objects(dataset, store, chosen, previous, progress),
+    }
+}
+
+fn read_objects(
+    dataset: &Dataset,
+    store: &dyn Store,
+    chosen: &Chosen,
+    previous: Option<&Index>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Samples, IndexError> {
+    let known = Known::of(dataset, previous);
+    let parse = |number: usize| {
+        let listed = chosen.listing.listed(number);
+        // What stands beside an object may have changed while the object did not.
+        let known = if chosen.beside.is_of(number) { None } else { known.object(&listed) };
+        match known {
+            Some(parsed) => Ok(parsed),
+            None => object::parse(dataset, store, chosen, number, &listed),
+        }
+    };
+    let mut gathered = Gathered::default();
+    let objects = chosen.listing.objects.len();
+    let take = |number, parsed| gathered.push(chosen, number, parsed);
+    parallel::in_order(objects, Stage::Reading, parse, take, progress)?;
+    Ok(gathered.finish())
+}
+
+/// Records by the sizes of the objects alone.
+fn raw_records(raw: Raw, chosen: &Chosen) -> Result<Samples, IndexError> {
+    let mut table = RecordTable { record_bytes: raw.record_bytes.0, ..RecordTable::default() };
+    for (number, object) in chosen.listing.objects.iter().enumerate() {
+        let count = raw_count(raw, object.size).map_err(|source| chosen.broken(number, source))?;
+        table.counts.push(count);
+        table.starts.push(raw.header_bytes.0);
+    }
+    Ok(Samples::Records(table))
+}
+
+/// How many records there are in an object of `size`.
+fn raw_count(raw: Raw, size: u64) -> Result<u32, FormatError> {
+    let Raw { record_bytes, header_bytes, rest } = raw;
+    let bytes = size.checked_sub(header_bytes.0).ok_or(FormatError::Truncated {
+        what: "the header",
+        at: 0,
+        needed: header_bytes.0,
+        found: size,
+    })?;
+    let (count, left) = (bytes / record_bytes.0, bytes % record_bytes.0);
+    if rest == Rest::Refuse && left > 0 {
+        return Err(FormatError::PartialRecord { size: bytes, record_bytes: record_bytes.0 });
+    }
+    u32::try_from(count).map_err(|_| FormatError::TooManySamples { samples: count })
+}

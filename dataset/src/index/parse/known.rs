@@ -1,0 +1,47 @@
+//! What an earlier index says of objects that have not changed since.
+
+use std::collections::BTreeMap;
+
+use super::Parsed;
+use crate::{
+    Dataset,
+    format::Records,
+    index::{Index, image::Kind},
+    source::Listed,
+};
+
+/// The objects of an earlier index of the same dataset, by path.
+pub(super) struct Known<'a> {
+    index: Option<&'a Index>,
+    objects: BTreeMap<Vec<u8>, usize>,
+}
+
+impl<'a> Known<'a> {
+    /// Nothing if `previous` is the index of something else.
+    pub(super) fn of(dataset: &Dataset, previous: Option<&'a Index>) -> Self {
+        let index = previous.filter(|it| it.is_of(dataset));
+        let objects = index.map_or_else(BTreeMap::new, |it| {
+            (0..it.image.objects()).map(|number| (it.image.object_path(number), number)).collect()
+        });
+        Self { index, objects }
+    }
+
+    /// What is in an object, if the earlier index has it with the same size, time and `ETag`.
+    pub(super) fn object(&self, listed: &Listed) -> Option<Parsed> {
+        let (index, number) = (self.index?, *self.objects.get(&listed.path)?);
+        let image = &index.image;
+        let row = image.object(number);
+        let (_, etag) = image.object_name(number);
+        let same = (row.size, row.mtime_ns, etag)
+            == (listed.size, listed.mtime_ns, listed.etag.as_deref());
+        same.then(|| match image.header.kind {
+            Kind::Objects => Parsed::Whole,
+            Kind::Records => Parsed::Records(Records {
+                offset: image.start(number),
+                record_bytes: image.header.record_bytes,
+                count: u64::from(image.count(number)),
+            }),
+            Kind::Ranges => Parsed::Ranges(index.ranges_of(number)),
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Opens an object and hands it to the parser of its format.
+
+use super::{Parsed, hdf5};
+use crate::{
+    Dataset, Format,
+    format::{
+        Compression, FormatError, Parquet, ReadAt, arrow, ffcv, litdata, lmdb, mds, megatron, npy,
+        npz, parquet, tfrecord, webdataset,
+    },
+    index::{
+        IndexError,
+        choose::{Beside, Chosen, read_index},
+    },
+    source::{Listed, Store},
+};
+
+/// What is in object `number`.
+pub(super) fn parse(
+    dataset: &Dataset,
+    store: &dyn Store,
+    chosen: &Chosen,
+    number: usize,
+    listed: &Listed,
+) -> Result<Parsed, IndexError> {
+    let broken = |source| chosen.broken(number, source);
+    let opened = store.open(listed)?;
+    let parsed = match index_beside(&dataset.format, chosen, number) {
+        Some(index) => by_index(dataset, store, &*opened, index, chosen),
+        None => match &dataset.format {
+            Format::Hdf5 { dataset: path } => {
+                hdf5::parse(&dataset.source, listed, path, &*opened, broken)
+            }
+            format => by_format(format, &*opened, &chosen.beside, number).map_err(broken),
+        },
+    };
+    // That the object changed explains what the parser found, so it is told first.
+    opened.verify()?;
+    parsed
+}
+
+fn by_format(
+    format: &Format,
+    object: &dyn ReadAt,
+    beside: &Beside,
+    number: usize,
+) -> Result<Parsed, FormatError> {
+    match (format, beside) {
+        (Format::TfRecord(Compression::None), _) => tfrecord::ranges(object).map(Parsed::Ranges),
+        (Format::TfRecord(Compression::Gzip), _) => {
+            tfrecord::compressed(object).map(|_| Parsed::Whole)
+        }
+        (Format::WebDataset, _) => webdataset::ranges(object).map(Parsed::Ranges),
+        (Format::Mds, Beside::Mds(shards)) => {
+            let mut ranges = mds::ranges(object, &shards[number])?;
+            mds::labels(object, &shards[number], &mut ranges)?;
+            Ok(Parsed::Ranges(ranges))
+        }
+        (Format::LitData { sequence_length }, Beside::LitData(index)) => {
+            let chunk = &index.chunks[number];
+            match (index.content, sequence_length) {
+                (litdata::Content::Items, None) => {
+                    litdata::ranges(object, chunk).map(Parsed::Ranges)
+                }
+                (litdata::Content::Tokens { token_bytes }, Some(length)) => {
+                    litdata::token_blocks(object, chunk, token_bytes, *length).map(Parsed::Records)
+                }
+                (litdata::Content::Items, Some(_)) => Err(FormatError::Unsupported {
+                    what: "the chunks hold items and no tokens".to_owned(),
+                    instead: "leave `sequence_length` out",
+                }),
+                (litdata::Content::Tokens { .. }, None) => Err(FormatError::Unsupported {
+                    what: "the chunks hold tokens".to_owned(),
+                    instead: "say with `sequence_length` how many are a sample",
+                }),
+            }
+        }
+        (Format::Megatron, _) => Err(FormatError::Unsupported {
+            what: "no .idx of the same name is beside it".to_owned(),
+            instead: "bring both files that Megatron-LM's preprocess_data.py writes",
+        }),
+        (Format::Npy, _) => npy::records(object).map(|array| Parsed::Records(array.records)),
+        (Format::Npz { members }, _) => npz::ranges(object, members).map(Parsed::Ranges),
+        (Format::Parquet(Parquet { unit, columns }), _) => {
+            let layout = parquet::ranges(object, *unit, columns)?;
+            Ok(Parsed::Ranges(layout.ranges))
+        }
+        (Format::Arrow, _) => arrow::layout(object).map(|layout| Parsed::Ranges(layout.batches)),
+        (Format::Lmdb, _) => lmdb::check(object).map(|_| Parsed::Whole),
+        (Format::Ffcv, _) => ffcv::check(object).map(|_| Parsed::Whole),
+        (
+            Format::ImageFolder
+            | Format::Files(_)
+            | Format::Raw(_)
+            | Format::Hdf5 { .. }
+            | Format::Mds
+            | Format::LitData { .. },
+            _,
+        ) => unreachable!("{format} is not read object by object, or comes with its index"),
+    }
+}
+
+/// The index of an object that some tool left beside it.
+fn index_beside<'a>(format: &Format, chosen: &'a Chosen, number: usize) -> Option<&'a Listed> {
+    match (format, &chosen.beside) {
+        (Format::TfRecord(Compression::Gzip), _) => None,
+        (_, Beside::Index(indexes)) => indexes[number].as_ref(),
+        _ => None,
+    }
+}
+
+/// The samples of an object as the index beside it has them; what is wrong is wrong with the index.
+fn by_index(
+    dataset: &Dataset,
+    store: &dyn Store,
+    object: &dyn ReadAt,
+    index: &Listed,
+    chosen: &Chosen,
+) -> Result<Parsed, IndexError> {
+    let opened = store.open(index)?;
+    let text = read_index(&*opened);
+    opened.verify()?;
+    let ranges = text.and_then(|text| match dataset.format {
+        Format::TfRecord(_) => tfrecord::from_dali_index(&text, object),
+        Format::Megatron => megatron::ranges(&text, object),
+        _ => webdataset::from_index(&text, object),
+    });
+    ranges.map(Parsed::Ranges).map_err(|source| chosen.broken_at(index, source))
+}

@@ -1,0 +1,118 @@
+//! Tells whether a dataset still is what its index says.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Index, IndexError, Progress, build,
+    choose::{Chosen, class_of, classes_at},
+    draft::{Classes, SourceKind},
+    mtime_ns,
+};
+use crate::{
+    Dataset,
+    source::{Listing, Store, names::python_order},
+};
+
+/// Compares source and format, then the time of each directory. A source that is one file is looked
+/// at itself; in a bucket nothing tells but a listing, so nothing is compared.
+pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> {
+    if !index.is_of(dataset) {
+        return Err(IndexError::OtherDataset {
+            indexed: index.source(),
+            indexed_format: index.format().to_owned(),
+            root: dataset.source.to_string(),
+            format: build::format_of(dataset)?,
+        });
+    }
+    match index.image.header.source_kind() {
+        SourceKind::Bucket => Ok(()),
+        SourceKind::FileSystem => check_directories(index),
+    }
+}
+
+fn check_directories(index: &Index) -> Result<(), IndexError> {
+    let image = &index.image;
+    let root = PathBuf::from(OsStr::from_bytes(image.source()));
+    for number in 0..image.directories() {
+        let name = image.directory_name(number);
+        let path = below(&root, name);
+        let Some(expected) = image.directory_mtime_ns(number) else {
+            compare_file(index, &path)?;
+            continue;
+        };
+        match fs::metadata(&path) {
+            Ok(metadata) if mtime_ns(&metadata) == expected => {}
+            Ok(_) if name.is_empty() && has_same_classes(index, &root)? => {}
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(IndexError::Unreadable { path, source });
+            }
+            _ => return Err(IndexError::Stale { place: path.display().to_string() }),
+        }
+    }
+    Ok(())
+}
+
+/// The root of an image folder counts by its directories alone; a file that comes there, perhaps the
+/// index itself, changes nothing.
+fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
+    if index.image.header.classes() == Classes::None {
+        return Ok(false);
+    }
+    let unreadable = |source| IndexError::Unreadable { path: root.to_owned(), source };
+    let found = classes_at(root).map_err(unreadable)?;
+    let names = (0..index.image.directories()).map(|it| class_of(index.image.directory_name(it)));
+    let mut indexed: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
+    indexed.sort_by(|left, right| python_order(left, right));
+    indexed.dedup();
+    Ok(found.iter().map(Vec::as_slice).eq(indexed))
+}
+
+/// The source is one file.
+fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
+    let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    let row = index.image.object(0);
+    if (metadata.len(), mtime_ns(&metadata)) == (row.size, row.mtime_ns) {
+        return Ok(());
+    }
+    Err(IndexError::Stale { place: path.display().to_string() })
+}
+
+/// [`check`], then a new listing against the objects of the index; returns what was listed.
+pub(super) fn verify(
+    index: &Index,
+    dataset: &Dataset,
+    store: &dyn Store,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Chosen, IndexError> {
+    check(index, dataset)?;
+    let chosen = build::chosen(dataset, store, progress)?;
+    let listing = &chosen.listing;
+    let image = &index.image;
+    let (found, indexed) = (listing.objects.len(), image.objects());
+    let differs = (0..found.min(indexed)).find(|number| !is_same(index, listing, *number));
+    let Some(number) = differs.or((found != indexed).then_some(found.min(indexed))) else {
+        return Ok(chosen);
+    };
+    let path =
+        if number < indexed { image.object_path(number) } else { listing.listed(number).path };
+    let root = PathBuf::from(OsStr::from_bytes(image.source()));
+    Err(IndexError::Stale { place: below(&root, &path).display().to_string() })
+}
+
+fn is_same(index: &Index, listing: &Listing, number: usize) -> bool {
+    let (row, listed) = (index.image.object(number), listing.listed(number));
+    let (_, etag) = index.image.object_name(number);
+    (row.size, row.mtime_ns, etag) == (listed.size, listed.mtime_ns, listed.etag.as_deref())
+        && index.image.object_path(number) == listed.path
+}
+
+/// Nothing is joined for no name: that would add a slash.
+pub(super) fn below(root: &Path, name: &[u8]) -> PathBuf {
+    if name.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(name)) }
+}
