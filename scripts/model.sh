@@ -44,4 +44,4 @@ else
 fi
 [ "$dose" = long ] || exit 0
 say 'two processes'
-cargo test --quiet -p tierfeed-prefetcher --lib two_million -- --ignored
+cargo test --quiet -p tierfeed-handoff --lib two_million -- --ignored

@@ -19,10 +19,10 @@ use tierfeed_core::{
     tier::Locality,
     units::Bytes,
 };
-use tierfeed_numa_memory::{Pages, Region, Request};
-use tierfeed_prefetcher::handoff::{
+use tierfeed_handoff::{
     Briefing, Client, ClientEvent, Hello, LeasedBatch, Limits, OnError, Reply, Role, Server,
 };
+use tierfeed_numa_memory::{Pages, Region, Request};
 
 const SAMPLES: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(10);

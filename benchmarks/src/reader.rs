@@ -14,9 +14,7 @@ use tierfeed_core::{
     id::{BatchId, Epoch, Rank, Step},
     session::Wait,
 };
-use tierfeed_prefetcher::handoff::{
-    Client, Explained, Hello, LeasedBatch, Reply, Role, monotonic_now,
-};
+use tierfeed_handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role, monotonic_now};
 
 /// An agent that lives answers sooner.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -33,12 +33,12 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::{Index, source::Location};
-use tierfeed_prefetcher::{
-    handoff::{
-        Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
-    },
+use tierfeed_dataset::{
+    read::FileSource,
     reader::{Access, Launch, Reader},
-    source::FileSource,
+};
+use tierfeed_handoff::{
+    Client, ConnectError, Explained, Hello, LeasedBatch, NextError, Reply, Role, monotonic_now,
 };
 use tierfeed_workload_analyzer::Job;
 
@@ -87,8 +87,9 @@ fn main() -> anyhow::Result<()> {
     };
     let files = Files { index, folder: env::var_os("TRAINER_COPY").map(PathBuf::from) };
     if let (Some(client), Alone::Bucket(reader)) = (&client, &alone) {
-        let told = client.briefing().bucket.as_ref();
-        ensure!(told == Some(&reader.launch().access), "the agent reads another bucket");
+        let told = client.briefing().bucket.as_ref().map(|it| (&it.endpoint, &it.region));
+        let own = &reader.launch().access;
+        ensure!(told == Some((&own.endpoint, &own.region)), "the agent reads another bucket");
     }
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let step = Duration::from_micros(step_us);

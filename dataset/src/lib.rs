@@ -1,7 +1,8 @@
 //! Reads datasets: says what a sample is, where it lies, and how to read it.
 //!
 //! [`format`] finds the samples in an object, [`source`] lists the objects of a dataset, and [`Index`] keeps
-//! where every sample lies.
+//! where every sample lies. [`mod@read`] reads samples of files, [`reader`] those of a bucket by a child process.
+//! [`pace`] and [`throttle`] slow reads down to the speed of an emulated store.
 //!
 //! Deliberately absent: jobs and tiers.
 
@@ -9,7 +10,11 @@
 
 pub mod format;
 pub mod index;
+pub mod pace;
+pub mod read;
+pub mod reader;
 pub mod source;
+pub mod throttle;
 
 pub use format::Format;
 pub use index::{Extent, Index};

@@ -2,7 +2,7 @@
 //!
 //! A [`Fetcher`] is given one [`Fetch`] after another and answers each when it ended, in any order and
 //! from any thread. How reads are kept in flight is its own affair: by threads that block
-//! ([`ThreadFetcher`], over any [`crate::source::Source`]), by rings of the kernel, by requests over a network.
+//! ([`ThreadFetcher`], over any [`tierfeed_dataset::read::Source`]), by rings of the kernel, by requests over a network.
 //!
 //! Invariants of every fetcher:
 //!
@@ -22,17 +22,17 @@ use std::fmt;
 
 use tierfeed_core::id::SampleId;
 
-use crate::source::ReadError;
+use tierfeed_dataset::read::ReadError;
 
-pub use crate::arrival::Target;
 pub use choice::{Choice, FILE_THREADS, Reason, Trial, choose};
 #[cfg(feature = "object-store")]
 pub use objects::{
     HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,
-    REQUESTS_MAX, Share, Split,
+    ObjectSource, REQUESTS_MAX, Share, Split,
 };
 pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::{READ_THREADS, ThreadFetcher};
+pub use tierfeed_dataset::read::Target;
 
 /// What reads a cold store for the data plane.
 pub trait Fetcher: Send + Sync + fmt::Debug {

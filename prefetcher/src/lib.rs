@@ -1,26 +1,15 @@
-//! Moves bytes: from sources into staging, between staging and tiers, and to the trainers.
+//! Moves bytes: from the cold store into staging, and between staging and tiers.
 //!
-//! [`plane::DataPlane`] carries out what the core's session decides; [`fetcher`] keeps reads of a [`source`],
-//! the cold store, in flight;
-//! [`handoff`] gives staged batches to trainers without copying them; [`reader`] reads for a trainer that
-//! has no agent any more. [`budget`] and [`throttle`] are
-//! pure arithmetic for both.
+//! [`plane::DataPlane`] carries out what the core's session decides; [`fetcher`] keeps reads of the cold store
+//! in flight; [`tier`] holds what is cached; [`budget`] says how much memory all of that may take.
 //!
-//! Deliberately absent: any decision about what is read or kept when, and any runtime: threads of this
-//! crate block on system calls and nothing else.
+//! Deliberately absent: any decision about what is read or kept when. Threads of this crate block on system
+//! calls; only requests to object stores run on tokio (`fetcher/objects/network.rs`).
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-mod arrival;
 pub mod budget;
 pub mod fetcher;
-pub mod handoff;
 pub mod plane;
-pub mod reader;
 pub mod recorder;
-pub mod source;
-pub mod throttle;
 pub mod tier;
-
-mod pace;
-mod sample_sum;

@@ -30,7 +30,8 @@ use tierfeed_numa_memory::{
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::{fetcher::Fetcher, recorder::Recorder, tier::Shelved};
+use crate::{fetcher::Fetcher, recorder::Recorder};
+use tierfeed_handoff::Shelved;
 
 use answer::{Answer, Work};
 use operations::Operations;

@@ -21,18 +21,18 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::Shown,
     id::{ChunkId, TierId},
     session::Fault,
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
+use tierfeed_handoff::{Shelved, Starts};
 use tierfeed_numa_memory::{
     AllocateError, HugePages, Pages, Region, Request, Shelf, ShelfRequest, Stores, capacity,
 };
 
-use crate::pace::{Link, Pace};
+use tierfeed_dataset::pace::{Link, Pace};
 
 pub use directory::{DirectoryError, Medium};
 
@@ -139,45 +139,6 @@ pub(crate) struct Tier {
     held: Arc<AtomicU64>,
     /// How to store to its memory, as the first chunk was found to like it.
     stores: OnceLock<Stores>,
-}
-
-/// Where each chunk starts on its shelf.
-type Starts = Arc<RwLock<BTreeMap<ChunkId, Bytes>>>;
-
-/// The memory of a tier that trainers map, to read samples there.
-#[derive(Debug, Clone)]
-pub struct Shelved {
-    tier: TierId,
-    shelf: Arc<Shelf>,
-    starts: Starts,
-}
-
-impl Shelved {
-    /// Which tier.
-    #[must_use]
-    pub fn tier(&self) -> TierId {
-        self.tier
-    }
-
-    /// All of it.
-    #[must_use]
-    pub fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
-    }
-
-    /// Where a sample lies on the shelf; `None` if its chunk is not there.
-    #[must_use]
-    pub fn offset_of(&self, shown: Shown) -> Option<Bytes> {
-        let starts = self.starts.read().unwrap_or_else(PoisonError::into_inner);
-        starts.get(&shown.chunk)?.0.checked_add(shown.offset.0).map(Bytes)
-    }
-
-    /// A tier whose first chunk starts at the start of its shelf.
-    #[cfg(test)]
-    pub(crate) fn with_first_chunk(tier: TierId, shelf: Arc<Shelf>) -> Self {
-        let starts = Arc::new(RwLock::new(BTreeMap::from([(ChunkId(0), Bytes(0))])));
-        Self { tier, shelf, starts }
-    }
 }
 
 #[derive(Debug)]
@@ -324,7 +285,7 @@ impl Tier {
     pub(crate) fn shelved(&self, tier: TierId) -> Option<Shelved> {
         match &self.place {
             Place::Shelf(all, starts) => {
-                Some(Shelved { tier, shelf: Arc::clone(all), starts: Arc::clone(starts) })
+                Some(Shelved::new(tier, Arc::clone(all), Arc::clone(starts)))
             }
             Place::Memory(_) | Place::Directory(_) | Place::Disk(..) => None,
         }

@@ -13,12 +13,12 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tierfeed_core::id::SampleId;
+use tierfeed_dataset::read::FileSource;
 use tierfeed_dataset::{
     Dataset, Format, Index,
     format::{Compression, Parquet, Unit, webdataset},
     source::Location,
 };
-use tierfeed_prefetcher::source::FileSource;
 use xxhash_rust::xxh3::xxh3_64;
 
 fn fixtures() -> PathBuf {

@@ -15,10 +15,8 @@ use tierfeed_core::{
     id::{BatchId, SampleId},
     units::Bytes,
 };
-use tierfeed_prefetcher::{
-    handoff::{ConnectError, ControlError, NextError, RequestError},
-    reader::ReaderError,
-};
+use tierfeed_dataset::reader::ReaderError;
+use tierfeed_handoff::{ConnectError, ControlError, NextError, RequestError};
 use tierfeed_workload_analyzer::job::keys::KeyError;
 
 create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");

@@ -11,8 +11,8 @@ use std::{
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use tierfeed_core::units::Bytes;
+use tierfeed_handoff::{self as handoff, GrantId, MemoryClient};
 use tierfeed_numa_memory as numa_memory;
-use tierfeed_prefetcher::handoff::{self, GrantId, MemoryClient};
 
 use crate::{
     errors,

@@ -18,8 +18,8 @@ use tierfeed_core::{
     session::Wait,
     units::Bytes,
 };
+use tierfeed_handoff::{Parting, Shelves};
 use tierfeed_numa_memory::{Mapping, ReadView, View};
-use tierfeed_prefetcher::handoff::{Parting, Shelves};
 
 use crate::{grant::Chunk, link::Connection};
 

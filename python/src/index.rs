@@ -12,8 +12,8 @@ use std::{
 
 use pyo3::{prelude::*, types::PyBytes};
 use tierfeed_core::id::SampleId;
+use tierfeed_dataset::read::FileSource;
 use tierfeed_dataset::{Dataset, format::Encoding, index, source::Location};
-use tierfeed_prefetcher::source::FileSource;
 use tierfeed_workload_analyzer::job::keys::{DatasetKeys, KeyError};
 
 use crate::errors;

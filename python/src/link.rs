@@ -16,7 +16,7 @@ use tierfeed_core::{
     session::{Refusal, Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::handoff::{
+use tierfeed_handoff::{
     Client, Explained, Hello, LeasedBatch, NextError, OnError, Parting, Reply, RequestError, Role,
     monotonic_now,
 };

@@ -18,13 +18,14 @@ use tierfeed_core::{
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_dataset::{Index, source::Location};
-use tierfeed_prefetcher::{
-    handoff::{self, Briefing},
+use tierfeed_dataset::{
+    Index,
+    read::FileSource,
     reader::{Access, Launch, Reader, ReaderError},
-    source::FileSource,
+    source::Location,
     throttle::Throttle,
 };
+use tierfeed_handoff::{self as handoff, Briefing};
 use tierfeed_workload_analyzer::{Job, job::OnError};
 
 use crate::{
@@ -237,8 +238,11 @@ impl Local {
                 latency: Nanoseconds(emulation.latency_ns),
                 bandwidth: BytesPerSecond(emulation.bytes_per_s),
             });
-            let launch =
-                briefing.bucket.map(|access| Launch { exe, index: briefing.index_path, access });
+            let launch = briefing.bucket.map(|bucket| {
+                let handoff::Bucket { endpoint, region, is_anonymous } = bucket;
+                let access = Access { endpoint, region, is_anonymous };
+                Launch { exe, index: briefing.index_path, access }
+            });
             let cold = Cold::new(&index, launch);
             Ok((Order::new(spec), Self::new(index, cold, on_error, speed)))
         })

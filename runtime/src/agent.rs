@@ -38,12 +38,9 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_dataset::Index;
+use tierfeed_handoff::{Briefing, ClientEvent, Server};
 use tierfeed_numa_memory::drill;
-use tierfeed_prefetcher::{
-    fetcher::ObjectCounters,
-    handoff::{Briefing, ClientEvent, Server},
-    plane::DataPlane,
-};
+use tierfeed_prefetcher::{fetcher::ObjectCounters, plane::DataPlane};
 use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tierfeed_core::units::Nanoseconds;
-use tierfeed_prefetcher::handoff::monotonic_now;
+use tierfeed_handoff::monotonic_now;
 
 /// Time since the process began its work, for the core and for reports.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 //! reads it would wait with it: two such peers would stop both threads of the runtime. The kernel refuses
 //! descriptors at the sender since Linux 6.16. On older ones each read looks before it takes anything, and
 //! a connection with descriptors in it is an error and closed by a thread of its own
-//! ([`tierfeed_prefetcher::handoff::Descriptors`]).
+//! ([`tierfeed_handoff::Descriptors`]).
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use std::{
 
 use nix::unistd::Uid;
 use rustix::net::{RecvFlags, recv};
-use tierfeed_prefetcher::handoff::{Closing, Descriptors, read_stream};
+use tierfeed_handoff::{Closing, Descriptors, read_stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{UnixListener, UnixSocket, UnixStream},

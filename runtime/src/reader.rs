@@ -1,4 +1,4 @@
-//! The process that reads for a trainer without an agent; see `tierfeed_prefetcher::reader`.
+//! The process that reads for a trainer without an agent; see `tierfeed_dataset::reader`.
 
 use std::{
     io::{self, Read, Write},
@@ -8,14 +8,14 @@ use std::{
 };
 
 use tierfeed_dataset::{Index, index::IndexError, source::Bucket};
-use tierfeed_object_stores::{Address, Client, Environment, OpenError};
-use tierfeed_prefetcher::{
-    fetcher::{ObjectFetcher, ObjectSettings},
+use tierfeed_dataset::{
+    read::FileSource,
     reader::{self, ServeError},
-    source::{FileSource, ObjectSource},
 };
+use tierfeed_object_stores::{Address, Client, Environment, OpenError};
+use tierfeed_prefetcher::fetcher::{ObjectFetcher, ObjectSettings, ObjectSource};
 
-pub use tierfeed_prefetcher::reader::Access;
+pub use tierfeed_dataset::reader::Access;
 
 /// Files with many samples that stay open between reads.
 const OPEN_FILES_MAX: usize = 64;

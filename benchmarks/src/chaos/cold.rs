@@ -3,12 +3,12 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc, time::Duration};
 
 use tierfeed_core::id::SampleId;
+use tierfeed_dataset::read::FileSource;
 use tierfeed_dataset::{
     Index,
     source::{BucketStore, Listed, Location, Store as _},
 };
 use tierfeed_object_stores::{Environment, Patience};
-use tierfeed_prefetcher::source::FileSource;
 
 /// Files that are held open.
 const OPEN_FILES_MAX: usize = 64;

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use nix::{fcntl::OFlag, sys::signal::Signal, unistd::Pid};
-use tierfeed_prefetcher::handoff::MemoryClient;
+use tierfeed_handoff::MemoryClient;
 
 use super::{
     calls::Failing,

@@ -33,9 +33,7 @@ use tierfeed_core::{
     spread::Draws,
     units::Bytes,
 };
-use tierfeed_prefetcher::handoff::{
-    Client, ConnectError, Hello, PROTOCOL, Reply, RequestError, Role,
-};
+use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestError, Role};
 
 use super::clock::Clock;
 

@@ -14,7 +14,7 @@ use nix::{
     unistd::mkfifo,
 };
 use tierfeed_core::units::Bytes;
-use tierfeed_prefetcher::handoff::MemoryClient;
+use tierfeed_handoff::MemoryClient;
 
 use super::{
     calls::Failing,

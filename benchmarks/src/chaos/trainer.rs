@@ -29,7 +29,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_dataset::Index;
-use tierfeed_prefetcher::handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
+use tierfeed_handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
 use tierfeed_workload_analyzer::Job;
 use xxhash_rust::xxh3::xxh3_64;
 

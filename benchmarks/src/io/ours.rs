@@ -16,10 +16,10 @@ use anyhow::Context as _;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use tierfeed_core::{id::SampleId, tier::Locality, units::Bytes};
+use tierfeed_dataset::read::{FileSource, ReadError};
 use tierfeed_numa_memory::{Pages, Region, Request};
-use tierfeed_prefetcher::{
-    fetcher::{Fetch, Fetcher, RingFetcher, RingSettings, Target, ThreadFetcher},
-    source::{FileSource, ReadError},
+use tierfeed_prefetcher::fetcher::{
+    Fetch, Fetcher, RingFetcher, RingSettings, Target, ThreadFetcher,
 };
 use tierfeed_resource_gatherer::probe::clock::{Clock as _, SystemClock};
 

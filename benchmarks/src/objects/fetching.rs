@@ -11,16 +11,14 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{id::SampleId, tier::Locality, units::Bytes};
+use tierfeed_dataset::read::ReadError;
 use tierfeed_dataset::{
     Dataset, Format, Index,
     format::Raw,
     source::{Bucket, Identity, Location},
 };
 use tierfeed_numa_memory::{Pages, Region, Request};
-use tierfeed_prefetcher::{
-    fetcher::{Fetch, Fetcher as _, ObjectFetcher, ObjectSettings, Target},
-    source::ReadError,
-};
+use tierfeed_prefetcher::fetcher::{Fetch, Fetcher as _, ObjectFetcher, ObjectSettings, Target};
 
 use super::{
     OURS,

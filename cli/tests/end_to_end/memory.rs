@@ -9,7 +9,7 @@ use std::{
 };
 
 use tierfeed_core::units::Bytes;
-use tierfeed_prefetcher::handoff::{ControlError, MemoryClient};
+use tierfeed_handoff::{ControlError, MemoryClient};
 
 use crate::fixture::{Fixture, Running, eventually};
 

@@ -21,13 +21,13 @@ use tierfeed_core::{
 use tierfeed_file_io::{Unavailable, io_uring_available};
 use tierfeed_numa_memory::{Pages, Region, Request};
 
-use crate::{
-    fetcher::{
-        Fetch, Fetcher, RING_DEPTH_MAX, RingFetcher, RingSettings, Target, ThreadFetcher,
-        ring::is_for_rings,
-    },
+use crate::fetcher::{
+    Fetch, Fetcher, RING_DEPTH_MAX, RingFetcher, RingSettings, Target, ThreadFetcher,
+    ring::is_for_rings,
+};
+use tierfeed_dataset::{
     pace::Pace,
-    source::{FileSource, ReadError},
+    read::{FileSource, ReadError},
 };
 
 /// Threads that read files at most. How many do is up to the session, which gives out no more reads than

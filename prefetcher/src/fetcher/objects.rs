@@ -14,6 +14,7 @@ mod network;
 mod race;
 mod requests;
 mod settings;
+mod source;
 mod split;
 mod stragglers;
 
@@ -34,16 +35,15 @@ use tokio::{
 };
 
 use self::{figures::count, race::Miss, requests::Located};
-use crate::{
-    fetcher::{Fetch, Fetcher, Target},
-    source::ReadError,
-};
+use crate::fetcher::{Fetch, Fetcher, Target};
+use tierfeed_dataset::read::ReadError;
 
 pub use self::{
     allowance::Share,
     figures::{ObjectCounters, ObjectFigures},
     network::NETWORK_THREADS,
     settings::{HEDGES_MAX, ObjectSettings, REQUESTS_MAX},
+    source::ObjectSource,
     split::Split,
 };
 pub(crate) use self::{landing::Put, network::Network, requests::Requests};

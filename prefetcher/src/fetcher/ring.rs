@@ -31,10 +31,8 @@ use tierfeed_core::id::SampleId;
 use tierfeed_file_io::reads::Bell;
 use tierfeed_numa_memory::affinity::pin_current_thread;
 
-use crate::{
-    fetcher::{Fetch, Fetcher, Reason, ThreadFetcher},
-    source::{FileSource, open_files::OpenFiles},
-};
+use crate::fetcher::{Fetch, Fetcher, Reason, ThreadFetcher};
+use tierfeed_dataset::read::{FileSource, open_files::OpenFiles};
 
 use pending::Pending;
 use sample::{Direct, Piece, is_plain_part};

@@ -17,7 +17,7 @@ use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_test_needs::{Need, skip};
 
 use super::*;
-use crate::{sample_sum::sum_of, source::FileSource};
+use tierfeed_dataset::read::{FileSource, sample_sum::sum_of};
 
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

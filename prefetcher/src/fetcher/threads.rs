@@ -15,10 +15,8 @@ use std::{
 
 use tierfeed_numa_memory::lanes::Lanes;
 
-use crate::{
-    fetcher::{Fetch, Fetcher},
-    source::Source,
-};
+use crate::fetcher::{Fetch, Fetcher};
+use tierfeed_dataset::read::Source;
 
 /// Threads that read the cold store, unless somebody says otherwise: parallel reads are what makes cold
 /// files fast, and eight keep most single devices busy.
@@ -149,7 +147,8 @@ mod tests {
     use tierfeed_numa_memory::{Pages, Region, Request};
 
     use super::*;
-    use crate::{fetcher::Target, source::ReadError};
+    use crate::fetcher::Target;
+    use tierfeed_dataset::read::ReadError;
 
     /// Says of each read whether it was there at once.
     #[derive(Debug)]

@@ -13,7 +13,8 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-use crate::{source::ReadError, tier::SpaceError};
+use crate::tier::SpaceError;
+use tierfeed_dataset::read::ReadError;
 
 /// So many failures are kept; older ones are forgotten, though not uncounted.
 pub const FAILURES_KEPT: usize = 64;

@@ -18,7 +18,6 @@ use tierfeed_core::{
 use tierfeed_numa_memory::{AllocateError, HugePages, Pages, Region, Stores};
 
 use crate::{
-    pace::Pace,
     plane::{
         answer::{Answer, Work},
         counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage, Ways},
@@ -26,8 +25,10 @@ use crate::{
         settings::{Settings, StartError, Verify},
     },
     recorder::Recorder,
-    tier::{Body, Shelved, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
+    tier::{Body, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
 };
+use tierfeed_dataset::pace::Pace;
+use tierfeed_handoff::Shelved;
 
 /// Told of every operation that ended.
 pub(crate) type Completed = Box<dyn Fn(OpId, Result<(), Fault>) + Send + Sync>;

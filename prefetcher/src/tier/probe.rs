@@ -7,7 +7,7 @@
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{Checksum, Mapping, Pages, Region, Request, Stores};
 
-use crate::pace::Pace;
+use tierfeed_dataset::pace::Pace;
 
 /// About a sample of `ImageNet`.
 const PIECE: u64 = 128 << 10;

@@ -16,7 +16,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// Of `sample`, as [`crate::sample_sum`] sums it.
+    /// Of `sample`, as [`tierfeed_dataset::read::sample_sum`] sums it.
     pub(crate) fn of(sample: SampleId, xxh3: u64) -> Self {
         Self { sample, xxh3 }
     }
@@ -53,7 +53,7 @@ mod tests {
     const SAMPLE: SampleId = SampleId(7);
 
     fn sum_of(bytes: &[u8]) -> Sum {
-        Sum::of(SAMPLE, crate::sample_sum::sum_of(bytes))
+        Sum::of(SAMPLE, tierfeed_dataset::read::sample_sum::sum_of(bytes))
     }
 
     #[test]

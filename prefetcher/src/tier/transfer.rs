@@ -18,14 +18,12 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-use crate::{
-    sample_sum::SampleSum,
-    tier::{
-        bounce::Bounces,
-        store::{Segment, Store, copy},
-        sums::Sum,
-    },
+use crate::tier::{
+    bounce::Bounces,
+    store::{Segment, Store, copy},
+    sums::Sum,
 };
+use tierfeed_dataset::read::sample_sum::SampleSum;
 
 thread_local! {
     /// Taken once for each thread that copies, not for each copy.

@@ -11,7 +11,7 @@ use tierfeed_core::{
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_prefetcher::source::ThrottledSource;
+use tierfeed_dataset::read::ThrottledSource;
 
 use crate::{
     faulty_source::{FaultySource, content},

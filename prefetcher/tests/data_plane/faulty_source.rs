@@ -7,10 +7,8 @@ use std::{
 };
 
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
-use tierfeed_prefetcher::{
-    fetcher::Target,
-    source::{ReadError, Source, Version},
-};
+use tierfeed_dataset::read::{ReadError, Source, Version};
+use tierfeed_prefetcher::fetcher::Target;
 
 /// What happens to the reads of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

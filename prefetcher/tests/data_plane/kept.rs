@@ -10,11 +10,9 @@ use tierfeed_core::{
     session::{Fault, Origin},
     units::Bytes,
 };
+use tierfeed_dataset::read::{ReadError, Source};
 use tierfeed_numa_memory::Region;
-use tierfeed_prefetcher::{
-    fetcher::Target,
-    source::{ReadError, Source},
-};
+use tierfeed_prefetcher::fetcher::Target;
 
 use crate::{
     faulty_source::content,

@@ -15,10 +15,10 @@ use tierfeed_core::{
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
+use tierfeed_dataset::read::Source;
 use tierfeed_prefetcher::{
     fetcher::{Fetcher, ThreadFetcher},
     plane::{DataPlane, Settings, Verify},
-    source::Source,
     tier::{Backing, TierSettings},
 };
 

@@ -8,8 +8,8 @@ use tierfeed_core::{
     session::{Fault, Origin},
     units::Bytes,
 };
+use tierfeed_handoff::Shelved;
 use tierfeed_numa_memory::{ReadView, bus_errors::injection::break_page};
-use tierfeed_prefetcher::tier::Shelved;
 
 use crate::{
     faulty_source::{FaultySource, content},

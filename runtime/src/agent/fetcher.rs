@@ -2,11 +2,11 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+use tierfeed_dataset::read::{FileSource, Source, ThrottledSource};
 use tierfeed_dataset::{Index, source::Location};
 use tierfeed_prefetcher::{
     fetcher::{FILE_THREADS, Fetcher, ObjectCounters, READ_THREADS, ThreadFetcher, choose},
     plane::StartError,
-    source::{FileSource, Source, ThrottledSource},
 };
 use tierfeed_workload_analyzer::Job;
 

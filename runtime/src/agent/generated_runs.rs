@@ -14,7 +14,7 @@ use tierfeed_core::{
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_prefetcher::handoff::Role;
+use tierfeed_handoff::Role;
 
 use super::readers::Readers;
 use crate::{

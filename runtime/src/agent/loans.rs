@@ -15,7 +15,7 @@ use tierfeed_core::{
     id::HolderId,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::handoff::{GRANT_CHUNKS_MAX, GrantId, RequestId};
+use tierfeed_handoff::{GRANT_CHUNKS_MAX, GrantId, RequestId};
 
 /// Requests that wait; more are denied.
 const QUEUE_MAX: usize = 64;

@@ -8,10 +8,10 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
+use tierfeed_handoff::{Delivery, GrantId};
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
 use tierfeed_prefetcher::{
     budget::{Change, Free, Pool, Reading, Step, TierReading},
-    handoff::{Delivery, GrantId},
     plane::TierUsage,
     recorder::What,
     tier::Backing,

@@ -8,10 +8,8 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::{
-    handoff::Parting,
-    recorder::{Event, Recorder, What},
-};
+use tierfeed_handoff::Parting;
+use tierfeed_prefetcher::recorder::{Event, Recorder, What};
 
 use super::{Agent, AgentError};
 use crate::{

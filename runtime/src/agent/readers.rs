@@ -10,7 +10,7 @@ use tierfeed_core::{
     session::{Tally, Wait},
     units::Nanoseconds,
 };
-use tierfeed_prefetcher::handoff::Role;
+use tierfeed_handoff::Role;
 
 use crate::report::Readership;
 

@@ -13,9 +13,9 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::source::Location;
+use tierfeed_dataset::source::{Identity, Location};
+use tierfeed_handoff::{Briefing, Bucket, Emulation, Limits as ClientLimits, OnError, Server};
 use tierfeed_prefetcher::{
-    handoff::{Briefing, Emulation, Limits as ClientLimits, OnError, Server},
     plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
     tier::Backing,
 };
@@ -73,7 +73,7 @@ pub enum AgentError {
     Bucket(#[from] BucketError),
     /// Trainers cannot reach it.
     #[error(transparent)]
-    Handoff(#[from] tierfeed_prefetcher::handoff::StartError),
+    Handoff(#[from] tierfeed_handoff::StartError),
     /// Free memory cannot be watched.
     #[error(transparent)]
     Watch(#[from] ReadError),
@@ -163,7 +163,11 @@ pub(super) async fn agent(
         index_path: index_path.clone(),
         bucket: match &job.dataset.source {
             Location::Path(_) => None,
-            Location::Bucket(bucket) => Some(bucket.into()),
+            Location::Bucket(bucket) => Some(Bucket {
+                endpoint: bucket.endpoint.clone(),
+                region: bucket.region.clone(),
+                is_anonymous: bucket.identity == Identity::Anonymous,
+            }),
         },
         on_error: match job.on_error {
             job::OnError::Fail => OnError::Fail,

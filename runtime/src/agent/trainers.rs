@@ -7,10 +7,8 @@ use tierfeed_core::{
     session::{Command, Event, Refusal, Wait},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_prefetcher::{
-    handoff::{ClientEvent, Delivery},
-    recorder::What,
-};
+use tierfeed_handoff::{ClientEvent, Delivery};
+use tierfeed_prefetcher::recorder::What;
 
 use super::{Agent, publications::Publication};
 
@@ -138,7 +136,7 @@ impl Agent {
             self.server.close(holder, "the staging memory of this rank is gone; connect again");
             return;
         };
-        let briefing = tierfeed_prefetcher::handoff::Briefing { rank, ..self.briefing.clone() };
+        let briefing = tierfeed_handoff::Briefing { rank, ..self.briefing.clone() };
         let outcome = self.server.admit(holder, &briefing, arena);
         self.check(holder, outcome);
     }

@@ -7,7 +7,8 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond},
 };
-use tierfeed_prefetcher::{handoff::SHELVES_MAX, tier::Backing};
+use tierfeed_handoff::SHELVES_MAX;
+use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::{
     Report,
     report::{Bandwidth, Pair, Traffic},

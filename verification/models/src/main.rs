@@ -17,7 +17,7 @@ mod holes;
 mod late;
 #[cfg(all(any(feature = "loom", feature = "shuttle"), not(feature = "late")))]
 mod pinning;
-#[path = "../../../prefetcher/src/handoff/ring.rs"]
+#[path = "../../../handoff/src/ring.rs"]
 mod ring;
 #[cfg(feature = "loom")]
 #[path = "../../../platform/numa-memory/src/bus_errors/slot.rs"]

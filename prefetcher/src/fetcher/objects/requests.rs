@@ -45,7 +45,7 @@ use super::{
     race::{Miss, Race},
     stragglers::Stragglers,
 };
-use crate::source::{ReadError, Version, extent_of};
+use tierfeed_dataset::read::{ReadError, Version, extent_of};
 
 /// What all requests of a fetcher share.
 #[derive(Debug)]

@@ -17,13 +17,11 @@ use tierfeed_file_io::direct;
 use tierfeed_numa_memory::cached;
 
 use super::pending::{RUN_MAX, Span, Way};
-use crate::{
-    fetcher::{Fetch, Target},
-    source::{
-        Version,
-        file::{indexed_version, is_shared},
-        open_files::open_direct,
-    },
+use crate::fetcher::{Fetch, Target};
+use tierfeed_dataset::read::{
+    Version,
+    file::{indexed_version, is_shared},
+    open_files::open_direct,
 };
 
 /// A file that is read past the page cache.

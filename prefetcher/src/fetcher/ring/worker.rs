@@ -19,10 +19,8 @@ use super::{
     pending::{RUN_MAX, Span, Way},
     sample::{Outcome, Piece, is_for_ring, pieces},
 };
-use crate::{
-    fetcher::Fetch,
-    source::{Version, file::version_of},
-};
+use crate::fetcher::Fetch;
+use tierfeed_dataset::read::{Version, file::version_of};
 
 /// How long a thread waits before it asks a kernel again that took nothing.
 const BREATH: Duration = Duration::from_millis(1);

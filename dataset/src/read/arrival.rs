@@ -1,0 +1,225 @@
+//! Puts the bytes of a sample to their place in staging, and sums those of a sample that shall be kept.
+//!
+//! Trainers map staging and can write there at any time, by mistake or after they died half-way. A sum of
+//! what lies in staging would vouch for what they wrote, and the cache would give it to every rank in every
+//! epoch. So the bytes of a sample that shall be kept are read into memory of this process alone, a piece at
+//! a time, and go from there into the sum and into staging in one pass. What a trainer writes in staging
+//! afterwards is found out by the copy into the cache, which compares what it copied with the sum.
+//!
+//! 1. A sum is that of bytes which lay in memory that only this process maps.
+//! 2. It exists only if every segment of the sample came, in order from its first byte to its last. A segment
+//!    that begins anew forgets what it had.
+//!
+//! What this does not protect from: a process that writes into the memory of the agent itself, as one of the
+//! same user can through `/proc`.
+
+use std::{
+    cell::RefCell,
+    fs::File,
+    io,
+    os::fd::AsFd as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tierfeed_core::units::Bytes;
+use tierfeed_numa_memory::{Checksum, PageCache, RangeError, Region, read_cached_into, read_into};
+
+use crate::read::sample_sum::{SEGMENT, combined, segment_len};
+
+/// What is read into private memory at once: it is still in a cache of the processor when it is copied.
+const PIECE_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// Grows to what the thread reads at once, at most a piece.
+    static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where a sample goes: a range of staging memory.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The memory, which lives as long as somebody writes to it.
+    pub region: Arc<Region>,
+    /// From its start.
+    pub offset: Bytes,
+    /// The length of the sample in the index.
+    pub len: Bytes,
+    sum: Option<Arc<ArrivalSum>>,
+}
+
+/// The sum of a sample that comes in pieces.
+#[derive(Debug)]
+struct ArrivalSum(Vec<Mutex<Segment>>);
+
+#[derive(Debug)]
+struct Segment {
+    len: u64,
+    sum: Checksum,
+    done: u64,
+}
+
+impl Target {
+    /// A place for a sample that is not kept.
+    #[must_use]
+    pub fn new(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
+        Self { region, offset, len, sum: None }
+    }
+
+    /// A place for a sample that shall be kept: what is written there is summed on its way.
+    #[must_use]
+    pub fn summed(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
+        let segments = (0..len.0.div_ceil(SEGMENT)).map(|it| Segment::new(segment_len(len.0, it)));
+        let sum = ArrivalSum(segments.map(Mutex::new).collect());
+        Self { region, offset, len, sum: Some(Arc::new(sum)) }
+    }
+
+    /// How long the sample is by the index.
+    #[must_use]
+    pub fn len(&self) -> Bytes {
+        self.len
+    }
+
+    /// Whether the sample has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len.0 == 0
+    }
+
+    /// Whether its bytes must come through [`Self::write`] or [`Self::read_from_file`], and nothing else
+    /// may write to the place.
+    #[must_use]
+    pub fn is_summed(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    /// Puts bytes that lie `at` bytes behind the start of the sample.
+    ///
+    /// `bytes` is memory of this process alone: a slice never covers memory that others write.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if they do not fit in the sample, or, of a sample that is summed, if
+    /// they are not the next of their segment.
+    pub fn write(&self, at: Bytes, bytes: &[u8]) -> io::Result<()> {
+        let place = self.place_of(at, bytes.len() as u64)?;
+        let Some(sum) = &self.sum else { return Ok(self.region.write(place, bytes)?) };
+        let (mut at, mut place, mut rest) = (at.0, place.0, bytes);
+        while !rest.is_empty() {
+            let mut segment = sum.segment(at / SEGMENT)?;
+            segment.go_on_at(at % SEGMENT)?;
+            let left = usize::try_from(segment.len - segment.done).unwrap_or(usize::MAX);
+            let (piece, behind) = rest.split_at(rest.len().min(left));
+            self.region.write_summed(Bytes(place), piece, &mut segment.sum)?;
+            let len = piece.len() as u64;
+            segment.done += len;
+            (at, place, rest) = (at + len, place + len, behind);
+        }
+        Ok(())
+    }
+
+    /// Reads all bytes of the sample from `from` of a file on; returns fewer only at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// As `preadv2(2)`; the place may hold part of the bytes then.
+    pub fn read_from_file(
+        &self,
+        file: &File,
+        from: Bytes,
+        page_cache: PageCache,
+    ) -> io::Result<Bytes> {
+        let Self { region, offset, len, .. } = self;
+        if !self.is_summed() {
+            return region.read_from_file_with(*offset, *len, file.as_fd(), from, page_cache);
+        }
+        let read = self.read_pieces(|piece, at| {
+            read_into(piece, file.as_fd(), Bytes(from.0.saturating_add(at)), page_cache).map(Some)
+        })?;
+        Ok(read.unwrap_or(Bytes(0)))
+    }
+
+    /// As [`Self::read_from_file`] if the page cache has all of it; `None` if the read would wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_from_file`].
+    pub fn read_cached_from_file(&self, file: &File, from: Bytes) -> io::Result<Option<Bytes>> {
+        let Self { region, offset, len, .. } = self;
+        if !self.is_summed() {
+            return region.read_cached_from_file(*offset, *len, file.as_fd(), from);
+        }
+        self.read_pieces(|piece, at| {
+            read_cached_into(piece, file.as_fd(), Bytes(from.0.saturating_add(at)))
+        })
+    }
+
+    /// The sum of a sample that is summed, if all of its bytes were written.
+    pub fn sum(&self) -> Option<u64> {
+        let segments = self.sum.as_ref()?.0.iter().map(|segment| {
+            let segment = locked(segment);
+            (segment.done == segment.len).then(|| segment.sum.finish())
+        });
+        let segments: Vec<u64> = segments.collect::<Option<_>>()?;
+        Some(combined(segments.into_iter()))
+    }
+
+    /// Lets `read` fill one piece after another, and puts each to its place. Ends before the end of the
+    /// sample where a piece is not filled, and with `None` where `read` says so.
+    fn read_pieces(
+        &self,
+        mut read: impl FnMut(&mut [u8], u64) -> io::Result<Option<usize>>,
+    ) -> io::Result<Option<Bytes>> {
+        PIECE.with_borrow_mut(|piece| {
+            let mut done = 0;
+            while done < self.len.0 {
+                let left = usize::try_from(self.len.0 - done).unwrap_or(usize::MAX);
+                let wanted = left.min(PIECE_BYTES);
+                if piece.len() < wanted {
+                    piece.resize(wanted, 0);
+                }
+                let Some(count) = read(&mut piece[..wanted], done)? else { return Ok(None) };
+                self.write(Bytes(done), &piece[..count])?;
+                done += count as u64;
+                if count < wanted {
+                    break;
+                }
+            }
+            Ok(Some(Bytes(done)))
+        })
+    }
+
+    fn place_of(&self, at: Bytes, len: u64) -> Result<Bytes, RangeError> {
+        let end = at.0.checked_add(len).filter(|end| *end <= self.len.0);
+        let place = end.and_then(|_| self.offset.0.checked_add(at.0));
+        let outside = RangeError::Outside { offset: at, len: Bytes(len), mapped: self.len };
+        place.map(Bytes).ok_or(outside)
+    }
+}
+
+impl ArrivalSum {
+    fn segment(&self, number: u64) -> io::Result<MutexGuard<'_, Segment>> {
+        let segment = usize::try_from(number).ok().and_then(|number| self.0.get(number));
+        segment.map(locked).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+}
+
+impl Segment {
+    fn new(len: u64) -> Self {
+        Self { len, sum: Checksum::of_len(len), done: 0 }
+    }
+
+    /// The next bytes are those at `at` of the segment.
+    fn go_on_at(&mut self, at: u64) -> io::Result<()> {
+        if at == 0 {
+            *self = Self::new(self.len);
+        }
+        if at == self.done { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+}
+
+/// A panic under the lock leaves a segment that is not whole, which has no sum.
+fn locked(segment: &Mutex<Segment>) -> MutexGuard<'_, Segment> {
+    segment.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

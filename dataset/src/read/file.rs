@@ -1,0 +1,226 @@
+//! Samples in files: what an image folder or a file of records on a mounted file system is.
+//!
+//! One `fstat` after the read, not before: it sees a change from before the read and one during it,
+//! at the price of a read in vain in a case that is an error anyway. Objects that hold one sample are
+//! opened for it; objects that hold many stay open ([`super::open_files`]).
+//!
+//! The agent reads into staging memory, and a trainer whose agent is dead reads into its own buffer:
+//! both through [`FileSource::read_with`], so that both check the same things.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
+
+use crate::{
+    Extent, Index,
+    format::{Encoding, FormatError, npz},
+    index::mtime_ns,
+};
+use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_numa_memory::PageCache;
+
+use crate::read::{
+    ReadError, Source, Target, Version, extent_of,
+    open_files::{OpenFiles, open, open_known},
+};
+
+/// Reads the samples of an index from files.
+#[derive(Debug)]
+pub struct FileSource {
+    index: Arc<Index>,
+    open_files: OpenFiles,
+    page_cache: PageCache,
+}
+
+impl FileSource {
+    /// Reads the samples of `index` and keeps up to `files_max` shared objects open. The page cache
+    /// keeps what it likes.
+    #[must_use]
+    pub fn new(index: Arc<Index>, files_max: usize) -> Self {
+        let page_cache = PageCache::Keep;
+        Self { index, open_files: OpenFiles::new(files_max, open), page_cache }
+    }
+
+    /// The same source; what it reads to staging memory leaves nothing in the page cache that was not
+    /// there before, as far as the kernel can.
+    #[must_use]
+    pub fn past_page_cache(self) -> Self {
+        Self { page_cache: PageCache::Drop, ..self }
+    }
+
+    /// The index that says where the samples lie.
+    #[must_use]
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// Reads all bytes of `sample` into `buffer`, which must be exactly as long.
+    ///
+    /// For a process without a data plane: no thread, no staging memory.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`]; `buffer` then holds garbage.
+    pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let place = Bytes(buffer.len() as u64);
+        self.read_with(sample, place, |contents| match contents {
+            Contents::File(file, offset) => read_to_end_of(buffer, file, offset),
+            Contents::Memory(bytes) => {
+                buffer.copy_from_slice(bytes);
+                Ok(place)
+            }
+        })
+    }
+
+    /// Finds and checks the object of `sample` and lets `fill` take its bytes from where they are.
+    ///
+    /// `fill` returns the number of bytes it got; fewer than `place` means that the file ended. A file
+    /// that is kept open gets a second try through a new descriptor: the old one may be of a file that
+    /// was replaced by an equal one, or stale after its server was away.
+    fn read_with(
+        &self,
+        sample: SampleId,
+        place: Bytes,
+        mut fill: impl FnMut(Contents<'_>) -> io::Result<Bytes>,
+    ) -> Result<(), ReadError> {
+        let extent = extent_of(&self.index, sample, place)?;
+        let outcome = self.read_extent(&extent, &mut fill);
+        if outcome.is_ok() || !is_shared(&extent) {
+            return outcome;
+        }
+        self.open_files.forget(&extent.path);
+        let outcome = self.read_extent(&extent, &mut fill);
+        if outcome.is_err() {
+            self.open_files.forget(&extent.path);
+        }
+        outcome
+    }
+
+    fn read_extent(
+        &self,
+        extent: &Extent,
+        fill: impl FnOnce(Contents<'_>) -> io::Result<Bytes>,
+    ) -> Result<(), ReadError> {
+        let failed = |error| io_failure(extent, error);
+        let object = if is_shared(extent) {
+            self.open_files.get(&extent.path).map_err(failed)?
+        } else {
+            Arc::new(open(&extent.path).map_err(failed)?)
+        };
+        let read = match extent.encoding {
+            Encoding::Plain => Ok(fill(Contents::File(&object, Bytes(extent.offset)))),
+            Encoding::Deflate { len, crc32 } => match stored(&object, extent) {
+                Err(error) => Ok(Err(error)),
+                Ok(stored) => inflated(&stored, len, crc32).map(|it| fill(Contents::Memory(&it))),
+            },
+        };
+        // Looked at even if the read failed: that the object changed says more than that it did.
+        let found = version_of(&object).map_err(failed)?;
+        let needed = Bytes(extent.offset + extent.stored_len);
+        if found.size < needed {
+            return Err(ReadError::Truncated {
+                path: extent.path.clone(),
+                needed,
+                found: found.size,
+            });
+        }
+        let indexed = indexed_version(extent);
+        let changed = || ReadError::Changed { path: extent.path.clone(), indexed, found };
+        if found != indexed {
+            return Err(changed());
+        }
+        let damaged = |source| ReadError::Damaged { path: extent.path.clone(), source };
+        let read = read.map_err(damaged)?.map_err(failed)?;
+        // A short read of a file that is long enough now: it grew meanwhile.
+        if read.0 < extent.len { Err(changed()) } else { Ok(()) }
+    }
+}
+
+impl Source for FileSource {
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        self.read_with(sample, to.len(), |contents| match contents {
+            Contents::File(file, from) => to.read_from_file(file, from, self.page_cache),
+            Contents::Memory(bytes) => to.write(Bytes(0), bytes).map(|()| to.len()),
+        })
+    }
+
+    fn read_ready(&self, sample: SampleId, to: &Target) -> bool {
+        let extent = extent_of(&self.index, sample, to.len()).ok();
+        let Some(extent) = extent.filter(|it| it.encoding == Encoding::Plain) else { return false };
+        let object = if is_shared(&extent) {
+            self.open_files.get_open(&extent.path)
+        } else {
+            open_known(&extent.path).ok().map(Arc::new)
+        };
+        let Some(object) = object else { return false };
+        let read = to.read_cached_from_file(&object, Bytes(extent.offset));
+        read.is_ok_and(|read| read == Some(to.len()))
+            && version_of(&object).is_ok_and(|found| found == indexed_version(&extent))
+    }
+}
+
+/// Where the bytes of a sample are to be had.
+enum Contents<'a> {
+    /// In a file, from this offset on.
+    File(&'a File, Bytes),
+    /// Here, because they had to be decoded.
+    Memory(&'a [u8]),
+}
+
+/// Whether the object holds more than this sample.
+pub fn is_shared(extent: &Extent) -> bool {
+    extent.stored_len < extent.object_size
+}
+
+/// The bytes of a sample as its object has them, fewer if that ends before.
+fn stored(object: &File, extent: &Extent) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; in_memory(extent.stored_len)];
+    let read = read_to_end_of(&mut bytes, object, Bytes(extent.offset))?;
+    bytes.truncate(in_memory(read.0));
+    Ok(bytes)
+}
+
+fn inflated(stored: &[u8], len: u64, crc32: u32) -> Result<Vec<u8>, FormatError> {
+    let mut bytes = vec![0; in_memory(len)];
+    npz::inflate(stored, len, crc32, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a sample that is read fits in memory")
+}
+
+fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
+    let path = extent.path.clone();
+    match error.raw_os_error() {
+        // A name on the way is not a directory any more, or a server forgot the file.
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => ReadError::Vanished { path },
+        _ => ReadError::Io { path, source: error },
+    }
+}
+
+/// What the index knows of the object.
+pub fn indexed_version(extent: &Extent) -> Version {
+    Version { size: Bytes(extent.object_size), mtime_ns: extent.object_mtime_ns }
+}
+
+/// What an open object is like now.
+pub fn version_of(file: &File) -> io::Result<Version> {
+    let metadata = file.metadata()?;
+    Ok(Version { size: Bytes(metadata.len()), mtime_ns: mtime_ns(&metadata) })
+}
+
+/// Fills `buffer` from `offset` of `file` on; returns less than its length only where the file ends.
+fn read_to_end_of(buffer: &mut [u8], file: &File, offset: Bytes) -> io::Result<Bytes> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset.0 + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Bytes(done as u64))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use crate::{Dataset, Format, format::Raw, source::Location};
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use tempfile::TempDir;
+use tierfeed_core::{session::Fault, tier::Locality};
+use tierfeed_numa_memory::{Pages, Region, Request};
+
+use super::*;
+
+const RECORD: usize = 1_000;
+const RECORDS: usize = 5;
+
+fn bytes(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|index| u8::try_from((index * 31 + salt * 7) % 251).unwrap()).collect()
+}
+
+fn index(source: &Path, format: Format) -> Arc<Index> {
+    let dataset = Dataset::new(Location::Path(source.into()), format);
+    Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())
+}
+
+/// One file of five records.
+fn records() -> (TempDir, FileSource) {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("records"), bytes(RECORD * RECORDS, 0)).unwrap();
+    let format = Format::Raw(Raw::of_records(Bytes(RECORD as u64)));
+    let index = index(root.path(), format);
+    (root, FileSource::new(index, 4))
+}
+
+/// Two classes with one image each, of 3 000 and 0 bytes.
+fn images() -> (TempDir, FileSource) {
+    let root = tempfile::tempdir().unwrap();
+    for (class, len) in [("cat", 3_000), ("dog", 0)] {
+        fs::create_dir(root.path().join(class)).unwrap();
+        fs::write(root.path().join(class).join("1.jpg"), bytes(len, 1)).unwrap();
+    }
+    let index = index(root.path(), Format::ImageFolder);
+    (root, FileSource::new(index, 4))
+}
+
+fn read(source: &FileSource, sample: u32, len: usize) -> Result<Vec<u8>, ReadError> {
+    let mut buffer = vec![0xee; len];
+    source.read_into(SampleId(sample), &mut buffer).map(|()| buffer)
+}
+
+fn check_fault(source: &FileSource, expected: Fault, part_of_message: &str) {
+    let error = read(source, 0, source.index.size(SampleId(0)).0.try_into().unwrap()).unwrap_err();
+    assert_eq!(error.fault(), expected, "{error}");
+    assert!(error.to_string().contains(part_of_message), "{error}");
+}
+
+/// Puts other bytes at `path`, with a time that no clock tick can hide.
+fn rewrite(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(2);
+    fs::File::options().write(true).open(path).unwrap().set_modified(later).unwrap();
+}
+
+#[test]
+fn every_record_is_its_part_of_the_file() {
+    let (_root, source) = records();
+    let whole = bytes(RECORD * RECORDS, 0);
+    for (sample, record) in (0..).zip(whole.chunks(RECORD)) {
+        assert_eq!(read(&source, sample, RECORD).unwrap(), record);
+    }
+}
+
+#[test]
+fn an_image_is_its_file_even_an_empty_one() {
+    let (_root, source) = images();
+    assert_eq!(read(&source, 0, 3_000).unwrap(), bytes(3_000, 1));
+    assert!(read(&source, 1, 0).unwrap().is_empty());
+}
+
+#[test]
+fn staging_gets_the_same_bytes_and_no_others() {
+    let (_root, source) = records();
+    let (len, locality) = (Bytes(1 << 20), Locality::Anywhere);
+    let request = Request { len, locality, name: "test", pages: Pages::Small };
+    let region = Arc::new(Region::allocate(&request).unwrap());
+    let target = Target::new(Arc::clone(&region), Bytes(64), Bytes(RECORD as u64));
+    source.read(SampleId(3), &target).unwrap();
+    let mut staged = vec![0; RECORD + 64 + 1];
+    region.read(Bytes(0), &mut staged).unwrap();
+    assert_eq!(staged[..64], [0; 64]);
+    assert_eq!(staged[64..64 + RECORD], bytes(RECORD * RECORDS, 0)[3 * RECORD..4 * RECORD]);
+    assert_eq!(staged[64 + RECORD], 0);
+}
+
+#[test]
+fn a_removed_file_vanished() {
+    let (root, source) = images();
+    fs::remove_file(root.path().join("cat/1.jpg")).unwrap();
+    check_fault(&source, Fault::Vanished, "cat/1.jpg is gone");
+}
+
+#[test]
+fn a_removed_directory_and_one_that_became_a_file_vanished() {
+    let (root, source) = images();
+    fs::remove_dir_all(root.path().join("cat")).unwrap();
+    check_fault(&source, Fault::Vanished, "cat/1.jpg");
+    fs::write(root.path().join("cat"), "a file").unwrap();
+    check_fault(&source, Fault::Vanished, "cat/1.jpg");
+}
+
+#[test]
+fn a_file_of_the_same_size_but_another_time_changed() {
+    let (root, source) = images();
+    rewrite(&root.path().join("cat/1.jpg"), &bytes(3_000, 2));
+    check_fault(&source, Fault::Changed, "indexed with 3000 bytes");
+}
+
+#[test]
+fn a_file_that_grew_changed() {
+    let (root, source) = images();
+    rewrite(&root.path().join("cat/1.jpg"), &bytes(3_001, 1));
+    check_fault(&source, Fault::Changed, "found with 3001 bytes");
+}
+
+#[test]
+fn a_file_that_shrank_is_truncated() {
+    let (root, source) = images();
+    fs::write(root.path().join("cat/1.jpg"), bytes(2_999, 1)).unwrap();
+    let part = "the sample ends at byte 3000, the object at byte 2999";
+    check_fault(&source, Fault::Truncated, part);
+}
+
+#[test]
+fn records_before_the_cut_changed_and_those_behind_it_are_truncated() {
+    let (root, source) = records();
+    let file = fs::File::options().write(true).open(root.path().join("records")).unwrap();
+    file.set_len(2_500).unwrap();
+    let faults = [0, 1, 2, 3].map(|sample| read(&source, sample, RECORD).unwrap_err().fault());
+    assert_eq!(faults, [Fault::Changed, Fault::Changed, Fault::Truncated, Fault::Truncated]);
+}
+
+#[test]
+fn a_pipe_or_a_directory_in_place_of_the_file_hangs_nobody() {
+    let (root, source) = images();
+    let path = root.path().join("cat/1.jpg");
+    fs::remove_file(&path).unwrap();
+    mkfifo(&path, Mode::S_IRUSR).unwrap();
+    check_fault(&source, Fault::Truncated, "cat/1.jpg");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = read(&source, 0, 3_000).unwrap_err();
+    assert!(matches!(error.fault(), Fault::Changed | Fault::Truncated), "{error}");
+}
+
+#[test]
+fn a_file_that_was_replaced_is_seen_once_the_old_one_is_closed() {
+    let (root, source) = records();
+    let old = bytes(RECORD * RECORDS, 0);
+    assert_eq!(read(&source, 0, RECORD).unwrap(), old[..RECORD]);
+    let path = root.path().join("records");
+    let new = root.path().join("new");
+    rewrite(&new, &bytes(RECORD * RECORDS, 9));
+    fs::rename(&new, &path).unwrap();
+    assert_eq!(read(&source, 1, RECORD).unwrap(), old[RECORD..2 * RECORD], "the indexed object");
+    source.open_files.forget(&path);
+    check_fault(&source, Fault::Changed, "records");
+}
+
+#[test]
+fn a_fault_closes_the_file_so_that_a_repaired_one_is_found() {
+    let (root, source) = records();
+    let path = root.path().join("records");
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    rewrite(&path, &bytes(10, 0));
+    read(&source, 0, RECORD).unwrap_err();
+    let repaired = root.path().join("repaired");
+    fs::write(&repaired, bytes(RECORD * RECORDS, 0)).unwrap();
+    fs::File::options().write(true).open(&repaired).unwrap().set_modified(modified).unwrap();
+    fs::rename(&repaired, &path).unwrap();
+    assert_eq!(read(&source, 0, RECORD).unwrap(), bytes(RECORD * RECORDS, 0)[..RECORD]);
+}
+
+#[test]
+fn a_file_kept_open_that_went_bad_is_read_again_through_its_path() {
+    let (root, source) = records();
+    let path = root.path().join("records");
+    let whole = bytes(RECORD * RECORDS, 0);
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    read(&source, 0, RECORD).unwrap();
+    let (copy, old) = (root.path().join("copy"), root.path().join("old"));
+    fs::write(&copy, &whole).unwrap();
+    fs::File::options().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
+    fs::rename(&path, &old).unwrap();
+    fs::rename(&copy, &path).unwrap();
+    rewrite(&old, b"what the open descriptor still leads to");
+    assert_eq!(read(&source, 1, RECORD).unwrap(), whole[RECORD..2 * RECORD]);
+}
+
+#[test]
+fn what_the_index_does_not_have_is_an_error_and_no_panic() {
+    let (_root, source) = records();
+    assert!(matches!(read(&source, 5, RECORD), Err(ReadError::Unknown { samples: 5, .. })));
+    assert!(matches!(read(&source, 0, RECORD - 1), Err(ReadError::WrongLength { .. })));
+}
+
+/// Reads sample 0 of `source` to memory of its own, if that takes no wait.
+fn read_ready(source: &FileSource, len: usize) -> Option<Vec<u8>> {
+    let bytes = Bytes(len as u64);
+    let (locality, pages) = (Locality::Anywhere, Pages::Small);
+    let request = Request { len: bytes, locality, name: "test", pages };
+    let region = Arc::new(Region::allocate(&request).unwrap());
+    let mut buffer = vec![0; len];
+    let target = Target::new(Arc::clone(&region), Bytes(0), bytes);
+    source.read_ready(SampleId(0), &target).then(|| {
+        region.read(Bytes(0), &mut buffer).unwrap();
+        buffer
+    })
+}
+
+#[test]
+fn what_is_read_without_a_wait_is_the_same_and_what_is_wrong_is_not_read_that_way() {
+    let (root, source) = images();
+    // Not every file system can tell; one that can is what this is for.
+    if let Some(found) = read_ready(&source, 3_000) {
+        assert_eq!(found, bytes(3_000, 1));
+    }
+    assert_eq!(read_ready(&source, 2_999), None, "a place of another length");
+    let image = root.path().join("cat/1.jpg");
+    rewrite(&image, &bytes(3_000, 2));
+    assert_eq!(read_ready(&source, 3_000), None, "changed");
+    fs::remove_file(image).unwrap();
+    assert_eq!(read_ready(&source, 3_000), None, "vanished");
+}
+
+#[test]
+fn a_file_of_many_samples_is_read_without_a_wait_once_it_is_open() {
+    let (_root, source) = records();
+    assert_eq!(read_ready(&source, RECORD), None);
+    read(&source, 0, RECORD).unwrap();
+    if let Some(found) = read_ready(&source, RECORD) {
+        assert_eq!(found, bytes(RECORD * RECORDS, 0)[..RECORD]);
+    }
+}

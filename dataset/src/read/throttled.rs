@@ -1,0 +1,39 @@
+//! A source behind an emulated link: a slow cold store on a fast disk.
+
+use tierfeed_core::{id::SampleId, tier::Speed};
+
+use crate::{
+    pace::{Link, Pace},
+    read::{ReadError, Source, Target},
+};
+
+/// Reads from `S`, and answers no earlier than a link of the given speed would.
+#[derive(Debug)]
+pub struct ThrottledSource<S> {
+    source: S,
+    link: Link,
+    pace: Pace,
+}
+
+impl<S: Source> ThrottledSource<S> {
+    /// Puts `source` behind a link of `speed`.
+    #[must_use]
+    pub fn new(source: S, speed: Speed) -> Self {
+        Self { source, link: Link::new(speed), pace: Pace::start() }
+    }
+}
+
+impl<S: Source> Source for ThrottledSource<S> {
+    /// The link is taken even if the read fails: a store also takes its time to say no.
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        let deadline = self.link.reserve(&self.pace, to.len());
+        let outcome = self.source.read(sample, to);
+        self.pace.wait_until_blocking(deadline);
+        outcome
+    }
+
+    fn stop(&self) {
+        self.pace.release();
+        self.source.stop();
+    }
+}

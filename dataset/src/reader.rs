@@ -1,0 +1,108 @@
+//! Reading in another process, for a trainer whose own may have no threads and no network client.
+//!
+//! A trainer that goes on without an agent reads files itself. A bucket takes TLS, sockets and threads,
+//! so `tierfeed read` does that as a child of the trainer: [`serve()`] is its side, [`Reader`] the
+//! trainer's. What is asked for goes through one pipe, what is answered through another:
+//!
+//! | from | bytes |
+//! |---|---|
+//! | trainer | the number of a sample, 32 bits |
+//! | reader | one byte: 0, or why it cannot be read ([`code_of`]); a length, 64 bits; the sample, or a text |
+//!
+//! All numbers are little-endian.
+//!
+//! 1. Answers come in the order of the numbers, one for each.
+//! 2. At most [`AHEAD_MAX`] numbers wait for an answer, so that no side waits for a pipe that the other
+//!    does not empty.
+//! 3. A reader ends when the pipe of numbers does, so it does not outlive its trainer.
+//! 4. A process uses no reader but its own: a forked child starts another.
+
+mod process;
+mod serve;
+
+use crate::source::{Bucket, Identity};
+use tierfeed_core::session::Fault;
+
+pub use self::{
+    process::{Launch, Nonsense, Reader, ReaderError},
+    serve::{ServeError, serve},
+};
+
+/// Numbers that a trainer sends ahead of the answers: more than a reader reads at a time, and less than
+/// any pipe holds.
+pub const AHEAD_MAX: usize = 64;
+
+/// Samples that a reader reads at a time.
+pub const READS: usize = 16;
+
+/// A longer text is cut.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// Status and length.
+const HEADER_BYTES: usize = 9;
+
+/// The status of a sample that was read.
+const READ: u8 = 0;
+
+/// How to reach the bucket of an index, beside its URL, which the index has, and credentials, which are in
+/// the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The server; `None` as the environment says.
+    pub endpoint: Option<String>,
+    /// The region; `None` as the environment says.
+    pub region: Option<String>,
+    /// Whether requests are not signed.
+    pub is_anonymous: bool,
+}
+
+impl From<&Bucket> for Access {
+    fn from(bucket: &Bucket) -> Self {
+        Self {
+            endpoint: bucket.endpoint.clone(),
+            region: bucket.region.clone(),
+            is_anonymous: bucket.identity == Identity::Anonymous,
+        }
+    }
+}
+
+impl Access {
+    /// The bucket at `url`, reached so.
+    #[must_use]
+    pub fn to(self, url: String) -> Bucket {
+        let Self { endpoint, region, is_anonymous } = self;
+        let identity = if is_anonymous { Identity::Anonymous } else { Identity::Configured };
+        Bucket { url, endpoint, region, identity }
+    }
+}
+
+/// The status byte of a fault.
+#[must_use]
+pub const fn code_of(fault: Fault) -> u8 {
+    match fault {
+        Fault::Vanished => 1,
+        Fault::Changed => 2,
+        Fault::Truncated => 3,
+        Fault::Io | Fault::Poisoned(..) => 4,
+        Fault::Corrupt => 5,
+        Fault::NoSpace => 6,
+        Fault::Denied => 7,
+    }
+}
+
+/// The fault of a status byte.
+fn fault_of(code: u8) -> Option<Fault> {
+    let faults = [
+        Fault::Vanished,
+        Fault::Changed,
+        Fault::Truncated,
+        Fault::Io,
+        Fault::Corrupt,
+        Fault::NoSpace,
+        Fault::Denied,
+    ];
+    faults.into_iter().find(|fault| code_of(*fault) == code)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What a trainer must know to go on alone when the agent dies.
+
+mod order;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tierfeed_core::{id::Rank, order::Spec};
+
+/// Everything that a client needs to read the rest of its epoch itself, in the same order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Briefing {
+    /// The name of the job.
+    pub job: String,
+    /// The rank that the connection reads for.
+    #[serde(with = "RankDef")]
+    pub rank: Rank,
+    /// The order of the job. For `published` the trainer has its own.
+    #[serde(with = "order::SpecDef")]
+    pub order: Spec,
+    /// The dataset index, which names every sample's object and extent.
+    pub index_path: PathBuf,
+    /// How to reach the bucket that the index is of; `None` for files.
+    pub bucket: Option<Bucket>,
+    /// What becomes of a batch with a sample that cannot be read.
+    pub on_error: OnError,
+    /// The cold store is played slower than it is; who reads it alone must play it too.
+    pub emulation: Option<Emulation>,
+    /// How many batches the agent stages ahead: more requests than that at a time gain nothing.
+    pub batches_ahead: u32,
+    /// Identifies the dataset index, so that a client notices when the file is another one by now.
+    pub fingerprint: u64,
+}
+
+/// How to reach a bucket, beside its URL and credentials.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bucket {
+    /// The server; more than what the environment says.
+    pub endpoint: Option<String>,
+    /// The region; more than what the environment says.
+    pub region: Option<String>,
+    /// Whether requests are not signed.
+    pub is_anonymous: bool,
+}
+
+/// What becomes of a batch with a sample that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    /// The training stops with an error that names the sample.
+    Fail,
+    /// The sample is left out.
+    Skip,
+}
+
+/// A cold store that is slowed down for an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulation {
+    /// Added to each read.
+    pub latency_ns: u64,
+    /// The rate of all reads together; 0 means unlimited.
+    pub bytes_per_s: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Rank")]
+struct RankDef(u32);
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::{
+        id::Epoch,
+        order::{
+            Position, Shuffle, World,
+            block::Block,
+            mosaic::{Algorithm, Mosaic},
+            tf, torch,
+        },
+    };
+
+    use super::*;
+
+    /// Every shuffle, with every value of its parameters that is not a number.
+    fn every_shuffle() -> Vec<Shuffle> {
+        let version = Some(torch::Version { major: 2, minor: 10 });
+        let random = torch::Generator::ALL.into_iter().flat_map(|generator| {
+            [(torch::Workers::PerEpoch, version), (torch::Workers::Persistent, None)].map(
+                |(workers, version)| {
+                    Shuffle::TorchRandom(torch::Random { generator, workers, version })
+                },
+            )
+        });
+        let mosaic = Algorithm::ALL.map(|algorithm| {
+            Shuffle::Mosaic(Mosaic { algorithm, shard: 3, canonical_nodes: 4, block: 5 })
+        });
+        let mut shuffles = vec![
+            Shuffle::Sequential,
+            Shuffle::TORCH_DISTRIBUTED,
+            Shuffle::TorchDistributed { version },
+            Shuffle::TfIndex(tf::Index { second: tf::SecondSeed::Epoch }),
+            Shuffle::TfIndex(tf::Index { second: tf::SecondSeed::Fixed(u32::MAX) }),
+            Shuffle::Grain,
+            Shuffle::Block(Block { shard: 6, window: 7 }),
+            Shuffle::Published,
+        ];
+        for reshuffle in [tf::Reshuffle::EachIteration, tf::Reshuffle::Never] {
+            let global_seed = u64::MAX;
+            shuffles.push(Shuffle::TfShuffle(tf::Buffered { buffer: 8, global_seed, reshuffle }));
+        }
+        shuffles.into_iter().chain(random).chain(mosaic).collect()
+    }
+
+    #[test]
+    fn a_briefing_survives_the_wire() {
+        for shuffle in every_shuffle() {
+            let briefing = Briefing {
+                job: "resnet50 \"quoted\" ü".into(),
+                rank: Rank(7),
+                order: Spec {
+                    samples: u32::MAX,
+                    shuffle,
+                    seed: u64::MAX,
+                    epochs: 90,
+                    drop_last: true,
+                    batch_size: 256,
+                    world: World { nodes: 4, ranks_per_node: 8 },
+                    start: Position { epoch: Epoch(3), samples: 9 },
+                },
+                index_path: "/run/index.tfx".into(),
+                bucket: Some(Bucket {
+                    endpoint: Some("http://127.0.0.1:9000".into()),
+                    region: None,
+                    is_anonymous: true,
+                }),
+                on_error: OnError::Skip,
+                emulation: Some(Emulation { latency_ns: 250_000, bytes_per_s: 120_000_000 }),
+                batches_ahead: 4,
+                fingerprint: u64::MAX,
+            };
+            let text = serde_json::to_string(&briefing).unwrap();
+            assert!(text.contains(shuffle.name()), "{text}");
+            assert_eq!(serde_json::from_str::<Briefing>(&text).unwrap(), briefing);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The socket of a client: connects, talks, notices the end.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    process,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        SocketAddrUnix, SocketFlags, connect,
+        sockopt::{Timeout, set_socket_timeout},
+    },
+};
+
+use super::{
+    deadline::Deadline,
+    error::{ConnectError, ControlError, Disconnected, Forked, HearError},
+};
+use crate::{
+    endpoint::seqpacket_socket,
+    message::{self, FromAgent, FromClient, GrantId, Hello, PROTOCOL, RequestId},
+    packet::{self, Arrival, PACKET_BYTES_MAX, SendError},
+    peer,
+};
+
+/// The reason of an agent that gave none.
+const NO_WORDS: &str = "it closed the connection or died";
+
+/// A connection to the agent.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: OwnedFd,
+    /// The process that connected; in any other the link is dead.
+    pub(super) creator: u32,
+    control: Mutex<Control>,
+    farewell: OnceLock<Disconnected>,
+}
+
+/// Who holds this talks on the socket.
+#[derive(Debug)]
+pub(super) struct Control {
+    requests: u64,
+    /// An order that was handed over and not answered.
+    pub(super) unanswered: Option<RequestId>,
+    /// A grant that came too late and went back; more of its messages may follow.
+    given_back: Option<GrantId>,
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The descriptor has something to read.
+    Rung,
+    /// The agent closed the connection or died.
+    Ended,
+    /// The time is over.
+    Over,
+}
+
+impl Link {
+    pub(super) fn connect(path: &Path, deadline: &Deadline) -> Result<Self, ConnectError> {
+        let system = |errno: Errno| ConnectError::System(errno.into());
+        let address = SocketAddrUnix::new(path)
+            .map_err(|_| ConnectError::PathTooLong { path: path.to_owned() })?;
+        let socket = seqpacket_socket(SocketFlags::empty()).map_err(system)?;
+        // Connecting waits while the agent has many others to let in.
+        let timeout = deadline.remaining().map(|it| it.max(Duration::from_millis(1)));
+        set_socket_timeout(&socket, Timeout::Send, timeout).map_err(system)?;
+        connect_patiently(&socket, &address).map_err(|errno| match errno {
+            Errno::AGAIN => ConnectError::TimedOut,
+            Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED => {
+                ConnectError::NoAgent { path: path.to_owned(), source: errno.into() }
+            }
+            errno => system(errno),
+        })?;
+        peer::check(socket.as_fd()).map_err(system)??;
+        let control = Mutex::new(Control { requests: 0, unanswered: None, given_back: None });
+        Ok(Self { socket, creator: process::id(), control, farewell: OnceLock::new() })
+    }
+
+    pub(super) fn say_hello(&self, hello: &Hello) -> Result<(), ConnectError> {
+        let (role, pid, trainer) = (hello.role, self.creator, hello.trainer);
+        let variables = hello.known_variables();
+        let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer, variables };
+        match self.send(&hello, &[]) {
+            // A refused client finds the reason where it looks for its welcome.
+            Ok(()) | Err(SendError::End) => Ok(()),
+            Err(error) => Err(ConnectError::System(io::Error::other(error))),
+        }
+    }
+
+    pub(super) fn hear_welcome(
+        &self,
+        deadline: &Deadline,
+    ) -> Result<(FromAgent, Vec<OwnedFd>), ConnectError> {
+        Ok(self.hear(deadline)?)
+    }
+
+    /// Refuses to work in a forked process.
+    pub(super) fn check_process(&self) -> Result<(), Forked> {
+        let (creator, current) = (self.creator, process::id());
+        if creator == current { Ok(()) } else { Err(Forked { creator, current }) }
+    }
+
+    /// Why the connection is over, if it is.
+    pub(super) fn farewell(&self) -> Option<Disconnected> {
+        self.farewell.get().cloned()
+    }
+
+    /// Ends the connection because the agent broke the protocol.
+    pub(super) fn give_up(&self, error: &(impl fmt::Display + ?Sized)) {
+        self.end(format!("it broke the protocol: {error}"));
+    }
+
+    /// Notices the end of the connection, with the reason if the agent gave one.
+    pub(super) fn hear_farewell(&self) {
+        match self.control.try_lock() {
+            Ok(control) => drop(self.last_words(&control)),
+            // Whoever talks on the socket right now hears the last words itself.
+            Err(_) => drop(self.end(NO_WORDS.into())),
+        }
+    }
+
+    fn last_words(&self, _talking: &Control) -> Disconnected {
+        while let Ok(Arrival::Packet(packet)) =
+            packet::receive(self.socket.as_fd(), PACKET_BYTES_MAX)
+        {
+            if let Ok(FromAgent::Error { reason, .. }) = message::from_bytes(&packet.bytes) {
+                self.end(reason);
+            }
+        }
+        self.end(NO_WORDS.into())
+    }
+
+    /// The first reason stays.
+    fn end(&self, reason: String) -> Disconnected {
+        self.farewell.get_or_init(|| Disconnected { reason }).clone()
+    }
+
+    pub(super) fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a control message.
+    pub(super) fn tell(
+        &self,
+        talking: &Control,
+        message: &FromClient,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ControlError> {
+        self.send(message, descriptors).map_err(|error| match error {
+            SendError::End => self.last_words(talking).into(),
+            error => ControlError::System(io::Error::other(error)),
+        })
+    }
+
+    fn send(&self, message: &FromClient, descriptors: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        let bytes = message::to_bytes(message).expect("numbers always have a JSON form");
+        packet::send(self.socket.as_fd(), &bytes, descriptors)
+    }
+
+    /// Waits for the next control message. The caller holds the control lock, or is alone.
+    pub(super) fn hear(&self, deadline: &Deadline) -> Result<(FromAgent, Vec<OwnedFd>), HearError> {
+        loop {
+            match packet::receive(self.socket.as_fd(), PACKET_BYTES_MAX)? {
+                Arrival::Packet(packet) => {
+                    return match message::from_bytes(&packet.bytes)? {
+                        FromAgent::Error { reason } => Err(self.end(reason).into()),
+                        FromAgent::TurnedAway { reason } => {
+                            drop(self.end(reason.clone()));
+                            Err(HearError::TurnedAway { reason })
+                        }
+                        message => Ok((message, packet.descriptors)),
+                    };
+                }
+                Arrival::End => {
+                    return Err(self.end(NO_WORDS.into()).into());
+                }
+                Arrival::Nothing => (),
+            }
+            if self.wait_for_packet(deadline) == Wait::Over {
+                return Err(HearError::TimedOut);
+            }
+        }
+    }
+
+    fn wait_for_packet(&self, deadline: &Deadline) -> Wait {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll_until(&mut polled, deadline) {
+            Ok(0) | Err(_) => Wait::Over,
+            Ok(_) => Wait::Rung,
+        }
+    }
+
+    /// Waits until `bell` can be read or the connection ends.
+    pub(super) fn wait(&self, bell: BorrowedFd<'_>, deadline: &Deadline) -> Wait {
+        let mut polled = [
+            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::RDHUP),
+        ];
+        match poll_until(&mut polled, deadline) {
+            Ok(0) | Err(_) => Wait::Over,
+            Ok(_) if polled[0].revents().contains(PollFlags::IN) => Wait::Rung,
+            Ok(_) => Wait::Ended,
+        }
+    }
+
+    /// Deals with an answer to a request that nobody waits for any more.
+    pub(super) fn settle_late(&self, control: &mut Control, answer: &FromAgent) {
+        match answer {
+            FromAgent::Granted { grant, .. } => self.give_back(control, *grant),
+            FromAgent::Published { request } if control.unanswered == Some(*request) => {
+                control.unanswered = None;
+            }
+            _ => (),
+        }
+    }
+
+    /// Frees a grant whose owner does not want it any more; once, however many messages bring it.
+    pub(super) fn give_back(&self, control: &mut Control, grant: GrantId) {
+        if control.given_back != Some(grant) {
+            control.given_back = Some(grant);
+            // An agent that is gone has its memory back already.
+            let _ = self.tell(control, &FromClient::FreeMemory { grant }, &[]);
+        }
+    }
+}
+
+impl Control {
+    pub(super) fn next_request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+}
+
+fn connect_patiently(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
+    loop {
+        match connect(socket, address) {
+            Err(Errno::INTR) => (),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// A signal does not end the wait: profilers send many, and a caller that must look at signals waits
+/// in short pieces anyway.
+fn poll_until(polled: &mut [PollFd<'_>], deadline: &Deadline) -> Result<usize, Errno> {
+    loop {
+        // What no `Timespec` can hold is for ever.
+        let timeout = deadline.remaining().and_then(|left| Timespec::try_from(left).ok());
+        match poll(polled, timeout.as_ref()) {
+            Err(Errno::INTR) => (),
+            outcome => return outcome,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Hands staged batches to trainers without copying them.
+//!
+//! The agent stages batches in shared memory; a trainer maps the same memory and reads them there.
+//! What passes between the two is small: over a Unix socket at the start and a few times later, over
+//! two rings of 64-byte entries for every batch. A batch belongs to the trainer from the moment when
+//! its entry is in the ring until the trainer releases it, or is gone.
+//!
+//! [`Server`] is the agent's side: one thread, which turns what clients do into events. [`Client`] is
+//! the trainer's side: no thread, no lock shared between processes, nothing that a fork could break.
+//! `docs/handoff.md` describes the protocol, its limits, and what happens when either side dies.
+//!
+//! Deliberately absent: `unsafe` (shared memory is reached through the checked mappings of
+//! `tierfeed-numa-memory`), names in `/dev/shm` (memory is passed as descriptors, so nothing is left
+//! behind), asynchronous code (it does not survive a fork).
+
+#![forbid(unsafe_code)]
+
+mod briefing;
+mod channel;
+mod client;
+mod closing;
+mod descriptors;
+mod endpoint;
+mod entry;
+mod message;
+mod packet;
+mod peer;
+mod refusal;
+mod ring;
+mod server;
+mod shelved;
+mod shelves;
+mod stamp;
+mod table;
+mod wake;
+mod words;
+
+pub use self::{
+    briefing::{Briefing, Bucket, Emulation, OnError},
+    channel::{WINDOW_MAX, WINDOW_MIN},
+    client::{
+        Client, ConnectError, ControlError, Disconnected, Forked, Grant, LeasedBatch, MemoryClient,
+        NextError, ReleaseError, Reply, RequestError,
+    },
+    closing::Closing,
+    descriptors::{Descriptors, read_stream},
+    endpoint::BindError,
+    entry::Parting,
+    message::{
+        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role, SHELVES_MAX,
+    },
+    peer::Stranger,
+    refusal::Explained,
+    server::{
+        AdmitError, ClientEvent, Delivery, Departure, Events, GrantError, LeaseError, Limits,
+        Server, StartError, Violation,
+    },
+    shelved::{Shelved, Starts},
+    shelves::Shelves,
+    stamp::monotonic_now,
+    table::{Row, TableError},
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Who is let in: a process that its launcher made one of the ranks of the job, and each rank once.
+//!
+//! The rank follows from the variables that the process sends and from the job, by the table of
+//! [`launch`]. Of a rank one training process may be connected, with any number of connections; the
+//! worker processes that it starts are no ranks of their own. Whose worker a process is it says itself, and
+//! is believed if the kernel knows it as a descendant.
+
+use std::collections::BTreeMap;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tierfeed_core::{
+    id::{HolderId, Rank},
+    launch::{self, Identity, Misfit, Post, Said},
+};
+
+use super::{
+    ClientEvent, connection::Connection, reception::Reception, trainer::Trainer, violation::Rule,
+};
+use crate::{
+    message::{Role, VARIABLE_BYTES_MAX},
+    peer,
+};
+
+/// A hello, as it came.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    pub(super) protocol: u32,
+    pub(super) role: Role,
+    pub(super) pid: u32,
+    pub(super) trainer: u32,
+    pub(super) variables: BTreeMap<String, String>,
+}
+
+/// A reader of batches in the job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    pub(super) rank: Rank,
+    said: Option<Said>,
+    process: Process,
+    /// The training process that it reads for, as the kernel knows it; `None` where it cannot be seen.
+    trainer: Option<Trainer>,
+    /// Whether it says that it is the training process itself, rather than a worker of it.
+    is_trainer: bool,
+}
+
+/// A process by its number in its own container and in this one: together they tell processes apart that
+/// run in different containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    own: u32,
+    seen: i32,
+}
+
+/// Why a process is not let in.
+#[derive(Debug, thiserror::Error)]
+enum TurnedAway {
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    #[error(
+        "rank {} is read by process {} ({}) and asked for by process {} ({}): two processes would train on \
+         the same samples; start one process for each rank, and give each its own (RANK, TIERFEED_RANK)",
+        .first.rank.0, .first.process.own, source(.first), .second.process.own, source(.second)
+    )]
+    Twice { first: Member, second: Member },
+}
+
+fn source(member: &Member) -> String {
+    member.said.map_or_else(|| "which no launcher numbers".to_owned(), |said| said.to_string())
+}
+
+impl Member {
+    #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
+    fn of(greeting: &Greeting, seen: i32, post: &Post) -> Result<Self, TurnedAway> {
+        let lookup = |name: &str| greeting.variables.get(name).cloned();
+        let identity = Identity::read(&lookup).map_err(Misfit::from)?;
+        Ok(Self {
+            rank: identity.rank_in(post)?,
+            said: identity.rank,
+            process: Process { own: greeting.pid, seen },
+            trainer: u32::try_from(seen).ok().and_then(|it| Trainer::of(it, greeting.trainer)),
+            is_trainer: greeting.pid == greeting.trainer,
+        })
+    }
+
+    /// Whether both read one rank, and not for one training process that lives.
+    fn doubles(&self, other: &Self) -> bool {
+        self.rank == other.rank
+            && self.process != other.process
+            && match (self.trainer, other.trainer) {
+                (Some(first), Some(second)) => first != second && first.is_alive(),
+                // In namespaces that cannot be seen into there is only what they say.
+                (None, None) => self.is_trainer && other.is_trainer,
+                _ => true,
+            }
+    }
+}
+
+impl Reception {
+    /// Lets a reader wait for its memory, or turns it away.
+    #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
+    pub(super) fn greet(
+        &self,
+        holder: HolderId,
+        greeting: &Greeting,
+    ) -> Result<Option<ClientEvent>, Rule> {
+        check_variables(&greeting.variables)?;
+        let mut connections = self.shared().connections();
+        let Some(connection) = connections.get_mut(&holder) else { return Ok(None) };
+        if !connection.hello(greeting.protocol, greeting.role)? {
+            return Ok(None);
+        }
+        let seen = peer::number(connection.socket()).unwrap_or_default();
+        let member = Member::of(greeting, seen, self.post()).and_then(|second| {
+            let other =
+                connections.values().filter(|it| !is_over(it)).filter_map(Connection::member);
+            match other.copied().find(|first| first.doubles(&second)) {
+                Some(first) => Err(TurnedAway::Twice { first, second }),
+                None => Ok(second),
+            }
+        });
+        let Some(connection) = connections.get_mut(&holder) else { return Ok(None) };
+        Ok(Some(match member {
+            Ok(member) => {
+                connection.wait_as(member);
+                let trainer = member.trainer.map(Trainer::pid);
+                ClientEvent::Attached { holder, rank: member.rank, role: greeting.role, trainer }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                connection.turn_away(&reason);
+                ClientEvent::TurnedAway { reason }
+            }
+        }))
+    }
+}
+
+/// An honest client sends what the table knows, in the length that it may have.
+fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Rule> {
+    let is_known = |(name, value): (&String, &String)| {
+        launch::is_known(name) && value.len() <= VARIABLE_BYTES_MAX
+    };
+    if variables.iter().all(is_known) { Ok(()) } else { Err(Rule::Variables) }
+}
+
+/// Whether the process has ended or left, though the thread of the server has not seen it yet. A trainer
+/// that is started again must not find its own predecessor in its place.
+fn is_over(connection: &Connection) -> bool {
+    let ended = PollFlags::IN;
+    let left = PollFlags::RDHUP;
+    let now = Timespec::default();
+    let socket = PollFd::from_borrowed_fd(connection.socket(), left);
+    let polled = match &connection.process {
+        Some(process) => poll(&mut [socket, PollFd::new(process, ended)], Some(&now)),
+        None => poll(&mut [socket], Some(&now)),
+    };
+    // A poll that fails has seen nothing.
+    connection.is_dismissed() || matches!(polled, Ok(1..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_and_endless_variables_break_a_rule() {
+        let check = |name: &str, value: &str| {
+            check_variables(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
+        };
+        assert!(check("RANK", "0").is_ok());
+        assert!(matches!(check("HOME", "0"), Err(Rule::Variables)));
+        let long = "0".repeat(VARIABLE_BYTES_MAX + 1);
+        assert!(matches!(check("RANK", &long), Err(Rule::Variables)));
+    }
+}

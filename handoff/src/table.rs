@@ -1,0 +1,359 @@
+//! The table behind the samples of a batch, which names them: `tierfeed_core::batch` fixes its rows.
+//!
+//! The agent writes it before it leases the batch and never reads it again. The client reads it out
+//! of memory that other processes of its rank can write too, so it copies the table first and then
+//! believes nothing: every sample must lie before the table, or on the shelf of a tier that the client
+//! maps, and on a boundary that tensors need.
+
+use tierfeed_core::{
+    batch::{BATCH_ALIGN, Batch, SAMPLE_ALIGN, SKIPPED, Shown, TABLE_ROW_BYTES},
+    id::{SampleId, TierId},
+    units::Bytes,
+};
+use tierfeed_numa_memory::{Mapping, RangeError};
+
+use super::{
+    entry::{Ready, halves},
+    shelves::Shelves,
+};
+
+const ROW_BYTES: usize = 32;
+const _: () = assert!(ROW_BYTES as u64 == TABLE_ROW_BYTES);
+
+/// The upper half of the first word of a row: the batch itself, or a tier, counted from here.
+const IN_BATCH: u32 = 0;
+const FIRST_SHELF: u32 = 1;
+
+/// The label of a sample without one.
+const UNLABELLED: i64 = -1;
+
+/// One sample of a leased batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Which sample it is.
+    pub sample: SampleId,
+    /// Its label, where the dataset has labels.
+    pub label: Option<i64>,
+    /// Where it starts, from the start of the batch or of the shelf; a multiple of 64.
+    pub offset: Bytes,
+    /// How long it is, or `None` if it could not be read and the job skips such samples.
+    pub len: Option<Bytes>,
+    /// The tier on whose shelf it lies, if it was not copied into the batch.
+    pub shelf: Option<TierId>,
+}
+
+/// A lease that does not describe a batch inside its arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The batch does not lie in the arena, or not on a page.
+    #[error("a batch of {len} at offset {} of an arena of {arena}", .offset.0)]
+    Batch {
+        /// Where it starts.
+        offset: Bytes,
+        /// Its length.
+        len: Bytes,
+        /// The length of the arena.
+        arena: Bytes,
+    },
+    /// The table does not lie in the batch.
+    #[error("a table of {rows} rows at offset {} of a batch of {len}", .offset.0)]
+    Table {
+        /// Where it starts, from the start of the batch.
+        offset: Bytes,
+        /// Its rows.
+        rows: u32,
+        /// The length of the batch.
+        len: Bytes,
+    },
+    /// A sample does not lie before the table, or not on a boundary of 64 bytes.
+    #[error("sample {} at offset {} does not lie before the table", .sample.0, .offset.0)]
+    Sample {
+        /// The sample.
+        sample: SampleId,
+        /// Where it starts, from the start of the batch.
+        offset: Bytes,
+    },
+    /// A sample does not lie on a shelf that was shown, or not on a boundary of 64 bytes.
+    #[error("sample {} at offset {} lies on no shelf of tier {}", .sample.0, .offset.0, .tier)]
+    Shelf {
+        /// The sample.
+        sample: SampleId,
+        /// Where it starts, from the start of the shelf.
+        offset: Bytes,
+        /// The number of the tier.
+        tier: u32,
+    },
+}
+
+/// Why a table could not be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// It does not lie in the arena.
+    Outside(RangeError),
+    /// A sample lies where the client cannot read it.
+    NotShown(Shown),
+}
+
+/// Writes the table of `batch`, which starts at `offset` of `arena`; `on_shelf` says where a sample that is
+/// shown lies on the shelf of its tier.
+pub(super) fn write(
+    arena: &Mapping,
+    offset: Bytes,
+    batch: &Batch,
+    label: impl Fn(SampleId) -> Option<i64>,
+    on_shelf: impl Fn(Shown) -> Option<Bytes>,
+) -> Result<(), Unwritten> {
+    let mut table = Vec::with_capacity(batch.entries.len() * ROW_BYTES);
+    for entry in &batch.entries {
+        let label = label(entry.sample).unwrap_or(UNLABELLED);
+        let len = entry.len.map_or(SKIPPED, |len| len.0);
+        let (shelf, offset) = match entry.shown {
+            None => (IN_BATCH, entry.offset),
+            Some(shown) => {
+                let offset = on_shelf(shown).ok_or(Unwritten::NotShown(shown))?;
+                (u32::from(shown.tier.0) + FIRST_SHELF, offset)
+            }
+        };
+        table.extend_from_slice(&entry.sample.0.to_le_bytes());
+        table.extend_from_slice(&shelf.to_le_bytes());
+        table.extend_from_slice(&label.to_le_bytes());
+        table.extend_from_slice(&offset.0.to_le_bytes());
+        table.extend_from_slice(&len.to_le_bytes());
+    }
+    let table_offset = Bytes(offset.0.saturating_add(batch.table_offset.0));
+    arena.write(table_offset, &table).map_err(Unwritten::Outside)
+}
+
+/// Reads and checks the table of a leased batch.
+pub(super) fn read(
+    arena: &Mapping,
+    shelves: &Shelves,
+    ready: &Ready,
+) -> Result<Vec<Row>, TableError> {
+    let Ready { offset, len, table_offset, rows, .. } = *ready;
+    let end = offset.0.checked_add(len.0);
+    if end.is_none_or(|end| end > arena.len().0) || !offset.0.is_multiple_of(BATCH_ALIGN) {
+        return Err(TableError::Batch { offset, len, arena: arena.len() });
+    }
+    let outside = TableError::Table { offset: table_offset, rows, len };
+    let table_bytes = u64::from(rows) * TABLE_ROW_BYTES;
+    let table_end = table_offset.0.checked_add(table_bytes);
+    if table_end.is_none_or(|end| end > len.0) {
+        return Err(outside);
+    }
+    let mut table = vec![0; usize::try_from(table_bytes).map_err(|_| outside)?];
+    arena.read(Bytes(offset.0 + table_offset.0), &mut table).map_err(|_| outside)?;
+    let (table, _) = table.as_chunks::<ROW_BYTES>();
+    table.iter().map(|row| read_row(row, table_offset, shelves)).collect()
+}
+
+fn read_row(
+    row: &[u8; ROW_BYTES],
+    samples_end: Bytes,
+    shelves: &Shelves,
+) -> Result<Row, TableError> {
+    let (words, _) = row.as_chunks::<8>();
+    let [name, label, offset, len] =
+        [0, 1, 2, 3].map(|word: usize| u64::from_le_bytes(words[word]));
+    let (sample, shelf) = halves(name);
+    let (sample, offset) = (SampleId(sample), Bytes(offset));
+    let len = (len != SKIPPED).then_some(Bytes(len));
+    let end = offset.0.checked_add(len.map_or(0, |len| len.0));
+    let ends_before = |limit: Bytes| {
+        end.is_some_and(|end| end <= limit.0) && offset.0.is_multiple_of(SAMPLE_ALIGN)
+    };
+    let shelf = match shelf.checked_sub(FIRST_SHELF) {
+        None if ends_before(samples_end) => None,
+        None => return Err(TableError::Sample { sample, offset }),
+        Some(tier) => {
+            let id = u8::try_from(tier).ok().map(TierId);
+            let view = id.and_then(|id| shelves.get(id));
+            if !view.is_some_and(|view| ends_before(view.len())) {
+                return Err(TableError::Shelf { sample, offset, tier });
+            }
+            id
+        }
+    };
+    let label = label.cast_signed();
+    Ok(Row { sample, label: (label != UNLABELLED).then_some(label), offset, len, shelf })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tierfeed_core::id::{BatchId, ChunkId, Epoch, LeaseId, Rank, Step};
+    use tierfeed_core::tier::Locality;
+    use tierfeed_numa_memory::{Pages, Region, Request, Shelf, ShelfRequest};
+
+    use super::*;
+    use crate::message::ShelfBytes;
+
+    const ARENA: Bytes = Bytes(64 * 1024);
+    const ID: BatchId = BatchId { epoch: Epoch(1), step: Step(2), rank: Rank(3) };
+
+    fn arena() -> Region {
+        let (locality, pages) = (Locality::Anywhere, Pages::Small);
+        Region::allocate(&Request { len: ARENA, locality, name: "test-arena", pages }).unwrap()
+    }
+
+    fn ready(offset: Bytes, batch: &Batch) -> Ready {
+        Ready {
+            lease: LeaseId(1),
+            batch: batch.id,
+            offset,
+            len: batch.len,
+            table_offset: batch.table_offset,
+            rows: u32::try_from(batch.entries.len()).unwrap(),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_table_reads_back_as_it_was_written(
+            sizes in prop::collection::vec(0_u64..900, 0..20),
+            skipped in prop::collection::vec(any::<bool>(), 20),
+        ) {
+            let arena = arena();
+            let samples = sizes.iter().enumerate().map(|(index, len)| {
+                (SampleId(u32::try_from(index).unwrap() * 7), Bytes(*len))
+            });
+            let mut batch = Batch::lay_out(ID, samples);
+            for (entry, skip) in batch.entries.iter_mut().zip(skipped) {
+                entry.len = entry.len.filter(|_| !skip);
+            }
+            let label = |sample: SampleId| (sample.0 != 7).then_some(i64::from(sample.0) * 10);
+            write(&arena, Bytes(4096), &batch, label, |_| None).unwrap();
+            let rows = read(&arena, &Shelves::default(), &ready(Bytes(4096), &batch)).unwrap();
+            let expected: Vec<_> = batch.entries.iter().map(|entry| Row {
+                sample: entry.sample,
+                label: label(entry.sample),
+                offset: entry.offset,
+                len: entry.len,
+                shelf: None,
+            }).collect();
+            prop_assert_eq!(rows, expected);
+        }
+
+        #[test]
+        fn no_lease_leads_outside_its_arena(
+            words in any::<[u64; 3]>(),
+            small in prop::array::uniform3(0_u64..100_000),
+            is_small in any::<[bool; 3]>(),
+            rows in prop_oneof![0_u32..40, any::<u32>()],
+            fill in any::<u8>(),
+        ) {
+            let arena = arena();
+            arena.fill(Bytes(0), ARENA, fill).unwrap();
+            let [offset, len, table_offset] =
+                std::array::from_fn(|i| Bytes(if is_small[i] { small[i] & !63 } else { words[i] }));
+            let ready = Ready { lease: LeaseId(1), batch: ID, offset, len, table_offset, rows };
+            for row in read(&arena, &Shelves::default(), &ready).into_iter().flatten() {
+                let end = row.offset.0 + row.len.unwrap_or_default().0;
+                prop_assert!(offset.0 + end <= ARENA.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sample_that_reaches_into_the_table_is_refused() {
+        let arena = arena();
+        let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
+        for (word, value) in [(2, 64_u64), (2, 1), (2, u64::MAX), (3, 129)] {
+            write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
+            assert!(read(&arena, &Shelves::default(), &ready(Bytes(0), &batch)).is_ok());
+            let place = Bytes(batch.table_offset.0 + word * 8);
+            arena.write(place, &value.to_le_bytes()).unwrap();
+            let refused = read(&arena, &Shelves::default(), &ready(Bytes(0), &batch));
+            assert!(matches!(refused, Err(TableError::Sample { .. })), "word {word}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_longer_than_its_arena_is_refused() {
+        let arena = arena();
+        let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
+        write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
+        let ready = Ready { len: Bytes(ARENA.0 + 4096), ..ready(Bytes(0), &batch) };
+        assert!(matches!(read(&arena, &Shelves::default(), &ready), Err(TableError::Batch { .. })));
+    }
+
+    #[test]
+    fn a_batch_that_starts_inside_a_page_is_refused() {
+        let arena = arena();
+        let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
+        write(&arena, Bytes(64), &batch, |_| None, |_| None).unwrap();
+        assert!(matches!(
+            read(&arena, &Shelves::default(), &ready(Bytes(64), &batch)),
+            Err(TableError::Batch { .. })
+        ));
+    }
+
+    #[test]
+    fn a_table_outside_the_arena_is_not_written() {
+        let arena = arena();
+        let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
+        assert!(write(&arena, ARENA, &batch, |_| None, |_| None).is_err());
+        assert!(write(&arena, Bytes(u64::MAX), &batch, |_| None, |_| None).is_err());
+    }
+
+    const TIER: TierId = TierId(2);
+
+    /// A shelf of one page.
+    fn shelves() -> Shelves {
+        let (piece, locality) = (Bytes(4096), Locality::Anywhere);
+        let request = ShelfRequest { piece, pieces_max: 1, locality, name: "test-shelf" };
+        let shelf = Shelf::reserve(&request).unwrap();
+        let descriptor = shelf.fd().try_clone_to_owned().unwrap();
+        let shelves = [ShelfBytes { tier: TIER.0, bytes: 4096 }];
+        Shelves::map(&shelves, vec![descriptor]).unwrap().unwrap()
+    }
+
+    fn shown_at(offset: u64, len: u64) -> Batch {
+        let mut batch = Batch::lay_out(ID, [(SampleId(4), Bytes(len))].into_iter());
+        let chunk = ChunkId(0);
+        batch.entries[0].shown = Some(Shown { tier: TIER, chunk, offset: Bytes(offset) });
+        batch
+    }
+
+    #[test]
+    fn a_sample_on_a_shelf_lies_inside_it_and_on_a_boundary() {
+        let (arena, shelves) = (arena(), shelves());
+        let look = |offset, len, shelves: &Shelves| {
+            let batch = shown_at(offset, len);
+            write(&arena, Bytes(0), &batch, |_| None, |shown| Some(shown.offset)).unwrap();
+            read(&arena, shelves, &ready(Bytes(0), &batch))
+        };
+        let rows = look(4032, 64, &shelves).unwrap();
+        assert_eq!((rows[0].shelf, rows[0].offset), (Some(TIER), Bytes(4032)));
+        for (offset, len) in [(4032, 65), (32, 64), (4096, 1), (u64::MAX - 63, 64), (0, 4097)] {
+            let refused = look(offset, len, &shelves);
+            assert!(matches!(refused, Err(TableError::Shelf { tier: 2, .. })), "{refused:?}");
+        }
+        let refused = look(0, 64, &Shelves::default());
+        assert!(matches!(refused, Err(TableError::Shelf { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn no_number_of_a_shelf_leads_anywhere_else() {
+        let (arena, shelves) = (arena(), shelves());
+        let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(64))].into_iter());
+        for number in [1, 2, 4, 256, 259, u32::MAX] {
+            write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
+            let place = Bytes(batch.table_offset.0 + 4);
+            arena.write(place, &number.to_le_bytes()).unwrap();
+            let refused = read(&arena, &shelves, &ready(Bytes(0), &batch));
+            assert!(matches!(refused, Err(TableError::Shelf { .. })), "{number}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_find_is_not_written() {
+        let batch = shown_at(0, 64);
+        let shown = batch.entries[0].shown.unwrap();
+        let unwritten = write(&arena(), Bytes(0), &batch, |_| None, |_| None);
+        assert_eq!(unwritten, Err(Unwritten::NotShown(shown)));
+    }
+}

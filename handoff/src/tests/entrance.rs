@@ -1,0 +1,103 @@
+//! Which processes are let in as ranks: those that the launcher and the job agree about, each once.
+
+use std::{collections::BTreeMap, os::unix::process::parent_id, sync::Arc};
+
+use super::{
+    misuse::Rogue,
+    stage::{PATIENCE, RANK, Stage},
+};
+use crate::{
+    Client, ClientEvent, ConnectError, Hello, Role,
+    message::{self, FromAgent, FromClient, PROTOCOL},
+};
+
+fn variables(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn turned_away(stage: &Stage, of: &[(&str, &str)]) -> String {
+    let hello = Hello::launched(variables(of), Role::Trainer);
+    let reason = match Client::connect(&stage.path, &hello, PATIENCE) {
+        Err(ConnectError::TurnedAway { reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    match stage.event() {
+        ClientEvent::TurnedAway { reason: told } => assert_eq!(told, reason),
+        other => panic!("{other:?}"),
+    }
+    reason
+}
+
+/// The hello of a process in another container, which has a number of its own there.
+fn hello_of(pid: u32, trainer: u32, rank: &str) -> Vec<u8> {
+    let variables = variables(&[("RANK", rank)]);
+    let role = if pid == trainer { Role::Trainer } else { Role::Worker };
+    let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer, variables };
+    message::to_bytes(&hello).unwrap()
+}
+
+#[test]
+fn what_contradicts_the_job_is_turned_away_with_both_sources() {
+    // The job has one node with four ranks.
+    let stage = Stage::new();
+    for (of, expected) in [
+        (&[("RANK", "2"), ("WORLD_SIZE", "8")][..], "WORLD_SIZE=8 of torchrun"),
+        (&[("RANK", "0"), ("WORLD_SIZE", "1")][..], "WORLD_SIZE=1 of torchrun"),
+        (&[("TIERFEED_RANK", "4")][..], "TIERFEED_RANK=4 of the environment"),
+        (&[("TIERFEED_RANK", "1"), ("RANK", "2")][..], "RANK=2 of torchrun"),
+        (&[("RANK", "2"), ("GROUP_RANK", "1")][..], "GROUP_RANK=1 of torchrun"),
+        (&[("RANK", "two")][..], "RANK is 'two'"),
+        (&[][..], "which of the 4 ranks"),
+    ] {
+        let reason = turned_away(&stage, of);
+        assert!(reason.contains(expected), "{of:?}: {reason}");
+    }
+    let reason = turned_away(&stage, &[("RANK", "2"), ("WORLD_SIZE", "8")]);
+    assert!(reason.contains("world.ranks_per_node: 4 in job.yaml:5"), "{reason}");
+    stage.attach();
+}
+
+#[test]
+fn a_rank_is_read_by_one_process_at_a_time() {
+    let stage = &Stage::new();
+    // The kernel knows it as a descendant of another process than this one.
+    let first = Rogue::connect(stage);
+    first.say(&hello_of(1, parent_id(), "2"), &[]);
+    stage.admit_next();
+    let reason = turned_away(stage, &[("TIERFEED_RANK", "2")]);
+    for part in ["rank 2", "process 1 (RANK=2 of torchrun)", "TIERFEED_RANK=2 of the environment"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    drop(first);
+    // The thread of the server may not have seen yet that it is gone.
+    std::thread::scope(|scope| {
+        let hello = Hello::of_rank(RANK, Role::Trainer);
+        let client = scope.spawn(move || Client::connect(&stage.path, &hello, PATIENCE));
+        let holder = loop {
+            match stage.event() {
+                ClientEvent::Gone { .. } => (),
+                ClientEvent::Attached { holder, .. } => break holder,
+                other => panic!("{other:?}"),
+            }
+        };
+        stage.server.admit(holder, &stage.briefing, Arc::clone(&stage.arena)).unwrap();
+        client.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn one_process_may_connect_more_than_once_and_have_workers() {
+    let stage = Stage::new();
+    let _first = stage.attach();
+    let _second = stage.attach();
+    let worker = Rogue::connect(&stage);
+    worker.say(&hello_of(77, std::process::id(), "2"), &[]);
+    assert!(matches!(stage.event(), ClientEvent::Attached { .. }));
+    let other = Rogue::connect(&stage);
+    other.say(&hello_of(78, parent_id(), "2"), &[]);
+    assert!(matches!(stage.event(), ClientEvent::TurnedAway { .. }));
+    assert!(matches!(other.hear().0, FromAgent::TurnedAway { .. }));
+    let free = Rogue::connect(&stage);
+    free.say(&hello_of(78, 78, "3"), &[]);
+    assert!(matches!(stage.event(), ClientEvent::Attached { .. }));
+}

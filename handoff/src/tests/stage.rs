@@ -1,0 +1,204 @@
+//! An agent for the tests: a server whose events wait in a channel until a test takes them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tierfeed_core::{
+    batch::Batch,
+    id::{BatchId, Epoch, HolderId, LeaseId, NodeId, Rank, SampleId, Step},
+    launch::Post,
+    order::{Position, Shuffle, Spec, World},
+    session::Wait,
+    tier::Locality,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_numa_memory::{Pages, Region, Request};
+
+use crate::{
+    Briefing, Client, ClientEvent, Delivery, Hello, Limits, OnError, Role, Server,
+    descriptors::Descriptors,
+};
+
+pub(super) const RANK: Rank = Rank(2);
+
+/// A job of one node with four ranks.
+pub(super) fn post() -> Post {
+    Post {
+        world: World { nodes: 1, ranks_per_node: 4 },
+        nodes_at: "job.yaml:4".to_owned(),
+        ranks_per_node_at: "job.yaml:5".to_owned(),
+        node: Some(NodeId(0)),
+    }
+}
+
+pub(super) const LIMITS: Limits =
+    Limits { connections_max: 8, window: 16, published_samples_max: 100_000 };
+
+/// Far longer than anything here takes; a test that waits so long has failed.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A wait that ended a second after the host started.
+pub(super) fn wait(len_ns: u64) -> Wait {
+    Wait::ending(Nanoseconds(1_000_000_000), Nanoseconds(len_ns))
+}
+
+pub(super) struct Stage {
+    pub(super) server: Server,
+    pub(super) path: PathBuf,
+    pub(super) arena: Arc<Region>,
+    pub(super) briefing: Briefing,
+    events: Mutex<Receiver<ClientEvent>>,
+    /// Goes after the server, which removes its socket.
+    #[expect(dead_code, reason = "held for its drop")]
+    directory: Option<TempDir>,
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let stage = Self::at(&directory.path().join("run/agent.sock"));
+        Self { directory: Some(directory), ..stage }
+    }
+
+    /// In the directory of somebody else.
+    pub(super) fn at(path: &Path) -> Self {
+        Self::with(path, Descriptors::Refused)
+    }
+
+    /// As on a kernel that lets everybody send descriptors.
+    pub(super) fn of_old_kernel() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let stage = Self::with(&directory.path().join("run/agent.sock"), Descriptors::Possible);
+        Self { directory: Some(directory), ..stage }
+    }
+
+    fn with(path: &Path, descriptors: Descriptors) -> Self {
+        let (sender, events) = channel();
+        // A test that has seen enough takes no more events.
+        let report = Box::new(move |event| drop(sender.send(event)));
+        Self {
+            server: Server::bind_with(path, LIMITS, post(), report, descriptors).unwrap(),
+            path: path.to_owned(),
+            arena: Arc::new(region(Bytes::mib(1))),
+            briefing: briefing(),
+            events: Mutex::new(events),
+            directory: None,
+        }
+    }
+
+    /// A client of this process that was let in.
+    pub(super) fn attach(&self) -> (Client, HolderId) {
+        std::thread::scope(|scope| {
+            let hello = Hello::of_rank(RANK, Role::Trainer);
+            let client =
+                scope.spawn(move || Client::connect(&self.path, &hello, PATIENCE).unwrap());
+            let holder = self.admit_next();
+            (client.join().unwrap(), holder)
+        })
+    }
+
+    pub(super) fn admit_next(&self) -> HolderId {
+        let ClientEvent::Attached { holder, rank, .. } = self.event() else {
+            panic!("not attached")
+        };
+        assert_eq!(rank, RANK);
+        self.server.admit(holder, &self.briefing, Arc::clone(&self.arena)).unwrap();
+        holder
+    }
+
+    pub(super) fn event(&self) -> ClientEvent {
+        self.events.lock().unwrap().recv_timeout(PATIENCE).expect("an event comes")
+    }
+
+    /// Nothing has happened that no test asked about. Every cause has had its effect when this is
+    /// called: the thread of the server has served a later client to its end.
+    pub(super) fn assert_quiet(&self) {
+        let event = self.events.lock().unwrap().try_recv();
+        assert!(event.is_err(), "{event:?}");
+    }
+
+    pub(super) fn requested(&self) -> (HolderId, BatchId) {
+        match self.event() {
+            ClientEvent::Requested { holder, batch } => (holder, batch),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn released(&self) -> (HolderId, LeaseId) {
+        match self.event() {
+            ClientEvent::Released { holder, lease, .. } => (holder, lease),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Takes an order that `holder` publishes.
+    pub(super) fn published(&self, holder: HolderId) -> (Epoch, Vec<SampleId>) {
+        let ClientEvent::Published { holder: who, request, rank, epoch, samples } = self.event()
+        else {
+            panic!("not published")
+        };
+        assert_eq!((who, rank), (holder, RANK));
+        assert_eq!(self.server.took_order(holder, request), Delivery::Sent);
+        (epoch, samples)
+    }
+
+    pub(super) fn gone(&self) -> HolderId {
+        match self.event() {
+            ClientEvent::Gone { holder, .. } => holder,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hands over a batch of one sample at the start of the arena; its lease has the number of the
+    /// step.
+    pub(super) fn lease(&self, holder: HolderId, step: u32) {
+        let batch = batch(step, &[64]);
+        let lease = LeaseId(u64::from(step));
+        self.server.lease(holder, lease, Bytes(0), &batch, |_| None).unwrap();
+    }
+}
+
+pub(super) fn region(len: Bytes) -> Region {
+    let (locality, pages) = (Locality::Anywhere, Pages::Small);
+    Region::allocate(&Request { len, locality, name: "test-arena", pages }).unwrap()
+}
+
+pub(super) fn batch_id(step: u32) -> BatchId {
+    BatchId { epoch: Epoch(0), step: Step(step), rank: RANK }
+}
+
+/// Samples `10 * step` and following, with these lengths.
+pub(super) fn batch(step: u32, lens: &[u64]) -> Batch {
+    let samples = (step * 10..).map(SampleId).zip(lens.iter().map(|len| Bytes(*len)));
+    Batch::lay_out(batch_id(step), samples)
+}
+
+pub(super) fn briefing() -> Briefing {
+    Briefing {
+        job: "test".into(),
+        rank: RANK,
+        order: Spec {
+            samples: 1000,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: 42,
+            epochs: 3,
+            drop_last: false,
+            batch_size: 8,
+            world: World { nodes: 1, ranks_per_node: 4 },
+            start: Position::START,
+        },
+        index_path: "/run/index.tfx".into(),
+        bucket: None,
+        on_error: OnError::Fail,
+        emulation: None,
+        batches_ahead: 4,
+        fingerprint: 7,
+    }
+}

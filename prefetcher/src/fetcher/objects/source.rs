@@ -1,0 +1,78 @@
+//! Samples in objects of a bucket, or of a web server, for threads that wait for them.
+//!
+//! Requests are those of the [`ObjectFetcher`](crate::fetcher::ObjectFetcher), one for each sample: this is
+//! for who has a thread for each read, as emulated links and processes without a data plane do.
+//!
+//! Deliberately absent: several requests for parts of one sample, which need tasks that share its place.
+
+use std::{io, sync::Arc};
+
+use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_dataset::Index;
+use tierfeed_object_stores::Client;
+
+use crate::fetcher::objects::{Network, ObjectSettings, Put, Requests};
+use tierfeed_dataset::read::{ReadError, Source, Target};
+
+/// Reads the samples of an index from an object store.
+#[derive(Debug)]
+pub struct ObjectSource {
+    requests: Requests,
+    network: Network,
+}
+
+impl ObjectSource {
+    /// Reads the samples of `index`, which is one of what `client` reads. The client must not repeat
+    /// requests itself.
+    ///
+    /// # Errors
+    ///
+    /// If the threads for the network cannot be started.
+    pub fn new(index: Arc<Index>, client: Client, settings: ObjectSettings) -> io::Result<Self> {
+        Ok(Self { requests: Requests::new(index, client, settings), network: Network::start()? })
+    }
+
+    /// The index that says where the samples lie.
+    #[must_use]
+    pub fn index(&self) -> &Arc<Index> {
+        &self.requests.index
+    }
+
+    /// Reads all bytes of `sample` into `buffer`, which must be exactly as long.
+    ///
+    /// For a process without a data plane: no staging memory.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`]; `buffer` then holds garbage.
+    pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let len = Bytes(buffer.len() as u64);
+        self.read_blocking(sample, len, &mut |place, piece| {
+            let start = usize::try_from(place).unwrap_or(usize::MAX);
+            let rest = buffer.get_mut(start..).and_then(|rest| rest.get_mut(..piece.len()));
+            rest.ok_or(io::ErrorKind::InvalidData)?.copy_from_slice(piece);
+            Ok(())
+        })
+    }
+
+    fn read_blocking(&self, sample: SampleId, len: Bytes, put: Put<'_>) -> Result<(), ReadError> {
+        let read = self.network.wait_blocking(self.requests.read(sample, len, put));
+        read.unwrap_or_else(|| {
+            let path = self.requests.path(sample);
+            Err(ReadError::Io { path, source: io::ErrorKind::Interrupted.into() })
+        })
+    }
+}
+
+impl Source for ObjectSource {
+    fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
+        self.read_blocking(sample, to.len(), &mut |place, piece| to.write(Bytes(place), piece))
+    }
+
+    fn stop(&self) {
+        self.network.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;
