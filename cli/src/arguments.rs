@@ -80,6 +80,9 @@ pub(crate) enum Command {
     Trace(Trace),
     /// Asks all agents of a job to end and to write their reports.
     Drain(Reach),
+    /// Answers a question of the Python package, which comes on standard input.
+    #[command(hide = true, subcommand)]
+    Client(Client),
     /// Answers numbers of samples from standard input with their bytes, for a trainer that reads a bucket
     /// without an agent.
     #[command(hide = true)]
@@ -519,6 +522,15 @@ pub(crate) struct Read {
     /// Reads the bucket without credentials.
     #[arg(long)]
     pub(crate) anonymous: bool,
+}
+
+/// What the Python package leaves to a process of its own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Client {
+    /// What a trainer must know of a job to read without an agent.
+    Briefing,
+    /// Builds an index by the keys of a dataset.
+    Index,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod analyze;
 pub(crate) mod attend;
+pub(crate) mod client;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod exec;

@@ -52,6 +52,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Top(it) => command::top::run(&it),
         Command::Trace(it) => command::trace::run(&it),
         Command::Drain(it) => command::drain::run(&it),
+        Command::Client(it) => command::client::run(&it),
         Command::Read(it) => command::read::run(it),
         Command::Hog(it) => command::hog::run(&it),
         Command::Doctor(it) => command::doctor::run(&it),

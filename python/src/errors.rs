@@ -17,7 +17,6 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::reader::ReaderError;
 use tierfeed_handoff::{ConnectError, ControlError, NextError, RequestError};
-use tierfeed_workload_analyzer::job::keys::KeyError;
 
 create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");
 create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
@@ -76,15 +75,6 @@ pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
     Reconfigure::new_err(with_causes(&error))
 }
 
-/// Nothing says where the index of a job's dataset is.
-pub(crate) fn no_index(job: &Path) -> PyErr {
-    let job = job.display();
-    Reconfigure::new_err(format!(
-        "{job}: no index to read the dataset by; build one with `tierfeed index` and name it by \
-         TIERFEED_INDEX or dataset.index"
-    ))
-}
-
 /// The index is not the one that the agent used.
 pub(crate) fn other_index(path: &Path) -> PyErr {
     let path = path.display();
@@ -125,14 +115,6 @@ pub(crate) fn in_a_bucket(source: &str) -> PyErr {
         "{source} is a bucket, which the agent reads and this process does not; read it by \
          `tierfeed run`, or index a copy on a file system"
     ))
-}
-
-/// A key of a dataset that is wrong.
-pub(crate) fn wrong_key(error: &KeyError) -> PyErr {
-    Reconfigure::new_err(match error {
-        KeyError::Invalid { key, value, reason } => format!("{key} is `{value}`; {reason}"),
-        KeyError::Misfit { key, misfit } => format!("{} {misfit}", key.unwrap_or("the dataset")),
-    })
 }
 
 /// No connection. The caller can do without the agent, unless it is none of the ranks of the job.

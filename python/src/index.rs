@@ -1,20 +1,14 @@
 //! The index of a dataset for Python: where each sample lies, and its bytes.
 //!
 //! Samples are read as a training without an agent reads them, with the same checks and the same
-//! decoding. Opening and reading takes no thread. Building takes several, so `tierfeed/index.py` does
-//! it in a process of its own.
+//! decoding. Opening and reading takes no thread. Building takes several, so `tierfeed/index.py` leaves it to the
+//! `tierfeed` program.
 
-use std::{
-    ffi::OsString,
-    path::{self, Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use pyo3::{prelude::*, types::PyBytes};
 use tierfeed_core::id::SampleId;
-use tierfeed_dataset::read::FileSource;
-use tierfeed_dataset::{Dataset, format::Encoding, index, source::Location};
-use tierfeed_workload_analyzer::job::keys::{DatasetKeys, KeyError};
+use tierfeed_dataset::{format::Encoding, index, read::FileSource};
 
 use crate::errors;
 
@@ -42,59 +36,6 @@ pub(crate) struct Extent {
     encoding: &'static str,
 }
 
-/// [`DatasetKeys`] as a dictionary, with a source that need not be text.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Keys {
-    source: OsString,
-    endpoint: Option<String>,
-    region: Option<String>,
-    anonymous: Option<bool>,
-    format: String,
-    glob: Option<String>,
-    manifest: Option<String>,
-    record_bytes: Option<String>,
-    dtype: Option<String>,
-    sequence_length: Option<u64>,
-    header_bytes: Option<String>,
-    compression: Option<String>,
-    members: Option<Vec<String>>,
-    unit: Option<String>,
-    columns: Option<Vec<String>>,
-    dataset: Option<String>,
-}
-
-impl Keys {
-    /// Relative paths start at `directory`.
-    fn dataset(self, directory: &Path) -> Result<Dataset, KeyError> {
-        let file = self.source.to_str().is_none().then(|| directory.join(&self.source));
-        let keys = DatasetKeys {
-            source: self.source.to_string_lossy().into_owned(),
-            endpoint: self.endpoint,
-            region: self.region,
-            anonymous: self.anonymous,
-            format: self.format,
-            glob: self.glob,
-            manifest: self.manifest,
-            record_bytes: self.record_bytes,
-            dtype: self.dtype,
-            sequence_length: self.sequence_length,
-            header_bytes: self.header_bytes,
-            compression: self.compression,
-            members: self.members,
-            unit: self.unit,
-            columns: self.columns,
-            dataset: self.dataset,
-        };
-        // A path need not be text, and a URL is.
-        let source = match file {
-            Some(path) => Location::Path(path),
-            None => keys.location(directory)?,
-        };
-        Ok(Dataset::new(source, keys.format(directory)?))
-    }
-}
-
 impl Index {
     fn index(&self) -> &index::Index {
         self.source.index()
@@ -114,19 +55,6 @@ impl Index {
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let index = py.detach(move || index::Index::read(&path)).map_err(errors::reconfigure)?;
         Ok(Self { source: FileSource::new(Arc::new(index), FILES_MAX) })
-    }
-
-    /// Lists a dataset and writes its index to `path`; what the file there still says right is not
-    /// read again. Takes threads as long as it runs.
-    #[staticmethod]
-    fn write(py: Python<'_>, path: PathBuf, keys: Keys) -> PyResult<()> {
-        let here = path::absolute(".")?;
-        let dataset = keys.dataset(&here).map_err(|error| errors::wrong_key(&error))?;
-        py.detach(move || {
-            let previous = index::Index::read(&path).ok();
-            index::Index::build(&dataset, previous.as_ref(), &mut |_| ())?.save(&path)
-        })
-        .map_err(errors::reconfigure)
     }
 
     /// The same index with files of its own: for a child, where another thread of the parent may have

@@ -22,11 +22,9 @@ use tierfeed_dataset::{
     Index,
     read::FileSource,
     reader::{Access, Launch, Reader, ReaderError},
-    source::Location,
     throttle::Throttle,
 };
-use tierfeed_handoff::{self as handoff, Briefing};
-use tierfeed_workload_analyzer::{Job, job::OnError};
+use tierfeed_handoff::{Briefing, Bucket, OnError};
 
 use crate::{
     batch::{Batch, Origin, Row},
@@ -189,36 +187,6 @@ impl Local {
 
 #[pymethods]
 impl Local {
-    /// Opens what a job file and an index file describe. Without an index, the one that the job names.
-    ///
-    /// Never lists the dataset itself: that takes threads, and this is the trainer's process. A bucket is
-    /// read by `exe`, which is `tierfeed`.
-    #[staticmethod]
-    fn of_job(
-        py: Python<'_>,
-        job: PathBuf,
-        index: Option<PathBuf>,
-        exe: PathBuf,
-    ) -> PyResult<(Order, Self)> {
-        py.detach(move || {
-            let path = job;
-            let job = Job::load(&path).map_err(errors::reconfigure)?;
-            let index = index.or_else(|| job.index.clone());
-            let place = index.ok_or_else(|| errors::no_index(&path))?;
-            let index = Arc::new(Index::read(&place).map_err(errors::reconfigure)?);
-            index.check(&job.dataset).map_err(errors::reconfigure)?;
-            let spec = job.order(index.len()).map_err(errors::reconfigure)?;
-            let launch = match &job.dataset.source {
-                Location::Path(_) => None,
-                Location::Bucket(bucket) => {
-                    Some(Launch { exe, index: place, access: Access::from(bucket) })
-                }
-            };
-            let cold = Cold::new(&index, launch);
-            Ok((Order::new(spec), Self::new(index, cold, job.on_error, job.cold.speed)))
-        })
-    }
-
     /// Opens what an agent told its client, as JSON. A bucket is read by `exe`, which is `tierfeed`.
     #[staticmethod]
     fn of_briefing(py: Python<'_>, briefing: &str, exe: PathBuf) -> PyResult<(Order, Self)> {
@@ -230,21 +198,17 @@ impl Local {
                 return Err(errors::other_index(&briefing.index_path));
             }
             let spec: Spec = briefing.order;
-            let on_error = match briefing.on_error {
-                handoff::OnError::Fail => OnError::Fail,
-                handoff::OnError::Skip => OnError::Skip,
-            };
             let speed = briefing.emulation.map(|emulation| Speed {
                 latency: Nanoseconds(emulation.latency_ns),
                 bandwidth: BytesPerSecond(emulation.bytes_per_s),
             });
             let launch = briefing.bucket.map(|bucket| {
-                let handoff::Bucket { endpoint, region, is_anonymous } = bucket;
+                let Bucket { endpoint, region, is_anonymous } = bucket;
                 let access = Access { endpoint, region, is_anonymous };
                 Launch { exe, index: briefing.index_path, access }
             });
             let cold = Cold::new(&index, launch);
-            Ok((Order::new(spec), Self::new(index, cold, on_error, speed)))
+            Ok((Order::new(spec), Self::new(index, cold, briefing.on_error, speed)))
         })
     }
 

@@ -110,8 +110,10 @@ def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[node.Node
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the launcher that runs the tests."""
+    """No test sees the launcher that runs the tests; all find the program."""
     for name in list(os.environ):
         is_ours = name.startswith("TIERFEED_") and name != "TIERFEED_BIN"
         if is_ours or name in launch_variables():
             monkeypatch.delenv(name)
+    if (binary := node.binary()) is not None:
+        monkeypatch.setenv("TIERFEED_EXE", binary)

@@ -15,16 +15,22 @@ import pytest
 import tierfeed
 from conftest import World, make_world
 from tierfeed import feed as feed_module
-from tierfeed._native import Local
+from tierfeed import program
+from tierfeed._native import Local, Order
 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
+
+
+def alone(world: World) -> tuple[Order, Local]:
+    """What a trainer opens that has no agent."""
+    return Local.of_briefing(program.briefing(str(world.job), str(world.index), None), "tierfeed")
 
 
 class PlayedAgent:
     """Makes links that answer from the cold store, each until it dies."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
-        self.order, self.local = Local.of_job(str(world.job), str(world.index), "tierfeed")
+        self.order, self.local = alone(world)
         self.random = random.Random(seed)
         self.lives_for: list[int] = []
         """Requests that each further link answers before it dies; the last link lives for ever."""
@@ -115,8 +121,7 @@ def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
 def play(world: World, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> PlayedAgent:
     agent = PlayedAgent(world, seed)
     monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=agent.connect))
-    of_job = lambda _, exe: Local.of_job(str(world.job), str(world.index), exe)  # noqa: E731
-    local = types.SimpleNamespace(of_briefing=of_job, of_job=Local.of_job)
+    local = types.SimpleNamespace(of_briefing=lambda _, exe: alone(world))
     monkeypatch.setattr(feed_module, "Local", local)
     return agent
 
@@ -301,7 +306,7 @@ def test_an_agent_of_another_job_is_not_followed(
     feed = connect()
     list(feed.epoch(0))
     other = make_world(tmp_path / "other", samples=9)
-    agent.order, _ = Local.of_job(str(other.job), str(other.index), "tierfeed")
+    agent.order, _ = alone(other)
     assert places(feed.epoch(1)) == ALL[13:26]
     assert feed.mode == "direct"
 

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod begun;
 mod bounded_tasks;
+pub mod briefing;
 pub mod chrome_trace;
 pub mod client;
 pub mod clock;

@@ -14,6 +14,7 @@ The rules:
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -22,7 +23,7 @@ import warnings
 import weakref
 from collections.abc import Iterable
 
-from tierfeed import environment
+from tierfeed import environment, program
 from tierfeed._native import (
     Batch,
     Bug,
@@ -34,7 +35,6 @@ from tierfeed._native import (
     Refused,
     SampleError,
     TurnedAway,
-    rank_in_job,
 )
 from tierfeed.batches import Batches
 from tierfeed.holder import holder_of
@@ -448,15 +448,17 @@ class Feed:
     def _rank_in_job(self) -> int:
         assert self._job is not None, "an unattached feed was refused"
         try:
-            return rank_in_job(self._job, self._launched)
+            briefing = program.briefing(self._job, self._index, self._launched)
         except TurnedAway as reason:
             refuse(str(reason))
+        self._briefing = briefing
+        return int(json.loads(briefing)["rank"])
 
     def _open(self) -> tuple[Order, Local]:
-        if self._briefing is not None:
-            return Local.of_briefing(self._briefing, environment.executable())
-        assert self._job is not None, "an unattached feed was refused"
-        return Local.of_job(self._job, self._index, environment.executable())
+        if self._briefing is None:
+            assert self._job is not None, "an unattached feed was refused"
+            self._briefing = program.briefing(self._job, self._index, None)
+        return Local.of_briefing(self._briefing, environment.executable())
 
     def _store(self) -> Local:
         self._attach()

@@ -6,30 +6,16 @@ need it: its batches come from `tierfeed.connect()`.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tierfeed import _native
-from tierfeed._native import Bug, Extent, Reconfigure
+from tierfeed import _native, program
+from tierfeed._native import Extent, Reconfigure
 
 __all__ = ["Extent", "Index"]
-
-# Runs in a process of its own, and says what went wrong as the name of an exception and its message.
-_WRITER = """
-import json, sys
-sys.path[:], path, keys = json.load(sys.stdin)
-from tierfeed import _native
-try:
-    _native.Index.write(path, keys)
-except _native.Error as error:
-    json.dump([type(error).__name__, str(error)], sys.stdout)
-"""
 
 _indexes: weakref.WeakSet[Index] = weakref.WeakSet()
 
@@ -82,12 +68,11 @@ class Index:
         With `path` the index is kept there, and what stands there already is used as far as it is
         still right. Without, it is gone with the object.
 
-        The work is done by a process of its own, as it takes threads and this one shall have none.
+        The `tierfeed` program does it, as it takes threads and this process shall have none.
 
         Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
         """
         keys = {
-            "source": os.fspath(source),
             "format": format,
             "endpoint": endpoint,
             "region": region,
@@ -105,11 +90,11 @@ class Index:
             "dataset": dataset,
         }
         if path is not None:
-            _write(os.path.abspath(path), keys)
+            program.write_index(os.path.abspath(path), source, keys)
             return cls(path)
         with tempfile.TemporaryDirectory(prefix="tierfeed-index-") as directory:
             passing = os.path.join(directory, "index")
-            _write(passing, keys)
+            program.write_index(passing, source, keys)
             # Mapped by now, so that it needs no name any more.
             index = cls(passing)
         index._path = None
@@ -172,20 +157,6 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<tierfeed.Index of {self.source}: {len(self)} samples, {self.format}>"
-
-
-def _write(path: str, keys: Mapping[str, object]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WRITER],
-        input=json.dumps([sys.path, path, keys]),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise Bug(f"the process that writes indexes failed: {done.stderr.strip()}")
-    if done.stdout:
-        name, message = json.loads(done.stdout)
-        raise getattr(_native, name)(message)
 
 
 def _restore(path: str, fingerprint: str) -> Index:

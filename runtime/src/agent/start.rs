@@ -13,8 +13,7 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::source::{Identity, Location};
-use tierfeed_handoff::{Briefing, Bucket, Emulation, Limits as ClientLimits, OnError, Server};
+use tierfeed_handoff::{Limits as ClientLimits, Server};
 use tierfeed_prefetcher::{
     plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
     tier::Backing,
@@ -31,7 +30,7 @@ use super::{
     observe::{self, Observer},
 };
 use crate::{
-    descriptors,
+    briefing, descriptors,
     footprint::Footprint,
     metrics::ServeError,
     pauses::Pauses,
@@ -156,30 +155,14 @@ pub(super) async fn agent(
     let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
     let limits_of_tiers = Limits::of(&layout, &settings);
     let session = Session::new(settings).with_slices(STAGED_AT_A_TIME);
-    let briefing = Briefing {
-        job: job.name.clone(),
-        rank: Rank(0),
-        order: assignment.order,
-        index_path: index_path.clone(),
-        bucket: match &job.dataset.source {
-            Location::Path(_) => None,
-            Location::Bucket(bucket) => Some(Bucket {
-                endpoint: bucket.endpoint.clone(),
-                region: bucket.region.clone(),
-                is_anonymous: bucket.identity == Identity::Anonymous,
-            }),
-        },
-        on_error: match job.on_error {
-            job::OnError::Fail => OnError::Fail,
-            job::OnError::Skip => OnError::Skip,
-        },
-        emulation: job
-            .cold
-            .speed
-            .map(|speed| Emulation { latency_ns: speed.latency.0, bytes_per_s: speed.bandwidth.0 }),
-        batches_ahead: assignment.staged_batches,
-        fingerprint: index.fingerprint(),
-    };
+    let briefing = briefing::of(
+        &job,
+        Rank(0),
+        assignment.order,
+        &index,
+        index_path.clone(),
+        assignment.staged_batches,
+    );
     let budget = layout.memory_budget(&node);
     let scratch = job_scratch(&job, assignment.node)?;
     let socket = run_dir.agent_socket();

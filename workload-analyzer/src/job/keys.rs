@@ -9,6 +9,7 @@ mod format;
 mod path;
 mod source;
 
+use serde::Deserialize;
 use tierfeed_core::units::Bytes;
 
 use super::{Misfit, Reason};
@@ -17,7 +18,8 @@ pub use format::FORMATS;
 pub(crate) use path::mistake;
 
 /// What a user says about where a dataset is and how it is stored, unchecked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct DatasetKeys {
     /// A path or a URL.
     pub source: String,

@@ -1,0 +1,117 @@
+//! `tierfeed client`: what the Python package leaves to a process of its own, because it links neither the job
+//! file nor a network client, and a trainer shall have no threads of ours.
+//!
+//! Questions come as one JSON document on standard input. A failure is a sentence on standard error: code 2 for
+//! wrong input, [`TURNED_AWAY`] for a process that is none of the ranks of the job.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    os::unix::ffi::OsStringExt,
+    path::{self, Path, PathBuf},
+};
+
+use anyhow::anyhow;
+use serde::{Deserialize, de::DeserializeOwned};
+use tierfeed_core::{
+    id::Rank,
+    launch::{Identity, Misfit},
+};
+use tierfeed_dataset::{Dataset, Index, source::Location};
+use tierfeed_runtime::briefing;
+use tierfeed_workload_analyzer::{
+    Job,
+    job::keys::{DatasetKeys, KeyError},
+};
+
+use crate::{arguments::Client, failure::Failure, output};
+
+/// The exit code for a process that is none of the ranks of the job.
+const TURNED_AWAY: u8 = 4;
+
+/// Who asks for a briefing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Trainer {
+    job: PathBuf,
+    /// The index of the dataset, unless the job names it.
+    index: Option<PathBuf>,
+    /// The variables of its launcher; `None` if its rank does not matter.
+    launched: Option<BTreeMap<String, String>>,
+}
+
+/// What to index, and where to.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// The bytes of a path, which need not be text, or of a URL.
+    source: Vec<u8>,
+    output: PathBuf,
+    keys: DatasetKeys,
+}
+
+pub(crate) fn run(question: &Client) -> Result<(), Failure> {
+    match question {
+        Client::Briefing => brief(asked()?),
+        Client::Index => index(asked()?),
+    }
+}
+
+fn asked<T: DeserializeOwned>() -> Result<T, Failure> {
+    serde_json::from_reader(io::stdin().lock()).map_err(Failure::input)
+}
+
+fn brief(trainer: Trainer) -> Result<(), Failure> {
+    let Trainer { job: file, index, launched } = trainer;
+    let job = Job::load(&file).map_err(Failure::input)?;
+    let index_path = index.or_else(|| job.index.clone()).ok_or_else(|| {
+        Failure::Input(anyhow!(
+            "{}: no index to read the dataset by; build one with `tierfeed index` and name it by \
+             TIERFEED_INDEX or dataset.index",
+            file.display()
+        ))
+    })?;
+    let index = Index::read(&index_path).map_err(Failure::input)?;
+    index.check(&job.dataset).map_err(Failure::input)?;
+    let order = job.order(index.len()).map_err(Failure::input)?;
+    let rank = match launched {
+        None => Rank(0),
+        Some(launched) => {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            let identity =
+                Identity::read(&|name| launched.get(name).cloned()).map_err(Misfit::from);
+            let rank = identity.and_then(|identity| identity.rank_in(&job.post(&text, &file)));
+            rank.map_err(|misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into())))?
+        }
+    };
+    let index_path = path::absolute(&index_path).map_err(Failure::input)?;
+    let ahead = job.prefetch_batches;
+    let briefing = briefing::of(&job, rank, order, &index, index_path, ahead);
+    output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
+}
+
+fn index(wish: Wish) -> Result<(), Failure> {
+    let here = path::absolute(".").map_err(Failure::input)?;
+    let dataset = dataset(wish.source, wish.keys, &here).map_err(|error| wrong_key(&error))?;
+    let previous = Index::read(&wish.output).ok();
+    let index = Index::build(&dataset, previous.as_ref(), &mut |_| ());
+    index.and_then(|index| index.save(&wish.output)).map_err(Failure::input)
+}
+
+/// Relative paths start at `here`. A URL is text, and a path need not be.
+fn dataset(source: Vec<u8>, keys: DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
+    let source = match String::from_utf8(source) {
+        Ok(source) => DatasetKeys { source, ..keys.clone() }.location(here)?,
+        Err(bytes) => Location::Path(here.join(OsString::from_vec(bytes.into_bytes()))),
+    };
+    Ok(Dataset::new(source, keys.format(here)?))
+}
+
+/// Names keys as they are called in Python.
+fn wrong_key(error: &KeyError) -> Failure {
+    Failure::Input(match error {
+        KeyError::Invalid { key, value, reason } => anyhow!("{key} is `{value}`; {reason}"),
+        KeyError::Misfit { key, misfit } => anyhow!("{} {misfit}", key.unwrap_or("the dataset")),
+    })
+}

@@ -1,0 +1,60 @@
+"""What the package leaves to the `tierfeed` program: reading job files, and listing datasets.
+
+The native module links neither, so that a trainer loads little. The program answers one question and ends;
+it takes threads, and the process of a trainer shall have none of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+
+from tierfeed import environment
+from tierfeed._native import Bug, Reconfigure, TurnedAway
+
+_INPUT_IS_WRONG = 2
+_TURNED_AWAY = 4
+
+
+def briefing(job: str, index: str | None, launched: Mapping[str, str] | None) -> str:
+    """What a trainer must know of a job to read without an agent, as JSON.
+
+    `launched` are the variables of its launcher, which give its rank; without them it is that of rank 0.
+    Raises `Reconfigure` if job or index are wrong, `TurnedAway` if the process is none of the ranks.
+    """
+    return _answer("briefing", {"job": job, "index": index, "launched": launched})
+
+
+def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, object]) -> None:
+    """Lists a dataset and writes its index to `path`; what the file there still says right is used.
+
+    Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
+    """
+    given = {name: value for name, value in keys.items() if value is not None}
+    _answer("index", {"source": list(os.fsencode(source)), "output": path, "keys": given})
+
+
+def _answer(question: str, document: object) -> str:
+    program = environment.executable()
+    try:
+        done = subprocess.run(
+            [program, "client", question],
+            input=json.dumps(document),
+            capture_output=True,
+            text=True,
+        )
+    except OSError as error:
+        raise Reconfigure(
+            f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, or put it "
+            "into the PATH"
+        ) from error
+    if done.returncode == 0:
+        return done.stdout
+    message = done.stderr.rpartition("error: ")[2].strip()
+    if done.returncode == _TURNED_AWAY:
+        raise TurnedAway(message)
+    if done.returncode == _INPUT_IS_WRONG:
+        raise Reconfigure(message)
+    raise Bug(f"`{program} client {question}` ended with {done.returncode}: {done.stderr.strip()}")
