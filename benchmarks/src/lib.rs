@@ -10,6 +10,7 @@ pub mod direct;
 pub mod dlcache;
 pub mod end_to_end;
 pub mod handoff;
+pub mod import;
 pub mod index;
 pub mod io;
 pub mod judgement;

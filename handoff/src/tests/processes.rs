@@ -51,7 +51,7 @@ struct Second {
 impl Second {
     fn start(part: &str, socket: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "handoff::tests::processes::second_process"])
+            .args(["--ignored", "--exact", "tests::processes::second_process"])
             .arg("--nocapture")
             .env(PART, part)
             .env(SOCKET, socket)

@@ -28,6 +28,8 @@ pub(crate) enum Bench {
     Direct(BenchDirect),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
+    /// The native module that a trainer loads: its size, and the time of its import.
+    Import(BenchImport),
     /// Many small files, listed by find and indexed by tierfeed.
     Index(BenchIndex),
     /// The eviction experiment of DLCache: its policy, its baselines and ours over the same orders of jobs.
@@ -353,6 +355,26 @@ pub(crate) struct BenchIndex {
     /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) folder: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchImport {
+    /// The module of an optimised build, such as target/release/libtierfeed_native.so.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) module: PathBuf,
+    /// Another build of it, to compare with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) before: Option<PathBuf>,
+    /// A Python of the version that the modules are for.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// Loads of each.
+    #[arg(long, value_name = "NUMBER", default_value_t = 15,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,

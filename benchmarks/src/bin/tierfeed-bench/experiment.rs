@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_benchmarks::{
-    chaos, control_plane, copy, deli, direct, dlcache, end_to_end, handoff, index, io,
+    chaos, control_plane, copy, deli, direct, dlcache, end_to_end, handoff, import, index, io,
     judgement::Judgement, limits, lobster, objects, pauses, policies, programs::Programs, reader,
     tiers_accuracy, tiers_contended,
 };
@@ -18,7 +18,7 @@ use tierfeed_core::id::NumaNode;
 use crate::{
     arguments::{
         Bench, BenchChaos, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
-        BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchIndex, BenchIo, BenchLimits,
+        BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchImport, BenchIndex, BenchIo, BenchLimits,
         BenchLobster, BenchLoop, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
         BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource, DlcachePatterns,
         IoEngine, TiersSubject,
@@ -34,6 +34,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Copy(it) => copy(it),
         Bench::Direct(it) => direct(&it),
         Bench::Policies(it) => policies(it),
+        Bench::Import(it) => import(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
@@ -224,6 +225,14 @@ fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
         policies::Settings { programs: programs()?, folder: place.folder(), scratch, files };
     let outcome = policies::run(&settings).map_err(Failure::Work)?;
     place.print(&outcome, policies::table)?;
+    passed(outcome.judged())
+}
+
+fn import(arguments: BenchImport) -> Result<(), Failure> {
+    let BenchImport { module, before, python, rounds, json } = arguments;
+    let outcome = import::run(&import::Settings { python, module, before, rounds });
+    let outcome = outcome.map_err(Failure::Work)?;
+    if json { output::json(&outcome) } else { output::lines(&import::table(&outcome)) }?;
     passed(outcome.judged())
 }
 
