@@ -28,6 +28,7 @@ pub mod direct;
 pub mod fleet;
 pub mod horizon;
 pub mod peers;
+pub mod place;
 pub mod policy;
 pub mod replay;
 pub mod session;

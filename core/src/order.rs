@@ -24,6 +24,7 @@ pub mod mt19937;
 mod pcg64;
 mod philox;
 mod swaps;
+mod torch_release;
 
 pub use epoch_order::EpochOrder;
 pub use error::SpecError;

@@ -54,12 +54,14 @@ use core::num::NonZeroU32;
 pub use ahead::{Finished, Job};
 pub use busy::Busy;
 pub use causes::{Cause, Causes};
-pub use command::{Command, Event, Fault, Origin, Place, Refusal, Retention, Slot};
+pub use command::{Command, Event, Fault, Origin, Refusal, Retention, Slot};
 pub use line::{Adaptation, Windows};
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
 };
 pub use tally::{Tally, Wait};
+
+pub use crate::place::Place;
 
 use self::{
     jumps::Jumps,

@@ -1,6 +1,9 @@
 //! Why an order does not exist.
 
-use super::{Position, torch};
+use super::{
+    Position,
+    torch_release::{OLDEST_RANDOM, Version, WIDE_SAMPLES},
+};
 
 /// Why a [`super::Spec`] describes no order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +43,7 @@ pub enum SpecError {
     #[error(
         "{samples} samples: from {wide} on PyTorch 2.6 and later have another order than earlier \
          releases; give `order.version`",
-        wide = torch::WIDE_SAMPLES
+        wide = WIDE_SAMPLES
     )]
     VersionNeeded {
         /// As given.
@@ -50,11 +53,11 @@ pub enum SpecError {
     #[error(
         "order.version is {version}; torch-random is known from {oldest} on: give the order by \
          `shuffle: published`",
-        oldest = torch::OLDEST_RANDOM
+        oldest = OLDEST_RANDOM
     )]
     VersionTooOld {
         /// As given.
-        version: torch::Version,
+        version: Version,
     },
     /// A sampler of one process in a world of several.
     #[error(

@@ -4,57 +4,14 @@
 //! Source: `aten/src/ATen/native/TensorFactories.cpp` (`randperm_cpu`), `CPUGeneratorImpl.cpp`,
 //! `torch/utils/data/{sampler,dataloader}.py`; equal to PyTorch 1.13 and 2.6 by `core/tests/vectors/`.
 
-use core::{fmt, str::FromStr};
+pub use super::torch_release::{OLDEST_RANDOM, Version, VersionError, WIDE_SAMPLES};
 
-use super::{Spec, SpecError, mt19937::Mt19937, swaps};
-
-/// From so many samples on, PyTorch 2.6 and later draw 64-bit words, and earlier versions do not.
-///
-/// # Source
-///
-/// `randperm_cpu`: the threshold is `0xffff_ffff / 20`.
-pub const WIDE_SAMPLES: u32 = 0xffff_ffff / 20;
-
-/// The first release of which `torch-random` is known: earlier samplers drew from the default generator
-/// directly, in ways that changed between releases.
-pub const OLDEST_RANDOM: Version = Version { major: 1, minor: 9 };
-
-const WIDE_SINCE: Version = Version { major: 2, minor: 6 };
-/// Since then a sampler with a generator of its own draws a second permutation and discards it.
-const DISCARDS_SINCE: Version = Version { major: 1, minor: 11 };
-
-/// A release of PyTorch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// As in 2.6.
-    pub major: u16,
-    /// As in 2.6.
-    pub minor: u16,
-}
-
-/// A text that names no release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected a version of PyTorch as `torch.__version__` prints it, for example `2.6.0`")]
-pub struct VersionError;
-
-impl FromStr for Version {
-    type Err = VersionError;
-
-    /// Reads `torch.__version__`: what follows the second number is left out.
-    fn from_str(text: &str) -> Result<Self, VersionError> {
-        let mut parts = text.splitn(3, '.').map(str::parse);
-        match (parts.next(), parts.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) => Ok(Self { major, minor }),
-            _ => Err(VersionError),
-        }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
+use super::{
+    Spec, SpecError,
+    mt19937::Mt19937,
+    swaps,
+    torch_release::{DISCARDS_SINCE, WIDE_SINCE},
+};
 
 /// What fixes the order of a `DataLoader` with `shuffle=True` beside its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use alloc::{sync::Arc, vec::Vec};
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
+    place::Place,
     session::{Tally, Wait},
-    space::Piece,
     units::Bytes,
 };
 
@@ -19,15 +19,6 @@ pub struct Slot {
     pub offset: Bytes,
     /// Length.
     pub len: Bytes,
-}
-
-/// Where a cached sample lies: pieces of chunks of one tier, in the order of the sample's bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The tier that holds it.
-    pub tier: TierId,
-    /// At least one; together as long as the sample, or up to 63 bytes longer.
-    pub pieces: Vec<Piece>,
 }
 
 /// Where a demotion reads from.
