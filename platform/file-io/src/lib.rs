@@ -33,6 +33,7 @@
 pub mod buffer;
 pub mod direct;
 mod engine;
+mod flight;
 mod operation;
 mod queue;
 pub mod reads;

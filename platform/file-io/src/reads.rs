@@ -18,7 +18,7 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsRawFd as _, RawFd},
+    os::fd::AsRawFd as _,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -27,8 +27,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_numa_memory::{RangeError, Region};
 use tierfeed_units::Bytes;
 
+pub use crate::flight::{Bounce, Place};
+
 use crate::{
     buffer::AlignedBuffer,
+    flight::{FileName, Flight, Target},
     operation::Operation,
     ring::{Issuer, Ring},
 };
@@ -44,34 +47,6 @@ const REGIONS_MAX: u16 = 64;
 
 /// What the kernel registers under one number, at most.
 const REGISTERED_MAX: Bytes = Bytes(1 << 30);
-
-/// A range of a region that a read fills.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// The memory, which stays mapped until the read ended.
-    pub region: Arc<Region>,
-    /// From its start.
-    pub offset: Bytes,
-    /// How much.
-    pub len: Bytes,
-}
-
-/// Aligned memory of a ring, to read what does not lie in a file as it shall lie in memory.
-#[derive(Debug)]
-pub struct Bounce {
-    pub(crate) buffer: AlignedBuffer,
-    /// In the ring that made it.
-    pub(crate) number: Option<u16>,
-    ring: Arc<()>,
-}
-
-impl Bounce {
-    /// The bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        self.buffer.as_slice()
-    }
-}
 
 /// Where the bytes of a read go.
 #[derive(Debug)]
@@ -151,31 +126,6 @@ pub enum Unreadable {
         /// How many bytes.
         bytes: u64,
     },
-}
-
-/// How the kernel is told which file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileName {
-    Number(i32),
-    Descriptor(RawFd),
-}
-
-/// A read that the kernel knows of, with all that it may touch.
-#[derive(Debug)]
-pub(crate) struct Flight {
-    pub(crate) file: FileName,
-    pub(crate) offset: u64,
-    pub(crate) target: Target,
-    token: u64,
-    /// Keeps the file open.
-    _held: Arc<File>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Target {
-    Places { spots: Vec<libc::iovec>, number: Option<u16>, _held: Vec<Place> },
-    Bounce { bounce: Bounce, len: usize },
-    Bell(AlignedBuffer),
 }
 
 /// A file that has a number.

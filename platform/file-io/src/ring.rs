@@ -29,8 +29,8 @@ use tierfeed_units::Bytes;
 
 use crate::{
     buffer::AlignedBuffer,
+    flight::{FileName, Flight, Target},
     operation::{Completion, Kind, Operation},
-    reads::{FileName, Flight, Target},
 };
 
 /// What can be in flight.
@@ -235,7 +235,7 @@ unsafe impl Carried for Operation {
 }
 
 // SAFETY: the entry names
-// - places of regions, whose addresses `Flight::new` took from them and of which it holds shares, and a
+// - places of regions, whose addresses `ReadRing::push` took from them and of which it holds shares, and a
 //   list of them that is on the heap and its own; or a buffer, whose memory is on the heap and its own;
 // - a file, of which it has a share; a number of a file stands for that one when the entry is pushed,
 //   and the kernel takes its own share then.
@@ -302,7 +302,7 @@ impl Ring<Flight> {
     pub(crate) fn register_aligned(&self, number: u32, to: &mut AlignedBuffer) -> io::Result<()> {
         let bytes = to.as_mut_slice();
         // SAFETY: the memory is the slice's; who names the number owns this very buffer, which carries
-        // it (`crate::reads::Bounce`).
+        // it (`Bounce`).
         unsafe { self.register_buffer(number, bytes.as_mut_ptr(), bytes.len()) }
     }
 
