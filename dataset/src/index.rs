@@ -20,6 +20,8 @@ mod error;
 mod image;
 mod parallel;
 mod parse;
+mod path;
+mod progress;
 mod stale;
 
 use std::{
@@ -39,9 +41,9 @@ use crate::{
 use draft::{Classes, NO_LABEL, SourceKind};
 use image::{Access, Image, Kind};
 
-pub use build::{Progress, Stage};
 pub use differences::{Difference, Differences, What};
 pub use error::{Damage, IndexError};
+pub use progress::{Progress, Stage};
 
 /// An index in memory or in a file. Built or opened, it holds its invariants.
 #[derive(Debug, PartialEq, Eq)]
@@ -436,7 +438,7 @@ impl Index {
         match self.image.header.source_kind() {
             SourceKind::Bucket => PathBuf::from(OsStr::from_bytes(&path)),
             SourceKind::FileSystem => {
-                stale::below(Path::new(OsStr::from_bytes(self.image.source())), &path)
+                path::below(Path::new(OsStr::from_bytes(self.image.source())), &path)
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use std::{ffi::OsStr, fmt, fs, io, os::unix::ffi::OsStrExt as _, path::Path};
 
-use super::{Index, draft::SourceKind, mtime_ns, stale::below};
+use super::{Index, draft::SourceKind, mtime_ns, path::below};
 
 /// Objects that are looked at: some seconds on a slow file server.
 const LOOKED_AT_MAX: u64 = 10_000;

@@ -32,6 +32,7 @@ use crate::format::Encoding;
 
 mod check;
 mod encode;
+mod header;
 mod open;
 mod save;
 mod source_file;

@@ -12,6 +12,7 @@ use super::{
     choose::{Chosen, class_of, classes_at},
     draft::{Classes, SourceKind},
     mtime_ns,
+    path::below,
 };
 use crate::{
     Dataset,
@@ -110,9 +111,4 @@ fn is_same(index: &Index, listing: &Listing, number: usize) -> bool {
     let (_, etag) = index.image.object_name(number);
     (row.size, row.mtime_ns, etag) == (listed.size, listed.mtime_ns, listed.etag.as_deref())
         && index.image.object_path(number) == listed.path
-}
-
-/// Nothing is joined for no name: that would add a slash.
-pub(super) fn below(root: &Path, name: &[u8]) -> PathBuf {
-    if name.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(name)) }
 }

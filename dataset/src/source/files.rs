@@ -8,7 +8,6 @@
 //! A source that is one file is a listing of that file, whatever is selected: it was named.
 
 mod crawl;
-mod directory;
 mod opened;
 
 use std::{

@@ -16,7 +16,7 @@ use tierfeed_numa_memory::FileBytes;
 
 use super::{
     HEADER_BYTES, Storage,
-    open::{Fault, header},
+    header::{self, Fault},
 };
 
 /// How a file may come into memory.
@@ -82,7 +82,7 @@ fn read(file: &File) -> Result<Vec<u8>, Unloaded> {
     let mut start = [0; HEADER_BYTES];
     let there = usize::try_from(len).unwrap_or(usize::MAX).min(HEADER_BYTES);
     file.read_exact_at(&mut start[..there], 0)?;
-    header(&start[..there], len).map_err(Unloaded::Fault)?;
+    header::parse(&start[..there], len).map_err(Unloaded::Fault)?;
     let no_room = || io::Error::from(io::ErrorKind::OutOfMemory);
     let capacity = usize::try_from(len).map_err(|_| no_room())?;
     let mut bytes = Vec::new();

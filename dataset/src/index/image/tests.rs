@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{encode::encode, open::Fault, *};
+use super::{encode::encode, header::Fault, *};
 use crate::{
     index::{
         Damage,
@@ -273,7 +273,7 @@ proptest! {
 
 /// Puts the right fingerprint and checksum where the header says they belong, if they have a place.
 fn sum(bytes: &mut [u8]) {
-    let Ok(header) = open::header(bytes, bytes.len() as u64) else { return };
+    let Ok(header) = header::parse(bytes, bytes.len() as u64) else { return };
     let at = Sections::of(&header);
     let fingerprint = xxhash_rust::xxh3::xxh3_64(&bytes[..at.object_names.end]);
     bytes[at.object_names.end..][..8].copy_from_slice(&fingerprint.to_le_bytes());

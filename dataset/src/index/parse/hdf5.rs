@@ -9,7 +9,7 @@ use self::bounded::{Bounds, Ended, Unbounded};
 use super::Parsed;
 use crate::{
     format::{FormatError, ReadAt, hdf5},
-    index::{IndexError, stale::below},
+    index::{IndexError, path::below},
     source::{Listed, Location},
 };
 

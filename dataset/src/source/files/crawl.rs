@@ -7,6 +7,8 @@
 //! Asking a network file system for the size of a file is one round trip and no work, so there are more
 //! threads than CPUs, except where there is nothing to wait for.
 
+mod directory;
+
 use std::{
     cmp::Ordering,
     ffi::OsStr,
@@ -23,7 +25,7 @@ use std::{
 
 use rustix::fs::fstatfs;
 
-use super::directory::{Block, Desk, Entry};
+use self::directory::{Block, Desk, Entry};
 use crate::source::{
     Listing, Selection, SourceError,
     arranged::{Filled, listing},
@@ -41,9 +43,9 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// One walk through a source.
 pub(super) struct Crawl<'a> {
-    pub(super) root: &'a Path,
-    pub(super) directory: OwnedFd,
-    pub(super) selection: &'a dyn Selection,
+    root: &'a Path,
+    directory: OwnedFd,
+    selection: &'a dyn Selection,
     threads: usize,
     state: Mutex<State>,
     change: Condvar,
@@ -152,12 +154,12 @@ impl<'a> Crawl<'a> {
         self.change.notify_one();
     }
 
-    pub(super) fn add_directory(&self, entry: Entry) {
+    fn add_directory(&self, entry: Entry) {
         self.add(Task::Enter(entry));
     }
 
     /// Leaves the block to another thread; gives it back if they all have enough to do.
-    pub(super) fn offer(&self, block: Block) -> Option<Block> {
+    fn offer(&self, block: Block) -> Option<Block> {
         let mut state = self.state();
         if state.blocks_waiting >= self.threads {
             return Some(block);
@@ -170,12 +172,12 @@ impl<'a> Crawl<'a> {
         None
     }
 
-    pub(super) fn fill(&self, filled: Filled) {
+    fn fill(&self, filled: Filled) {
         self.state().filled.push(filled);
     }
 
     /// Keeps the error if it is the first of all. `name` is none for that of the directory itself.
-    pub(super) fn fail(
+    fn fail(
         &self,
         directory: &[u8],
         name: Option<&[u8]>,
@@ -195,7 +197,7 @@ impl<'a> Crawl<'a> {
         });
     }
 
-    pub(super) fn path(&self, below: &[u8]) -> PathBuf {
+    fn path(&self, below: &[u8]) -> PathBuf {
         if below.is_empty() {
             self.root.to_owned()
         } else {
@@ -230,7 +232,7 @@ impl Drop for Finishes<'_> {
     }
 }
 
-pub(super) fn append_path(path: &mut Vec<u8>, name: &[u8]) {
+fn append_path(path: &mut Vec<u8>, name: &[u8]) {
     if !path.is_empty() && !name.is_empty() {
         path.push(b'/');
     }

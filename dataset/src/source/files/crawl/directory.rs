@@ -16,13 +16,11 @@ use rustix::{
     io::Errno,
 };
 
-use super::{
-    crawl::{Crawl, append_path},
-    mtime_ns, open_directory, size, unreadable,
-};
+use super::{Crawl, append_path};
 use crate::source::{
     SourceError,
     arranged::{Filled, Found},
+    files::{mtime_ns, open_directory, size, unreadable},
 };
 
 /// Names in a part of a directory.
