@@ -22,6 +22,7 @@ mod closing;
 mod descriptors;
 mod endpoint;
 mod entry;
+mod mapped_words;
 mod message;
 mod packet;
 mod peer;

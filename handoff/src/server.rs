@@ -14,7 +14,8 @@
 //! 3. No client can make the thread or a method of [`Server`] wait, panic or spin.
 
 mod connection;
-mod entrance;
+mod error;
+mod member;
 mod publication;
 mod reader;
 mod reception;
@@ -43,7 +44,7 @@ use tierfeed_numa_memory::Region;
 
 use self::{connection::Connection, reception::Reception, watch::Watch};
 pub use self::{
-    connection::{AdmitError, GrantError, LeaseError},
+    error::{AdmitError, GrantError, LeaseError},
     violation::Violation,
 };
 use super::{

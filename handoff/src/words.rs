@@ -1,15 +1,3 @@
-//! Where the words of a ring lie: in a mapping that two processes share. A model of the ring brings words
-//! of its own.
+//! The atomics of a ring. A model of the ring brings atomics of its own.
 
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};
-
-use tierfeed_core::units::Bytes;
-use tierfeed_numa_memory::Mapping;
-
-use super::ring::Words;
-
-impl Words for Mapping {
-    fn word(&self, offset: u64) -> Option<&AtomicU64> {
-        self.atomic_u64(Bytes(offset)).ok()
-    }
-}

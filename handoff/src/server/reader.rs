@@ -17,7 +17,7 @@ use tierfeed_core::{
 };
 use tierfeed_numa_memory::{Pages, RangeError, Region, Request};
 
-use super::{ClientEvent, connection::AdmitError, violation::Rule};
+use super::{ClientEvent, error::AdmitError, violation::Rule};
 use crate::{
     Shelved,
     channel::Channel,

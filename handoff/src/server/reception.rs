@@ -1,5 +1,7 @@
 //! The thread of the server: waits, listens, and passes on.
 
+mod entrance;
+
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::io::Errno;
@@ -13,7 +15,7 @@ use tierfeed_numa_memory::drill;
 use super::{
     ClientEvent, Departure, Events, Shared,
     connection::Connection,
-    entrance::Greeting,
+    member::Greeting,
     violation::{Rule, Violation},
     watch::Source,
 };
@@ -32,6 +34,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The state of the thread.
 pub(super) struct Reception {
     shared: Arc<Shared>,
+    /// What the job says of its ranks.
     post: Post,
     endpoint: Endpoint,
     stop: Arc<OwnedFd>,
@@ -53,15 +56,6 @@ impl Reception {
         shared.watch.add(&endpoint, Source::Listener)?;
         let closing = Closing::new(endpoint.descriptors());
         Ok(Self { shared, post, endpoint, stop, events, closing, holders: 0, is_paused: false })
-    }
-
-    pub(super) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    /// What the job says of its ranks.
-    pub(super) fn post(&self) -> &Post {
-        &self.post
     }
 
     /// Serves until it is told to stop.

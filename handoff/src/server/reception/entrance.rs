@@ -8,92 +8,20 @@
 use std::collections::BTreeMap;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tierfeed_core::{
-    id::{HolderId, Rank},
-    launch::{self, Identity, Misfit, Post, Said},
-};
+use tierfeed_core::{id::HolderId, launch};
 
-use super::{
-    ClientEvent, connection::Connection, reception::Reception, trainer::Trainer, violation::Rule,
-};
+use super::Reception;
 use crate::{
-    message::{Role, VARIABLE_BYTES_MAX},
+    message::VARIABLE_BYTES_MAX,
     peer,
+    server::{
+        ClientEvent,
+        connection::Connection,
+        member::{Greeting, Member, TurnedAway},
+        trainer::Trainer,
+        violation::Rule,
+    },
 };
-
-/// A hello, as it came.
-#[derive(Debug)]
-pub(super) struct Greeting {
-    pub(super) protocol: u32,
-    pub(super) role: Role,
-    pub(super) pid: u32,
-    pub(super) trainer: u32,
-    pub(super) variables: BTreeMap<String, String>,
-}
-
-/// A reader of batches in the job.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Member {
-    pub(super) rank: Rank,
-    said: Option<Said>,
-    process: Process,
-    /// The training process that it reads for, as the kernel knows it; `None` where it cannot be seen.
-    trainer: Option<Trainer>,
-    /// Whether it says that it is the training process itself, rather than a worker of it.
-    is_trainer: bool,
-}
-
-/// A process by its number in its own container and in this one: together they tell processes apart that
-/// run in different containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
-    own: u32,
-    seen: i32,
-}
-
-/// Why a process is not let in.
-#[derive(Debug, thiserror::Error)]
-enum TurnedAway {
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    #[error(
-        "rank {} is read by process {} ({}) and asked for by process {} ({}): two processes would train on \
-         the same samples; start one process for each rank, and give each its own (RANK, TIERFEED_RANK)",
-        .first.rank.0, .first.process.own, source(.first), .second.process.own, source(.second)
-    )]
-    Twice { first: Member, second: Member },
-}
-
-fn source(member: &Member) -> String {
-    member.said.map_or_else(|| "which no launcher numbers".to_owned(), |said| said.to_string())
-}
-
-impl Member {
-    #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
-    fn of(greeting: &Greeting, seen: i32, post: &Post) -> Result<Self, TurnedAway> {
-        let lookup = |name: &str| greeting.variables.get(name).cloned();
-        let identity = Identity::read(&lookup).map_err(Misfit::from)?;
-        Ok(Self {
-            rank: identity.rank_in(post)?,
-            said: identity.rank,
-            process: Process { own: greeting.pid, seen },
-            trainer: u32::try_from(seen).ok().and_then(|it| Trainer::of(it, greeting.trainer)),
-            is_trainer: greeting.pid == greeting.trainer,
-        })
-    }
-
-    /// Whether both read one rank, and not for one training process that lives.
-    fn doubles(&self, other: &Self) -> bool {
-        self.rank == other.rank
-            && self.process != other.process
-            && match (self.trainer, other.trainer) {
-                (Some(first), Some(second)) => first != second && first.is_alive(),
-                // In namespaces that cannot be seen into there is only what they say.
-                (None, None) => self.is_trainer && other.is_trainer,
-                _ => true,
-            }
-    }
-}
 
 impl Reception {
     /// Lets a reader wait for its memory, or turns it away.
@@ -104,13 +32,13 @@ impl Reception {
         greeting: &Greeting,
     ) -> Result<Option<ClientEvent>, Rule> {
         check_variables(&greeting.variables)?;
-        let mut connections = self.shared().connections();
+        let mut connections = self.shared.connections();
         let Some(connection) = connections.get_mut(&holder) else { return Ok(None) };
         if !connection.hello(greeting.protocol, greeting.role)? {
             return Ok(None);
         }
         let seen = peer::number(connection.socket()).unwrap_or_default();
-        let member = Member::of(greeting, seen, self.post()).and_then(|second| {
+        let member = Member::of(greeting, seen, &self.post).and_then(|second| {
             let other =
                 connections.values().filter(|it| !is_over(it)).filter_map(Connection::member);
             match other.copied().find(|first| first.doubles(&second)) {
