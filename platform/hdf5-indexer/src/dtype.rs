@@ -6,7 +6,7 @@ use hdf5_metno::{
     types::{FloatSize, IntSize, TypeDescriptor},
 };
 
-use crate::index::IndexError;
+use crate::error::IndexError;
 
 /// The name of `datatype` in NumPy's way, such as `<f4`; structures as `{x: <f4, y: <i2}`.
 ///

@@ -8,7 +8,7 @@ use hdf5_metno::{
 };
 use serde::Serialize;
 
-use crate::dtype;
+use crate::{dtype, error::IndexError};
 
 /// Names that a message lists.
 const NAMES_SHOWN: usize = 8;
@@ -49,45 +49,6 @@ struct Chunk {
     stored_bytes: u64,
     /// The filters that were not applied, by their bits.
     filter_mask: u32,
-}
-
-/// Why a dataset cannot be read by ranges.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum IndexError {
-    /// libhdf5 says so.
-    #[error("{0}")]
-    Library(#[source] hdf5_metno::Error),
-    /// There is no such dataset.
-    #[error("no dataset `{wanted}`; the file has {there}")]
-    Missing {
-        /// As asked for.
-        wanted: String,
-        /// What the group has that should hold it.
-        there: String,
-    },
-    /// A single value.
-    #[error("the dataset has no axes, so no rows; give one that has samples along its first axis")]
-    NoAxes,
-    /// Elements that point to their bytes.
-    #[error(
-        "elements of the type `{dtype}` point to bytes elsewhere; store them at a fixed length"
-    )]
-    Pointers {
-        /// As libhdf5 names it.
-        dtype: String,
-    },
-    /// A layout without ranges in this file.
-    #[error("the dataset is {layout}; {instead}")]
-    Layout {
-        /// What it is.
-        layout: &'static str,
-        /// What the user can do.
-        instead: &'static str,
-    },
-    /// Nothing was ever written.
-    #[error("the dataset has no bytes in the file: nothing was written; write it, or leave it out")]
-    Unwritten,
 }
 
 /// Reads where the samples of `dataset` in `file` are.

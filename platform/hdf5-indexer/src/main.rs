@@ -12,6 +12,7 @@
 
 mod confine;
 mod dtype;
+mod error;
 mod index;
 
 use std::{
