@@ -18,8 +18,8 @@ use tierfeed_units::{Bytes, Locality, NumaNode};
 use crate::{
     error::{AllocateError, Step},
     mapping::Mapping,
-    placement::{self, Found, Placement, Policy},
-    policy::{self, Mode},
+    placement::{self, Found, Placement},
+    policy::{self, Mode, Policy},
     region::{self, Pages},
 };
 

@@ -21,11 +21,14 @@ mod stripes;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::stripes::Accumulators;
 pub(crate) use self::stripes::feed;
-use self::stripes::{Accumulators, STRIPE};
 
 /// Up to this length XXH3 is another function, which is left to the library: nothing is gained.
 const SHORT_MAX: usize = 240;
+
+/// What goes into the lanes at once.
+const STRIPE: usize = 64;
 
 /// Stripes between two scrambles.
 const STRIPES_PER_BLOCK: usize = (SECRET.len() - STRIPE) / 8;

@@ -4,7 +4,7 @@ use std::io;
 
 use tierfeed_units::{Bytes, Locality, NumaNode};
 
-use crate::placement::Policy;
+use crate::policy::Policy;
 
 /// Why memory could not be allocated where it was asked for.
 #[derive(Debug, thiserror::Error)]

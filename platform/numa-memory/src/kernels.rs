@@ -22,8 +22,6 @@ mod chase;
     )
 )]
 mod mix;
-#[expect(unsafe_code, reason = "stores that Rust has no word for")]
-mod non_temporal;
 mod parts;
 #[cfg_attr(
     target_arch = "x86_64",
@@ -36,14 +34,12 @@ mod stream;
 
 pub use chase::{Chain, ChainError, ChainShape, HOPS_PER_ROUND};
 pub use mix::{Mix, mix};
-pub use non_temporal::{copy_non_temporal, fill_non_temporal, has_non_temporal_stores};
 pub use parts::{parts, parts_mut};
 pub use stream::{add, copy, fill, read_sum, scale, triad};
 
-pub(crate) use non_temporal::copy_bytes_non_temporal;
+pub use crate::{
+    cache_line::LINE_BYTES,
+    non_temporal::{copy_non_temporal, fill_non_temporal, has_non_temporal_stores},
+};
 
-/// What caches and buses move at once, on every processor that tierfeed knows.
-pub const LINE_BYTES: usize = 64;
-
-/// A line as words.
-const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
+use crate::cache_line::LINE_WORDS;

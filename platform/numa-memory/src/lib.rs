@@ -31,12 +31,15 @@ pub mod team;
 )]
 mod ahead;
 mod anonymous;
+mod cache_line;
 mod checksum;
 mod error;
 #[expect(unsafe_code, reason = "a file that others could write is mapped as a slice")]
 mod file_bytes;
 mod lock;
 mod mapping;
+#[expect(unsafe_code, reason = "stores that Rust has no word for")]
+mod non_temporal;
 #[cfg_attr(feature = "address-sanitizer", expect(unsafe_code, reason = "calls of its runtime"))]
 mod off_limits;
 mod placement;
@@ -52,7 +55,8 @@ pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
 pub use mapping::{Mapping, PageCache, RangeError, cached, read_cached_into, read_into};
-pub use placement::{Placement, Policy};
+pub use placement::Placement;
+pub use policy::Policy;
 #[cfg(any(test, feature = "fault-injection"))]
 pub use region::injection as late_holes;
 pub use region::{HugePages, Pages, Region, Request, Shelf, ShelfRequest, Span};

@@ -30,7 +30,7 @@ pub use self::file::{PageCache, cached, read_cached_into, read_into};
 use crate::{
     bus_errors::Watch,
     checksum::{self, Checksum, Stores},
-    kernels,
+    non_temporal,
 };
 
 /// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.
@@ -167,7 +167,7 @@ impl Mapping {
         // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
         //   the mappings live as long as `source` and `self`.
         // - Their addresses do not overlap, as was just checked.
-        unsafe { kernels::copy_bytes_non_temporal(to, from, count) };
+        unsafe { non_temporal::copy_bytes_non_temporal(to, from, count) };
         Ok(())
     }
 

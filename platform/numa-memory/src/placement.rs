@@ -5,7 +5,10 @@ use std::{ffi::c_void, fs};
 use memmap2::MmapRaw;
 use tierfeed_units::NumaNode;
 
-use crate::{error::AllocateError, policy};
+use crate::{
+    error::AllocateError,
+    policy::{self, Policy},
+};
 
 /// One sample per huge page: pages of one huge page lie together.
 const SAMPLE_STRIDE_BYTES: usize = 2 << 20;
@@ -37,26 +40,6 @@ pub enum Placement {
         /// Whether the kernel at least took the policy.
         policy: Policy,
     },
-}
-
-/// Whether the kernel took a memory policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
-    /// It did.
-    Applied,
-    /// It let this process set none, as the seccomp profiles of container engines do.
-    Denied,
-}
-
-impl Policy {
-    pub(crate) const fn advice(self) -> &'static str {
-        match self {
-            Self::Applied => "; the node was full, or the kernel moved them since",
-            Self::Denied => {
-                "; memory policies are denied to this process: give the container CAP_SYS_NICE"
-            }
-        }
-    }
 }
 
 /// What was found where.

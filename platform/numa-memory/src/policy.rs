@@ -1,5 +1,5 @@
-//! Declares the NUMA system calls that are needed: `mbind`, `set_mempolicy`, `get_mempolicy` and the
-//! query form of `move_pages`.
+//! Memory policies, and the NUMA system calls that are needed: `mbind`, `set_mempolicy`, `get_mempolicy` and
+//! the query form of `move_pages`.
 //!
 //! `libnuma-sys` wraps neither and does not build with current toolchains, so they are called through
 //! `libc::syscall`; constants that `libc` lacks stand here with the header they come from.
@@ -28,6 +28,26 @@ pub(crate) enum Mode {
     /// Kill the process (`constraint=CONSTRAINT_MEMORY_POLICY`): only for memory of a measurement,
     /// and only after the node's room was checked.
     Strict,
+}
+
+/// Whether the kernel took a memory policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// It did.
+    Applied,
+    /// It let this process set none, as the seccomp profiles of container engines do.
+    Denied,
+}
+
+impl Policy {
+    pub(crate) const fn advice(self) -> &'static str {
+        match self {
+            Self::Applied => "; the node was full, or the kernel moved them since",
+            Self::Denied => {
+                "; memory policies are denied to this process: give the container CAP_SYS_NICE"
+            }
+        }
+    }
 }
 
 /// Sets the policy of a mapping that nobody has touched yet. It moves no page.

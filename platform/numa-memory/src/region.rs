@@ -36,8 +36,8 @@ use crate::{
     capacity,
     error::{AllocateError, Step},
     mapping::Mapping,
-    placement::{self, Placement, Policy},
-    policy::{self, Mode},
+    placement::{self, Placement},
+    policy::{self, Mode, Policy},
     region::holes::Holes,
 };
 

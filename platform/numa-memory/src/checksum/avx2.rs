@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm256_stream_si256, _mm256_xor_si256,
 };
 
-use super::{PRIME32_1, SECRET, STRIPES_PER_BLOCK, stripes::STRIPE};
+use super::{PRIME32_1, SECRET, STRIPE, STRIPES_PER_BLOCK};
 use crate::ahead::{AHEAD_BYTES, ask_for};
 
 const VECTOR: usize = size_of::<__m256i>();

@@ -4,10 +4,7 @@ use std::ptr;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2::{store, take};
-use super::{Checksum, PRIME32_1, SECRET, STRIPES_PER_BLOCK, Stores};
-
-/// What goes into the lanes at once.
-pub(super) const STRIPE: usize = 64;
+use super::{Checksum, PRIME32_1, SECRET, STRIPE, STRIPES_PER_BLOCK, Stores};
 
 /// The state of the sum, aligned for vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,8 @@ use crate::{
     capacity,
     checksum::Checksum,
     error::{AllocateError, Step},
-    placement::{self, Placement, Policy},
+    placement::{self, Placement},
+    policy::Policy,
 };
 
 /// `st_blocks` of `stat(2)` counts these.

@@ -40,8 +40,8 @@ use crate::{
     capacity,
     error::{AllocateError, Step},
     mapping::Mapping,
-    placement::{self, Placement, Policy},
-    policy::Mode,
+    placement::{self, Placement},
+    policy::{Mode, Policy},
     region::Pages,
 };
 

@@ -9,7 +9,7 @@
 
 use std::ptr;
 
-use super::{LINE_BYTES, LINE_WORDS};
+use crate::cache_line::{LINE_BYTES, LINE_WORDS};
 
 /// Whether the non-temporal kernels are anything but the ordinary ones. On `AArch64` they are, as far
 /// as the processor heeds a hint.
