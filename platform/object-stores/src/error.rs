@@ -4,7 +4,7 @@ use std::error::Error;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::{environment::Options, range::RangeError};
+use crate::{options::Options, range::RangeError};
 
 /// Why a request failed.
 ///

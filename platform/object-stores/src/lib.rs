@@ -10,10 +10,12 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod bounded;
 mod client;
 mod environment;
 mod error;
+mod options;
 mod profile;
 mod range;
 #[cfg(feature = "test-server")]
@@ -22,9 +24,11 @@ pub mod test_server;
 pub use object_store;
 
 pub use self::{
-    client::{Address, Client, Identity, OpenError, Patience},
-    environment::{Environment, Options},
+    address::{Address, Identity},
+    client::{Client, OpenError, Patience},
+    environment::Environment,
     error::{RequestError, scrubbed},
+    options::Options,
     profile::ProfileError,
     range::{RangeBody, RangeError, Version, mtime_ns, open_range, read_range},
 };

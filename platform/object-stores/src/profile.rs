@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
-use crate::{client::Identity, environment::Options};
+use crate::{address::Identity, options::Options};
 
 /// Why the profile of a user cannot be used.
 #[derive(Debug, thiserror::Error)]
