@@ -15,6 +15,7 @@
 mod choice;
 #[cfg(feature = "object-store")]
 pub(crate) mod objects;
+mod reason;
 mod ring;
 mod threads;
 
@@ -24,12 +25,13 @@ use tierfeed_core::id::SampleId;
 
 use tierfeed_dataset::read::ReadError;
 
-pub use choice::{Choice, FILE_THREADS, Reason, Trial, choose};
+pub use choice::{Choice, FILE_THREADS, choose};
 #[cfg(feature = "object-store")]
 pub use objects::{
     HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,
     ObjectSource, REQUESTS_MAX, Share, Split,
 };
+pub use reason::{Reason, Trial};
 pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::{READ_THREADS, ThreadFetcher};
 pub use tierfeed_dataset::read::Target;

@@ -18,6 +18,8 @@ mod failure;
 mod moves;
 mod operations;
 mod settings;
+mod space;
+mod work;
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -33,8 +35,9 @@ use tierfeed_numa_memory::{
 use crate::{fetcher::Fetcher, recorder::Recorder};
 use tierfeed_handoff::Shelved;
 
-use answer::{Answer, Work};
+use answer::Answer;
 use operations::Operations;
+use work::Work;
 
 pub use counters::{
     Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage, Ways,

@@ -18,12 +18,12 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, BytesPerSecond},
 };
-use tierfeed_file_io::{Unavailable, io_uring_available};
+use tierfeed_file_io::io_uring_available;
 use tierfeed_numa_memory::{Pages, Region, Request};
 
 use crate::fetcher::{
-    Fetch, Fetcher, RING_DEPTH_MAX, RingFetcher, RingSettings, Target, ThreadFetcher,
-    ring::is_for_rings,
+    Fetch, Fetcher, RING_DEPTH_MAX, Reason, RingFetcher, RingSettings, Target, ThreadFetcher,
+    Trial, ring::is_for_rings,
 };
 use tierfeed_dataset::{
     pace::Pace,
@@ -65,30 +65,6 @@ pub enum Choice {
     Threads(Reason),
 }
 
-/// What a trial on the dataset showed, if there was one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trial {
-    /// Of rings and of threads; `None` if the dataset is too small, or in the page cache.
-    pub rates: Option<(BytesPerSecond, BytesPerSecond)>,
-}
-
-/// Why threads read.
-#[derive(Debug)]
-pub enum Reason {
-    /// There are no rings.
-    NoRings(Unavailable),
-    /// A ring could not be set up all the same.
-    Failed(io::Error),
-    /// All samples are files of their own, or compressed.
-    WholeFiles,
-    /// The file system cannot bypass the page cache.
-    NoDirect(io::Error),
-    /// The kernel does not tell what its page cache holds, which would be read from the disk again.
-    NoView(io::Error),
-    /// They are faster.
-    Faster(Trial),
-}
-
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threads = "threads, through the page cache";
@@ -106,15 +82,6 @@ impl fmt::Display for Choice {
                 write!(f, "{threads}: Linux 6.5 or later tells what that holds: {why}")
             }
             Self::Threads(Reason::Faster(trial)) => write!(f, "{threads}{trial}"),
-        }
-    }
-}
-
-impl fmt::Display for Trial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rates {
-            Some((rings, threads)) => write!(f, " (tried: io_uring {rings}, threads {threads})"),
-            None => f.write_str(" (not tried: too little that is not in the page cache)"),
         }
     }
 }

@@ -12,6 +12,7 @@ mod figures;
 mod landing;
 mod network;
 mod race;
+mod reading;
 mod requests;
 mod settings;
 mod source;
@@ -34,7 +35,7 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-use self::{figures::count, race::Miss, requests::Located};
+use self::{figures::count, race::Miss, reading::Located};
 use crate::fetcher::{Fetch, Fetcher, Target};
 use tierfeed_dataset::read::ReadError;
 

@@ -3,63 +3,15 @@
 use std::sync::Arc;
 
 use tierfeed_core::{
-    id::{OpId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin},
-    units::{Bytes, Nanoseconds},
+    id::{OpId, SampleId},
+    units::Nanoseconds,
 };
 
-use crate::{
-    plane::{
-        failure::{Cause, Failure},
-        operations::Operations,
-    },
-    recorder::{End, What},
+use crate::plane::{
+    failure::{Cause, Failure},
+    operations::Operations,
+    work::Work,
 };
-
-/// What an operation does, for counters and for the recorder.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
-    /// Moves a sample.
-    Move { from: End, to: End, sample: SampleId, len: Bytes },
-    /// Maps staging memory.
-    Arena(Rank),
-    /// Adds a chunk.
-    Chunk(TierId),
-}
-
-impl Work {
-    /// What a command does; `None` if it is no operation.
-    pub(crate) fn of(command: &Command) -> Option<Self> {
-        Some(match command {
-            Command::Fetch { sample, to, .. } => {
-                Self::Move { from: End::Cold, to: End::Staging, sample: *sample, len: to.len }
-            }
-            Command::Promote { sample, from, to, .. } => {
-                let from = End::Tier(from.tier);
-                Self::Move { from, to: End::Staging, sample: *sample, len: to.len }
-            }
-            Command::Demote { sample, from, len, to, .. } => {
-                let from = match from {
-                    Origin::Staging(_) => End::Staging,
-                    Origin::Tier(place) => End::Tier(place.tier),
-                };
-                Self::Move { from, to: End::Tier(to.tier), sample: *sample, len: *len }
-            }
-            Command::OpenArena { rank, .. } => Self::Arena(*rank),
-            Command::AddChunk { tier, .. } => Self::Chunk(*tier),
-            _ => return None,
-        })
-    }
-
-    /// The event of its end.
-    pub(crate) fn ended(self, fault: Option<Fault>) -> What {
-        match self {
-            Self::Move { from, to, sample, len } => What::Moved { from, to, sample, len, fault },
-            Self::Arena(rank) => What::Arena(rank, fault),
-            Self::Chunk(tier) => What::Chunk(tier, fault),
-        }
-    }
-}
 
 /// Answers its operation when it is given, or with a fault when it is dropped.
 ///

@@ -1,4 +1,4 @@
-//! What all threads of the data plane share, and the operations on memory: arenas and chunks.
+//! What all threads of the data plane share: tiers, arenas and counters.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{AllocateError, HugePages, Pages, Region, Stores};
+use tierfeed_numa_memory::{HugePages, Pages, Region, Stores};
 
 use crate::{
     plane::{
-        answer::{Answer, Work},
         counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage, Ways},
         failure::{Cause, CopyError, Failure, Failures},
         settings::{Settings, StartError, Verify},
+        work::Work,
     },
     recorder::Recorder,
     tier::{Body, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
@@ -101,40 +101,19 @@ impl Operations {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn open_arena(&self, answer: Answer, rank: Rank, len: Bytes) {
-        let outcome = self.open_arena_blocking(rank, len);
-        answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
-    }
-
-    /// Gives the memory of a part of an arena back.
-    pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
-        self.pass(answer, rank, len, |arena| arena.trim(offset, len));
-    }
-
-    /// Takes memory again for a part of an arena.
-    pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
-        self.pass(answer, rank, len, |arena| arena.restore(offset, len));
-    }
-
-    fn pass(
-        &self,
-        answer: Answer,
-        rank: Rank,
-        len: Bytes,
-        act: impl FnOnce(&Store) -> Result<(), AllocateError>,
-    ) {
-        let failed = |source| Cause::Arena { rank, len, source: SpaceError::Memory(source) };
-        let arena = self.arena_store(rank).map_err(Cause::from);
-        answer.give(None, arena.and_then(|arena| act(&arena).map_err(failed)));
-    }
-
-    pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
-        let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
-            let kind = watched.tier.kind();
-            let added = watched.tier.add_chunk_blocking(chunk, &self.pace);
-            added.map_err(|source| Cause::Chunk { kind, chunk, source })
-        });
-        answer.give(None, outcome);
+    /// Takes the memory of an arena.
+    pub(crate) fn open_arena_blocking(&self, rank: Rank, len: Bytes) -> Result<(), SpaceError> {
+        if self.arena_store(rank).is_ok() {
+            return Err(SpaceError::Taken);
+        }
+        let name = format!("tierfeed-staging-{}", rank.0);
+        let region = allocate(&name, self.staging, len, Pages::Reserved)?;
+        let way = || (faster_stores(&region, &self.pace), region.huge_pages());
+        let (stores, _) = *self.arena_way.get_or_init(way);
+        let store =
+            Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));
+        self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
+        Ok(())
     }
 
     /// Forgets the arena of a rank.
@@ -238,20 +217,6 @@ impl Operations {
             faults: self.faults.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
         }
-    }
-
-    fn open_arena_blocking(&self, rank: Rank, len: Bytes) -> Result<(), SpaceError> {
-        if self.arena_store(rank).is_ok() {
-            return Err(SpaceError::Taken);
-        }
-        let name = format!("tierfeed-staging-{}", rank.0);
-        let region = allocate(&name, self.staging, len, Pages::Reserved)?;
-        let way = || (faster_stores(&region, &self.pace), region.huge_pages());
-        let (stores, _) = *self.arena_way.get_or_init(way);
-        let store =
-            Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));
-        self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
-        Ok(())
     }
 }
 

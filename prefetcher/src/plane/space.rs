@@ -1,0 +1,50 @@
+//! The operations on memory: arenas and chunks.
+
+use tierfeed_core::{
+    id::{ChunkId, Rank, TierId},
+    units::Bytes,
+};
+use tierfeed_numa_memory::AllocateError;
+
+use crate::{
+    plane::{answer::Answer, failure::Cause, operations::Operations},
+    tier::{SpaceError, Store},
+};
+
+impl Operations {
+    pub(crate) fn open_arena(&self, answer: Answer, rank: Rank, len: Bytes) {
+        let outcome = self.open_arena_blocking(rank, len);
+        answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
+    }
+
+    /// Gives the memory of a part of an arena back.
+    pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.trim(offset, len));
+    }
+
+    /// Takes memory again for a part of an arena.
+    pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
+        self.pass(answer, rank, len, |arena| arena.restore(offset, len));
+    }
+
+    fn pass(
+        &self,
+        answer: Answer,
+        rank: Rank,
+        len: Bytes,
+        act: impl FnOnce(&Store) -> Result<(), AllocateError>,
+    ) {
+        let failed = |source| Cause::Arena { rank, len, source: SpaceError::Memory(source) };
+        let arena = self.arena_store(rank).map_err(Cause::from);
+        answer.give(None, arena.and_then(|arena| act(&arena).map_err(failed)));
+    }
+
+    pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
+        let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
+            let kind = watched.tier.kind();
+            let added = watched.tier.add_chunk_blocking(chunk, &self.pace);
+            added.map_err(|source| Cause::Chunk { kind, chunk, source })
+        });
+        answer.give(None, outcome);
+    }
+}
