@@ -56,10 +56,10 @@ def by_crate(files: dict[str, str]) -> Counter[str]:
     return counts
 
 
-def is_declared_only(lines: list[str]) -> bool:
-    """Whether a function has no body, as in a trait."""
+def is_short(lines: list[str]) -> bool:
+    """Whether a function has no body, as in a trait, or one on the line of its name."""
     ends = (line.rstrip()[-1:] for line in lines)
-    return next((end == ";" for end in ends if end in (";", "{", "}")), True)
+    return next((end != "{" for end in ends if end in (";", "{", "}")), True)
 
 
 def long_functions(files: dict[str, str]) -> list[str]:
@@ -69,7 +69,7 @@ def long_functions(files: dict[str, str]) -> list[str]:
             continue
         lines = production(text)
         for start, line in enumerate(lines):
-            if (head := FUNCTION.match(line)) is None or is_declared_only(lines[start:]):
+            if (head := FUNCTION.match(line)) is None or is_short(lines[start:]):
                 continue
             end = f"{head[1]}}}"
             length = next((at for at, it in enumerate(lines[start:], 1) if it == end), 0)
