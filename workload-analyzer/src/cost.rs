@@ -14,6 +14,7 @@
 //! Cloud Storage (IC2E 2021), section III-C.
 
 mod bill;
+mod charge;
 pub mod equations;
 mod error;
 mod money;
@@ -21,14 +22,17 @@ mod price;
 mod prices;
 mod prices_file;
 mod table;
+mod usage;
 
-pub use bill::{Bill, Charge, Planned, Prefetched, Usage, Way, bill};
-pub use equations::Requests;
+pub use bill::{Bill, bill};
+pub use charge::{Charge, Requests, Way};
 pub use error::{PricesError, Reason};
 pub use money::Money;
 pub use price::{Hourly, PriceError, Requested, Stored};
-pub use prices::{FILE_BYTES_MAX, Prices, StorageCharged};
+pub use prices::{Prices, StorageCharged};
+pub use prices_file::FILE_BYTES_MAX;
 pub use table::table;
+pub use usage::{Planned, Prefetched, Usage};
 
 #[cfg(test)]
 mod tests;

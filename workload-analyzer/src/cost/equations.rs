@@ -13,14 +13,7 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::{Charge, Money, Prices, Usage, Way};
 
-/// Requests of a whole run, all nodes together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Requests {
-    /// Class A: pages of listings.
-    pub listings: u64,
-    /// Class B: reads of objects.
-    pub reads: u64,
-}
+pub use super::Requests;
 
 /// Equation 1: every node has all data on its disk, `n (c_d (s_t + s_r) + tau)`.
 #[must_use]

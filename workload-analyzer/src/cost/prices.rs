@@ -5,16 +5,13 @@ use std::{fs::File, io::Read as _, path::Path, str::FromStr};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::{
-    Hourly, Money, PriceError, PricesError, Reason, Requested, Stored, price::MONTH,
-    prices_file::PricesFile,
+    FILE_BYTES_MAX, Hourly, Money, PriceError, PricesError, Reason, Requested, Stored,
+    price::MONTH, prices_file::PricesFile,
 };
 use crate::{
     job::location,
     job_file::{Text, Whole},
 };
-
-/// A larger text is no file of prices.
-pub const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What one listing of Google's and Amazon's buckets returns at most.
 const LIST_PAGE: u32 = 1_000;

@@ -4,6 +4,9 @@ use serde::Deserialize;
 
 use crate::job_file::{Text, Whole};
 
+/// A larger text is no file of prices.
+pub const FILE_BYTES_MAX: u64 = 64 << 10;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping with the keys of a file of prices")]

@@ -1,0 +1,91 @@
+//! What a run costs in one way to hold its data.
+
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+use super::Money;
+
+/// Where the data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// On the disk of every node; equation 1.
+    Disk,
+    /// In a bucket; equations 3 and 4.
+    Direct,
+    /// In a bucket, with a cache and prefetching; equations 3 and 5.
+    Prefetched,
+    /// The same with the requests that DELI's prototype makes, counted instead of equation 5.
+    Prototype,
+    /// In a bucket, with the plan of tierfeed; equation 3.
+    Planned,
+}
+
+impl Way {
+    /// The name in tables and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Direct => "direct",
+            Self::Prefetched => "prefetched",
+            Self::Prototype => "prototype",
+            Self::Planned => "planned",
+        }
+    }
+}
+
+/// Requests of a whole run, all nodes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Requests {
+    /// Class A: pages of listings.
+    pub listings: u64,
+    /// Class B: reads of objects.
+    pub reads: u64,
+}
+
+/// What a run costs in one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charge {
+    /// Where the data is.
+    pub way: Way,
+    /// The machines.
+    pub compute: Money,
+    /// Their disks.
+    pub disk: Money,
+    /// The bucket.
+    pub store: Money,
+    /// Requests to the bucket.
+    pub requests: Requests,
+    /// What these cost.
+    pub api: Money,
+}
+
+impl Charge {
+    /// Disks and bucket.
+    #[must_use]
+    pub fn storage(&self) -> Money {
+        self.disk + self.store
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Money {
+        self.compute + self.storage() + self.api
+    }
+}
+
+/// With the sums, and with units in the keys.
+impl Serialize for Charge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_struct("Charge", 8)?;
+        map.serialize_field("way", &self.way)?;
+        map.serialize_field("compute_usd", &self.compute)?;
+        map.serialize_field("disk_usd", &self.disk)?;
+        map.serialize_field("store_usd", &self.store)?;
+        map.serialize_field("class_a_requests", &self.requests.listings)?;
+        map.serialize_field("class_b_requests", &self.requests.reads)?;
+        map.serialize_field("api_usd", &self.api)?;
+        map.serialize_field("total_usd", &self.total())?;
+        map.end()
+    }
+}
