@@ -7,6 +7,7 @@
 
 mod attendance;
 mod completions;
+mod error;
 mod fetcher;
 #[cfg(test)]
 mod generated_runs;
@@ -25,9 +26,8 @@ mod start;
 mod starvation;
 mod trainers;
 
-pub use join::JoinError;
+pub use error::{AgentError, JoinError};
 pub use observe::Settings as ObserveSettings;
-pub use start::AgentError;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 

@@ -10,7 +10,7 @@ use tierfeed_prefetcher::{
 };
 use tierfeed_workload_analyzer::Job;
 
-use super::start::AgentError;
+use super::AgentError;
 use crate::reader;
 
 /// Files of the dataset that stay open.

@@ -9,25 +9,25 @@ use tierfeed_core::{
     fleet::{Assignment, Registration},
     id::NodeId,
     launch::{Identity, LaunchError, Misfit, Post},
-    order::{Spec, SpecError},
+    order::Spec,
     units::Nanoseconds,
 };
 use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::{At, JobError},
+    job::At,
 };
 
-use super::{AgentError, Settings, link::Link};
+use super::{AgentError, JoinError, Settings, link::Link};
 use crate::{
     client::{CallError, Client},
     clock::Clock,
-    dataset::{self, DatasetError},
+    dataset,
     manager::JobText,
     places::{Layout, Node, PlacesError, Room, report_at},
     run_dir::{Occupant, Occupied, RunDir},
-    token::{self, TokenError},
+    token,
     trainer_file::TrainerFile,
     wire::Remedy,
 };
@@ -37,55 +37,6 @@ const LOOK_FOR: Nanoseconds = Nanoseconds(60_000_000_000);
 
 /// Between two looks.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
-
-/// Why an agent cannot take part.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// The manager cannot be reached or refuses.
-    #[error(transparent)]
-    Manager(#[from] CallError),
-    /// The launcher does not say which node this is, or not the same as the job.
-    #[error(transparent)]
-    Launch(#[from] Misfit),
-    /// The job makes no sense here.
-    #[error(transparent)]
-    Job(#[from] JobError),
-    /// The dataset cannot be indexed, or is another one than the manager's.
-    #[error(transparent)]
-    Dataset(#[from] DatasetError),
-    /// The job has no order for this dataset.
-    #[error(transparent)]
-    Order(#[from] SpecError),
-    /// The tiers do not fit on this node.
-    #[error(transparent)]
-    Places(#[from] At<PlacesError>),
-    /// The system has no random source.
-    #[error(transparent)]
-    Random(#[from] TokenError),
-    /// The manager's order is not the one that follows from the job and the index.
-    #[error(
-        "the manager's order is not the one of its job with the {samples} samples that are here; manager \
-         and agent must have the same version"
-    )]
-    OtherOrder {
-        /// Of the index.
-        samples: u32,
-    },
-}
-
-impl JoinError {
-    /// Whether other input would help, rather than another attempt.
-    #[must_use]
-    pub fn is_input(&self) -> bool {
-        match self {
-            Self::Manager(error) => error.remedy() == Remedy::Reconfigure,
-            Self::Dataset(error) => error.is_input(),
-            Self::Random(_) => false,
-            _ => true,
-        }
-    }
-}
 
 /// An agent that knows its work.
 #[derive(Debug)]

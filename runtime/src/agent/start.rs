@@ -15,15 +15,15 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::{Limits as ClientLimits, Server};
 use tierfeed_prefetcher::{
-    plane::{DataPlane, Settings as PlaneSettings, StartError, Verify},
+    plane::{DataPlane, Settings as PlaneSettings, Verify},
     tier::Backing,
 };
-use tierfeed_resource_gatherer::{ReadError, Sysroot, Watch};
+use tierfeed_resource_gatherer::{Sysroot, Watch};
 use tierfeed_workload_analyzer::{Job, job};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    Agent, Attendance, Completions, Jobs, JoinError, Limits, Loans, Looks, Phase, Publications,
+    Agent, AgentError, Attendance, Completions, Jobs, Limits, Loans, Looks, Phase, Publications,
     Readers, Starvation,
     fetcher::fetcher,
     join::Joined,
@@ -32,16 +32,13 @@ use super::{
 use crate::{
     briefing, descriptors,
     footprint::Footprint,
-    metrics::ServeError,
     pauses::Pauses,
     places::{Layout, Place},
     published::PublishedOrders,
-    reader::BucketError,
-    report::WriteError,
-    run_dir::{RunDir, RunDirError},
-    scratch::{Scratch, ScratchError},
+    run_dir::RunDir,
+    scratch::Scratch,
     shutdown::Shutdown,
-    trainer_file::{TrainerFile, TrainerFileError},
+    trainer_file::TrainerFile,
 };
 
 /// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
@@ -50,66 +47,6 @@ const CLIENT_EVENTS_MAX: usize = 4096;
 /// Samples that are staged between two looks at events: with millions of them in memory, and a busy
 /// machine, a millisecond.
 const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
-
-/// Why an agent cannot start, or not end well.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AgentError {
-    /// The shutdown came first.
-    #[error("asked to end before it had joined the job")]
-    Ended,
-    /// It cannot take part in the job.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// Its run directory cannot be used.
-    #[error(transparent)]
-    RunDir(#[from] RunDirError),
-    /// Its threads or tiers cannot be started.
-    #[error(transparent)]
-    Plane(#[from] StartError),
-    /// The bucket of the job cannot be read.
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    /// Trainers cannot reach it.
-    #[error(transparent)]
-    Handoff(#[from] tierfeed_handoff::StartError),
-    /// Free memory cannot be watched.
-    #[error(transparent)]
-    Watch(#[from] ReadError),
-    /// Trainers cannot be told how to find it.
-    #[error(transparent)]
-    TrainerFile(#[from] TrainerFileError),
-    /// Nobody could watch it.
-    #[error(transparent)]
-    Observe(#[from] ServeError),
-    /// There is no scratch for the job.
-    #[error("job_scratch: {0}")]
-    Scratch(#[from] ScratchError),
-    /// Its report cannot be written.
-    #[error(transparent)]
-    Report(#[from] WriteError),
-}
-
-impl AgentError {
-    /// Whether other input would help, rather than another attempt.
-    #[must_use]
-    pub fn is_input(&self) -> bool {
-        match self {
-            Self::Join(error) => error.is_input(),
-            Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
-            Self::RunDir(_)
-            | Self::Bucket(BucketError::Open(_))
-            | Self::Observe(_)
-            | Self::Scratch(_) => true,
-            Self::Ended
-            | Self::Bucket(_)
-            | Self::Handoff(_)
-            | Self::Watch(_)
-            | Self::TrainerFile(_)
-            | Self::Report(_) => false,
-        }
-    }
-}
 
 #[expect(
     clippy::too_many_lines,

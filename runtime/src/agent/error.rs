@@ -1,0 +1,121 @@
+//! Why an agent cannot join, start, or end well.
+
+use tierfeed_core::{launch::Misfit, order::SpecError};
+use tierfeed_prefetcher::plane::StartError;
+use tierfeed_resource_gatherer::ReadError;
+use tierfeed_workload_analyzer::job::{At, JobError};
+
+use crate::{
+    client::CallError, dataset::DatasetError, metrics::ServeError, places::PlacesError,
+    reader::BucketError, report::WriteError, run_dir::RunDirError, scratch::ScratchError,
+    token::TokenError, trainer_file::TrainerFileError, wire::Remedy,
+};
+
+/// Why an agent cannot start, or not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// The shutdown came first.
+    #[error("asked to end before it had joined the job")]
+    Ended,
+    /// It cannot take part in the job.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// Its run directory cannot be used.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// Its threads or tiers cannot be started.
+    #[error(transparent)]
+    Plane(#[from] StartError),
+    /// The bucket of the job cannot be read.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// Trainers cannot reach it.
+    #[error(transparent)]
+    Handoff(#[from] tierfeed_handoff::StartError),
+    /// Free memory cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] ReadError),
+    /// Trainers cannot be told how to find it.
+    #[error(transparent)]
+    TrainerFile(#[from] TrainerFileError),
+    /// Nobody could watch it.
+    #[error(transparent)]
+    Observe(#[from] ServeError),
+    /// There is no scratch for the job.
+    #[error("job_scratch: {0}")]
+    Scratch(#[from] ScratchError),
+    /// Its report cannot be written.
+    #[error(transparent)]
+    Report(#[from] WriteError),
+}
+
+impl AgentError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Join(error) => error.is_input(),
+            Self::Plane(error) => !matches!(error, StartError::Threads { .. }),
+            Self::RunDir(_)
+            | Self::Bucket(BucketError::Open(_))
+            | Self::Observe(_)
+            | Self::Scratch(_) => true,
+            Self::Ended
+            | Self::Bucket(_)
+            | Self::Handoff(_)
+            | Self::Watch(_)
+            | Self::TrainerFile(_)
+            | Self::Report(_) => false,
+        }
+    }
+}
+
+/// Why an agent cannot take part.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The manager cannot be reached or refuses.
+    #[error(transparent)]
+    Manager(#[from] CallError),
+    /// The launcher does not say which node this is, or not the same as the job.
+    #[error(transparent)]
+    Launch(#[from] Misfit),
+    /// The job makes no sense here.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The dataset cannot be indexed, or is another one than the manager's.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The job has no order for this dataset.
+    #[error(transparent)]
+    Order(#[from] SpecError),
+    /// The tiers do not fit on this node.
+    #[error(transparent)]
+    Places(#[from] At<PlacesError>),
+    /// The system has no random source.
+    #[error(transparent)]
+    Random(#[from] TokenError),
+    /// The manager's order is not the one that follows from the job and the index.
+    #[error(
+        "the manager's order is not the one of its job with the {samples} samples that are here; manager \
+         and agent must have the same version"
+    )]
+    OtherOrder {
+        /// Of the index.
+        samples: u32,
+    },
+}
+
+impl JoinError {
+    /// Whether other input would help, rather than another attempt.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Manager(error) => error.remedy() == Remedy::Reconfigure,
+            Self::Dataset(error) => error.is_input(),
+            Self::Random(_) => false,
+            _ => true,
+        }
+    }
+}
