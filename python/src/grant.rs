@@ -11,10 +11,10 @@ use std::{
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use tierfeed_core::units::Bytes;
-use tierfeed_handoff::{self as handoff, GrantId, MemoryClient};
-use tierfeed_numa_memory as numa_memory;
+use tierfeed_handoff::{self as handoff, MemoryClient};
 
 use crate::{
+    chunk::{Chunk, Loan},
     errors,
     held::Held,
     view::{View, Window},
@@ -29,27 +29,6 @@ pub(crate) struct Grant {
     chunks: Mutex<Option<Vec<Arc<Chunk>>>>,
 }
 
-/// A chunk and its share of the loan. Fields drop in order: unmapped first, then given back.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) memory: numa_memory::View,
-    _loan: Arc<Loan>,
-}
-
-/// What the agent counts as used.
-#[derive(Debug)]
-struct Loan {
-    client: MemoryClient,
-    id: GrantId,
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        // The only failures: the agent is gone, or this is a forked child and the loan is the parent's.
-        let _ = self.client.free(handoff::Grant { id: self.id, chunks: Vec::new() });
-    }
-}
-
 #[pymethods]
 impl Grant {
     /// Asks the agent at `socket` for at least `nbytes` bytes.
@@ -62,8 +41,8 @@ impl Grant {
             .detach(|| client.allocate(Bytes(nbytes), TIMEOUT))
             .map_err(|error| errors::control(&error))?;
         let handoff::Grant { id, chunks } = grant;
-        let loan = Arc::new(Loan { client, id });
-        let chunk = |memory| Arc::new(Chunk { memory, _loan: Arc::clone(&loan) });
+        let loan = Arc::new(Loan::new(client, id));
+        let chunk = |memory| Arc::new(Chunk::new(memory, &loan));
         Ok(Self { chunks: Mutex::new(Some(chunks.into_iter().map(chunk).collect())) })
     }
 

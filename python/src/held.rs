@@ -21,7 +21,7 @@ use tierfeed_core::{
 use tierfeed_handoff::{Parting, Shelves};
 use tierfeed_numa_memory::{Mapping, ReadView, View};
 
-use crate::{grant::Chunk, link::Connection};
+use crate::{chunk::Chunk, connection::Connection};
 
 /// Memory that Python may still see.
 #[derive(Debug)]

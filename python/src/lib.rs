@@ -6,7 +6,9 @@
 
 #![deny(unsafe_code)]
 
+mod chunk;
 mod clock;
+mod connection;
 mod errors;
 mod grant;
 mod held;

@@ -12,18 +12,19 @@ use std::{
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use tierfeed_core::{
-    id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
+    id::{BatchId, Epoch, Rank, SampleId, Step},
     session::{Refusal, Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{
-    Client, Explained, Hello, LeasedBatch, NextError, OnError, Parting, Reply, RequestError, Role,
+    Client, Explained, Hello, LeasedBatch, NextError, OnError, Reply, RequestError, Role,
     monotonic_now,
 };
 
 use crate::{
     batch::{Batch, Origin, Row},
     clock::{SIGNAL_INTERVAL, check_signals},
+    connection::Connection,
     errors,
     held::{Held, Lease},
     order::Order,
@@ -34,16 +35,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// As long as it takes an agent to copy 4 bytes for each sample of an epoch, and then some.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A client that its batches keep alive, until the process that made it is not this one any more.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    client: Mutex<Option<Arc<Client>>>,
-    /// The process that connected. A forked child touches no lock: the thread that held one is not there.
-    pid: u32,
-    /// The address and length of every batch that Python still sees.
-    leases: Mutex<BTreeMap<LeaseId, (usize, usize)>>,
-}
 
 /// A connection that reads batches for one rank.
 #[pyclass(frozen, module = "tierfeed._native")]
@@ -66,38 +57,6 @@ pub(crate) struct Link {
 pub(crate) struct Refused {
     batch: BatchId,
     refusal: Refusal,
-}
-
-impl Connection {
-    fn client(&self) -> PyResult<Arc<Client>> {
-        // A poisoned lock guards a plain value, which is whole at any time.
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        client.as_ref().map(Arc::clone).ok_or_else(errors::closed)
-    }
-
-    fn leases(&self) -> MutexGuard<'_, BTreeMap<LeaseId, (usize, usize)>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells the agent that a batch is in use, and from when until when it was waited for.
-    pub(crate) fn deliver(&self, lease: LeaseId, wait: Wait) {
-        if let Ok(client) = self.client() {
-            // As in `release`: whoever does not hear it has no use for it.
-            let _ = client.deliver(lease, wait);
-        }
-    }
-
-    /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
-    pub(crate) fn release(&self, lease: LeaseId, parting: Parting) {
-        if std::process::id() != self.pid {
-            return;
-        }
-        self.leases().remove(&lease);
-        if let Ok(client) = self.client() {
-            // The only failure: the agent is gone and has the batch back already.
-            let _ = client.part_with(lease, parting);
-        }
-    }
 }
 
 impl Link {
@@ -234,11 +193,7 @@ impl Link {
             fingerprint: briefing.fingerprint,
             batches_ahead: briefing.batches_ahead,
             on_error: briefing.on_error,
-            connection: Arc::new(Connection {
-                client: Mutex::new(Some(Arc::new(client))),
-                pid: std::process::id(),
-                leases: Mutex::default(),
-            }),
+            connection: Arc::new(Connection::new(client)),
             asked: Mutex::default(),
             put_back: Mutex::default(),
         })
@@ -388,10 +343,7 @@ impl Link {
 
     /// Closes what a forked process inherited, without a word to the agent. Leased memory stays.
     fn forget(&self) {
-        // Not waiting: whoever held the lock in the parent does not exist here.
-        if let Ok(mut client) = self.connection.client.try_lock() {
-            *client = None;
-        }
+        self.connection.forget();
     }
 }
 
