@@ -25,6 +25,7 @@ pub mod hostile;
 pub mod idle;
 mod inflict;
 mod panics;
+mod part;
 mod play;
 mod record;
 mod scene;
@@ -53,11 +54,12 @@ pub use self::{
     verdict::{Growth, Sample},
 };
 use self::{
-    cast::{Cast, Part, tail},
+    cast::{Cast, tail},
     clock::Clock,
     fault::Kind,
+    part::{Part, RANKS},
     play::Play,
-    scene::{RANKS, Scene},
+    scene::Scene,
     verdict::{given_back, leftovers, seconds, shared_memory},
 };
 use crate::{files, programs::Programs};

@@ -3,9 +3,9 @@
 //!
 //! The published measurements are read from a folder. Three questions are answered, each with the
 //! difference: what a cache of the samples that a node has read saves in its second epoch ([`fifo`], nothing
-//! assumed); what prefetching saves ([`fetching`], with times from the same measurements, see [`pace`]);
-//! and which cells of Table II follow from the equations ([`table_two`], with prices that the paper does
-//! not tell).
+//! assumed); what prefetching saves ([`fetching`], with the times of [`pace`], fitted to the same
+//! measurements); and which cells of Table II follow from the equations ([`table_two`], with prices that
+//! the paper does not tell).
 //!
 //! # Source
 //!
@@ -14,9 +14,11 @@
 
 pub mod fetching;
 pub mod fifo;
+mod fit;
 mod measured;
 pub mod pace;
 mod partition;
+pub mod setting;
 mod table;
 pub mod table_two;
 
@@ -26,7 +28,7 @@ use serde::Serialize;
 
 pub use table::table;
 
-use self::{fetching::Setting, measured::Means, pace::Pace};
+use self::{measured::Means, pace::Pace, setting::Setting};
 
 /// DELI's nodes.
 pub(crate) const NODES: u32 = 3;

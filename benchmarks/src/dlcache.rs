@@ -21,10 +21,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 pub use self::{chunks::Chunks, workload::Patterns};
-use self::{
-    policies::{Kind, number},
-    workload::GB,
-};
+use self::{chunks::number, policies::Kind, workload::GB};
 use crate::judgement::Judgement;
 
 /// The promise: less than the policy of the paper takes.

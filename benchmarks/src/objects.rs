@@ -6,6 +6,7 @@
 //! made for: tierfeed puts them to their places in staging memory, the libraries give each object in
 //! memory of its own, `curl` throws them away.
 
+mod client;
 mod clients;
 mod fetching;
 mod python;
@@ -18,7 +19,7 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use self::{
-    clients::{Client, Turn},
+    client::{Client, Turn},
     server::{KINDS, Kind, Server},
 };
 use crate::{files, judgement::Judgement, statistics::percentile};

@@ -17,7 +17,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::cast::Part;
+use super::part::Part;
 
 /// What fails in an agent: calls, the error, and which of them.
 const OF_AGENT: [(&str, &str, &str); 12] = [

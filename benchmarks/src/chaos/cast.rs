@@ -17,7 +17,8 @@ use nix::{
 use super::{
     clock::{Clock, pause},
     panics::Drill,
-    scene::{RANKS, Scene},
+    part::{Part, RANKS},
+    scene::Scene,
 };
 use crate::programs::Programs;
 
@@ -28,28 +29,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLL_EVERY: Duration = Duration::from_millis(10);
-
-/// Who takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    Manager,
-    Agent,
-    Trainer(u32),
-}
-
-impl Part {
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        [Self::Manager, Self::Agent].into_iter().chain((0..RANKS).map(Self::Trainer))
-    }
-
-    pub(super) fn name(self) -> String {
-        match self {
-            Self::Manager => "manager".to_owned(),
-            Self::Agent => "agent".to_owned(),
-            Self::Trainer(rank) => format!("trainer{rank}"),
-        }
-    }
-}
 
 /// A part that is being played, or will be again.
 #[derive(Debug)]

@@ -15,9 +15,10 @@ use tierfeed_handoff::MemoryClient;
 
 use super::{
     calls::Failing,
-    cast::{Cast, Part},
+    cast::Cast,
     group::Group,
     panics::{Drill, State},
+    part::Part,
     scene::{Scene, Source},
     silence::Silence,
 };

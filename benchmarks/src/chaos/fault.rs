@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tierfeed_core::spread::Draws;
 
-use super::scene::{Disk, RANKS, Scene, Source};
+use super::{
+    part::RANKS,
+    scene::{Disk, Scene, Source},
+};
 
 /// Some looks of the agent.
 const PRESSURE_MIN: Duration = Duration::from_secs(2);

@@ -6,11 +6,12 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::{
-    cast::{Cast, Endings, Part},
+    cast::{Cast, Endings},
     clock::{Clock, pause},
     footprint::cpu_time,
+    part::{Part, RANKS},
     record,
-    scene::{RANKS, Scene},
+    scene::Scene,
 };
 use crate::{files, programs::Programs};
 

@@ -18,11 +18,12 @@ use tierfeed_handoff::MemoryClient;
 
 use super::{
     calls::Failing,
-    cast::{Cast, Part},
+    cast::Cast,
     cure::{Cure, Displaced},
     fault::{Fault, Kind},
     group::Stage,
     panics::Drill,
+    part::Part,
     scene::{Disk, SCRATCH_DISK_BYTES, Scene, Source},
     silence::Silence,
     store::Trouble,

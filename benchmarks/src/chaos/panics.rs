@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::cast::Part;
+use super::part::Part;
 
 /// What tells a process where to panic.
 const VARIABLE: &str = "TIERFEED_DRILL";

@@ -14,12 +14,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     calls::Failing,
     group::Group,
+    part::RANKS,
     store::{PREFIX, Store},
 };
 use crate::files;
-
-/// Ranks of the training.
-pub(super) const RANKS: u32 = 2;
 
 /// Ranks of the job: one is left for a hostile client.
 const SEATS: u32 = RANKS + 1;

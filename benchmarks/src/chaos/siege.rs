@@ -15,8 +15,9 @@ use super::{
     clock::Clock,
     hostile::Tally,
     inflict::Tools,
+    part::RANKS,
     record::{self, Entry, Origin},
-    scene::{RANKS, Scene},
+    scene::Scene,
     silence::{self, Silence},
 };
 

@@ -12,28 +12,14 @@
 //!
 //! DELI, sections III-B and IV.
 
-use serde::Serialize;
-
 use super::{
     NODES, Row, Workload,
     fifo::{self, Fifo},
     measured::Means,
     pace::Pace,
     partition,
+    setting::Setting,
 };
-
-/// How DELI was configured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Setting {
-    /// Samples of a batch.
-    pub batch: u32,
-    /// Samples of a fetch.
-    pub fetch: u32,
-    /// The next fetch is requested when so few numbers are left.
-    pub threshold: u32,
-    /// Samples in the cache, or `None` without a limit.
-    pub cache: Option<u32>,
-}
 
 /// The miss rate of each epoch of the first node.
 #[must_use]

@@ -14,7 +14,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-use super::{NODES, Row, Workload, fetching::Setting, measured, partition};
+use super::{NODES, Row, Workload, measured, partition, setting::Setting};
 
 /// As many as DELI's trials.
 const TRIALS: u64 = 3;

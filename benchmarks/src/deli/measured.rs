@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs::File, io::Read as _, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::fetching::Setting;
+use super::setting::Setting;
 
 /// A larger file is none of them; the largest has 30 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Outcome, Row, TOLERANCE, fetching::Setting, table_two};
+use super::{Outcome, Row, TOLERANCE, setting::Setting, table_two};
 
 /// All of it.
 #[must_use]

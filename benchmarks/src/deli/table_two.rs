@@ -17,8 +17,8 @@ use tierfeed_workload_analyzer::cost::{self, Charge, Money, Prefetched, Prices, 
 
 use super::{
     FIFTY_FIFTY, NODES, Workload,
-    fetching::Setting,
     measured::{self, Row, mean},
+    setting::Setting,
 };
 
 const EPOCHS: u32 = 2;

@@ -7,8 +7,6 @@ use std::{fmt::Write as _, fs, path::Path};
 use anyhow::{Context as _, bail, ensure};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
-use super::policies::number;
-
 /// The time is that of one process, and eight prepare a chunk.
 const HEADER: &str = "dataset,size_bytes,cost_s_times_8";
 const PREPARERS: u64 = 8;
@@ -150,4 +148,11 @@ fn row(line: &str) -> anyhow::Result<(&str, Chunk)> {
 /// The authors' ten days in order; any other dataset is taken as it stands.
 fn by_date(rows: Vec<ChunkId>) -> Vec<ChunkId> {
     if rows.len() == DAYS.len() { DAYS.map(|row| rows[row]).to_vec() } else { rows }
+}
+
+/// A count or a quantity, to be weighed.
+#[expect(clippy::cast_precision_loss, reason = "bytes and nanoseconds here are below 2^53")]
+pub(super) fn number(value: impl TryInto<u64>) -> f64 {
+    let value: u64 = value.try_into().unwrap_or(u64::MAX);
+    value as f64
 }

@@ -16,7 +16,7 @@ use self::{
     registered::Registered,
 };
 use super::{
-    chunks::{ChunkId, Chunks},
+    chunks::{ChunkId, Chunks, number},
     workload::{Job, Pattern},
 };
 
@@ -138,11 +138,4 @@ impl Kind {
             Self::TierfeedKnown => Box::new(Known::new(chunks, pattern, Weighing::ByDensity)),
         }
     }
-}
-
-/// A count or a quantity, to be weighed.
-#[expect(clippy::cast_precision_loss, reason = "bytes and nanoseconds here are below 2^53")]
-pub(super) fn number(value: impl TryInto<u64>) -> f64 {
-    let value: u64 = value.try_into().unwrap_or(u64::MAX);
-    value as f64
 }

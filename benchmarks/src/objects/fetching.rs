@@ -22,7 +22,7 @@ use tierfeed_prefetcher::fetcher::{Fetch, Fetcher as _, ObjectFetcher, ObjectSet
 
 use super::{
     OURS,
-    clients::{Client, Turn, store, timed},
+    client::{Client, Turn, store, timed},
     server::Kind,
 };
 

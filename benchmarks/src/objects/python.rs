@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 use super::{
-    clients::{Client, Turn},
+    client::{Client, Turn},
     server::Kind,
 };
 
