@@ -255,6 +255,39 @@ fn list<K: std::fmt::Display>(counts: &BTreeMap<K, u64>) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
+fn siege_line(sieges: &Sieges) -> String {
+    let Sieges { count, batches, wait_s_max, wait_s_max_before, wait_share_max, .. } = sieges;
+    format!(
+        "{count} times alone with a hostile client and at least {} silent connections: {batches} batches, \
+         the longest wait {:.0} ms, {:.0} ms before, at most {:.0} % of what is allowed (500 ms, or four \
+         times the longest before); metrics within {:.0} ms\n",
+        sieges.silent_min,
+        wait_s_max * 1e3,
+        wait_s_max_before * 1e3,
+        wait_share_max * 1e2,
+        sieges.answer_s_max * 1e3
+    )
+}
+
+fn growth_line(growth: &Growth) -> String {
+    let Growth { part, over_s, first, last } = growth;
+    let mib = |bytes: u64| bytes >> 20;
+    format!(
+        "{part} over {over_s:.0} s: {} to {} MiB and {} to {} MiB of chunks, {} to {} descriptors, \
+             {} to {} files without a name, {} to {} threads\n",
+        mib(first.memory_bytes),
+        mib(last.memory_bytes),
+        mib(first.cache_bytes),
+        mib(last.cache_bytes),
+        first.descriptors,
+        last.descriptors,
+        first.files,
+        last.files,
+        first.threads,
+        last.threads
+    )
+}
+
 /// The outcome for people.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
@@ -288,41 +321,12 @@ pub fn table(outcome: &Outcome) -> String {
     ] {
         _ = writeln!(text, "{what}: {counts}");
     }
-    let Sieges { count, batches, wait_s_max, wait_s_max_before, wait_share_max, .. } =
-        &outcome.sieges;
-    _ = writeln!(
-        text,
-        "{count} times alone with a hostile client and at least {} silent connections: {batches} batches, \
-         the longest wait {:.0} ms, {:.0} ms before, at most {:.0} % of what is allowed (500 ms, or four \
-         times the longest before); metrics within {:.0} ms",
-        outcome.sieges.silent_min,
-        wait_s_max * 1e3,
-        wait_s_max_before * 1e3,
-        wait_share_max * 1e2,
-        outcome.sieges.answer_s_max * 1e3
-    );
+    text.push_str(&siege_line(&outcome.sieges));
     for said in &outcome.excused {
         _ = writeln!(text, "an agent did not start without its tier: {said}");
     }
     _ = writeln!(text, "memory given back {} times", outcome.memory_given_back);
-    for Growth { part, over_s, first, last } in &outcome.growth {
-        let mib = |bytes: u64| bytes >> 20;
-        _ = writeln!(
-            text,
-            "{part} over {over_s:.0} s: {} to {} MiB and {} to {} MiB of chunks, {} to {} descriptors, \
-             {} to {} files without a name, {} to {} threads",
-            mib(first.memory_bytes),
-            mib(last.memory_bytes),
-            mib(first.cache_bytes),
-            mib(last.cache_bytes),
-            first.descriptors,
-            last.descriptors,
-            first.files,
-            last.files,
-            first.threads,
-            last.threads
-        );
-    }
+    outcome.growth.iter().for_each(|it| text.push_str(&growth_line(it)));
     if !outcome.growth.iter().any(|it| it.part == Part::Agent.name()) {
         text.push_str("no agent lived long enough to tell growth\n");
     }

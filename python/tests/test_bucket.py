@@ -209,6 +209,5 @@ def test_without_the_program_the_remedy_is_named(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIERFEED_EXE", "/no/such/tierfeed")
-    feed = bucket.direct()
     with pytest.raises(tierfeed.Reconfigure, match="/no/such/tierfeed.*TIERFEED_EXE"):
-        feed.batch(0, 0)
+        bucket.direct()

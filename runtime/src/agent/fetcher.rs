@@ -2,8 +2,11 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use tierfeed_dataset::read::{FileSource, Source, ThrottledSource};
-use tierfeed_dataset::{Index, source::Location};
+use tierfeed_dataset::{
+    Index,
+    read::{FileSource, Source, ThrottledSource},
+    source::Location,
+};
 use tierfeed_prefetcher::{
     fetcher::{FILE_THREADS, Fetcher, ObjectCounters, READ_THREADS, ThreadFetcher, choose},
     plane::StartError,
@@ -16,32 +19,27 @@ use crate::reader;
 /// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;
 
-/// What reads the cold store of a job.
+/// How the cold store of a job is read.
 #[derive(Debug)]
 pub(super) struct Cold {
-    pub(super) fetcher: Box<dyn Fetcher>,
-    /// How it is called, and why it was chosen.
+    /// What its fetcher is called, and why it was chosen.
     pub(super) engine: String,
     /// What its requests come to, if it makes any.
     pub(super) requests: Option<Arc<ObjectCounters>>,
 }
 
-impl Cold {
-    fn new(fetcher: Box<dyn Fetcher>, engine: String) -> Self {
-        Self { fetcher, engine, requests: None }
-    }
-}
+type Chosen = (Box<dyn Fetcher>, Cold);
 
 /// What reads the cold store of a job, as fast as the job imposes.
 pub(super) fn fetcher(
     job: &Job,
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
-) -> Result<Cold, AgentError> {
+) -> Result<Chosen, AgentError> {
     if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.cold.speed) {
         let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
         let requests = Some(fetcher.counters());
-        return Ok(Cold { requests, ..Cold::new(Box::new(fetcher), "requests".to_owned()) });
+        return Ok((Box::new(fetcher), Cold { engine: "requests".to_owned(), requests }));
     }
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => {
@@ -59,13 +57,14 @@ pub(super) fn fetcher(
     };
     let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
     let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    Ok(Cold::new(Box::new(fetcher.map_err(failed)?), "threads".to_owned()))
+    let cold = Cold { engine: "threads".to_owned(), requests: None };
+    Ok((Box::new(fetcher.map_err(failed)?), cold))
 }
 
 /// The engine that suits the files, which is stated in the log.
-fn by_files(files: &Arc<FileSource>, operations_max: NonZeroUsize) -> Result<Cold, AgentError> {
+fn by_files(files: &Arc<FileSource>, operations_max: NonZeroUsize) -> Result<Chosen, AgentError> {
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
     let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;
     tracing::info!(engine = %choice, "cold files");
-    Ok(Cold::new(fetcher, choice.to_string()))
+    Ok((fetcher, Cold { engine: choice.to_string(), requests: None }))
 }

@@ -168,6 +168,7 @@ fn look_at_job(
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
     let index_path = job.index.clone().unwrap_or_else(|| run_dir.index());
+    let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
     let expected = text.index_fingerprint;
     let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
     let demand = Demand::of(&job, &Sizes::from(&index))?;

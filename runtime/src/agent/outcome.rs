@@ -8,7 +8,8 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_prefetcher::plane::{Counters, Ways};
+use tierfeed_handoff::Server;
+use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, Ways};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
@@ -30,25 +31,12 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let Agent { server, clients, plane, link, mut lending, session, looks, published, .. } = agent;
     // The thread of the hand-off may wait for a place in this queue.
     drop(clients);
-    let ended = tokio::task::spawn_blocking(move || {
-        server.shutdown();
-        let ended = (plane.usage(), plane.ways(), plane.counters());
-        plane.shutdown();
-        ended
-    });
     lending.abort_all();
     let mut footprint = agent.footprint;
-    let mut used = None;
-    match timeout(THREADS_END_WITHIN, ended).await {
-        Ok(Ok((usage, ways, counters))) => {
-            footprint.note(&usage, agent.loans.granted());
-            used = Some((ways, counters));
-        }
-        Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
-        Err(_) => {
-            tracing::warn!("threads still wait for storage; the report is written without them");
-        }
-    }
+    let used = end_threads(server, plane).await.map(|(usage, ways, counters)| {
+        footprint.note(&usage, agent.loans.granted());
+        (ways, counters)
+    });
     let copyouts = agent.observer.copyouts;
     agent.observer.end();
     let scratch = timeout(THREADS_END_WITHIN, end_of_scratch(looks)).await.unwrap_or_else(|_| {
@@ -106,6 +94,24 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         tracing::debug!(%error, "published orders are left behind");
     }
     Ok(Some(report))
+}
+
+/// Ends the threads of hand-off and data plane; what the data plane held, if they ended in time.
+async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, Ways, Counters)> {
+    let ended = tokio::task::spawn_blocking(move || {
+        server.shutdown();
+        let ended = (plane.usage(), plane.ways(), plane.counters());
+        plane.shutdown();
+        ended
+    });
+    match timeout(THREADS_END_WITHIN, ended).await {
+        Ok(Ok(ended)) => return Some(ended),
+        Ok(Err(error)) => tracing::warn!(%error, "a thread did not end well"),
+        Err(_) => {
+            tracing::warn!("threads still wait for storage; the report is written without them");
+        }
+    }
+    None
 }
 
 /// Ends the scratch of the job, which may be a file system that does not answer.

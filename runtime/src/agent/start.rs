@@ -2,18 +2,21 @@
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
 use tierfeed_core::{
-    fleet::{Ledger, Origin},
+    fleet::{Assignment, Ledger, Origin},
     id::{NodeId, Rank},
+    launch::Post,
+    order::Spec,
     session::Session,
     tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::{Limits as ClientLimits, Server};
+use tierfeed_dataset::Index;
+use tierfeed_handoff::{ClientEvent, Limits as ClientLimits, Server, Shelved};
 use tierfeed_prefetcher::{
     plane::{DataPlane, Settings as PlaneSettings, Verify},
     tier::Backing,
@@ -25,7 +28,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use super::{
     Agent, AgentError, Attendance, Completions, Jobs, Limits, Loans, Looks, Phase, Publications,
     Readers, Starvation,
-    fetcher::fetcher,
+    fetcher::{Cold, fetcher},
     join::Joined,
     observe::{self, Observer},
 };
@@ -48,10 +51,6 @@ const CLIENT_EVENTS_MAX: usize = 4096;
 /// machine, a millisecond.
 const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one list of the parts of an agent, in the order of their making"
-)]
 pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
@@ -60,76 +59,41 @@ pub(super) async fn agent(
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, link, clock, occupied, .. } = joined;
-    let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
     TrainerFile::remove(&run_dir.trainer_file())?;
-    let orders = PublishedOrders::new(run_dir.path().join("published"));
-    if let Err(error) = orders.clear() {
-        tracing::warn!(%error, "published orders of an earlier run are left behind");
-    }
-    descriptors::raise_limit();
-    let published = Publications::new(orders, assignment.order, assignment.node);
+    let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
-    let finished = completions.clone();
-    let settings = plane_settings(&job, &layout);
-    let cold = fetcher(&job, &index, settings.operations_max)?;
-    let plane =
-        DataPlane::start(&settings, cold.fetcher, move |op, outcome| finished.push(op, outcome))?;
-    let shelves = plane.shelves();
-    let layout =
-        layout.without_shelves(|at| shelves.iter().any(|shelf| usize::from(shelf.tier().0) == at));
-    layout.places.iter().for_each(log_tier);
-    layout.idle(&job).iter().for_each(|idle| tracing::warn!("{idle}"));
+    let (plane, cold) = start_plane(&job, &index, &layout, &completions)?;
+    let layout = announced(&job, layout, &plane.shelves());
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
-    let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
-    // Nobody receives only when the agent ends: then nobody needs the event.
-    let forward = Box::new(move |event| drop(events.blocking_send(event)));
-    let limits = ClientLimits {
-        published_samples_max: assignment.order.samples_per_rank(),
-        ..ClientLimits::STANDARD
-    };
-    let settings = layout.session(&job, index.sizes().collect(), assignment.order, assignment.node);
-    let limits_of_tiers = Limits::of(&layout, &settings);
-    let session = Session::new(settings).with_slices(STAGED_AT_A_TIME);
-    let briefing = briefing::of(
-        &job,
-        Rank(0),
-        assignment.order,
-        &index,
-        index_path.clone(),
-        assignment.staged_batches,
-    );
-    let budget = layout.memory_budget(&node);
+    let (session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
+    let (order, ahead) = (assignment.order, assignment.staged_batches);
+    let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
     let scratch = job_scratch(&job, assignment.node)?;
+    let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
-    let server = Server::bind(&socket, limits, post, forward)?;
-    // As many as the layout has, which keeps to the limit.
-    drop(server.show(shelves));
-    // Whoever finds the file finds an agent that listens.
-    let scratch_path = scratch.as_ref().map(|scratch| scratch.path().to_owned());
-    let NodeId(node_number) = assignment.node;
-    let attendance = Attendance::new(assignment.order.world, assignment.node);
-    TrainerFile {
-        socket,
-        job: job_file,
-        index: index_path,
-        node: node_number,
-        scratch: scratch_path,
-    }
-    .write(&run_dir.trainer_file())?;
+    let server = listen(&socket, order, post, plane.shelves(), events)?;
+    let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+    let node_number = assignment.node.0;
+    // Trainers that find the file find an agent that listens.
+    TrainerFile { socket, job: job_file, index: index_path, node: node_number, scratch: own }
+        .write(&run_dir.trainer_file())?;
     Ok(Agent {
         loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
         looks: Looks::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
         observer,
-        footprint: Footprint { budget_bytes: budget.0, ..Footprint::default() },
+        footprint: Footprint {
+            budget_bytes: layout.memory_budget(&node).0,
+            ..Footprint::default()
+        },
         holders: std::collections::BTreeMap::new(),
         readers: Readers::default(),
         starvation: Starvation::default(),
         training: None,
-        attendance,
+        attendance: Attendance::new(assignment.order.world, assignment.node),
         phase: Phase::Serving,
         is_superseded: false,
         _occupied: occupied,
@@ -156,6 +120,70 @@ pub(super) async fn agent(
         pauses: Pauses::default(),
         shutdown,
     })
+}
+
+/// Where published orders are written; those of an earlier run are removed.
+fn publications(run_dir: &RunDir, assignment: &Assignment) -> Publications {
+    let orders = PublishedOrders::new(run_dir.path().join("published"));
+    if let Err(error) = orders.clear() {
+        tracing::warn!(%error, "published orders of an earlier run are left behind");
+    }
+    Publications::new(orders, assignment.order, assignment.node)
+}
+
+/// The data plane, and what it reads the cold store with.
+fn start_plane(
+    job: &Job,
+    index: &Arc<Index>,
+    layout: &Layout,
+    completions: &Completions,
+) -> Result<(DataPlane, Cold), AgentError> {
+    descriptors::raise_limit();
+    let settings = plane_settings(job, layout);
+    let (fetcher, cold) = fetcher(job, index, settings.operations_max)?;
+    let finished = completions.clone();
+    let plane =
+        DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+    Ok((plane, cold))
+}
+
+/// The layout as it came to be, with a line of the log for each tier.
+fn announced(job: &Job, layout: Layout, shelves: &[Shelved]) -> Layout {
+    let layout =
+        layout.without_shelves(|at| shelves.iter().any(|it| usize::from(it.tier().0) == at));
+    layout.places.iter().for_each(log_tier);
+    layout.idle(job).iter().for_each(|idle| tracing::warn!("{idle}"));
+    layout
+}
+
+/// Listens for trainers, which may read `shelves` in place; what they do goes to `events`.
+fn listen(
+    socket: &Path,
+    order: Spec,
+    post: Post,
+    shelves: Vec<Shelved>,
+    events: mpsc::Sender<ClientEvent>,
+) -> Result<Server, AgentError> {
+    let limits =
+        ClientLimits { published_samples_max: order.samples_per_rank(), ..ClientLimits::STANDARD };
+    // The receiver goes when the agent ends: then no event is needed any more.
+    let forward = Box::new(move |event| drop(events.blocking_send(event)));
+    let server = Server::bind(socket, limits, post, forward)?;
+    // As many as the layout has, which keeps to the limit.
+    drop(server.show(shelves));
+    Ok(server)
+}
+
+/// The session of this node, and what it may hold in each tier.
+fn session(
+    job: &Job,
+    index: &Index,
+    layout: &Layout,
+    assignment: &Assignment,
+) -> (Session, Limits) {
+    let settings = layout.session(job, index.sizes().collect(), assignment.order, assignment.node);
+    let limits = Limits::of(layout, &settings);
+    (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }
 
 /// The directory for the trainer's own files, if the job asks for one.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tierfeed_core::{
-    id::{BatchId, HolderId, Rank},
+    id::{BatchId, HolderId, LeaseId, Rank},
     session::{Command, Event, Refusal, Wait},
     units::{Bytes, Nanoseconds},
 };
@@ -55,18 +55,7 @@ impl Agent {
                 self.tell(Event::Requested { holder, batch });
             }
             ClientEvent::Delivered { holder, lease, wait } => {
-                self.note_training();
-                let of_host = |time| self.clock.of_host(time);
-                let told = Wait { since: of_host(wait.since), until: of_host(wait.until) };
-                let wait = self.readers.believe(holder, told, self.clock.now());
-                let before = self.session.progress().waits.count();
-                self.tell(Event::Delivered { holder, lease, wait });
-                let progress = self.session.progress();
-                if let Some(taken) =
-                    progress.taken.as_ref().filter(|_| progress.waits.count() > before)
-                {
-                    self.observer.taken(holder, lease, taken);
-                }
+                self.delivered(holder, lease, wait);
             }
             ClientEvent::Tallied { holder, rank, tally } => {
                 self.note_training();
@@ -105,6 +94,20 @@ impl Agent {
                 let actions = self.loans.gone(holder);
                 self.lend_or_not(actions);
             }
+        }
+    }
+
+    /// A trainer has got a batch, for which it waited as it says.
+    fn delivered(&mut self, holder: HolderId, lease: LeaseId, wait: Wait) {
+        self.note_training();
+        let of_host = |time| self.clock.of_host(time);
+        let told = Wait { since: of_host(wait.since), until: of_host(wait.until) };
+        let wait = self.readers.believe(holder, told, self.clock.now());
+        let before = self.session.progress().waits.count();
+        self.tell(Event::Delivered { holder, lease, wait });
+        let progress = self.session.progress();
+        if let Some(taken) = progress.taken.as_ref().filter(|_| progress.waits.count() > before) {
+            self.observer.taken(holder, lease, taken);
         }
     }
 

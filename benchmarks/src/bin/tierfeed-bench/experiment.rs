@@ -18,8 +18,8 @@ use tierfeed_core::id::NumaNode;
 use crate::{
     arguments::{
         Bench, BenchChaos, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
-        BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchImport, BenchIndex, BenchIo, BenchLimits,
-        BenchLobster, BenchLoop, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
+        BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchImport, BenchIndex, BenchIo,
+        BenchLimits, BenchLobster, BenchLoop, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
         BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource, DlcachePatterns,
         IoEngine, TiersSubject,
     },
