@@ -14,11 +14,13 @@ pub mod cache;
 pub mod cgroup;
 pub mod cxl;
 pub mod dax;
+mod edac;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 pub mod kernel_tiers;
 pub mod meminfo;
 pub mod memory_disk;
+mod memory_kind;
 pub mod memory_module;
 pub mod mount;
 pub mod network;
@@ -120,7 +122,7 @@ impl Inventory {
             nodes,
             processor: processor::read(sysroot)?,
             caches: cache::read_all(sysroot),
-            memory_hardware: memory_module::read(sysroot),
+            memory_hardware: smbios::read(sysroot).or_else(|| edac::read(sysroot)),
             cxl: cxl::read(sysroot, &dax)?,
             dax,
             kernel_tiers: kernel_tiers::read_all(sysroot)?,

@@ -1,6 +1,6 @@
 //! Measures the memory and storage of a node and sorts it into tiers.
 //!
-//! [`inventory`] reads what is there, [`mod@probe`] measures how fast it is, [`tiers`] sorts it,
+//! [`inventory`] reads what is there, [`mod@probe`] measures how fast it is, [`classify`] sorts it,
 //! [`report`] keeps the result. [`available`] watches what is left while a job runs, and [`hog`] takes
 //! it away on purpose; [`doctor`] says what of a node cannot be used, and the fix. Jobs, policies and budgets are unknown here.
 //!
@@ -32,15 +32,17 @@
 #![forbid(unsafe_code)]
 
 pub mod available;
+pub mod classify;
 pub mod doctor;
 #[cfg(test)]
 mod fake_sysroot;
+mod figures;
 pub mod hog;
 pub mod inventory;
+mod measure;
 pub mod probe;
 pub mod report;
 pub mod sysroot;
-pub mod tiers;
 
 pub use self::{
     available::{Available, DiskSpace, Watch},

@@ -1,37 +1,19 @@
 //! Measures a node and reports its tiers: the one entry for whoever wants a report.
 //!
 //! The shell around the parts: [`crate::inventory`] says what there is, [`memory`] and [`directory`]
-//! measure it cell by cell, [`crate::tiers`] sorts it. What cannot be measured is reported without
-//! figures and with the reason; only wrong input ends the probe.
+//! measure it cell by cell, [`crate::classify`] sorts it, [`crate::report`] keeps it. What cannot be
+//! measured is reported without figures and with the reason; only wrong input ends the probe.
 
-pub(crate) mod allotment;
-#[cfg(feature = "object-store")]
-mod buckets;
-pub mod cell;
-pub mod clock;
-mod conditions;
-mod direct_file;
-pub mod directory;
-pub mod estimate;
-mod histogram;
-pub mod memory;
-#[cfg(feature = "object-store")]
-pub mod object_store;
-mod pace;
 pub mod place;
-pub(crate) mod random;
-pub mod sampler;
+mod round;
 pub mod settings;
 #[cfg(test)]
 mod tests;
-mod transfer;
-pub mod usual;
 
 use std::{
-    collections::BTreeMap,
     fmt, io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
 };
 
 use tierfeed_core::{
@@ -40,25 +22,34 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-#[cfg(feature = "object-store")]
-pub use self::buckets::Bucket;
+pub use self::settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings};
 use self::{
-    allotment::Allotment,
-    clock::{Clock, SystemClock},
-    memory::{Pair, Part, Task},
     place::{Place, Unmeasured},
-    transfer::Porter,
+    round::Round,
 };
-pub use self::{
-    directory::RANDOM_READ_DEPTH,
-    settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings},
-    usual::{Directories, usual_directories},
-};
+#[cfg(feature = "object-store")]
+pub use crate::measure::{buckets::Bucket, object_store};
 use crate::{
+    classify::{self, Ruling},
+    figures::Skipped,
     inventory::{Inventory, node::Node},
-    report::{self, FORMAT, Matrix, Report, Skipped, Tier, Transfer, tenths, whole},
+    measure::{
+        allotment::Allotment,
+        clock::{Clock as _, SystemClock},
+        conditions,
+        memory::{Pair, Part},
+    },
+    report::{FORMAT, Report},
     sysroot::{ReadError, Sysroot},
-    tiers::{self, Ruling},
+};
+pub use crate::{
+    figures::estimate,
+    measure::{
+        cell, clock, directory,
+        directory::RANDOM_READ_DEPTH,
+        memory, sampler, usual,
+        usual::{Directories, usual_directories},
+    },
 };
 
 /// Why there is no report.
@@ -170,9 +161,9 @@ pub fn probe_until(
     let conditions = conditions::begin(sysroot);
     let inventory = Inventory::read(sysroot)?;
     let limits = settings.budget.limits();
-    let ruling =
-        Ruling { assignments: &settings.assignments, previous: settings.previous.as_deref() }
-            .on(&inventory.host);
+    let previous = settings.previous.as_deref().map(Report::classification);
+    let ruling = Ruling { assignments: &settings.assignments, previous: previous.as_ref() }
+        .on(&inventory.host);
     let pairs = memory::pairs(&inventory, limits.pairs);
     let is_stopped = AtomicBool::new(false);
     let mut round = Round {
@@ -214,8 +205,8 @@ pub fn probe_until(
         host: inventory.host.clone(),
         tiers,
         numa: matrix,
-        views: tiers::views(&inventory, &pair_reports, &ruling),
-        comparisons: tiers::comparisons(&inventory, &pair_reports),
+        views: classify::views(&inventory, &pair_reports, &ruling),
+        comparisons: classify::comparisons(&inventory, &pair_reports),
         pairs: pair_reports,
         storage,
         object_stores,
@@ -258,204 +249,6 @@ fn skipped_by(budget: Budget, inventory: &Inventory) -> Vec<Skipped> {
     skipped
 }
 
-/// One round of measurements, step by step.
-struct Round<'a> {
-    inventory: &'a Inventory,
-    ruling: Ruling<'a>,
-    limits: Limits,
-    sysroot: Sysroot<'a>,
-    allotment: Allotment<'a>,
-    is_stopped: &'a AtomicBool,
-    stop: &'a mut dyn FnMut() -> bool,
-    progress: &'a mut dyn FnMut(Progress),
-    done: usize,
-    total: usize,
-    skipped: Vec<Skipped>,
-}
-
-type MeasuredPairs = (Matrix, Vec<Place>, Vec<report::Pair>);
-
-impl<'a> Round<'a> {
-    fn announce(&mut self, step: Step) -> Result<(), ProbeError> {
-        if (self.stop)() {
-            return Err(ProbeError::Interrupted);
-        }
-        let left = self.allotment.left(SystemClock.wall());
-        (self.progress)(Progress { step, done: self.done, total: self.total, left });
-        self.done += 1;
-        Ok(())
-    }
-
-    #[cfg(feature = "object-store")]
-    fn measure_buckets(
-        &mut self,
-        settings: &ProbeSettings,
-    ) -> Result<Vec<report::ObjectStore>, ProbeError> {
-        let mut found = Vec::new();
-        if !self.sysroot.is_live() {
-            return Ok(found);
-        }
-        for (index, bucket) in settings.buckets.iter().enumerate() {
-            self.announce(Step::ObjectStore(index + 1))?;
-            match buckets::figures(bucket, &self.limits)? {
-                Ok(figures) => found.push(figures),
-                Err(skipped) => self.skipped.push(skipped),
-            }
-        }
-        Ok(found)
-    }
-
-    #[cfg(not(feature = "object-store"))]
-    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as with the feature")]
-    fn measure_buckets(
-        &mut self,
-        _settings: &ProbeSettings,
-    ) -> Result<Vec<report::ObjectStore>, ProbeError> {
-        Ok(Vec::new())
-    }
-
-    fn measure_pairs(&mut self, pairs: &[Pair<'a>]) -> Result<MeasuredPairs, ProbeError> {
-        let mut matrix = empty_matrix(self.inventory);
-        let (mut best, mut reports, mut knees) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let weight = |pair: &Pair<'_>| if pair.is_best { 2 } else { 1 };
-        let mut weights: u64 = pairs.iter().map(weight).sum();
-        let memory = self.allotment.at_most(SystemClock.wall(), self.limits.memory);
-        for pair in pairs {
-            let allotment = memory.share(SystemClock.wall(), weight(pair), weights);
-            weights -= weight(pair);
-            let knee = knees.get(&pair.initiator.id).copied();
-            let outcome = self.measure_pair(*pair, allotment, knee)?;
-            let outcome = outcome.map(|outcome| {
-                knees.extend(outcome.knee.map(|knee| (pair.initiator.id, knee)));
-                reports.push(outcome.pair);
-                self.skipped.extend(outcome.skipped);
-                outcome.measured
-            });
-            enter(&mut matrix, pair, &outcome);
-            match (outcome, pair.is_best) {
-                (outcome, true) => best.push((pair.target, outcome)),
-                (Err(error), false) => self.skip_pair(pair, &error),
-                (Ok(_), false) => (),
-            }
-        }
-        let profiles = tiers::host_profiles(self.inventory, &reports, &self.ruling);
-        let places = best.into_iter().map(|(node, outcome)| {
-            Place::measured_node(node, outcome, profiles.get(&node.id).copied(), &self.ruling)
-        });
-        Ok((matrix, places.collect(), reports))
-    }
-
-    fn skip_pair(&mut self, pair: &Pair<'_>, error: &Unmeasured) {
-        let what =
-            format!("memory of NUMA node {} from node {}", pair.target.id, pair.initiator.id);
-        self.skipped.push(Skipped { what, why: error.to_string() });
-    }
-
-    fn measure_pair(
-        &mut self,
-        pair: Pair<'a>,
-        allotment: Allotment<'a>,
-        knee: Option<memory::Knee>,
-    ) -> Result<Result<memory::Outcome, Unmeasured>, ProbeError> {
-        let (initiator, target) = (NumaNode(pair.initiator.id), NumaNode(pair.target.id));
-        let behind = self.done + Part::ALL.len();
-        if !self.sysroot.is_live() {
-            self.announce(Step::Memory { initiator, target, part: Part::Latency })?;
-            self.done = behind;
-            return Ok(Err(Unmeasured::OtherMachine));
-        }
-        let limits = self.limits;
-        let Self { inventory, sysroot, is_stopped, .. } = *self;
-        let task = Task { inventory, sysroot, pair, limits: &limits, allotment, knee };
-        let outcome = memory::measure(&task, &mut |news| match news {
-            memory::News::Begins(part) => {
-                if self.announce(Step::Memory { initiator, target, part }).is_err() {
-                    is_stopped.store(true, Ordering::Relaxed);
-                }
-            }
-            memory::News::Nothing => {
-                if (self.stop)() {
-                    is_stopped.store(true, Ordering::Relaxed);
-                }
-            }
-        })?;
-        self.done = behind;
-        self.check_stopped()?;
-        Ok(outcome)
-    }
-
-    fn check_stopped(&mut self) -> Result<(), ProbeError> {
-        if self.is_stopped.load(Ordering::Relaxed) || (self.stop)() {
-            return Err(ProbeError::Interrupted);
-        }
-        Ok(())
-    }
-
-    /// `count` directories are left, this one included.
-    fn measure_directory(
-        &mut self,
-        path: &Path,
-        count: usize,
-    ) -> Result<Result<directory::Findings, Unmeasured>, ProbeError> {
-        self.announce(Step::Directory(path.to_owned()))?;
-        if !self.sysroot.is_live() {
-            return Ok(Err(Unmeasured::OtherMachine));
-        }
-        let (limits, patience) = self.directory_limits(count);
-        let request = directory::Request { patience: Some(patience), ..Default::default() };
-        let Self { inventory, is_stopped, .. } = *self;
-        let mut watch = |_| {
-            if (self.stop)() {
-                is_stopped.store(true, Ordering::Relaxed);
-                request.abort.abort();
-            }
-        };
-        let outcome = memory::while_listening(&mut watch, |_| {
-            directory::measure(inventory, path, &limits, &request)
-        })?;
-        self.check_stopped()?;
-        Ok(outcome)
-    }
-
-    /// Three quarters of what is left are for directories, the rest for copies. One that does not answer
-    /// may take all of it, but no more.
-    fn directory_limits(&self, count: usize) -> (Limits, Nanoseconds) {
-        let now = SystemClock.wall();
-        let time = self.allotment.share(now, 3, 4 * count as u64).left(now);
-        let cell = Nanoseconds(self.limits.cell.0.min(time.0 / directory::JOBS_MAX));
-        let patience = directory::patience(&self.limits).min(self.allotment.left(now));
-        (Limits { cell, ..self.limits }, patience)
-    }
-
-    fn measure_transfers(&mut self, tiers: &[Tier]) -> Result<Vec<Transfer>, ProbeError> {
-        self.announce(Step::Transfers)?;
-        if !self.sysroot.is_live() {
-            return Ok(Vec::new());
-        }
-        let limits = self.limits;
-        let Self { inventory, sysroot, is_stopped, .. } = *self;
-        let porter = Porter { inventory, sysroot, limits: &limits };
-        let routes = transfer::routes(inventory, tiers);
-        let mut transfers = Vec::new();
-        for (index, (from, to)) in routes.iter().enumerate() {
-            let left = (routes.len() - index) as u64;
-            let allotment = self.allotment.share(SystemClock.wall(), 1, left);
-            let mut watch = |_| {
-                if (self.stop)() {
-                    is_stopped.store(true, Ordering::Relaxed);
-                }
-            };
-            let copied = porter.copy(*from, *to, allotment, &mut watch)?;
-            self.check_stopped()?;
-            match copied {
-                Ok(copied) => transfers.extend(copied),
-                Err(skipped) => self.skipped.push(skipped),
-            }
-        }
-        Ok(transfers)
-    }
-}
-
 fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeError> {
     [(Kind::Scratch, &settings.scratch), (Kind::Storage, &settings.storage)]
         .into_iter()
@@ -479,24 +272,4 @@ fn unreached<'a>(
     let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
     unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), None, ruling))
-}
-
-fn empty_matrix(inventory: &Inventory) -> Matrix {
-    let nodes: Vec<u32> = inventory.nodes.iter().map(|node| node.id).collect();
-    let count = nodes.len();
-    Matrix {
-        nodes,
-        latency_ns: vec![vec![None; count]; count],
-        read_bytes_per_s: vec![vec![None; count]; count],
-    }
-}
-
-fn enter(matrix: &mut Matrix, pair: &Pair<'_>, outcome: &Result<memory::Measured, Unmeasured>) {
-    let index = |id| matrix.nodes.iter().position(|node| *node == id);
-    let (Some(row), Some(column)) = (index(pair.initiator.id), index(pair.target.id)) else {
-        return;
-    };
-    let Ok(measured) = outcome else { return };
-    matrix.latency_ns[row][column] = measured.figures.idle_latency_ns.map(tenths);
-    matrix.read_bytes_per_s[row][column] = measured.figures.read_bytes_per_s.map(whole);
 }

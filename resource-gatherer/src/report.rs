@@ -5,12 +5,8 @@
 //! 3. Every number has its unit in its key.
 
 mod hwloc_xml;
-mod memory;
-mod object_store;
 mod plot;
-mod relation;
 mod schema;
-mod storage;
 mod store;
 mod style;
 mod table;
@@ -24,17 +20,21 @@ use tierfeed_core::tier::Kind;
 
 pub use self::{
     hwloc_xml::{HwlocXmlError, hwloc_xml},
-    memory::{Bandwidth, LoadedLatency, LoadedPoint, Pair, Traffic},
-    object_store::{ObjectStore, Throughput},
     plot::plot,
-    relation::{Comparison, Conditions, Skipped, Source, Transfer, View},
     schema::SCHEMA,
-    storage::{Engine, Percentiles, RandomAccess, Storage},
     store::{StoreError, read, write},
     style::{Blocks, Colour, Style},
     table::{COLUMNS, table},
 };
-use crate::{inventory::Inventory, probe::estimate::Estimate, tiers::MemoryClass};
+pub use crate::figures::{
+    Access, Bandwidth, Comparison, Conditions, Engine, Figures, LoadedLatency, LoadedPoint,
+    ObjectStore, Pair, Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput,
+    Traffic, Transfer, View,
+};
+use crate::{
+    classify::{Classification, MemoryClass},
+    inventory::Inventory,
+};
 
 /// The version of the document; another one is refused when read.
 pub const FORMAT: u32 = 2;
@@ -68,6 +68,18 @@ pub struct Report {
     pub conditions: Conditions,
     /// What the host has.
     pub inventory: Inventory,
+}
+
+impl Report {
+    /// What it decided, for a later classification of the same host.
+    #[must_use]
+    pub fn classification(&self) -> Classification {
+        Classification {
+            host: self.host.clone(),
+            tiers: self.tiers.iter().map(|tier| tier.numa_nodes.clone()).collect(),
+            views: self.views.clone(),
+        }
+    }
 }
 
 /// One tier.
@@ -120,15 +132,6 @@ pub struct Tier {
     pub remarks: Vec<String>,
 }
 
-/// What the figures of a tier are worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Quality {
-    /// Whether something was measured and every interval got as narrow as asked.
-    pub converged: bool,
-    /// Whether other programs took the CPU during at least one measurement.
-    pub contended: bool,
-}
-
 /// What the place of a tier among the others rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -145,81 +148,6 @@ pub enum Basis {
     Config,
 }
 
-/// How the file of a measurement was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Access {
-    /// `O_DIRECT`.
-    Direct,
-    /// Through the page cache, dropped before each read; slower devices look faster than they are.
-    Buffered,
-}
-
-/// All figures of one place.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Figures {
-    /// See [`Tier::read_bytes_per_s`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_bytes_per_s: Option<Estimate>,
-    /// See [`Tier::write_bytes_per_s`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub write_bytes_per_s: Option<Estimate>,
-    /// See [`Tier::copy_bytes_per_s`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub copy_bytes_per_s: Option<Estimate>,
-    /// See [`Tier::triad_bytes_per_s`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub triad_bytes_per_s: Option<Estimate>,
-    /// See [`Tier::idle_latency_ns`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idle_latency_ns: Option<Estimate>,
-    /// See [`Tier::loaded_latency_ns`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loaded_latency_ns: Option<Estimate>,
-    /// See [`Tier::random_read_iops`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub random_read_iops: Option<Estimate>,
-}
-
-impl Figures {
-    /// What they are worth together.
-    #[must_use]
-    pub fn quality(&self) -> Quality {
-        let measured = || self.all().into_iter().flatten().filter(|figure| figure.samples > 0);
-        Quality {
-            converged: measured().count() > 0 && measured().all(|figure| figure.converged),
-            contended: measured().any(|figure| figure.contended),
-        }
-    }
-
-    /// The figures to one decimal.
-    #[must_use]
-    pub fn rounded(self) -> Self {
-        Self {
-            read_bytes_per_s: self.read_bytes_per_s.map(Estimate::rounded),
-            write_bytes_per_s: self.write_bytes_per_s.map(Estimate::rounded),
-            copy_bytes_per_s: self.copy_bytes_per_s.map(Estimate::rounded),
-            triad_bytes_per_s: self.triad_bytes_per_s.map(Estimate::rounded),
-            idle_latency_ns: self.idle_latency_ns.map(Estimate::rounded),
-            loaded_latency_ns: self.loaded_latency_ns.map(Estimate::rounded),
-            random_read_iops: self.random_read_iops.map(Estimate::rounded),
-        }
-    }
-
-    fn all(&self) -> [Option<Estimate>; 7] {
-        [
-            self.read_bytes_per_s,
-            self.write_bytes_per_s,
-            self.copy_bytes_per_s,
-            self.triad_bytes_per_s,
-            self.idle_latency_ns,
-            self.loaded_latency_ns,
-            self.random_read_iops,
-        ]
-    }
-}
-
 /// Figures from node to node: the row is where the reader runs, the column where the memory lies.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Matrix {
@@ -229,23 +157,6 @@ pub struct Matrix {
     pub latency_ns: Vec<Vec<Option<f64>>>,
     /// Read bandwidth by the number of threads that reads fastest, `None` where not measured.
     pub read_bytes_per_s: Vec<Vec<Option<u64>>>,
-}
-
-/// A value in whole units.
-#[must_use]
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "figures are positive, and the cast saturates"
-)]
-pub(crate) fn whole(estimate: Estimate) -> u64 {
-    estimate.median.round() as u64
-}
-
-/// A value with one decimal.
-#[must_use]
-pub(crate) fn tenths(estimate: Estimate) -> f64 {
-    estimate.rounded().median
 }
 
 /// The core has no serde, so its kinds go by their names.

@@ -86,7 +86,7 @@ pub(super) fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<
     let request = directory::Request::default();
     let probe = || -> anyhow::Result<Storage> {
         Ok(directory::measure(&inventory, folder, &limits, &request)
-            .map_err(|why| anyhow::anyhow!("{}: {why}", folder.display()))?
+            .map_err(|why| anyhow::anyhow!("{}: not measured: {why}", folder.display()))?
             .storage)
     };
     let first = probe()?;

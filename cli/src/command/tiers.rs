@@ -10,13 +10,13 @@ use anyhow::Context;
 use tierfeed_core::{tier::Kind, units::Bytes};
 use tierfeed_resource_gatherer::{
     Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot,
+    classify::Assignment,
     probe::{
         Bucket, Directories,
         object_store::{Identity, Options},
         probe_until, usual_directories,
     },
     report,
-    tiers::Assignment,
 };
 use tierfeed_workload_analyzer::{
     Job,

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::node::MemoryKind;
+use super::memory_kind::MemoryKind;
 use crate::sysroot::{ReadError, Sysroot, entries, link_name, optional_node, strict_number};
 
 /// A DAX device.

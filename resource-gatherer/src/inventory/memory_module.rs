@@ -1,14 +1,11 @@
-//! Reads the memory modules: type, speed and channels, where the firmware or a driver tells.
+//! The memory modules: type, speed and channels, where the firmware or a driver tells.
 //!
 //! The firmware's own table tells most and is root's alone; else the drivers that watch for memory
 //! errors (EDAC) tell sizes, types and channels. In virtual machines there is usually neither.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-
-use super::smbios;
-use crate::sysroot::{Sysroot, entries, numbered_entries, optional, optional_number};
 
 /// The modules of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,12 +67,6 @@ impl MemoryHardware {
     }
 }
 
-/// What the host has, or `None` where nobody tells.
-pub(crate) fn read(sysroot: Sysroot<'_>) -> Option<MemoryHardware> {
-    let table = fs::read(sysroot.join("sys/firmware/dmi/tables/DMI")).unwrap_or_default();
-    smbios::parse(&table).or_else(|| edac(sysroot))
-}
-
 /// The name up to the channel: `P0 CHANNEL A` of `P0 CHANNEL A DIMM 0`.
 fn channel_of(name: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
@@ -84,40 +75,6 @@ fn channel_of(name: &str) -> Option<String> {
     let rest = lower[behind..].trim_start_matches(separators);
     let number = rest.split(separators).next().filter(|number| !number.is_empty())?;
     Some(format!("{}{number}", &lower[..behind]))
-}
-
-fn edac(sysroot: Sysroot<'_>) -> Option<MemoryHardware> {
-    let root = sysroot.join("sys/devices/system/edac/mc");
-    let controllers = numbered_entries(&root, "mc").into_iter();
-    let modules: Vec<Module> = controllers
-        .flat_map(|number| {
-            let controller = root.join(format!("mc{number}"));
-            let is_module = |name: &String| name.starts_with("dimm") || name.starts_with("rank");
-            let names = entries(&controller).into_iter().filter(is_module);
-            names
-                .filter_map(|name| edac_module(&controller.join(name), number))
-                .collect::<Vec<Module>>()
-        })
-        .collect();
-    (!modules.is_empty()).then_some(MemoryHardware {
-        source: Source::Edac,
-        slots: None,
-        capacity_bytes_max: None,
-        error_correction: None,
-        modules,
-    })
-}
-
-fn edac_module(directory: &Path, controller: u32) -> Option<Module> {
-    let mebibytes = optional_number(&directory.join("size")).filter(|size| *size > 0)?;
-    let location = optional(&directory.join("dimm_location"));
-    Some(Module {
-        size_bytes: mebibytes.checked_mul(1 << 20),
-        kind: optional(&directory.join("dimm_mem_type")),
-        slot: optional(&directory.join("dimm_label")).filter(|label| !label.is_empty()),
-        bank: location.map(|location| format!("mc{controller} {location}")),
-        ..Module::default()
-    })
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::{tier::Kind, units::Bytes};
+use tierfeed_core::units::Bytes;
 
+pub use super::memory_kind::MemoryKind;
 use super::{
     attributes::{self, Rated},
     dax::{self, DaxDevice},
@@ -17,34 +18,6 @@ use crate::sysroot::{
     ReadError, Sysroot, entries, malformed, numbered_entries, optional, optional_number, parsed,
     strict_number,
 };
-
-/// What the memory of a node is made of, as far as the kernel tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MemoryKind {
-    /// The node has CPUs: ordinary main memory.
-    #[default]
-    Dram,
-    /// A CXL device that the kernel took as memory.
-    Cxl,
-    /// Memory that the firmware set apart (`hmem`): often high-bandwidth or CXL memory.
-    SpecificPurpose,
-    /// Persistent memory used as ordinary memory.
-    Persistent,
-    /// No CPUs, and no device that would tell more.
-    CpuLess,
-}
-
-impl MemoryKind {
-    /// The kind of tier that such memory makes.
-    #[must_use]
-    pub fn tier_kind(self) -> Kind {
-        match self {
-            Self::Dram => Kind::MainMemory,
-            Self::Cxl | Self::SpecificPurpose | Self::Persistent | Self::CpuLess => Kind::CxlMemory,
-        }
-    }
-}
 
 /// How far another node is, in the kernel's relative unit (10 is local).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

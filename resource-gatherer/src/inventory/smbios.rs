@@ -6,11 +6,20 @@
 //!
 //! Source: DMTF DSP0134 (System Management BIOS), 7.17 and 7.18.
 
+use std::fs;
+
 use super::memory_module::{MemoryHardware, Module, Source};
+use crate::sysroot::Sysroot;
 
 const PHYSICAL_MEMORY_ARRAY: u8 = 16;
 const MEMORY_DEVICE: u8 = 17;
 const END_OF_TABLE: u8 = 127;
+
+/// The memory that the tables of the firmware describe, or `None` where they cannot be read.
+pub(crate) fn read(sysroot: Sysroot<'_>) -> Option<MemoryHardware> {
+    let table = fs::read(sysroot.join("sys/firmware/dmi/tables/DMI")).unwrap_or_default();
+    parse(&table)
+}
 
 /// The memory that the tables in `bytes` describe, or `None` if they describe no slot for it.
 pub(crate) fn parse(bytes: &[u8]) -> Option<MemoryHardware> {

@@ -7,11 +7,17 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use tierfeed_core::tier::Kind;
 
-use super::{directory, estimate::Estimate, estimate::to_f64, memory, settings::EmulatedTier};
+use super::settings::EmulatedTier;
 use crate::{
+    classify::{self, Fellowship, MemoryClass, Profile, Ruling},
+    figures::{
+        Access, Figures, Transfer,
+        estimate::{Estimate, to_f64},
+        tenths, whole,
+    },
     inventory::node::Node,
-    report::{Access, Basis, Figures, Tier, Transfer, tenths, whole},
-    tiers::{self, Fellowship, MemoryClass, Profile, Ruling},
+    measure::{directory, memory},
+    report::{Basis, Tier},
 };
 
 /// Something that may be a tier or a part of one.
@@ -210,12 +216,12 @@ pub fn into_tiers_by_transfer(
     after.into_iter().map(|(tier, _)| tier).collect()
 }
 
-/// The best that was measured from tier `from` into main memory.
 /// What an emulated tier does: no more than is stated, nor than the memory does that plays it.
 fn slower(stated: Option<Estimate>, played: Option<Estimate>) -> Option<Estimate> {
     stated.into_iter().chain(played).min_by(|a, b| a.median.total_cmp(&b.median))
 }
 
+/// The best that was measured from tier `from` into main memory.
 fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
     let main = Kind::MainMemory.name();
     let of_tier = transfers.iter().filter(|it| it.from == from && it.to == main);
@@ -225,11 +231,11 @@ fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
 /// The tiers with the indices of their places.
 fn sort(places: &[Place], ruling: &Ruling<'_>) -> Vec<(Tier, Vec<usize>)> {
     let profiles: Vec<Profile> = places.iter().map(|place| place.profile).collect();
-    let sorted = tiers::classify(&profiles).into_iter().map(|group| {
+    let sorted = classify::classify(&profiles).into_iter().map(|group| {
         let members: Vec<&Place> = group.iter().map(|index| &places[*index]).collect();
-        let slowest = tiers::slowest(&profiles, &group);
+        let slowest = classify::slowest(&profiles, &group);
         let mut tier = tier(&members, &places[slowest], ruling);
-        tier.memory = tiers::class_of(&profiles, group[0]).or(members[0].class);
+        tier.memory = classify::class_of(&profiles, group[0]).or(members[0].class);
         (tier, group)
     });
     let mut sorted: Vec<_> = sorted.collect();
@@ -315,8 +321,8 @@ mod tests {
 
     use super::*;
     use crate::{
+        classify::Assignment,
         inventory::{Rated, node::MemoryKind},
-        tiers::Assignment,
     };
 
     /// What an estimate says, to compare with what was put in.

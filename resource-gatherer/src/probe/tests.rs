@@ -10,6 +10,7 @@ use tierfeed_core::{
 use super::{estimate::Estimate, *};
 use crate::{
     fake_sysroot::FakeSysroot,
+    figures::whole,
     report::{self, Traffic},
 };
 

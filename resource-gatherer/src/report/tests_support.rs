@@ -8,11 +8,11 @@ use super::{
     Storage, Throughput, Tier, Traffic, Transfer, View,
 };
 use crate::{
+    classify::MemoryClass,
     fake_sysroot::FakeSysroot,
+    figures::{estimate::Estimate, tenths, whole},
     inventory::{Inventory, mount::Medium},
-    probe::estimate::Estimate,
     sysroot::Sysroot,
-    tiers::MemoryClass,
 };
 
 /// The schema, itself checked.
@@ -179,13 +179,13 @@ fn tier(name: &str, kind: Kind, figures: &Figures) -> Tier {
         path: None,
         capacity_bytes: Some(96 << 30),
         free_bytes: Some(90 << 30),
-        read_bytes_per_s: figures.read_bytes_per_s.map(super::whole),
-        write_bytes_per_s: figures.write_bytes_per_s.map(super::whole),
-        copy_bytes_per_s: figures.copy_bytes_per_s.map(super::whole),
-        triad_bytes_per_s: figures.triad_bytes_per_s.map(super::whole),
-        idle_latency_ns: figures.idle_latency_ns.map(super::tenths),
-        loaded_latency_ns: figures.loaded_latency_ns.map(super::tenths),
-        random_read_iops: figures.random_read_iops.map(super::whole),
+        read_bytes_per_s: figures.read_bytes_per_s.map(whole),
+        write_bytes_per_s: figures.write_bytes_per_s.map(whole),
+        copy_bytes_per_s: figures.copy_bytes_per_s.map(whole),
+        triad_bytes_per_s: figures.triad_bytes_per_s.map(whole),
+        idle_latency_ns: figures.idle_latency_ns.map(tenths),
+        loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
+        random_read_iops: figures.random_read_iops.map(whole),
         emulated: false,
         memory: None,
         source: Basis::Measured,

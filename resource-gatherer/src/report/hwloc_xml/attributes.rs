@@ -3,9 +3,12 @@
 use std::fmt::Write;
 
 use crate::{
-    probe::estimate::{Estimate, to_f64},
-    report::{Pair, Traffic, whole},
-    tiers::peak,
+    classify::peak,
+    figures::{
+        Pair, Traffic,
+        estimate::{Estimate, to_f64},
+        whole,
+    },
 };
 
 /// What a figure says of a target, seen from an initiator.

@@ -1,6 +1,6 @@
 //! Writes single figures: three digits that mean something, and how sure they are.
 
-use crate::probe::estimate::{Estimate, relative_half_width};
+use crate::figures::estimate::{Estimate, relative_half_width};
 
 /// What stands for a figure that was not measured.
 pub(super) const NONE: &str = "-";
@@ -32,7 +32,7 @@ pub(super) fn time(nanoseconds_or_none: Option<f64>) -> String {
 
 /// A size in GiB.
 pub(super) fn gibibytes(bytes: Option<u64>) -> String {
-    let text = |bytes| digits(crate::probe::estimate::to_f64(bytes) / f64::from(1_u32 << 30));
+    let text = |bytes| digits(crate::figures::estimate::to_f64(bytes) / f64::from(1_u32 << 30));
     bytes.map_or_else(|| NONE.to_owned(), text)
 }
 

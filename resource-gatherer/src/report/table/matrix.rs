@@ -5,7 +5,7 @@ use super::{
     grid::{Grid, Lean},
     heading,
 };
-use crate::{probe::estimate::to_f64, report::Transfer, tiers::CHUNK};
+use crate::{classify::CHUNK, figures::estimate::to_f64, report::Transfer};
 
 /// So many columns of a matrix fit beside each other.
 const BESIDE: usize = 4;

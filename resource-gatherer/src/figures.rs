@@ -1,0 +1,95 @@
+//! Figures of measurements, as plain data: what was found at each place, and what it is worth.
+
+pub mod estimate;
+mod memory;
+mod object_store;
+mod relation;
+mod storage;
+
+use serde::{Deserialize, Serialize};
+
+use self::estimate::Estimate;
+pub(crate) use self::{
+    estimate::{tenths, whole},
+    memory::HUGE_PAGES_MIN,
+};
+pub use self::{
+    memory::{Bandwidth, LoadedLatency, LoadedPoint, Pair, Traffic},
+    object_store::{ObjectStore, Throughput},
+    relation::{Comparison, Conditions, Skipped, Source, Transfer, View},
+    storage::{Access, Engine, Percentiles, RandomAccess, Storage},
+};
+
+/// All figures of one place.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// See [`crate::report::Tier::read_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_bytes_per_s: Option<Estimate>,
+    /// See [`crate::report::Tier::write_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_bytes_per_s: Option<Estimate>,
+    /// See [`crate::report::Tier::copy_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_bytes_per_s: Option<Estimate>,
+    /// See [`crate::report::Tier::triad_bytes_per_s`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triad_bytes_per_s: Option<Estimate>,
+    /// See [`crate::report::Tier::idle_latency_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_latency_ns: Option<Estimate>,
+    /// See [`crate::report::Tier::loaded_latency_ns`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loaded_latency_ns: Option<Estimate>,
+    /// See [`crate::report::Tier::random_read_iops`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random_read_iops: Option<Estimate>,
+}
+
+impl Figures {
+    /// What they are worth together.
+    #[must_use]
+    pub fn quality(&self) -> Quality {
+        let measured = || self.all().into_iter().flatten().filter(|figure| figure.samples > 0);
+        Quality {
+            converged: measured().count() > 0 && measured().all(|figure| figure.converged),
+            contended: measured().any(|figure| figure.contended),
+        }
+    }
+
+    /// The figures to one decimal.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        Self {
+            read_bytes_per_s: self.read_bytes_per_s.map(Estimate::rounded),
+            write_bytes_per_s: self.write_bytes_per_s.map(Estimate::rounded),
+            copy_bytes_per_s: self.copy_bytes_per_s.map(Estimate::rounded),
+            triad_bytes_per_s: self.triad_bytes_per_s.map(Estimate::rounded),
+            idle_latency_ns: self.idle_latency_ns.map(Estimate::rounded),
+            loaded_latency_ns: self.loaded_latency_ns.map(Estimate::rounded),
+            random_read_iops: self.random_read_iops.map(Estimate::rounded),
+        }
+    }
+
+    fn all(&self) -> [Option<Estimate>; 7] {
+        [
+            self.read_bytes_per_s,
+            self.write_bytes_per_s,
+            self.copy_bytes_per_s,
+            self.triad_bytes_per_s,
+            self.idle_latency_ns,
+            self.loaded_latency_ns,
+            self.random_read_iops,
+        ]
+    }
+}
+
+/// What the figures of a tier are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quality {
+    /// Whether something was measured and every interval got as narrow as asked.
+    pub converged: bool,
+    /// Whether other programs took the CPU during at least one measurement.
+    pub contended: bool,
+}

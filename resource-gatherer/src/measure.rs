@@ -1,0 +1,23 @@
+//! Measures memory, directories and buckets, cell by cell.
+//!
+//! Each measurement stays within its [`limits`] and gives plain figures ([`crate::figures`]). Which tiers
+//! they make is decided by [`crate::classify`].
+
+pub(crate) mod allotment;
+#[cfg(feature = "object-store")]
+pub(crate) mod buckets;
+pub mod cell;
+pub mod clock;
+pub(crate) mod conditions;
+mod direct_file;
+pub mod directory;
+mod histogram;
+pub(crate) mod limits;
+pub mod memory;
+#[cfg(feature = "object-store")]
+pub mod object_store;
+mod pace;
+pub(crate) mod random;
+pub mod sampler;
+pub(crate) mod transfer;
+pub mod usual;

@@ -1,0 +1,99 @@
+//! Measures the buckets that the settings name, before anything else: a URL that names none is wrong
+//! input, and nobody should wait for minutes to be told.
+//!
+//! It takes time of its own, beside that of [`Limits::total`]: a network may be slow, and the
+//! figures of memory shall not suffer for it.
+
+use tierfeed_core::units::{Bytes, Nanoseconds};
+
+use super::{
+    limits::Limits,
+    object_store::{Identity, ObjectStoreError, OpenError, Options, Request, measure},
+};
+use crate::figures::{ObjectStore, Skipped};
+
+/// How long may pass beside the measurements.
+const PATIENCE: Nanoseconds = Nanoseconds(10_000_000_000);
+
+/// The most time that a measurement takes, of which there are a handful.
+const TIME_MAX: Nanoseconds = Nanoseconds(5_000_000_000);
+
+/// A bucket that shall be measured.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    /// See [`Request::url`].
+    pub url: String,
+    /// See [`Request::options`].
+    pub options: Options,
+    /// See [`Request::identity`].
+    pub identity: Identity,
+    /// See [`Request::writes`].
+    pub writes: Bytes,
+}
+
+/// The figures of `bucket`, or why there are none.
+///
+/// # Errors
+///
+/// The URL is none of a bucket.
+pub(crate) fn figures(
+    bucket: &Bucket,
+    limits: &Limits,
+) -> Result<Result<ObjectStore, Skipped>, ObjectStoreError> {
+    let request = Request {
+        url: bucket.url.clone(),
+        options: bucket.options.clone(),
+        identity: bucket.identity,
+        budget: limits.file,
+        writes: bucket.writes,
+        time: Nanoseconds(limits.cell.0.min(TIME_MAX.0)),
+        patience: PATIENCE,
+    };
+    match measure(&request) {
+        Ok(figures) => Ok(Ok(figures)),
+        Err(error) if is_wrong_input(&error) => Err(error),
+        Err(error) => {
+            Ok(Err(Skipped { what: "an object store".to_owned(), why: error.to_string() }))
+        }
+    }
+}
+
+fn is_wrong_input(error: &ObjectStoreError) -> bool {
+    match error {
+        ObjectStoreError::Open(error) => !matches!(error, OpenError::Settings { .. }),
+        error => {
+            matches!(error, ObjectStoreError::Local | ObjectStoreError::NoObject { .. })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::limits::Budget;
+
+    fn outcome(url: &str) -> Result<Result<ObjectStore, Skipped>, ObjectStoreError> {
+        let bucket = Bucket {
+            url: url.to_owned(),
+            options: Options::default(),
+            identity: Identity::Anonymous,
+            writes: Bytes(0),
+        };
+        figures(&bucket, &Budget::Quick.limits())
+    }
+
+    #[test]
+    fn what_names_no_bucket_is_wrong_input() {
+        for url in ["no url", "s3://key:secret@bucket", "file:///tmp", "ftp://x/y"] {
+            let error = outcome(url).expect_err(url);
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_does_not_answer_is_left_out_and_says_why() {
+        // Nothing listens on the port for discarded bytes.
+        let skipped = outcome("http://127.0.0.1:9/object").unwrap().unwrap_err();
+        assert!(skipped.why.contains("127.0.0.1"), "{skipped:?}");
+    }
+}

@@ -1,0 +1,109 @@
+//! A file to measure a directory with: never visible, gone with the process, past the page cache where
+//! the file system can.
+
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
+
+use tierfeed_core::units::Bytes;
+use tierfeed_file_io::{
+    AlignedBuffer,
+    buffer::ALIGNMENT,
+    direct::{self, Caching},
+};
+
+use crate::figures::Access;
+
+/// A file without a name in the directory that is measured.
+#[derive(Debug)]
+pub(super) struct DirectFile {
+    file: Arc<File>,
+    access: Access,
+}
+
+impl DirectFile {
+    /// Creates the file. It is unlinked from the start, so even a killed probe leaves nothing behind.
+    ///
+    /// Some file systems take the flag for direct I/O and refuse the first access, so one block is
+    /// written to find out. One that asks for more than 4 KiB is read through the page cache, because
+    /// blocks of 4 KiB are what is measured.
+    pub(super) fn create_in(directory: &Path) -> io::Result<Self> {
+        let file = tempfile::tempfile_in(directory)?;
+        let is_aligned = direct::alignment(&file)?
+            .is_some_and(|it| it.memory.0.max(it.offset.0) <= ALIGNMENT as u64);
+        let block = AlignedBuffer::zeroed(ALIGNMENT);
+        let is_direct = is_aligned
+            && direct::set_caching(&file, Caching::Bypassed).is_ok()
+            && file.write_all_at(block.as_slice(), 0).is_ok();
+        if !is_direct {
+            direct::set_caching(&file, Caching::Used)?;
+        }
+        let access = if is_direct { Access::Direct } else { Access::Buffered };
+        Ok(Self { file: Arc::new(file), access })
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// To be read and written by operations in a queue.
+    pub(super) fn shared(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// Waits until everything is on the device.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Waits until what the page cache took is on the device, where it lies between.
+    pub(super) fn write_through(&self) -> io::Result<()> {
+        match self.access {
+            Access::Direct => Ok(()),
+            Access::Buffered => self.file.sync_data(),
+        }
+    }
+
+    /// Drops the page cache of the file, where reads would otherwise find it.
+    pub(super) fn forget_cache(&self) -> io::Result<()> {
+        match self.access {
+            Access::Direct => Ok(()),
+            Access::Buffered => direct::drop_cached(&self.file),
+        }
+    }
+}
+
+/// The room of a file system.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    /// All its blocks.
+    pub(super) total: Bytes,
+    /// What this process may still write.
+    pub(super) free: Bytes,
+}
+
+/// The room of the file system that holds `directory`.
+pub(super) fn room(directory: &Path) -> io::Result<Room> {
+    let status = nix::sys::statvfs::statvfs(directory)?;
+    let bytes = |blocks: u64| Bytes(blocks.saturating_mul(status.fragment_size()));
+    Ok(Room { total: bytes(status.blocks()), free: bytes(status.blocks_available()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_no_name_appears() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = DirectFile::create_in(directory.path()).unwrap();
+        let mut block = AlignedBuffer::zeroed(2 * ALIGNMENT);
+        block.as_mut_slice().fill(7);
+        file.shared().write_all_at(block.as_slice(), 8192).unwrap();
+        file.write_through().unwrap();
+        file.sync().unwrap();
+        file.forget_cache().unwrap();
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+        block.as_mut_slice().fill(0);
+        file.shared().read_exact_at(block.as_mut_slice(), 8192).unwrap();
+        assert!(block.as_slice().iter().all(|byte| *byte == 7));
+    }
+}

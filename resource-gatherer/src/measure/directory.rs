@@ -1,0 +1,366 @@
+//! Measures a directory: random access of 4 KiB, sequential access of 1 MiB, reads of whole chunks.
+//!
+//! 1. At most [`Limits::file`] is written, each block once, into a file without a name; at most a
+//!    quarter of what is free there, and of the memory where the directory lies in memory. A RAM disk is
+//!    written a second time, because its first write pays for pages. Random writes happen only if asked
+//!    for, within a budget of their own.
+//! 2. The blocks hold random bytes with a stamp in each 4 KiB, so that a device that compresses or
+//!    deduplicates gains nothing, and everything read was written: unwritten extents read as zeros
+//!    without I/O.
+//! 3. Reads go past the page cache, or drop it first and say so.
+//! 4. Sequential reads land in turn all over buffers that no cache holds; a chunk has memory of its own
+//!    that was touched before.
+//! 5. Everything is timed by the wall clock: what is measured waits for a device or for threads. Each job
+//!    ends with [`Limits::cell`], at most one lap, chunk or window later.
+//! 6. A file system that does not answer is given up ([`DirectoryError::NoAnswer`]).
+//!
+//! Operations are kept in flight by the kernel's rings where they work. A RAM disk and files behind the
+//! page cache are read by threads: there the work is copying, which one ring does on one CPU.
+
+mod bench;
+mod remarks;
+mod steady;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod watchdog;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use tierfeed_core::{
+    tier::Locality,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_file_io::{Engine, Kind, QueueError, io_uring_available};
+use tierfeed_numa_memory::capacity;
+
+pub use self::stream::Abort;
+use self::{bench::Bench, steady::Settled, watchdog::Failure};
+use super::{
+    direct_file::{DirectFile, Room, room},
+    limits::Limits,
+};
+use crate::{
+    figures::{self, Access, Figures, RandomAccess, Storage, estimate::Estimate},
+    inventory::{
+        Inventory, mount,
+        mount::{Medium, Mount},
+    },
+};
+
+/// How many reads are in flight, at most, for [`crate::report::Tier::random_read_iops`]: the depth at which most
+/// are done counts, which on a RAM disk is a small one.
+pub const RANDOM_READ_DEPTH: u32 = 32;
+
+/// What is wanted beyond the limits of the probe.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// How much may be written by random writes of 4 KiB; none happen within zero. They wear flash out,
+    /// and disturb whoever shares the device.
+    pub random_writes: Bytes,
+    /// When to give the directory up; `None` for [`patience`].
+    pub patience: Option<Nanoseconds>,
+    /// How to keep operations in flight; `None` for what suits the place.
+    pub engine: Option<Engine>,
+    /// Ends the measurement early.
+    pub abort: Abort,
+}
+
+/// What was found in a directory.
+#[derive(Debug, Clone)]
+pub struct Findings {
+    /// What tiers are made of.
+    pub summary: Measured,
+    /// Everything.
+    pub storage: Storage,
+}
+
+/// The figures of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// What was measured.
+    pub figures: Figures,
+    /// All bytes of the file system.
+    pub capacity_bytes: u64,
+    /// What this process may still write there.
+    pub free_bytes: u64,
+    /// Whether the page cache was bypassed.
+    pub access: Access,
+}
+
+/// Why a directory could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// The file system is too full.
+    #[error("{free} are free, at least {} are needed", Bytes(4 * FILE_MIN.0))]
+    TooFull {
+        /// What may still be written.
+        free: Bytes,
+    },
+    /// Reading or writing failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// There is nothing to keep operations in flight with.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The file system did not answer in time.
+    #[error(
+        "no answer within {patience}; is its server gone? A thread of this process waits on, and may \
+         keep it from ending"
+    )]
+    NoAnswer {
+        /// How long it was waited for.
+        patience: Nanoseconds,
+    },
+    /// There is no thread to measure on.
+    #[error("cannot measure on a thread of its own: {0}")]
+    Thread(#[source] io::Error),
+    /// The caller wanted no more.
+    #[error("ended early, as was asked")]
+    Aborted,
+}
+
+const BLOCK: usize = 1 << 20;
+const FILE_MIN: Bytes = Bytes::mib(8);
+const CHUNK: Bytes = Bytes::mib(512);
+/// How many times [`Limits::cell`] it takes at most.
+pub(crate) const JOBS_MAX: u64 = 8;
+
+/// How long a directory may take before it counts as one that does not answer: all jobs, and 15 s for
+/// what they do not time (filling buffers, waiting for the device to be done).
+#[must_use]
+pub fn patience(limits: &Limits) -> Nanoseconds {
+    Nanoseconds(limits.cell.0.saturating_mul(JOBS_MAX).saturating_add(15_000_000_000))
+}
+
+/// Measures `path`.
+///
+/// # Errors
+///
+/// The file system is too full or does not answer, or reading or writing failed.
+pub fn measure(
+    inventory: &Inventory,
+    path: &Path,
+    limits: &Limits,
+    request: &Request,
+) -> Result<Findings, DirectoryError> {
+    let site =
+        Site { path: path.to_owned(), mount: mount::holding(&inventory.mounts, path).cloned() };
+    let (limits, request) = (*limits, request.clone());
+    let patience = request.patience.unwrap_or_else(|| patience(&limits));
+    let abort = request.abort.clone();
+    let outcome = watchdog::within(patience, move || site.measure(&limits, &request));
+    match outcome {
+        Ok(findings) => findings,
+        Err(Failure::Expired) => {
+            // If it is only slow, it shall not disturb what is measured next.
+            abort.abort();
+            Err(DirectoryError::NoAnswer { patience })
+        }
+        Err(Failure::Thread(source)) => Err(DirectoryError::Thread(source)),
+    }
+}
+
+/// The directory `path` without links, if it is one and answers within 10 s.
+///
+/// # Errors
+///
+/// It is not there, is no directory, or its file system does not answer.
+pub fn existing(path: &Path) -> io::Result<PathBuf> {
+    let wanted = path.to_owned();
+    let look = move || {
+        let path = wanted.canonicalize()?;
+        if path.is_dir() { Ok(path) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    };
+    match watchdog::within(Nanoseconds(10_000_000_000), look) {
+        Ok(found) => found,
+        Err(Failure::Expired) => Err(io::ErrorKind::TimedOut.into()),
+        Err(Failure::Thread(source)) => Err(source),
+    }
+}
+
+/// A directory and what it lies on.
+struct Site {
+    path: PathBuf,
+    mount: Option<Mount>,
+}
+
+impl Site {
+    fn medium(&self) -> Medium {
+        self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium)
+    }
+
+    fn measure(&self, limits: &Limits, request: &Request) -> Result<Findings, DirectoryError> {
+        let medium = self.medium();
+        let room = room(&self.path)?;
+        let len = file_len(room.free, medium, limits)?;
+        let file = DirectFile::create_in(&self.path)?;
+        let access = file.access();
+        let mut remarks = Vec::new();
+        let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
+        remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
+        remarks.extend(remarks::of_access(access, medium));
+        remarks.extend(remarks::of_engine(medium));
+        let mut bench = Bench::new(file, engine, limits.cell, request.abort.clone());
+        let outcomes = Outcomes::of_jobs(&mut bench, len, medium, request)?;
+        remarks.extend(remarks::of_length(Bytes(bench.len), limits.file));
+        Ok(Findings {
+            summary: outcomes.summary(room, access),
+            storage: self.storage(&bench, &outcomes, remarks),
+        })
+    }
+
+    fn storage(&self, bench: &Bench, outcomes: &Outcomes, remarks: Vec<String>) -> Storage {
+        Storage {
+            path: self.path.clone(),
+            medium: self.medium(),
+            engine: match bench.engine {
+                Engine::IoUring => figures::Engine::IoUring,
+                Engine::Threads => figures::Engine::Threads,
+            },
+            access: bench.file.access(),
+            file_bytes: bench.len,
+            written_bytes: bench.written,
+            write_budget_bytes: outcomes.write_budget.0,
+            random_reads: outcomes.random_reads.iter().map(random_access).collect(),
+            random_writes: outcomes.random_writes.iter().map(random_access).collect(),
+            sequential_read_bytes_per_s: outcomes.sequential_read,
+            sequential_write_bytes_per_s: outcomes.sequential_write,
+            rewrite_bytes_per_s: outcomes.rewrite,
+            chunk_read_bytes_per_s: outcomes.chunk_read,
+            chunk_bytes: outcomes.chunk.0,
+            remarks,
+        }
+    }
+}
+
+/// What the jobs came to.
+struct Outcomes {
+    write_budget: Bytes,
+    sequential_write: Option<Estimate>,
+    rewrite: Option<Estimate>,
+    sequential_read: Option<Estimate>,
+    chunk: Bytes,
+    chunk_read: Option<Estimate>,
+    random_reads: Vec<(u32, Settled)>,
+    random_writes: Vec<(u32, Settled)>,
+}
+
+impl Outcomes {
+    /// Runs them one after another.
+    fn of_jobs(
+        bench: &mut Bench,
+        len: Bytes,
+        medium: Medium,
+        request: &Request,
+    ) -> Result<Self, DirectoryError> {
+        let is_memory = medium == Medium::Memory;
+        let passes = if is_memory { 2 } else { 1 };
+        let sequential_write = bench.fill_file(len)?;
+        let rewrite = if is_memory { bench.rewrite()? } else { None };
+        let sequential_read = bench.read_in_order()?;
+        let chunk = chunk_len(Bytes(bench.len))?;
+        Ok(Self {
+            write_budget: Bytes(len.0 * passes + request.random_writes.0),
+            sequential_write,
+            rewrite,
+            sequential_read,
+            chunk,
+            chunk_read: bench.read_chunks(chunk)?,
+            random_reads: random(bench, Kind::Read, Bytes(u64::MAX))?,
+            random_writes: random(bench, Kind::Write, request.random_writes)?,
+        })
+    }
+
+    fn summary(&self, room: Room, access: Access) -> Measured {
+        let at = |depth| self.random_reads.iter().find(|it| it.0 == depth).map(|it| it.1);
+        Measured {
+            figures: Figures {
+                read_bytes_per_s: self.sequential_read,
+                write_bytes_per_s: self.sequential_write,
+                copy_bytes_per_s: self.chunk_read,
+                idle_latency_ns: at(1).map(|it| it.median_latency),
+                random_read_iops: most_reads(&self.random_reads),
+                ..Figures::default()
+            },
+            capacity_bytes: room.total.0,
+            free_bytes: room.free.0,
+            access,
+        }
+    }
+}
+
+/// The highest rate of random reads at any depth that counts.
+fn most_reads(reads: &[(u32, Settled)]) -> Option<Estimate> {
+    let counting = reads.iter().filter(|(depth, _)| *depth <= RANDOM_READ_DEPTH);
+    counting
+        .map(|(_, settled)| settled.rate)
+        .max_by(|one, other| one.median.total_cmp(&other.median))
+}
+
+fn engine(medium: Medium, access: Access, remarks: &mut Vec<String>) -> Engine {
+    if medium == Medium::Memory || access == Access::Buffered {
+        return Engine::Threads;
+    }
+    match io_uring_available() {
+        Ok(()) => Engine::IoUring,
+        Err(reason) => {
+            remarks.push(format!("one thread for each request, because {reason}"));
+            Engine::Threads
+        }
+    }
+}
+
+/// At depth 1 and [`RANDOM_READ_DEPTH`], which share the bytes.
+fn random(
+    bench: &mut Bench,
+    kind: Kind,
+    bytes_max: Bytes,
+) -> Result<Vec<(u32, Settled)>, DirectoryError> {
+    let mut settled = Vec::new();
+    let share = Bytes(bytes_max.0 / 2);
+    if share == Bytes(0) {
+        return Ok(settled);
+    }
+    for depth in [1, RANDOM_READ_DEPTH] {
+        settled.extend(bench.access_randomly(kind, depth, share)?.map(|it| (depth, it)));
+    }
+    Ok(settled)
+}
+
+fn random_access((depth, settled): &(u32, Settled)) -> RandomAccess {
+    RandomAccess {
+        depth: *depth,
+        iops: settled.rate,
+        latency: settled.latency,
+        is_steady: settled.is_steady,
+    }
+}
+
+/// Invariant 1.
+fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, DirectoryError> {
+    let free = match medium {
+        Medium::Memory => {
+            free.min(capacity::allocatable_bytes(Path::new("/"), Locality::Anywhere)?)
+        }
+        _ => free,
+    };
+    let allowed = Bytes(free.0 / 4);
+    if allowed < FILE_MIN {
+        return Err(DirectoryError::TooFull { free });
+    }
+    let block = BLOCK as u64;
+    Ok(Bytes(limits.file.0.clamp(FILE_MIN.0, allowed.0) / block * block))
+}
+
+/// A chunk as the prefetcher has it, or what of it fits into the file and a quarter of the memory.
+fn chunk_len(file: Bytes) -> io::Result<Bytes> {
+    let memory = capacity::allocatable_bytes(Path::new("/"), Locality::Anywhere)?;
+    let len = CHUNK.min(file).min(Bytes(memory.0 / 4)).0;
+    let block = BLOCK as u64;
+    Ok(Bytes((len / block * block).max(block)))
+}

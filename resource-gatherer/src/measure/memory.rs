@@ -1,0 +1,379 @@
+//! Measures the memory of one NUMA node from the CPUs of another: latency idle, random and under load,
+//! and the bandwidth of every kind of traffic by every number of threads.
+//!
+//! 1. The buffers are larger than the caches, as those are found to be, and smaller than what would
+//!    hurt: together a quarter of what may be taken on the node, control groups and cpusets included.
+//! 2. They are bound before they are touched, and their placement is read back; where the kernel put
+//!    them elsewhere, or lets nobody look on a host with several nodes, there are no figures. Huge pages
+//!    are read back too; figures from small pages are shown, but sort nothing.
+//! 3. Threads run on the cores of the initiator only, one on each.
+//! 4. The chain is TLB-local (groups of 256 KiB) and has a stride of 256 B, which prefetchers that
+//!    fetch the next or the neighbouring line do not follow.
+//! 5. Everything counts against one allotment: touching the buffers, making the chains, sampling. What
+//!    does not fit is left out whole, and named.
+
+pub(crate) mod arrays;
+mod caches;
+pub(crate) mod cores;
+mod course;
+pub(crate) mod crew;
+mod latency;
+mod loaded;
+mod plan;
+pub(crate) mod rate;
+pub mod single;
+mod sizing;
+pub(crate) mod work;
+
+use std::{
+    fmt, io,
+    panic::resume_unwind,
+    path::Path,
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
+use tierfeed_numa_memory::{AllocateError, capacity, kernels::ChainError};
+
+pub(crate) use self::caches::Knee;
+use self::course::Course;
+pub use self::single::{Request, Subject};
+use super::{
+    allotment::Allotment,
+    clock::{GuestClock, Steal},
+    limits::{Limits, Pairs},
+};
+use crate::{
+    figures::{self, Figures, HUGE_PAGES_MIN, Skipped},
+    inventory::{Inventory, node::Node, number_list},
+    sysroot::{Sysroot, optional},
+};
+
+/// A reader and the memory that it reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'inventory> {
+    /// The node whose CPUs read.
+    pub initiator: &'inventory Node,
+    /// The node whose memory is read.
+    pub target: &'inventory Node,
+    /// Whether no other CPUs reach the memory better.
+    pub is_best: bool,
+}
+
+/// The figures of a pair that make a tier.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// What was measured.
+    ///
+    /// Rates are those of the best number of threads, latency under load is that at half of the highest
+    /// read traffic.
+    pub figures: Figures,
+    /// Set if the caches held too much of the buffers; then the figures sort nothing.
+    pub cache_bound: Option<CacheBound>,
+    /// The share of the buffers in huge pages, if the kernel tells.
+    pub huge_page_share: Option<f64>,
+}
+
+impl Measured {
+    /// Whether a tier may be made of the figures.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.cache_bound.is_none() && !self.lacks_huge_pages()
+    }
+
+    /// Why not.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let bound = self.cache_bound.map(|bound| bound.to_string());
+        let percent = self.huge_page_share.unwrap_or_default() * 100.0;
+        let pages = self.lacks_huge_pages().then(|| {
+            format!(
+                "{percent:.0} % of the buffers lie in huge pages, 90 % are needed: latency holds misses \
+                 of the TLB; see /sys/kernel/mm/transparent_hugepage/enabled"
+            )
+        });
+        bound.into_iter().chain(pages).collect()
+    }
+
+    fn lacks_huge_pages(&self) -> bool {
+        self.huge_page_share.is_some_and(|share| share < HUGE_PAGES_MIN)
+    }
+}
+
+/// Everything about a pair.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    pub(crate) measured: Measured,
+    pub(crate) pair: figures::Pair,
+    pub(crate) skipped: Vec<Skipped>,
+    /// What the caches of the initiator were found to hold.
+    pub(crate) knee: Option<Knee>,
+}
+
+/// The buffers were too small for the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheBound {
+    /// What of the buffer a kernel touches.
+    pub buffer: Bytes,
+    /// What the last-level caches hold.
+    pub cache: Bytes,
+}
+
+impl fmt::Display for CacheBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { buffer, cache } = self;
+        write!(f, "cache bound: buffers of {buffer} are less than twice the caches of {cache}")
+    }
+}
+
+/// A part of the work on a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Latency without load, and what the caches hold.
+    Latency,
+    /// Bandwidth by one thread and by all.
+    Bandwidth,
+    /// Latency under load.
+    LoadedLatency,
+    /// The other numbers of threads and kinds of traffic.
+    MoreBandwidth,
+}
+
+impl Part {
+    /// All parts, in order.
+    pub const ALL: [Self; 4] =
+        [Self::Latency, Self::Bandwidth, Self::LoadedLatency, Self::MoreBandwidth];
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::LoadedLatency => "latency under load",
+            Self::MoreBandwidth => "more bandwidth",
+        })
+    }
+}
+
+/// Why a pair could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The node is too full.
+    #[error("{available} can be taken on NUMA node {}, at least {ALLOCATABLE_MIN} are needed", node.0)]
+    TooFull {
+        /// The node.
+        node: NumaNode,
+        /// What may be taken there.
+        available: Bytes,
+    },
+    /// The cpuset of this process leaves the memory of the node out.
+    #[error("the cpuset of this process does not allow memory of NUMA node {}", node.0)]
+    Forbidden {
+        /// The node.
+        node: NumaNode,
+    },
+    /// There was no time for even one sample.
+    #[error("out of time")]
+    OutOfTime,
+    /// How much is free on the node cannot be read.
+    #[error("cannot read how much memory is free: {0}")]
+    FreeMemory(#[source] io::Error),
+    /// The buffers could not be allocated where they belong.
+    #[error(transparent)]
+    Allocate(#[from] AllocateError),
+    /// The kernel does not tell where the buffers are.
+    #[error(
+        "the kernel does not tell where the memory lies; allow move_pages or /proc/self/numa_maps"
+    )]
+    Unverified,
+    /// None of the CPUs may be used.
+    #[error("cannot run on the CPUs of NUMA node {}: {source}", node.0)]
+    Affinity {
+        /// The node.
+        node: NumaNode,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// More threads were asked for than the node has cores for.
+    #[error("asked for {threads} threads, but {cores} cores can be used; ask for 1 to {cores}")]
+    TooManyThreads {
+        /// As asked for.
+        threads: usize,
+        /// As there are.
+        cores: usize,
+    },
+    /// The chain does not fit its buffer.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+}
+
+const ALLOCATABLE_MIN: Bytes = Bytes::mib(256);
+
+/// How many buffers of equal length may be there at once.
+const BUFFER_COUNT: u64 = 4;
+
+/// Parts that begin while a listener does not listen. It looks ten times a second, and parts take longer.
+const TOLD_MAX: usize = 64;
+
+/// The pairs to measure, the best initiator of each target first.
+#[must_use]
+pub fn pairs(inventory: &Inventory, pairs: Pairs) -> Vec<Pair<'_>> {
+    let mut found = Vec::new();
+    for target in inventory.memory_nodes() {
+        let Some(best) = inventory.best_initiator(target) else { continue };
+        found.push(Pair { initiator: best, target, is_best: true });
+        if pairs == Pairs::All {
+            let others =
+                inventory.nodes.iter().filter(|it| !it.cpus.is_empty() && it.id != best.id);
+            found.extend(others.map(|initiator| Pair { initiator, target, is_best: false }));
+        }
+    }
+    found
+}
+
+/// What [`measure`] is told.
+pub(crate) struct Task<'a> {
+    pub(crate) inventory: &'a Inventory,
+    pub(crate) sysroot: Sysroot<'a>,
+    pub(crate) pair: Pair<'a>,
+    pub(crate) limits: &'a Limits,
+    pub(crate) allotment: Allotment<'a>,
+    /// What the caches of the initiator hold, if that was found before.
+    pub(crate) knee: Option<Knee>,
+}
+
+/// What a measurement tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A part of it begins.
+    Begins(Part),
+    /// Nothing, for a tenth of a second.
+    Nothing,
+}
+
+/// Measures a pair on a thread of its own, whose affinity ends with it.
+///
+/// # Errors
+///
+/// Only a thread that cannot be started; whatever else fails is an answer.
+pub(crate) fn measure(
+    task: &Task<'_>,
+    listener: &mut dyn FnMut(News),
+) -> io::Result<Result<Outcome, MemoryError>> {
+    while_listening(listener, |begin| measure_here(task, begin))
+}
+
+/// Runs `body` on a thread of its own and passes on what it tells.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub(crate) fn while_listening<T: Send>(
+    listener: &mut dyn FnMut(News),
+    body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
+) -> io::Result<T> {
+    let (tell, told) = sync_channel(TOLD_MAX);
+    let body = move || {
+        // The listener listens until this thread has ended.
+        body(&|part| _ = tell.send(part))
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
+        let thread = thread.spawn_scoped(scope, body)?;
+        listen(&told, listener);
+        Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+fn listen(told: &Receiver<Part>, listener: &mut dyn FnMut(News)) {
+    const QUIET: Duration = Duration::from_millis(100);
+    loop {
+        match told.recv_timeout(QUIET) {
+            Ok(part) => listener(News::Begins(part)),
+            Err(RecvTimeoutError::Timeout) => listener(News::Nothing),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn measure_here(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
+    let Pair { initiator, target, .. } = task.pair;
+    let node = NumaNode(initiator.id);
+    let cores = cores::of_node(initiator, task.sysroot);
+    let cores = cores.map_err(|source| MemoryError::Affinity { node, source })?;
+    let mut clock = GuestClock::new(Steal::from(&cores[..1], task.sysroot));
+    let place = locality(task.inventory, target);
+    check_allowed(task.sysroot, target)?;
+    Course::new(task, &cores, place, &mut clock)?.run(begin)
+}
+
+/// Where memory of `node` is asked for. The only node needs no binding, which a container may forbid,
+/// and no proof.
+pub(crate) fn locality(inventory: &Inventory, node: &Node) -> Locality {
+    match inventory.memory_nodes().count() {
+        1 => Locality::Anywhere,
+        _ => Locality::Numa(NumaNode(node.id)),
+    }
+}
+
+/// Whether the cpuset of this process has memory of `node`. Binding to another is reduced silently.
+pub(crate) fn check_allowed(sysroot: Sysroot<'_>, node: &Node) -> Result<(), MemoryError> {
+    let status = optional(&sysroot.join("proc/self/status")).unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
+    let allowed = allowed.and_then(number_list::parse);
+    match allowed {
+        Some(allowed) if !allowed.contains(&node.id) => {
+            Err(MemoryError::Forbidden { node: NumaNode(node.id) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a buffer on `node` may take: invariant 1.
+pub(crate) fn buffer_max(node: &Node, place: Locality) -> Result<Bytes, MemoryError> {
+    let available =
+        capacity::allocatable_bytes(Path::new("/"), place).map_err(MemoryError::FreeMemory)?;
+    if available < ALLOCATABLE_MIN {
+        return Err(MemoryError::TooFull { node: NumaNode(node.id), available });
+    }
+    Ok(Bytes(available.0 / 4 / BUFFER_COUNT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_sysroot::FakeSysroot;
+
+    fn measured(huge_page_share: Option<f64>, cache_bound: Option<CacheBound>) -> Measured {
+        Measured { figures: Figures::default(), cache_bound, huge_page_share }
+    }
+
+    #[test]
+    fn figures_from_small_pages_or_caches_make_no_tier() {
+        assert!(measured(None, None).is_usable());
+        assert!(measured(Some(0.9), None).is_usable());
+        let small = measured(Some(0.89), None);
+        assert!(!small.is_usable());
+        assert!(small.remarks()[0].starts_with("89 % of the buffers"), "{:?}", small.remarks());
+        let bound = CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
+        let bound = measured(Some(1.0), Some(bound));
+        assert!(!bound.is_usable() && bound.remarks().len() == 1);
+    }
+
+    #[test]
+    fn memory_outside_the_cpuset_is_not_touched() {
+        let machine = FakeSysroot::cxl_node();
+        let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
+        let check = |node: usize| check_allowed(Sysroot(machine.path()), &inventory.nodes[node]);
+        assert!(check(2).is_ok(), "a kernel without cpusets allows all");
+        machine.write("proc/self/status", "Name:\tx\nMems_allowed_list:\t0-1\n");
+        assert!(check(1).is_ok());
+        assert!(matches!(check(2), Err(MemoryError::Forbidden { node: NumaNode(2) })));
+    }
+}

@@ -1,0 +1,78 @@
+//! The course on this machine: disturbed by script, and short of time.
+
+use super::*;
+use crate::{
+    inventory::Inventory,
+    measure::{
+        clock::SystemClock,
+        limits::{Limits, Pairs},
+        memory::{self, cores},
+    },
+    sysroot::Sysroot,
+};
+
+const LIMITS: Limits = Limits {
+    total: Nanoseconds(u64::MAX),
+    cell: Nanoseconds(5_000_000),
+    memory: Nanoseconds(u64::MAX),
+    sample: Nanoseconds(200_000),
+    buffer_min: Bytes::mib(4),
+    buffer_max: Bytes::mib(4),
+    random_buffer: Bytes::mib(2),
+    chunk: Bytes::mib(2),
+    file: Bytes::mib(8),
+    pairs: Pairs::BestInitiator,
+    curves: &[Traffic::Read],
+};
+
+/// The real clock, on a machine on which the thread gets a half of each slice of time.
+struct Halved(SystemClock);
+
+impl Clock for Halved {
+    fn wall(&mut self) -> Nanoseconds {
+        self.0.wall()
+    }
+    fn thread_cpu(&mut self) -> Nanoseconds {
+        Nanoseconds(self.0.wall().0 / 2)
+    }
+}
+
+fn course(time: Nanoseconds) -> Result<Outcome, MemoryError> {
+    let inventory = Inventory::read(Sysroot::live()).unwrap();
+    let pair = memory::pairs(&inventory, Pairs::BestInitiator)[0];
+    let cores = cores::of_node(pair.initiator, Sysroot::live()).unwrap();
+    let stop = AtomicBool::new(false);
+    let allotment = Allotment::new(SystemClock.wall(), time, &stop);
+    let place = memory::locality(&inventory, pair.target);
+    let sysroot = Sysroot::live();
+    let task =
+        Task { inventory: &inventory, sysroot, pair, limits: &LIMITS, allotment, knee: None };
+    let run = || {
+        let mut clock = Halved(SystemClock);
+        Course::new(&task, &cores, place, &mut clock)?.run(&|_| ())
+    };
+    thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+#[test]
+fn a_thread_that_gets_half_of_the_cpu_is_flagged_and_timed_by_what_it_got() {
+    let outcome = course(Nanoseconds(60_000_000_000)).unwrap();
+    let idle = outcome.measured.figures.idle_latency_ns.unwrap();
+    assert!(idle.contended && outcome.measured.figures.quality().contended);
+    let by_one = outcome.pair.bandwidth.iter().filter(|it| it.threads == 1);
+    assert!(by_one.clone().count() >= 9 && by_one.clone().all(|it| it.bytes_per_s.contended));
+}
+
+#[test]
+fn what_does_not_fit_is_named_and_what_a_tier_needs_comes_first() {
+    let error = course(Nanoseconds(0)).unwrap_err();
+    assert!(matches!(error, MemoryError::OutOfTime), "{error}");
+    // As little time as suffices for a first figure on this machine.
+    let outcome = (0..10).find_map(|doubled| course(Nanoseconds(60_000_000 << doubled)).ok());
+    let outcome = outcome.expect("a minute suffices for one figure");
+    let kinds = |it: &Bandwidth| it.traffic;
+    let measured: Vec<Traffic> = outcome.pair.bandwidth.iter().map(kinds).collect();
+    let is_named = |what: &str| outcome.skipped.iter().any(|it| it.what.starts_with(what));
+    assert!(measured.contains(&Traffic::Add) != is_named("scale, add and mixes by one"));
+    assert!(outcome.skipped.iter().all(|it| it.what.contains("NUMA node")));
+}

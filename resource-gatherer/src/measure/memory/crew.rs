@@ -1,0 +1,352 @@
+//! Runs bandwidth kernels on several cores at once: passes that are timed, and traffic that goes on
+//! until it is told to stop.
+//!
+//! 1. The threads are started and pinned once; the one that measures is the first of them. Between
+//!    samples the others sleep, so an idle crew disturbs nobody.
+//! 2. A pass begins when all its threads have come to the gate, and lasts from the first start to the
+//!    last end.
+//! 3. The crew ends when it is dropped, whatever it was doing.
+
+use std::{
+    convert::Infallible,
+    io,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread::{Builder, Scope},
+};
+
+use tierfeed_core::units::Nanoseconds;
+use tierfeed_numa_memory::affinity;
+
+use super::{arrays::Yard, work};
+use crate::{
+    figures::Traffic,
+    measure::{
+        cell::{Occupation, Sample},
+        clock::{Clock, SystemClock},
+        sampler::Workload,
+    },
+};
+
+/// Threads on the cores of one node, over the arrays of a [`Yard`].
+pub(crate) struct Crew<'yard> {
+    yard: &'yard Yard<'yard>,
+    halt: &'yard AtomicBool,
+    begin: Vec<SyncSender<Order>>,
+    ended: Receiver<Lap>,
+    last: Vec<Lap>,
+}
+
+/// A timed run over some blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pass {
+    pub(crate) traffic: Traffic,
+    /// By how many threads, at most [`Crew::size`].
+    pub(crate) threads: usize,
+    /// How many blocks altogether.
+    pub(crate) blocks: usize,
+}
+
+impl Pass {
+    pub(crate) fn occupation(self) -> Occupation {
+        if self.threads == 1 { Occupation::Computes } else { Occupation::ComputesTogether }
+    }
+}
+
+/// What a thread is to do.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    /// Take part in the open pass, which begins when `target` threads came to the gate.
+    Pass { traffic: Traffic, target: usize },
+    /// Make traffic until told to stop.
+    Load(Load),
+}
+
+/// Traffic that goes on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) traffic: Traffic,
+    /// By how many threads beside the one that measures.
+    pub(crate) generators: usize,
+    /// Rounds of a spin loop behind each piece.
+    pub(crate) delay_rounds: u32,
+}
+
+/// When one thread ran, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lap {
+    start: Nanoseconds,
+    end: Nanoseconds,
+    thread_cpu: Nanoseconds,
+}
+
+impl<'yard> Crew<'yard> {
+    /// Starts a thread on each of `cpus`; the calling thread is one more and pins itself.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started, or may not run where it should.
+    pub(crate) fn start<'scope>(
+        scope: &'scope Scope<'scope, 'yard>,
+        yard: &'yard Yard<'yard>,
+        halt: &'yard AtomicBool,
+        cpus: &[usize],
+    ) -> io::Result<Self> {
+        const STACK_BYTES: usize = 256 << 10;
+        // A worker has one order at a time, and answers it once.
+        let (end, ended) = sync_channel(cpus.len().max(1));
+        let mut crew = Self { yard, halt, begin: Vec::new(), ended, last: Vec::new() };
+        for (index, cpu) in cpus.iter().copied().enumerate() {
+            let (sender, orders) = sync_channel(1);
+            let (pinned, is_pinned) = sync_channel(1);
+            let worker = Worker { yard, halt, orders, end: end.clone(), index };
+            let body = move || {
+                // The starter waits for this word, so it cannot be gone.
+                let _ = pinned.send(affinity::pin_current_thread(&[cpu]));
+                worker.serve();
+            };
+            let thread = Builder::new().name("tierfeed-probe".to_owned()).stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, body)?;
+            crew.begin.push(sender);
+            is_pinned.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        }
+        Ok(crew)
+    }
+
+    /// How many threads there are, the calling one included.
+    pub(crate) fn size(&self) -> usize {
+        self.begin.len() + 1
+    }
+
+    /// How many pieces of traffic were made since the start.
+    pub(crate) fn pieces(&self) -> usize {
+        self.yard.pieces()
+    }
+
+    /// How many blocks make a sample of about `time`, by a pass that counts for nothing.
+    pub(crate) fn calibrated(&mut self, pass: Pass, time: Nanoseconds) -> Pass {
+        const TRIAL_BLOCKS_EACH: usize = 4;
+        let trial = Pass { blocks: pass.threads * TRIAL_BLOCKS_EACH, ..pass };
+        self.pass(trial);
+        // By CPU time, for the reason that `hops_for` gives: what each would have taken alone.
+        let busy: u64 = self.last.iter().map(|lap| lap.thread_cpu.0).sum();
+        let took = (busy / pass.threads as u64).max(1);
+        let blocks = u128::from(time.0) * trial.blocks as u128 / u128::from(took);
+        // Thousands of rounds over the arrays would be a broken clock.
+        let most = trial.blocks.max(self.yard.block_count() * 1024);
+        let blocks = usize::try_from(blocks).unwrap_or(most).clamp(trial.blocks, most);
+        Pass { blocks, ..pass }
+    }
+
+    /// Runs `while_loaded` while others make traffic, and tells what the one that ran least got of the CPU.
+    pub(crate) fn load<T>(
+        &mut self,
+        load: Load,
+        while_loaded: impl FnOnce(&Self) -> T,
+    ) -> (T, Sample) {
+        self.halt.store(false, Ordering::Relaxed);
+        let generators = load.generators.min(self.begin.len());
+        for begin in &self.begin[..generators] {
+            begin.send(Order::Load(load)).expect("a worker serves until the crew is dropped");
+        }
+        let outcome = while_loaded(self);
+        self.halt.store(true, Ordering::Relaxed);
+        let lap = |_| self.ended.recv().expect("a worker answers every order");
+        let laps: Vec<Lap> = (0..generators).map(lap).collect();
+        (outcome, merge(&laps))
+    }
+
+    fn pass(&mut self, pass: Pass) {
+        let target = self.yard.arrivals() + pass.threads;
+        self.yard.open(pass.blocks);
+        for begin in &self.begin[..pass.threads - 1] {
+            let order = Order::Pass { traffic: pass.traffic, target };
+            begin.send(order).expect("a worker serves until the crew is dropped");
+        }
+        self.last.clear();
+        self.last.push(lap(self.yard, pass.traffic, target));
+        for _ in 1..pass.threads {
+            self.last.push(self.ended.recv().expect("a worker answers every order"));
+        }
+    }
+}
+
+impl Workload for Crew<'_> {
+    type Kernel = Pass;
+    type Error = Infallible;
+
+    fn prepare(&mut self, _: Pass) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn run(&mut self, pass: Pass) -> Result<(), Infallible> {
+        self.pass(pass);
+        Ok(())
+    }
+
+    /// One thread alone is timed by the clock of the sampler. Several begin at a gate and end one after
+    /// the other, which only they see.
+    fn corrected(&mut self, sample: Sample) -> Sample {
+        if self.last.len() == 1 {
+            return sample;
+        }
+        let Sample { wall, thread_cpu, .. } = merge(&self.last);
+        Sample { wall, thread_cpu, ..sample }
+    }
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        self.halt.store(true, Ordering::Relaxed);
+        self.begin.clear();
+    }
+}
+
+/// A thread of the crew.
+struct Worker<'yard> {
+    yard: &'yard Yard<'yard>,
+    halt: &'yard AtomicBool,
+    orders: Receiver<Order>,
+    end: SyncSender<Lap>,
+    index: usize,
+}
+
+impl Worker<'_> {
+    fn serve(self) {
+        for order in &self.orders {
+            let lap = match order {
+                Order::Pass { traffic, target } => lap(self.yard, traffic, target),
+                Order::Load(load) => self.make_traffic(load),
+            };
+            if self.end.send(lap).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn make_traffic(&self, load: Load) -> Lap {
+        timed(|| {
+            while !self.halt.load(Ordering::Relaxed) {
+                self.yard.next(|block| {
+                    work::on_pieces(load.traffic, block, || {
+                        self.yard.count_piece(self.index);
+                        spin(load.delay_rounds);
+                    });
+                });
+            }
+        })
+    }
+}
+
+/// A pause of `rounds` that leaves the memory alone.
+pub(super) fn spin(rounds: u32) {
+    for _ in 0..rounds {
+        std::hint::spin_loop();
+    }
+}
+
+fn lap(yard: &Yard<'_>, traffic: Traffic, target: usize) -> Lap {
+    yard.meet(target);
+    timed(|| yard.pass(|block| work::on_block(traffic, block)))
+}
+
+fn timed(run: impl FnOnce()) -> Lap {
+    let mut clock = SystemClock;
+    let cpu_start = clock.thread_cpu();
+    let start = clock.wall();
+    run();
+    let end = clock.wall();
+    let cpu_end = clock.thread_cpu();
+    Lap { start, end, thread_cpu: Nanoseconds(cpu_end.0.saturating_sub(cpu_start.0)) }
+}
+
+/// One sample of all threads, in which the one that ran least counts for all.
+///
+/// What it ran is compared with the whole pass, not with its own lap: blocks are shared, so a thread that
+/// was held up behind the gate finds nothing left to do, and its short lap would look undisturbed.
+fn merge(laps: &[Lap]) -> Sample {
+    let start = laps.iter().map(|lap| lap.start.0).min().unwrap_or(0);
+    let end = laps.iter().map(|lap| lap.end.0).max().unwrap_or(0);
+    let thread_cpu = laps.iter().map(|lap| lap.thread_cpu.0).min().unwrap_or(0);
+    Sample {
+        wall: Nanoseconds(end.saturating_sub(start)),
+        thread_cpu: Nanoseconds(thread_cpu),
+        ..Sample::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::{tier::Locality, units::Bytes};
+
+    use super::*;
+    use crate::measure::memory::arrays::{Arrays, BLOCK};
+
+    fn lap(start: u64, end: u64, thread_cpu: u64) -> Lap {
+        Lap {
+            start: Nanoseconds(start),
+            end: Nanoseconds(end),
+            thread_cpu: Nanoseconds(thread_cpu),
+        }
+    }
+
+    fn with_crew(workers: usize, run: impl FnOnce(&mut Crew<'_>)) {
+        let cpus = affinity::allowed_cpus().unwrap();
+        let cpus: Vec<usize> = cpus.iter().copied().cycle().take(workers).collect();
+        let mut arrays = Arrays::allocate(Locality::Anywhere, Bytes(16 * BLOCK.0)).unwrap();
+        let yard = arrays.yard(workers + 1);
+        let halt = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            run(&mut Crew::start(scope, &yard, &halt, &cpus).unwrap());
+        });
+    }
+
+    #[test]
+    fn a_crew_makes_a_pass_with_as_many_of_its_threads_as_asked() {
+        with_crew(2, |crew| {
+            for threads in [1, 3, 2] {
+                crew.pass(Pass { traffic: Traffic::Copy, threads, blocks: 32 });
+                assert_eq!(crew.last.len(), threads);
+                assert!(merge(&crew.last).wall.0 > 0);
+            }
+        });
+    }
+
+    #[test]
+    fn generators_make_traffic_until_the_measurement_is_done() {
+        with_crew(1, |crew| {
+            let load = Load { traffic: Traffic::Read, generators: 1, delay_rounds: 1 };
+            let begun = crew.pieces();
+            let ((), generated) = crew.load(load, |crew| while crew.pieces() < begun + 100 {});
+            assert!(generated.wall.0 > 0 && generated.thread_cpu.0 > 0);
+            let ended = crew.pieces();
+            crew.pass(Pass { traffic: Traffic::Read, threads: 2, blocks: 4 });
+            assert_eq!(crew.pieces(), ended, "the generator has stopped");
+        });
+    }
+
+    #[test]
+    fn samples_are_calibrated_to_their_time() {
+        with_crew(0, |crew| {
+            let pass = Pass { traffic: Traffic::Read, threads: 1, blocks: 0 };
+            let short = crew.calibrated(pass, Nanoseconds(1));
+            assert_eq!(short.blocks, 4, "no less than the trial");
+            let long = crew.calibrated(pass, Nanoseconds(u64::MAX));
+            assert_eq!(long.blocks, 16 * 1024, "no more than a thousand rounds");
+        });
+    }
+
+    #[test]
+    fn threads_take_from_the_first_start_to_the_last_end() {
+        let sample = merge(&[lap(100, 900, 800), lap(110, 1100, 980), lap(90, 800, 970)]);
+        assert_eq!((sample.wall.0, sample.thread_cpu.0), (1010, 800));
+    }
+
+    #[test]
+    fn a_thread_that_came_too_late_to_help_spoils_the_sample() {
+        let late = merge(&[lap(0, 1000, 1000), lap(990, 1000, 10)]);
+        assert_eq!((late.wall.0, late.thread_cpu.0), (1000, 10));
+    }
+}

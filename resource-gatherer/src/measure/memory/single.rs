@@ -1,0 +1,235 @@
+//! Takes one figure of memory, for a comparison with another program or with itself under load.
+//!
+//! Buffers, kernels, clocks and statistics are those of the probe, so what holds for one figure taken
+//! here holds for the report. Nothing of the rest of the probe is done: no knee of the caches is looked
+//! for, no frequency is watched, so choose the buffer and look at the interval.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use tierfeed_core::units::{Bytes, Nanoseconds};
+//! use tierfeed_resource_gatherer::probe::memory::{Request, Subject, single};
+//!
+//! # fn main() -> Result<(), single::SingleError> {
+//! let request = Request {
+//!     initiator: 0,
+//!     target: 0,
+//!     subject: Subject::IdleLatency,
+//!     buffer: Bytes::mib(256),
+//!     sample: Nanoseconds(20_000_000),
+//!     time: Nanoseconds(2_000_000_000),
+//! };
+//! let latency_ns = single::estimate(&request)?;
+//! eprintln!("{} ns, at best {} ns", latency_ns.median, latency_ns.best);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{convert::Infallible, io, panic::resume_unwind, sync::atomic::AtomicBool, thread};
+
+use tierfeed_core::{
+    id::NumaNode,
+    tier::Locality,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_numa_memory::affinity;
+
+use super::{
+    MemoryError,
+    arrays::{Arrays, BLOCK},
+    check_allowed, cores,
+    crew::{Crew, Pass},
+    latency::{self, Walk, Walks},
+    locality, rate,
+};
+use crate::{
+    figures::{Traffic, estimate::Estimate},
+    inventory::Inventory,
+    measure::{
+        clock::{Clock, GuestClock, Steal},
+        sampler::Sampler,
+    },
+    sysroot::{ReadError, Sysroot},
+};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The node whose CPUs run the kernel.
+    pub initiator: u32,
+    /// The node whose memory it runs on.
+    pub target: u32,
+    /// Which figure.
+    pub subject: Subject,
+    /// The length of each buffer, at least 2 MiB: one for a latency, three for a bandwidth.
+    pub buffer: Bytes,
+    /// How long one sample shall take.
+    pub sample: Nanoseconds,
+    /// The longest that all samples may take together.
+    pub time: Nanoseconds,
+}
+
+/// A figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// A dependent load, TLB-local, on huge pages; in nanoseconds.
+    IdleLatency,
+    /// A dependent load anywhere, on small pages; in nanoseconds.
+    RandomLatency,
+    /// Bytes per second as STREAM counts them: what is read and what is written.
+    Bandwidth {
+        /// Of which traffic.
+        traffic: Traffic,
+        /// By how many threads, each on a core of its own.
+        threads: usize,
+    },
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SingleError {
+    /// The machine cannot be described.
+    #[error(transparent)]
+    Inventory(#[from] ReadError),
+    /// There is no such node.
+    #[error("this host has no NUMA node {node}")]
+    NoNode {
+        /// As asked for.
+        node: u32,
+    },
+    /// The memory cannot be measured.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// No thread could be started to measure on.
+    #[error("cannot start a thread to measure on: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Takes the figure, on threads of its own.
+///
+/// # Errors
+///
+/// A node is not there, may not be used, or is too full; or more threads were asked for than there are
+/// cores.
+pub fn estimate(request: &Request) -> Result<Estimate, SingleError> {
+    let inventory = Inventory::read(Sysroot::live())?;
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
+        let body = || estimate_here(&inventory, request);
+        let thread = thread.spawn_scoped(scope, body).map_err(SingleError::Thread)?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, SingleError> {
+    let find = |id: u32| {
+        let node = inventory.nodes.iter().find(|node| node.id == id);
+        node.ok_or(SingleError::NoNode { node: id })
+    };
+    let (initiator, target) = (find(request.initiator)?, find(request.target)?);
+    check_allowed(Sysroot::live(), target)?;
+    let node = NumaNode(initiator.id);
+    let affinity_error = |source| MemoryError::Affinity { node, source };
+    let cores = cores::of_node(initiator, Sysroot::live()).map_err(affinity_error)?;
+    affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
+    let mut clock = GuestClock::new(Steal::from(&cores[..1], Sysroot::live()));
+    let place = locality(inventory, target);
+    let mut sampler = Sampler::new(&mut clock);
+    let found = match request.subject {
+        Subject::IdleLatency => walk(Walk::Local, request, place, &mut sampler),
+        Subject::RandomLatency => walk(Walk::Random, request, place, &mut sampler),
+        Subject::Bandwidth { traffic, threads } => {
+            let pass = Pass { traffic, threads, blocks: 0 };
+            stream(pass, request, place, &cores, &mut sampler)
+        }
+    };
+    Ok(found?)
+}
+
+fn walk<C: Clock>(
+    walk: Walk,
+    request: &Request,
+    place: Locality,
+    sampler: &mut Sampler<'_, C>,
+) -> Result<Estimate, MemoryError> {
+    let chain = match walk {
+        Walk::Local => latency::local_chain(place, request.buffer)?.0,
+        Walk::Random => latency::random_chain(place, request.buffer)?,
+    };
+    // The chain that is asked for is the only one, so it stands in the first place.
+    let mut walks = Walks::new(chain, None, sampler, request.sample);
+    let mut cells = latency::cells(&[Walk::Local], request.time);
+    let Ok::<(), Infallible>(()) = sampler.fill(&mut walks, &mut cells);
+    let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
+    Ok(walks.latency(Walk::Local, time))
+}
+
+fn stream<C: Clock>(
+    pass: Pass,
+    request: &Request,
+    place: Locality,
+    cores: &[usize],
+    sampler: &mut Sampler<'_, C>,
+) -> Result<Estimate, MemoryError> {
+    if pass.threads == 0 || pass.threads > cores.len() {
+        return Err(MemoryError::TooManyThreads { threads: pass.threads, cores: cores.len() });
+    }
+    let len = Bytes((request.buffer.0 / BLOCK.0).max(1) * BLOCK.0);
+    let mut arrays = Arrays::allocate(place, len)?;
+    let yard = arrays.yard(pass.threads);
+    let halt = AtomicBool::new(false);
+    let others = &cores[1..pass.threads];
+    let node = NumaNode(request.initiator);
+    thread::scope(|scope| {
+        let crew = Crew::start(scope, &yard, &halt, others);
+        let mut crew = crew.map_err(|source| MemoryError::Affinity { node, source })?;
+        let pass = crew.calibrated(pass, request.sample);
+        let mut cells = [(pass, rate::bandwidth_cell(pass, request.time))];
+        let Ok(()) = sampler.fill(&mut crew, &mut cells);
+        let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
+        Ok(rate::rate(pass, time))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(subject: Subject) -> Request {
+        Request {
+            initiator: 0,
+            target: 0,
+            subject,
+            buffer: Bytes::mib(8),
+            sample: Nanoseconds(300_000),
+            time: Nanoseconds(10_000_000),
+        }
+    }
+
+    #[test]
+    fn one_figure_comes_with_its_interval_and_its_best() {
+        let copy = Subject::Bandwidth { traffic: Traffic::CopyNonTemporal, threads: 1 };
+        for subject in [Subject::IdleLatency, Subject::RandomLatency] {
+            let latency = estimate(&request(subject)).unwrap();
+            assert!(latency.best > 0.0 && latency.best <= latency.low && latency.samples > 0);
+        }
+        let rate = estimate(&request(copy)).unwrap();
+        assert!(rate.low > 0.0 && rate.low <= rate.median && rate.median <= rate.best);
+    }
+
+    #[test]
+    fn more_threads_than_cores_are_refused() {
+        let many = Subject::Bandwidth { traffic: Traffic::Read, threads: 100_000 };
+        let error = estimate(&request(many)).unwrap_err();
+        assert!(error.to_string().contains("asked for 100000 threads"), "{error}");
+        let none = Subject::Bandwidth { traffic: Traffic::Read, threads: 0 };
+        assert!(estimate(&request(none)).is_err());
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_named() {
+        let request = Request { target: 4095, ..request(Subject::IdleLatency) };
+        assert!(matches!(estimate(&request), Err(SingleError::NoNode { node: 4095 })));
+    }
+}

@@ -1,0 +1,175 @@
+//! Decides what each kind of traffic does to a block, and how many bytes that is.
+//!
+//! 1. What the program moves is counted as STREAM counts it: each array read and each array written
+//!    once.
+//! 2. What the bus moves is an estimate: an ordinary store also reads its line first, one past the
+//!    caches does not. Processors that notice whole lines being written (Intel `SpecI2M`, Arm write
+//!    streaming) may leave that read out.
+
+use std::hint::black_box;
+
+use tierfeed_numa_memory::kernels::{self, Mix};
+
+use super::arrays::{BLOCK, Block, PIECE, WORD_BYTES};
+use crate::figures::{Traffic, estimate::to_f64};
+
+impl Traffic {
+    /// All kinds.
+    pub const ALL: [Self; 11] = [
+        Self::Read,
+        Self::Write,
+        Self::WriteNonTemporal,
+        Self::Copy,
+        Self::CopyNonTemporal,
+        Self::Scale,
+        Self::Add,
+        Self::Triad,
+        Self::Mix3To1,
+        Self::Mix2To1,
+        Self::Mix1To1,
+    ];
+
+    /// Whether it stores past the caches.
+    #[must_use]
+    pub fn is_non_temporal(self) -> bool {
+        matches!(self, Self::WriteNonTemporal | Self::CopyNonTemporal)
+    }
+
+    fn mix(self) -> Option<Mix> {
+        match self {
+            Self::Mix3To1 => Some(Mix::ThreeToOne),
+            Self::Mix2To1 => Some(Mix::TwoToOne),
+            Self::Mix1To1 => Some(Mix::OneToOne),
+            _ => None,
+        }
+    }
+}
+
+/// Words that a kernel reads and writes, for each slice of `words` words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Moved {
+    read: usize,
+    written: usize,
+}
+
+fn moved(traffic: Traffic, words: usize) -> Moved {
+    let (read, written) = match traffic {
+        Traffic::Read => (words, 0),
+        Traffic::Write | Traffic::WriteNonTemporal => (0, words),
+        Traffic::Copy | Traffic::CopyNonTemporal | Traffic::Scale => (words, words),
+        Traffic::Add | Traffic::Triad => (2 * words, words),
+        Traffic::Mix3To1 | Traffic::Mix2To1 | Traffic::Mix1To1 => {
+            let mix = traffic.mix().expect("these are the mixes");
+            mix.longest(words, words)
+        }
+    };
+    Moved { read, written }
+}
+
+/// Bytes that the program moves on one block.
+pub(crate) fn block_bytes(traffic: Traffic) -> u64 {
+    bytes(moved(traffic, words(BLOCK.0)))
+}
+
+/// Bytes that the program moves on one piece of a block.
+pub(crate) fn piece_bytes(traffic: Traffic) -> u64 {
+    bytes(moved(traffic, words(PIECE.0)))
+}
+
+/// Bytes on the bus for each byte that the program moves: rule 2.
+pub(crate) fn bus_factor(traffic: Traffic) -> f64 {
+    let moved = moved(traffic, words(BLOCK.0));
+    let fetched = if traffic.is_non_temporal() { 0 } else { moved.written };
+    let program = to_f64(bytes(moved));
+    (program + to_f64((fetched * WORD_BYTES) as u64)) / program
+}
+
+fn bytes(moved: Moved) -> u64 {
+    ((moved.read + moved.written) * WORD_BYTES) as u64
+}
+
+fn words(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a block fits in memory") / WORD_BYTES
+}
+
+/// Does it to a whole block.
+pub(super) fn on_block(traffic: Traffic, block: &mut Block<'_>) {
+    run(traffic, block.to, block.first, block.second);
+}
+
+/// Does it to a block, piece by piece, with `after` behind each.
+pub(super) fn on_pieces(traffic: Traffic, block: &mut Block<'_>, mut after: impl FnMut()) {
+    let len = words(PIECE.0);
+    let mut second = block.second.chunks(len);
+    for (to, first) in block.to.chunks_mut(len).zip(block.first.chunks(len)) {
+        run(traffic, to, first, second.next().unwrap_or_default());
+        after();
+    }
+}
+
+/// `second` may be empty where two arrays are enough.
+fn run(traffic: Traffic, to: &mut [u64], first: &[u64], second: &[u64]) {
+    const FACTOR: f64 = 0.5;
+    match traffic {
+        Traffic::Read => {
+            black_box(kernels::read_sum(first));
+        }
+        Traffic::Write => kernels::fill(to, FACTOR.to_bits()),
+        Traffic::WriteNonTemporal => kernels::fill_non_temporal(to, FACTOR.to_bits()),
+        Traffic::Copy => kernels::copy(to, first),
+        Traffic::CopyNonTemporal => kernels::copy_non_temporal(to, first),
+        Traffic::Scale => kernels::scale(to, first, FACTOR),
+        Traffic::Add => kernels::add(to, first, second),
+        Traffic::Triad => kernels::triad(to, first, second, FACTOR),
+        Traffic::Mix3To1 | Traffic::Mix2To1 | Traffic::Mix1To1 => {
+            let Moved { read, written } = moved(traffic, to.len());
+            let mix = traffic.mix().expect("these are the mixes");
+            black_box(kernels::mix(&first[..read], &mut to[..written], mix));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_moves_what_stream_counts() {
+        assert_eq!(block_bytes(Traffic::Read), BLOCK.0);
+        assert_eq!(block_bytes(Traffic::WriteNonTemporal), BLOCK.0);
+        assert_eq!(block_bytes(Traffic::Copy), 2 * BLOCK.0);
+        assert_eq!(block_bytes(Traffic::Triad), 3 * BLOCK.0);
+        assert_eq!(piece_bytes(Traffic::Add), 3 * PIECE.0);
+    }
+
+    #[test]
+    fn an_ordinary_store_is_two_lines_on_the_bus() {
+        let near = |factor: f64, expected: f64| (factor - expected).abs() < 1e-9;
+        assert!(near(bus_factor(Traffic::Read), 1.0));
+        assert!(near(bus_factor(Traffic::Write), 2.0));
+        assert!(near(bus_factor(Traffic::WriteNonTemporal), 1.0));
+        assert!(near(bus_factor(Traffic::Copy), 1.5));
+        assert!(near(bus_factor(Traffic::CopyNonTemporal), 1.0));
+        assert!(near(bus_factor(Traffic::Triad), 4.0 / 3.0));
+        assert!(near(bus_factor(Traffic::Mix3To1), 1.25));
+        assert!(near(bus_factor(Traffic::Mix1To1), 1.5));
+    }
+
+    #[test]
+    fn every_kind_writes_the_bytes_that_it_counts() {
+        let first = vec![1.0_f64.to_bits(); words(BLOCK.0)];
+        let changed = |work: &mut dyn FnMut(&mut Block<'_>)| {
+            let mut to = vec![7_u64; words(BLOCK.0)];
+            work(&mut Block { to: &mut to, first: &first, second: &first });
+            to.iter().filter(|word| **word != 7).count()
+        };
+        for traffic in Traffic::ALL {
+            let by_block = changed(&mut |block| on_block(traffic, block));
+            assert_eq!(by_block, moved(traffic, words(BLOCK.0)).written, "{traffic:?}");
+            let mut pieces = 0;
+            let by_piece = changed(&mut |block| on_pieces(traffic, block, || pieces += 1));
+            assert_eq!(by_piece, 4 * moved(traffic, words(PIECE.0)).written, "{traffic:?}");
+            assert_eq!(pieces, 4);
+        }
+    }
+}

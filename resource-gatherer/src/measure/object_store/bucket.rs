@@ -1,0 +1,99 @@
+//! Finds what there is to read in a bucket.
+
+use std::{sync::Arc, time::Duration};
+
+use object_store::{ObjectStore, ObjectStoreExt as _, path::Path};
+use tierfeed_object_stores::{Address, Client, Patience};
+use tokio_stream::StreamExt as _;
+
+use super::{ObjectStoreError, Request, error::Failure};
+
+/// How many objects are looked at: more would only make listing longer.
+const OBJECTS_MAX: usize = 256;
+
+/// Few repetitions and a short wait: what a request really takes is measured, and who waits for a wrong
+/// endpoint shall not wait for minutes.
+const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(5),
+    silence: Duration::from_secs(30),
+    retries: 2,
+    retry_time: Duration::from_secs(10),
+    pause: Duration::from_millis(100),
+};
+
+/// A place in an object store.
+pub(super) struct Bucket {
+    client: Client,
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) prefix: Path,
+}
+
+impl Bucket {
+    pub(super) fn open(request: &Request) -> Result<Self, ObjectStoreError> {
+        let address = Address {
+            url: request.url.clone(),
+            endpoint: None,
+            region: None,
+            identity: request.identity,
+        };
+        let client = Client::open(&address, &request.options, &PATIENCE)?;
+        if client.pages().is_none() && client.prefix().is_root() {
+            return Err(ObjectStoreError::NoObject { place: client.place() });
+        }
+        let (store, prefix) = (Arc::clone(client.store()), client.prefix().clone());
+        Ok(Self { client, store, prefix })
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.client.place()
+    }
+
+    pub(super) fn explain(&self, failure: Failure) -> ObjectStoreError {
+        failure.explain(&self.client)
+    }
+
+    pub(super) fn scrubbed(&self, error: &object_store::Error) -> String {
+        self.client.scrubbed(error)
+    }
+
+    fn can_list(&self) -> bool {
+        self.client.pages().is_some()
+    }
+
+    /// The objects under the prefix that hold a byte, or the one object that the prefix names.
+    pub(super) async fn find(&self) -> Result<Vec<Object>, Failure> {
+        let found = if self.can_list() { self.list().await? } else { Vec::new() };
+        // Where something lies below it, the prefix is a folder and no object.
+        let found = if found.is_empty() { self.named().await? } else { found };
+        Ok(found.into_iter().filter(|object| object.len > 0).collect())
+    }
+
+    async fn list(&self) -> object_store::Result<Vec<Object>> {
+        let mut objects = Vec::new();
+        let mut listed = self.store.list(Some(&self.prefix)).take(OBJECTS_MAX);
+        while let Some(found) = listed.next().await {
+            let found = found?;
+            objects.push(Object { path: found.location, len: found.size });
+        }
+        Ok(objects)
+    }
+
+    async fn named(&self) -> object_store::Result<Vec<Object>> {
+        if self.prefix.is_root() {
+            return Ok(Vec::new());
+        }
+        match self.store.head(&self.prefix).await {
+            Ok(found) => Ok(vec![Object { path: found.location, len: found.size }]),
+            // The bucket has been listed, so it is there, and empty under the prefix.
+            Err(object_store::Error::NotFound { .. }) if self.can_list() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Something to read.
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    pub(super) path: Path,
+    pub(super) len: u64,
+}

@@ -1,0 +1,274 @@
+//! Reads objects and takes the time.
+//!
+//! Bodies are counted as they arrive and dropped: a benchmark of the memory of this process is another
+//! one.
+
+use std::{ops::Range, sync::Arc};
+
+use object_store::{GetOptions, GetRange, ObjectStore, path::Path};
+use tierfeed_core::units::{Bytes, Nanoseconds};
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+
+use super::{
+    bucket::{Bucket, Object},
+    error::Failure,
+};
+use crate::{
+    figures::{
+        Percentiles, Throughput,
+        estimate::{self, Estimate, to_f64},
+    },
+    measure::{
+        clock::{Clock, SystemClock},
+        histogram::Histogram,
+    },
+};
+
+/// How many requests are in flight, one measurement each.
+pub(super) const REQUESTS: [u32; 3] = [1, 8, 32];
+/// The longest range that is read at once; as long as a prefetcher would.
+const RANGE_MAX: u64 = 8 << 20;
+/// A rate of fewer laps is none.
+const LAPS_MIN: usize = 2;
+/// So many requests support a median; fewer are made only if the store is too slow for them.
+const LATENCIES_MIN: u64 = 20;
+const LATENCIES_MAX: u64 = 10_000;
+/// How much longer than its time a measurement may take to reach its least number of samples.
+pub(super) const STRETCH: u64 = 3;
+
+/// One round of measurements.
+pub(super) struct Run<'bucket> {
+    bucket: &'bucket Bucket,
+    objects: &'bucket [Object],
+    /// For each number of requests in flight.
+    share: u64,
+    time: Nanoseconds,
+    transferred: u64,
+}
+
+impl<'bucket> Run<'bucket> {
+    /// `objects` are not empty, nor is any of them.
+    pub(super) fn new(
+        bucket: &'bucket Bucket,
+        objects: &'bucket [Object],
+        budget: Bytes,
+        time: Nanoseconds,
+    ) -> Self {
+        // Latencies cost a byte each.
+        let share = budget.0.saturating_sub(LATENCIES_MAX + 1) / REQUESTS.len() as u64;
+        Self { bucket, objects, share, time, transferred: 0 }
+    }
+
+    pub(super) fn transferred(&self) -> Bytes {
+        Bytes(self.transferred)
+    }
+
+    /// Requests for one byte, one after another. The first opens the connection and is dropped.
+    pub(super) async fn latency(&mut self) -> Result<Percentiles, Failure> {
+        let mut latencies = Histogram::default();
+        let begin = SystemClock.wall();
+        for object in self.objects.iter().cycle() {
+            let start = SystemClock.wall();
+            let store = Arc::clone(&self.bucket.store);
+            self.transferred += read(store, object.path.clone(), 0..1).await?;
+            let end = SystemClock.wall();
+            if self.transferred > 1 {
+                latencies.record(Nanoseconds(end.0.saturating_sub(start.0)));
+            }
+            let passed = end.0.saturating_sub(begin.0);
+            let samples = latencies.samples();
+            let is_enough = passed >= self.time.0 && samples >= LATENCIES_MIN;
+            if is_enough
+                || samples == LATENCIES_MAX
+                || passed >= self.time.0.saturating_mul(STRETCH)
+            {
+                break;
+            }
+        }
+        Ok(latencies.percentiles())
+    }
+
+    /// Ranges with `requests` in flight; `None` if the budget does not last for a rate.
+    pub(super) async fn throughput(
+        &mut self,
+        requests: u32,
+    ) -> Result<Option<Throughput>, Failure> {
+        let len_max = range_len(self.share, requests);
+        let mut ranges = ranges(self.objects, len_max).cycle();
+        let mut left = self.share;
+        let mut reads = JoinSet::new();
+        let mut laps = Laps::new(SystemClock.wall(), requests);
+        let mut longest = 0;
+        loop {
+            while reads.len() < requests as usize && !laps.is_enough(self.time) {
+                let Some((path, range)) = ranges.next() else { break };
+                let len = range.end - range.start;
+                if len > left {
+                    break;
+                }
+                left -= len;
+                longest = longest.max(len);
+                reads.spawn(read(Arc::clone(&self.bucket.store), path.clone(), range));
+            }
+            let is_full = reads.len() == requests as usize;
+            let Some(arrived) = reads.join_next().await else { break };
+            let bytes = arrived??;
+            self.transferred += bytes;
+            // What arrives at the end was not among as many others.
+            if is_full {
+                laps.record(SystemClock.wall(), bytes);
+            }
+        }
+        let rate = laps.rate();
+        Ok(rate.map(|bytes_per_s| Throughput { requests, range_bytes: longest, bytes_per_s }))
+    }
+}
+
+/// So short that the share lasts for some laps.
+fn range_len(share: u64, requests: u32) -> u64 {
+    (share / (u64::from(requests) * 2 * (LAPS_MIN as u64 + 1))).clamp(1, RANGE_MAX)
+}
+
+fn ranges(objects: &[Object], len_max: u64) -> impl Iterator<Item = (&Path, Range<u64>)> + Clone {
+    objects.iter().flat_map(move |object| {
+        let starts = (0..object.len).step_by(usize::try_from(len_max).unwrap_or(usize::MAX));
+        starts.map(move |start| (&object.path, start..(start + len_max).min(object.len)))
+    })
+}
+
+async fn read(
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    range: Range<u64>,
+) -> object_store::Result<u64> {
+    let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+    let mut body = store.get_opts(&path, options).await?.into_stream();
+    let mut bytes = 0;
+    while let Some(part) = body.next().await {
+        bytes += part?.len() as u64;
+    }
+    Ok(bytes)
+}
+
+/// Takes the time of as many arrivals as there are requests in flight. The first lap opens connections
+/// and is dropped.
+struct Laps {
+    begin: Nanoseconds,
+    start: Nanoseconds,
+    per_lap: u32,
+    arrived: u32,
+    bytes: u64,
+    has_dropped_first: bool,
+    /// Each is the time of [`MANY`] bytes.
+    times: Vec<u64>,
+}
+
+/// Whole nanoseconds are too coarse for the time of a byte.
+const MANY: u64 = 1 << 30;
+
+impl Laps {
+    fn new(now: Nanoseconds, per_lap: u32) -> Self {
+        Self {
+            begin: now,
+            start: now,
+            per_lap,
+            arrived: 0,
+            bytes: 0,
+            has_dropped_first: false,
+            times: Vec::new(),
+        }
+    }
+
+    fn record(&mut self, now: Nanoseconds, bytes: u64) {
+        self.arrived += 1;
+        self.bytes += bytes;
+        if self.arrived < self.per_lap {
+            return;
+        }
+        if self.has_dropped_first {
+            let lap = u128::from(now.0.saturating_sub(self.start.0));
+            let time = lap * u128::from(MANY) / u128::from(self.bytes.max(1));
+            self.times.push(u64::try_from(time).unwrap_or(u64::MAX).max(1));
+        }
+        self.has_dropped_first = true;
+        (self.start, self.arrived, self.bytes) = (now, 0, 0);
+    }
+
+    /// The clock is that of the last lap.
+    fn is_enough(&self, time: Nanoseconds) -> bool {
+        let passed = self.start.0.saturating_sub(self.begin.0);
+        let is_over = passed >= time.0.saturating_mul(STRETCH) && !self.times.is_empty();
+        is_over || passed >= time.0 && self.times.len() >= LAPS_MIN
+    }
+
+    fn rate(&self) -> Option<Estimate> {
+        let estimate = estimate::of_values(&self.times)?;
+        let half_width = estimate::relative_half_width(&estimate);
+        let converged = estimate.samples >= 10 && half_width <= 0.05;
+        Some(Estimate { converged, ..estimate }.per_second(to_f64(MANY)))
+    }
+}
+
+/// What the figures do not show.
+pub(super) fn remarks(throughput: &[Throughput], budget: Bytes) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if throughput.len() < REQUESTS.len() {
+        remarks.push(format!("{budget} are too few for a rate at {} requests", REQUESTS[2]));
+    }
+    let is_short = throughput.iter().any(|it| it.range_bytes < 1 << 20);
+    if is_short {
+        remarks.push("ranges below 1 MiB measure requests more than the way".to_owned());
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_every_object_once_and_cross_none() {
+        let object = |name: &str, len| Object { path: name.into(), len };
+        let objects = [object("a", 10), object("b", 4), object("c", 1)];
+        let found: Vec<_> =
+            ranges(&objects, 4).map(|(path, range)| (path.as_ref(), range)).collect();
+        assert_eq!(found, [("a", 0..4), ("a", 4..8), ("a", 8..10), ("b", 0..4), ("c", 0..1)]);
+    }
+
+    #[test]
+    fn a_share_lasts_for_laps_at_any_number_of_requests() {
+        for requests in REQUESTS {
+            let len = range_len(64 << 20, requests);
+            assert!(len * u64::from(requests) * (LAPS_MIN as u64 + 1) <= 64 << 20);
+        }
+        assert_eq!(range_len(1 << 40, 32), RANGE_MAX);
+        assert_eq!(range_len(0, 32), 1);
+    }
+
+    #[test]
+    fn a_lap_is_as_many_arrivals_as_requests_and_the_first_is_dropped() {
+        let mut laps = Laps::new(Nanoseconds(0), 2);
+        for (now, bytes) in [(10, 1000), (900, 1000), (1000, 500), (1400, 500), (1600, 100)] {
+            laps.record(Nanoseconds(now), bytes);
+        }
+        let rate = laps.rate().unwrap();
+        assert_eq!((rate.samples, rate.median.round()), (1, 2e9), "1000 B in 500 ns");
+    }
+
+    #[test]
+    fn a_store_that_is_too_slow_ends_after_a_stretch() {
+        let mut laps = Laps::new(Nanoseconds(0), 1);
+        let time = Nanoseconds(100);
+        laps.record(Nanoseconds(150), 1);
+        assert!(!laps.is_enough(time), "only the dropped one");
+        laps.record(Nanoseconds(290), 1);
+        assert!(!laps.is_enough(time), "one lap is few");
+        laps.record(Nanoseconds(300), 1);
+        assert!(laps.is_enough(time));
+        let mut slow = Laps::new(Nanoseconds(0), 1);
+        slow.record(Nanoseconds(200), 1);
+        slow.record(Nanoseconds(400), 1);
+        assert!(slow.is_enough(time), "longer than three times the time");
+    }
+}
