@@ -45,6 +45,8 @@ check 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
 check 'dependencies of core' core_dependencies
 check 'core without std' core_is_no_std
 check 'architecture' .venv/bin/python scripts/lint/architecture.py
+check 'layers' .venv/bin/python scripts/lint/layers.py
+check 'length of functions' python3 scripts/lines.py >/dev/null
 check 'limits' .venv/bin/python scripts/lint/limits.py
 check 'specification' .venv/bin/python scripts/lint/specification.py
 check 'documentation' env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
