@@ -1,6 +1,6 @@
 //! Reads datasets: says what a sample is, where it lies, and how to read it.
 //!
-//! [`format`] finds the samples in an object, [`source`] lists the objects of a dataset, and [`Index`] keeps
+//! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and [`Index`] keeps
 //! where every sample lies. [`mod@read`] reads samples of files, [`reader`] those of a bucket by a child process.
 //! [`pace`] and [`throttle`] slow reads down to the speed of an emulated store.
 //!

@@ -15,7 +15,7 @@ import needs
 import node
 import tierfeed
 
-FIXTURES = Path(__file__).parents[2] / "workload-analyzer" / "tests" / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "dataset" / "tests" / "fixtures"
 HDF5_INDEXER = "tierfeed-hdf5-indexer"
 
 

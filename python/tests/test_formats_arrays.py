@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import needs
+import node
 import reading
 import tierfeed
 from reading import FIXTURES, check
@@ -204,13 +206,20 @@ def test_an_hdf5_dataset_in_two_layouts_is_refused(
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file.create_dataset("x", data=np.zeros((4, 7)), chunks=of_file)
     with pytest.raises(tierfeed.Reconfigure, match=r"b.h5.*same layout"):
-        tierfeed.Index.build(tmp_path, format="hdf5", dataset="x")
+        tierfeed.Index.build(data, format="hdf5", dataset="x")
 
 
 def test_hdf5_without_its_program_says_how_to_build_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(600))
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(600))
+    # The program, without that of HDF5 beside it.
+    alone = tmp_path / "bin" / "tierfeed"
+    alone.parent.mkdir()
+    shutil.copy(node.command()[0], alone)
+    monkeypatch.setenv("TIERFEED_EXE", str(alone))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(tierfeed.Reconfigure, match="cargo build --release -p tierfeed-hdf5-ind"):
         tierfeed.Index.build(tmp_path, format="hdf5", dataset="x")

@@ -203,6 +203,10 @@ pub fn indexed_version(extent: &Extent) -> Version {
 }
 
 /// What an open object is like now.
+///
+/// # Errors
+///
+/// If the system does not tell.
 pub fn version_of(file: &File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok(Version { size: Bytes(metadata.len()), mtime_ns: mtime_ns(&metadata) })

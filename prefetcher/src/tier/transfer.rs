@@ -1,7 +1,7 @@
 //! Moves one sample from place to place and vouches for its bytes.
 //!
 //! A sample's sum travels with it. It is taken while the bytes are on their way from the cold store into
-//! staging, in memory that nobody else maps ([`crate::arrival`]). The bytes are checked
+//! staging, in memory that nobody else maps ([`tierfeed_dataset::read::Target`]). The bytes are checked
 //! against it whenever they leave a place that others can write: staging (trainers map it) and files.
 //! Memory that only this process maps is checked too if the settings say so; else the sum goes along
 //! unchecked, and the copy is a plain copy.
