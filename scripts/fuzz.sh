@@ -110,7 +110,6 @@ make_seeds() {
     index_file) seed_all "$target" "$fixtures"/index/*.index ;;
     job_file) seed_all "$target" configs/*.yaml ;;
     manifest) (cd "$fixtures/litdata" && find . -type f | sort) >"$work/seeds/$target/all" ;;
-    script) seed_all "$target" workload-analyzer/tests/scripts/*.py ;;
     *) seed_all "$target" "$fixtures/$target"/*."$target" ;;
   esac
   # Inputs that broke something once.
@@ -125,7 +124,6 @@ make_dictionary() {
   local paths=()
   case $target in
     job_file) paths=(workload-analyzer/src/{job,job.rs,job_file,job_file.rs}) ;;
-    script) paths=(workload-analyzer/src/script) ;;
     manifest) paths=("$source/index/choose/manifest.rs") ;;
     index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;
     *) for path in "$source/format/$name" "$source/format/$name.rs"; do

@@ -1,5 +1,7 @@
 //! `tierfeed analyze`.
 
+mod script;
+
 use std::{
     fs::File,
     io::Read,
@@ -22,7 +24,6 @@ use tierfeed_workload_analyzer::{
     analysis::{self, Analysis},
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
     job::At,
-    script,
 };
 
 use crate::{
@@ -53,17 +54,11 @@ struct Document<'a> {
 pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
     match &arguments.job {
         Some(job) if arguments.script.is_empty() => run_job(arguments, job),
-        job => run_script(arguments, job.as_deref()),
+        job => {
+            let scripts = &arguments.script;
+            output::lines(&script::analyze(scripts, job.as_deref(), arguments.json)?)
+        }
     }
-}
-
-/// The dataset is not read: a script can be compared with a job before its data is there.
-fn run_script(arguments: &Analyze, job: Option<&Path>) -> Result<(), Failure> {
-    let mut analysis = script::analyze(&arguments.script).map_err(Failure::input)?;
-    if let Some(job) = job {
-        analysis = analysis.compared_with(&Job::load(job).map_err(Failure::input)?);
-    }
-    if arguments.json { output::json(&analysis) } else { output::lines(&script::table(&analysis)) }
 }
 
 fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
