@@ -1,9 +1,9 @@
 """What the analysis says of training scripts: every finding of twelve of them, and each rule by itself.
 
-Beside each script of `script_analysis/` lies what the analysis prints of it. To see what a change does to
-one, run `python3 -I ../../python/tierfeed/script_analysis NAME.py` there; the texts were written so, and
-then read line by line. So the texts show that nothing changed; `BY_HAND` shows what is right, for it was
-written from the scripts alone.
+Beside each script of `script_analysis/` lies what the analysis prints of it. To see what a change does
+to one, run `python3 -I ../../python/tierfeed/script_analysis NAME.py` there; the texts were written so,
+and then read line by line. So the texts show that nothing changed; `BY_HAND` shows what is right, for it
+was written from the scripts alone.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def test_a_training_of_several_files_is_followed_from_the_first() -> None:
     assert shown == (SCRIPTS / "package.txt").read_text()
 
 
-# What a reader of the scripts finds: script, line, fact, value, certainty. A value that stands in the call,
-# or in the only call of what makes it, is certain, one that a run can change is likely, one that only a run
-# knows is unknown (`docs/analyze-script.md`). One thing a reader finds and the analysis does not: the steps
-# of `tokens`, which are counted by hand.
+# What a reader of the scripts finds: script, line, fact, value, certainty. A value in the call, or in the
+# only call of what makes it, is certain, one that a run can change is likely, one that only a run knows is
+# unknown (`docs/analyze-script.md`). One thing a reader finds and the analysis does not: the steps of
+# `tokens`, which are counted by hand.
 BY_HAND = [
     ("imagenet", 30, "seed", None, "unknown"),
     ("imagenet", 78, "batch_size", 256, "likely"),
@@ -214,7 +214,8 @@ UNKNOWN = [
      "assigned in branches: a.py:4, a.py:6"),
     ("B = 8\nif a:\n  B = 9\nDataLoader(d, B)", "8 or 9", "assigned in branches: a.py:3, a.py:5"),
     ("DataLoader(d, 8 if a else 9)", "8 or 9", "depends on `a`"),
-    (f"{NO_SIZE}DataLoader(d, args.batch_size)", "args.batch_size", "--batch-size has no default, a.py:4"),
+    (f"{NO_SIZE}DataLoader(d, args.batch_size)", "args.batch_size",
+     "--batch-size has no default, a.py:4"),
     (f"{NO_SIZE}DataLoader(d, args.n)", "args.n", "no option `n` is declared in these files"),
     (f"{SIZE}args.batch_size = int(args.batch_size / 4)\nDataLoader(d, args.batch_size)",
      "args.batch_size", "`batch_size` is assigned at a.py:6"),
@@ -273,7 +274,8 @@ f(False)
 f(False)
 """
     facts = [{fact.name: fact.text for fact in it.facts} for it in findings(script, "loader")]
-    told = [[it.get(name, "") for name in ("called from", "batch_size", "shuffle", "phase")] for it in facts]
+    names = ("called from", "batch_size", "shuffle", "phase")
+    told = [[it.get(name, "") for name in names] for it in facts]
     assert told == [["a.py:5", "8", "True", "training"], ["a.py:6, a.py:7", "2", "False", ""]]
 
 
@@ -368,7 +370,7 @@ def test_what_takes_too_long_to_follow_is_unknown_and_told() -> None:
     "script",
     [
         *(f"x = {a * 20_000}1{b * 20_000}\n" for a, b in
-          [("(", ")"), ("[", "]"), ("not ", ""), ("f(", ")"), ("{1: ", "}"), ("-", ""), ("lambda: ", "")]),
+          [("(", ")"), ("[", "]"), ("not ", ""), ("f(", ")"), ("{1: ", "}"), ("-", ""), ("lambda:", "")]),
         f"x = 1{' + 1' * 20_000}\n",
         f"x = a{'.b()' * 20_000}\n",
         "if a: pass\n" + "elif a: pass\n" * 20_000,
@@ -436,7 +438,8 @@ def test_a_long_source_is_shown_on_one_line() -> None:
 
 def changed(draw: random.Random) -> str:
     """A script with some of its letters changed, cut or doubled, or lines of another among its own."""
-    script, other = list(text_of(draw.choice(NAMES))), text_of(draw.choice(NAMES)).splitlines(keepends=True)
+    script = list(text_of(draw.choice(NAMES)))
+    other = text_of(draw.choice(NAMES)).splitlines(keepends=True)
     for _ in range(draw.randrange(1, 6)):
         a, b = sorted(draw.randrange(len(script) + 1) for _ in range(2))
         noise = "".join(draw.choices(NOISE, k=draw.randrange(6)))

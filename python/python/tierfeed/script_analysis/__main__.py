@@ -3,8 +3,6 @@
 Runs as a folder or a package, and imports nothing of the package around it.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json
@@ -16,7 +14,7 @@ NAME = "script_analysis"
 
 
 def main() -> int:
-    if sys.version_info < (3, 9):
+    if sys.version_info < (3, 9):  # noqa: UP036
         print("Python 3.9 or later is needed", file=sys.stderr)
         return 2
     spec = importlib.util.spec_from_file_location(
@@ -26,7 +24,7 @@ def main() -> int:
         sys.modules[NAME] = importlib.util.module_from_spec(spec)
     analysis = importlib.import_module(f"{NAME}.analysis")
     load = importlib.import_module(f"{NAME}.load")
-    parser = argparse.ArgumentParser(prog=NAME, description="says what training scripts tell of their data")
+    parser = argparse.ArgumentParser(NAME, description="says what training scripts tell of their data")
     parser.add_argument("scripts", nargs="+")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     parser.add_argument("--job", type=json.loads, help="the keys of a job to compare with, as JSON")
@@ -36,8 +34,10 @@ def main() -> int:
     except load.ScriptError as error:
         print(error, file=sys.stderr)
         return 2
-    as_json = json.dumps(analysis.document(found), indent=2, ensure_ascii=False) + "\n" if arguments.json else ""
-    sys.stdout.buffer.write((as_json or analysis.table(found)).encode(errors="replace"))
+    text = analysis.table(found)
+    if arguments.json:
+        text = json.dumps(analysis.document(found), indent=2, ensure_ascii=False) + "\n"
+    sys.stdout.buffer.write(text.encode(errors="replace"))
     return 0
 
 

@@ -8,14 +8,25 @@ from dataclasses import dataclass, field, replace
 from . import known as tables
 from .finding import Fact, fact_of, facts_of, merged, said, shown
 from .interpreter import Interpreter
-from .value import CERTAIN, LIKELY, UNKNOWN, Definition, Instance, Known, Made, Sequence, Symbol
+from .value import (
+    CERTAIN,
+    LIKELY,
+    UNKNOWN,
+    AnyOf,
+    Definition,
+    Instance,
+    Known,
+    Made,
+    Sequence,
+    Symbol,
+)
 
-DEPTH_MAX = 24
-"""Wrappers inside one another that are followed."""
-SOURCES = """root urls remote local input_dir data_dir filenames file_pattern directory paths path file fname
-filename""".split()
+DEPTH_MAX = 24  # Wrappers inside one another that are followed.
+SOURCES = tables.names("""root urls remote local input_dir data_dir filenames file_pattern directory
+paths path file fname filename""")
 """Arguments of libraries that say where the files are."""
-OWN_SOURCES = "root data_dir data_root data_path path directory file filename root_dir index_file".split()
+OWN_SOURCES = tables.names("""root data_dir data_root data_path path directory file filename root_dir
+index_file""")
 """Arguments of classes of these files that say so."""
 
 
@@ -24,13 +35,11 @@ class Origin:
     """Where samples come from."""
 
     name: str = ""
-    path: str = ""
-    """The class or function of a library; empty for one of these files."""
+    path: str = ""  # The class or function of a library; empty for one of these files.
     format: Fact | None = None
     source: Fact | None = None
     made: Made | None = None
-    is_part: bool = False
-    """It is a part of what the files hold."""
+    is_part: bool = False  # It is a part of what the files hold.
     facts: list[Fact] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     """Arguments that say which part of the data this is: `train=False`, `split="val"`, a path."""
@@ -48,8 +57,7 @@ def last(path: str) -> str:
 class Origins:
     def __init__(self, interpreter: Interpreter, calls: list[list[Made]]) -> None:
         self.interpreter = interpreter
-        self.calls = calls
-        """Of each call, those that lead to it."""
+        self.calls = calls  # Of each call, those that lead to it.
 
     def of(self, known: Known | None, depth: int = DEPTH_MAX) -> Origin:
         value = known.value if known and depth else None
@@ -57,8 +65,8 @@ class Origins:
             return self.of_made(value, depth - 1)
         if isinstance(value, Instance):
             return self.of_class(value.of, value.made)
-        several = getattr(value, "alternatives", None) or getattr(value, "items", ())
-        return one_origin([self.of(it, depth - 1) for it in several]) if isinstance(several, tuple) else Origin()
+        several = value[0] if isinstance(value, (AnyOf, Sequence)) else ()
+        return one_origin([self.of(it, depth - 1) for it in several])
 
     def of_made(self, made: Made, depth: int) -> Origin:
         if made.on and tables.family(made.path) and not isinstance(made.on.value, Symbol):
@@ -89,12 +97,13 @@ class Origins:
 
     def of_class(self, of: Definition, made: Made | None) -> Origin:
         name, hints = of.node.name, hints_of(made) if made else []
-        inside = [it for it in self.calls if it[0].step.class_around and it[0].step.class_around.node is of.node]
+        around = [(it, it[0].step.class_around) for it in self.calls]
+        inside = [it for it, found in around if found and found.node is of.node]
         for base in self.interpreter.library_bases(of):
             spec = tables.spec_of(tables.DATASETS, base)
-            starts = [call for it in inside for call in it if call.path == base and call.method == "__init__"]
+            starts = [it for calls in inside for it in calls if (it.path, it.method) == (base, "__init__")]
             own = [it for it in starts if made and getattr(it.step.frame.this, "made", None) is made]
-            call = (own or starts or [made])[0]
+            call = next(iter(own or starts), made)
             if spec and call:
                 origin = of_facts(base, facts_of(spec.parameters, call), made)
                 return replace(origin, name=f"{name}, a {last(base)}", hints=hints + origin.hints)
@@ -119,10 +128,10 @@ def of_facts(path: str, facts: list[Fact], made: Made | None) -> Origin:
     hints += [source.text] if source else []
     if source and tables.FORMAT_OF.get(path) == "whole":
         source = None
-    if source and path == "datasets.load_dataset" and source.name == "path":
-        if not (source.of(str) or "").startswith(("/", ".")):
-            why = "a name, not a path: its files are in the cache of `datasets`"
-            source = source._replace(value=None, certainty=UNKNOWN, why=why)
+    is_name = source and source.name == "path" and not (source.of(str) or "").startswith(("/", "."))
+    if source and is_name and path == "datasets.load_dataset":
+        why = "a name, not a path: its files are in the cache of `datasets`"
+        source = source._replace(value=None, certainty=UNKNOWN, why=why)
     if source:
         source = source._replace(name="source", value=directory_of(source.value))
     return Origin(last(path), path, format_of(path, source), source, made, facts=facts, hints=hints)
@@ -140,10 +149,12 @@ def format_of(path: str, source: Fact | None) -> Fact | None:
     """The format that holds what a dataset reads."""
     name = tables.FORMAT_OF.get(path)
     if name == "by name":
-        ending = (source and source.of(str) or "").rpartition(".")[2]
-        return said("format", ending, CERTAIN, "as the file is named") if ending in ("npy", "npz") else None
+        ending = ((source.of(str) if source else None) or "").rpartition(".")[2]
+        is_known = ending in ("npy", "npz")
+        return said("format", ending, CERTAIN, "as the file is named") if is_known else None
     if name in ("synthetic", "whole"):
-        why = "made up in memory, nothing is read" if name == "synthetic" else "held in memory as a whole"
+        made_up = "made up in memory, nothing is read"
+        why = made_up if name == "synthetic" else "held in memory as a whole"
         return Fact("format", None, "none", CERTAIN, why)
     if name in tables.FOREIGN:
         return Fact("format", None, name, UNKNOWN, "tierfeed has no such format")
@@ -235,7 +246,8 @@ class Sample:
         known = made.argument(name, int(place)) if place and name else None
         if effect in ("sides", "shape", "resize"):
             is_kept = effect == "resize" and known and known.of(int) is not None
-            self.sides, self.is_whole = (sides_of(known) if known and not is_kept else None), effect == "shape"
+            self.sides = sides_of(known) if known and not is_kept else None
+            self.is_whole = effect == "shape"
         elif effect == "size":
             height = made.argument("height", int(place)) or made.argument("target_height")
             width = made.argument("width", int(place) + 1) or made.argument("target_width")

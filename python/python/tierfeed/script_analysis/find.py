@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from . import known as tables
 from .data import Origins, Sample, format_read, last, transforms_of
 from .finding import (
-    CONTEXTS_MAX, KINDS, Fact, Finding, at_step, fact_of, facts_of, finding, merged, said, shown,
+    CONTEXTS_MAX,
+    KINDS,
+    Fact,
+    Finding,
+    at_step,
+    fact_of,
+    facts_of,
+    finding,
+    merged,
+    said,
 )  # fmt: skip
 from .interpreter import Interpreter, remainder_in
-from .loader import SAMPLER, Loaders, chain, phase_around
+from .loader import SAMPLER, Loaders, phase_around
 from .value import (
-    CERTAIN, LIKELY, Definition, Known, Loop, Made, Step, computed_from, last_name, string,
+    CERTAIN,
+    LIKELY,
+    Definition,
+    Known,
+    Loop,
+    Made,
+    Step,
+    computed_from,
+    last_name,
+    string,
 )  # fmt: skip
 
-FINDINGS_MAX = 2_000
-"""Findings of one analysis; the rest is left out."""
-GLOBAL_SEEDS = """torch.manual_seed lightning.seed_everything transformers.set_seed accelerate.utils.set_seed
-composer.utils.reproducibility.seed_all""".split()
+FINDINGS_MAX = 2_000  # Findings of one analysis; the rest is left out.
 
 
 class Finder:
@@ -71,8 +88,9 @@ class Finder:
     def imports(self) -> Iterable[Finding]:
         """Frameworks, by what is imported."""
         told: set[str] = set()
-        imports = self.interpreter.imports
-        for step, module, member in sorted(imports, key=lambda it: (self.numbers[it[0].frame.file.name], it[0].line)):
+        found = self.interpreter.imports
+        places = [(self.numbers[step.frame.file.name], step.line) for step, _, _ in found]
+        for _, (step, module, member) in sorted(zip(places, found), key=lambda it: it[0]):
             package = tables.canonical(module).split(".")[0]
             is_local = module in step.frame.file.links
             if package in tables.FRAMEWORKS and not is_local and package not in told:
@@ -81,14 +99,14 @@ class Finder:
                 yield at_step("framework", package, step, why=why)
 
     def of_tables(self) -> Iterable[Finding]:
-        """Findings that are no more than a call and its arguments: processes, datasets, caches, seeds."""
+        """Findings that are a call and its arguments: processes, datasets, caches, seeds."""
         kinds = {"distribution": tables.DISTRIBUTION, "dataset": tables.DATASETS, "cache": tables.CACHES,
                  "seed": tables.SEEDS}  # fmt: skip
         for calls in self.calls:
             for kind, table in kinds.items():
                 spec = tables.spec_of(table, calls[0].path)
                 if spec:
-                    yield from self.in_each_context(calls, lambda it, k=kind, s=spec: of_table(k, s, it))  # type: ignore[misc]
+                    yield from self.in_each_context(calls, partial(of_table, kind, spec))
             yield from self.reader(merged(calls))
             made = calls[0]
             name = string(made.given[0].node) if made.given else None
@@ -129,13 +147,13 @@ class Finder:
         return "__getitem__" in of.frame.names or any(it.endswith("Dataset") for it in bases)
 
     def all_loaders(self) -> Iterable[Finding]:
-        befores = [it.on.alternatives for calls in self.calls for it in calls if it.on and tables.family(it.path)]
-        consumed = {it.made.node for before in befores for it in before if it.made}
+        steps = (it.on for calls in self.calls for it in calls if tables.family(it.path))
+        consumed = {made.node for on in steps if on for made in on.all_made}
         for calls in self.calls:
             path = calls[0].path
             spec = tables.spec_of(tables.LOADERS, path)
             if spec:
-                yield from self.in_each_context(calls, lambda it, s=spec: self.loaders.loader(s, it))  # type: ignore[misc]
+                yield from self.in_each_context(calls, partial(self.loaders.loader, spec))
             if path in ("transformers.Trainer", "transformers.Seq2SeqTrainer"):
                 found = self.loaders.trainer(merged(calls))
                 yield from [found] if found else []
@@ -150,8 +168,8 @@ class Finder:
             if calls[0].path in tables.LISTS:
                 yield from self.in_each_context(calls, list_of_transforms)
         for function, calls in self.functions.items():
-            steps = [it for it in calls if it.path in tables.TRANSFORMS and it.path.startswith("tensorflow.")]
-            sample = Sample(calls)
+            sample, is_step = Sample(calls), re.compile(r"tensorflow\.")
+            steps = [it for it in calls if it.path in tables.TRANSFORMS and is_step.match(it.path)]
             if function and steps and sample.is_sized:
                 name = getattr(function, "name", "")
                 names = said("steps", ", ".join(sample.steps))
@@ -161,27 +179,27 @@ class Finder:
         for calls in self.calls:
             spec = tables.spec_of(tables.CHECKPOINTS, calls[0].path)
             if spec:
-                yield from self.in_each_context(calls, lambda it, s=spec: checkpoint(s, it))  # type: ignore[misc]
+                yield from self.in_each_context(calls, partial(checkpoint, spec))
                 continue
             # Of many things that have a `save`, those called a model or a checkpoint.
             made = merged(calls)
             on = getattr(made.node.func, "value", None)
             name = made.step.source(on).lower() if on and made.method == "save" else ""
-            if any(it in name for it in ("model", "net", "checkpoint", "ckpt", "manager")) and "image" not in name:
-                facts = conditions(made.step)
-                yield finding("checkpoint", f"{name}.save", made, *facts, certainty=LIKELY, why="by its name")
+            if re.search("model|net|checkpoint|ckpt|manager", name) and "image" not in name:
+                facts, sure = conditions(made.step), {"certainty": LIKELY, "why": "by its name"}
+                yield finding("checkpoint", f"{name}.save", made, *facts, **sure)
 
     def phases(self) -> Iterable[Finding]:
         """Which functions train, validate or evaluate."""
-        decorated = {
-            node: it for it in self.interpreter.definitions if not it.is_class for node in it.node.decorator_list
-        }
+        functions = [it for it in self.interpreter.definitions if not it.is_class]
+        decorated = {node: it for it in functions for node in it.node.decorator_list}
         telling: dict[ast.AST | None, tuple[Definition | None, list[Made]]] = {}
         for made, *_ in self.calls:
             # `model.train(False)` evaluates, and `evaluate(model)` without a dot is any function.
             is_false = made.given and getattr(made.given[0].node, "value", None) is False
             is_plain = made.path.startswith("*.") and isinstance(made.node.func, ast.Name)
-            if made.method in tables.PHASE_OF_METHOD and not (made.method == "train" and is_false) and not is_plain:
+            is_other = is_plain or (made.method == "train" and is_false)
+            if made.method in tables.PHASE_OF_METHOD and not is_other:
                 function = decorated.get(made.node) or made.step.function
                 telling.setdefault(function.node if function else None, (function, []))[1].append(made)
         for function, calls in telling.values():
@@ -206,10 +224,10 @@ class Finder:
             named = tables.phase_of_name(name)
             phase = phases[0] if part is trains or named in (None, "training") else named
             line = function.step.line if function else part[0].node.lineno
-            words = ", ".join(f"{it.method} ({it.node.lineno})" for it in part)
+            why = f"calls {', '.join(f'{it.method} ({it.node.lineno})' for it in part)}"
             reads = self.loops_of(function, part)
             step = part[0].step._replace(line=line)
-            yield at_step("phase", f"{phase}: {name}", step, *reads, certainty=LIKELY, why=f"calls {words}")
+            yield at_step("phase", f"{phase}: {name}", step, *reads, certainty=LIKELY, why=why)
 
     def loops_of(self, function: Definition | None, calls: list[Made]) -> list[Fact]:
         """What the loops around these calls go through."""
@@ -229,8 +247,8 @@ class Finder:
         for calls in self.calls:
             spec = tables.spec_of(tables.EPOCHS, calls[0].path)
             if spec:
-                yield from self.in_each_context(calls, lambda it, s=spec: of_epochs(s, it))  # type: ignore[misc]
-        calls_of = {it[0].node: merged(it) for it in self.calls}
+                yield from self.in_each_context(calls, partial(of_epochs, spec))
+        calls_of: dict[ast.AST, Made] = {it[0].node: merged(it) for it in self.calls}
         seen: set[ast.AST] = set()
         for step, loop, _ in self.interpreter.loops:
             name = loop.target.id if isinstance(loop.target, ast.Name) else ""
@@ -248,7 +266,7 @@ class Finder:
             advice += self.forgotten_epoch(made) + self.random_windows(made)
             advice += self.in_each_context(calls, order_of_steps)
         loaders = [it for it in findings if it.kind == "loader"]
-        if not any(it.kind == "seed" and it.what in GLOBAL_SEEDS for it in findings):
+        if not any(it.kind == "seed" and it.what in tables.GLOBAL_SEEDS for it in findings):
             why = "no run is like another; call torch.manual_seed first, or publish the order"
             drawn = [it for it in loaders if text_of(it, "order.shuffle") == "torch-random"]
             drawn = [it for it in drawn if not it.fact("generator")]
@@ -256,8 +274,9 @@ class Finder:
         dealers = {SAMPLER, "accelerate.Accelerator", "lightning.Trainer", "deepspeed.initialize"}
         ranks = {"torch.nn.parallel.DistributedDataParallel", "torch.distributed.init_process_group"}
         if self.paths & ranks and not self.paths & dealers:
-            plain = [it for it in loaders if text_of(it, "sampler") == "None" and not it.fact("batch_sampler")]
-            plain = [it for it in plain if text_of(it, "phase") in ("", "training")]
+            plain = [it for it in loaders if text_of(it, "phase") in ("", "training")]
+            plain = [it for it in plain if text_of(it, "sampler") == "None"]
+            plain = [it for it in plain if not it.fact("batch_sampler")]
             what = "several ranks, but no sampler that deals samples to them"
             why = "every rank reads the whole dataset; use DistributedSampler"
             advice += [advised(it, what, why) for it in plain]
@@ -325,7 +344,8 @@ def conditions(step: Step) -> list[Fact]:
     """The loops and conditions around a statement."""
     facts = []
     for target, over, line in step.loops:
-        text = f"for {step.source(target)} in {step.source(over)}" if target else f"while {step.source(over)}"
+        words = f"for {step.source(target)} in" if target else "while"
+        text = f"{words} {step.source(over)}"
         facts.append(said("in the loop", text, CERTAIN, f"{step.frame.file.name}:{line}"))
     for test, holds, every in step.conditions:
         words, remainder = step.source(test), remainder_in(test)
@@ -342,7 +362,7 @@ def conditions(step: Step) -> list[Fact]:
 def loader_of(known: Known) -> Made | None:
     """The loader or pipeline that a loop goes through, inside `enumerate`, `tqdm` and the like."""
     for _ in range(4):
-        made = next((it.made for it in known.alternatives if it.made), None)
+        made = next(iter(known.all_made), None)
         if made is None or tables.spec_of(tables.LOADERS, made.path) or tables.family(made.path):
             return made
         known = made.argument("", 0) or Known(None)
@@ -366,14 +386,13 @@ def of_epochs(spec: tables.Spec, made: Made) -> Finding | None:
 
 def passes(over: ast.expr, calls: dict[ast.AST, Made]) -> list[Fact]:
     """The bounds of a `range`, also inside `tqdm` and the like."""
-    made = calls.get(over) or Made("", ast.Call(over, [], []), [], Step(None))  # type: ignore[arg-type]
-    if made.method in ("tqdm", "track", "master_bar") and made.given:
+    made = calls.get(over)
+    if made and made.given and made.method in ("tqdm", "track", "master_bar"):
         return passes(made.given[0].node, calls)
-    if made.method not in ("range", "trange") or not made.given:
+    if not made or not made.given or made.method not in ("range", "trange"):
         return []
-    start, end = ([Known(0)] + [it.known for it in made.given])[-2:][: 2] if len(made.given) == 1 else (
-        made.given[0].known, made.given[1].known
-    )
+    bounds = [it.known for it in made.given]
+    start, end = ([Known(0), *bounds] if len(bounds) == 1 else bounds)[:2]
     known = end
     if start.of(int) is not None and end.of(int) is not None:
         known = computed_from(end.value - start.value, [start, end])
@@ -388,13 +407,14 @@ def passes(over: ast.expr, calls: dict[ast.AST, Made]) -> list[Fact]:
 def order_of_steps(made: Made) -> Finding | None:
     """Steps of a pipeline that stand in an order that is seldom meant."""
     method = last(made.path)
-    if tables.family(made.path) != tables.TF_DATA or made.path != f"{tables.TF_DATA}.{method}" or not made.on:
+    if made.path != f"{tables.TF_DATA}.{method}" or not made.on:
         return None
     for name, before, why in (
         ("cache", "shuffle", "the first epoch's order is kept for all epochs; cache before the shuffle"),
         ("shuffle", "batch", "batches are shuffled, not samples; shuffle before the batch"),
-        ("shuffle", "repeat", "samples of one epoch mix with those of the next; shuffle before the repeat"),
-    ):
+        ("shuffle", "repeat",
+         "samples of one epoch mix with those of the next; shuffle before the repeat"),
+    ):  # fmt: skip
         if method == name and is_behind(made.on, f"{tables.TF_DATA}.{before}"):
             return finding("advice", f"{name} behind {before}", made, why=why)
     return None
@@ -403,7 +423,7 @@ def order_of_steps(made: Made) -> Finding | None:
 def is_behind(on: Known | None, path: str) -> bool:
     """Whether a step of this name comes before, on every way."""
     for _ in range(64):
-        made = next((it.made for it in on.alternatives if it.made), None) if on else None
+        made = next(iter(on.all_made), None) if on else None
         if made is None or on is None:
             return False
         if made.path == path:

@@ -8,14 +8,24 @@ from typing import Any, NamedTuple
 from . import known as tables
 from .recover import shortened
 from .value import (
-    CERTAIN, UNKNOWN, AnyOf, Certainty, Definition, Instance, Known, Made, Method, Sequence, Step, Symbol,
+    CERTAIN,
+    UNKNOWN,
+    AnyOf,
+    Certainty,
+    Definition,
+    Instance,
+    Known,
+    Made,
+    Method,
+    Sequence,
+    Step,
+    Symbol,
     one_of,
 )  # fmt: skip
 
-CONTEXTS_MAX = 8
-"""Calls that lead to a statement and are told one by one."""
-KINDS = """framework distribution dataset reader loader pipeline preprocessing cache checkpoint phase
-epochs seed advice""".split()
+CONTEXTS_MAX = 8  # Calls that lead to a statement and are told one by one.
+KINDS = tables.names("""framework distribution dataset reader loader pipeline preprocessing cache
+checkpoint phase epochs seed advice""")
 """What a finding is about, in the order of reports."""
 
 
@@ -23,10 +33,8 @@ class Fact(NamedTuple):
     """Something known of a finding."""
 
     name: str
-    value: Any
-    """A value that JSON can hold; None if there is none."""
-    text: str
-    """For people: the value, or the source of what computes it."""
+    value: Any  # A value that JSON can hold; None if there is none.
+    text: str  # For people: the value, or the source of what computes it.
     certainty: Certainty = CERTAIN
     why: str | None = None
 
@@ -38,8 +46,7 @@ class Fact(NamedTuple):
 @dataclass
 class Finding:
     kind: str
-    what: str
-    """The full name of what is called, or a sentence."""
+    what: str  # The full name of what is called, or a sentence.
     file: str
     line: int
     certainty: Certainty = CERTAIN
@@ -131,7 +138,7 @@ def merged(calls: list[Made]) -> Made:
         # What one of them may be already can be all of it, for a reason of its own.
         widest = max((it.known for it in same), key=lambda it: len(it.alternatives))
         known = one_of((it.known for it in same), why)
-        is_all = len(known.alternatives) == len(widest.alternatives)
-        given.append(same[0]._replace(known=widest if is_all and len(widest.alternatives) > 1 else known))
+        is_all = 1 < len(known.alternatives) == len(widest.alternatives)
+        given.append(same[0]._replace(known=widest if is_all else known))
     step = calls[0].step._replace(frame=replace(calls[0].step.frame, caller=None))
     return replace(calls[0], given=given, step=step)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from . import known as tables
 from .finding import Fact, Finding
 from .value import CERTAIN, LIKELY, UNKNOWN, Certainty
-
-SEEDS = """torch.manual_seed lightning.seed_everything transformers.set_seed accelerate.utils.set_seed
-composer.utils.reproducibility.seed_all""".split()
 
 
 class Contradiction(NamedTuple):
@@ -51,7 +49,8 @@ def seed(findings: list[Finding], loader: Finding) -> Fact | None:
     if name == "torch-distributed":
         return loader.fact("sampler.seed") or of("lightning.seed_everything")
     if name == "torch-random":
-        return of("torch.Generator.manual_seed") if loader.fact("generator") else of(*SEEDS)
+        is_own = loader.fact("generator")
+        return of(*(["torch.Generator.manual_seed"] if is_own else tables.GLOBAL_SEEDS))
     if name == "grain":
         return loader.fact("seed") or of("grain.IndexSampler")
     return loader.fact({"mosaic": "shuffle_seed", "tf-shuffle": "seed"}.get(name or "", ""))
@@ -115,7 +114,8 @@ def keys_of_order(findings: list[Finding], loader: Finding) -> list[str]:
             lines.append(key(own, fact))
 
     if name not in (None, "sequential", "published"):
-        lines.append(key("  seed", seed(findings, loader), "no seed is set; without one use `published`"))
+        unset = "no seed is set; without one use `published`"
+        lines.append(key("  seed", seed(findings, loader), unset))
     if name == "torch-distributed":
         only_if(True, "  drop_last", loader.fact("sampler.drop_last"))
     elif name == "torch-random":
@@ -129,10 +129,11 @@ def keys_of_order(findings: list[Finding], loader: Finding) -> list[str]:
         only_if(False, "  reshuffle", loader.fact("reshuffle_each_iteration"))
     elif name == "mosaic":
         lines.append(key("  shard_samples", None, "samples in a shard: see index.json"))
-        for own, argument in (("  algorithm", "shuffle_algo"), ("  canonical_nodes", "num_canonical_nodes"),
-                              ("  shuffle_block", "shuffle_block_size")):  # fmt: skip
+        names = {"algorithm": "shuffle_algo", "canonical_nodes": "num_canonical_nodes",
+                 "shuffle_block": "shuffle_block_size"}  # fmt: skip
+        for own, argument in names.items():
             fact = loader.fact(argument)
-            lines += [key(own, fact)] if fact else []
+            lines += [key(f"  {own}", fact)] if fact else []
     return lines
 
 

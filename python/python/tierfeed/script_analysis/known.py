@@ -11,61 +11,20 @@ import ast
 import re
 from typing import NamedTuple
 
-ALIASES = """
-tensorflow.compat.v1=tensorflow tensorflow.compat.v2=tensorflow tensorflow.keras=keras
-tensorflow.python.keras=keras
-keras.preprocessing.image_dataset_from_directory=keras.utils.image_dataset_from_directory
-pytorch_lightning=lightning lightning.pytorch=lightning lightning_fabric=lightning.fabric
-lightning.callbacks.model_checkpoint=lightning.callbacks torch.utils.data.dataloader=torch.utils.data
-torch.utils.data.dataset=torch.utils.data torch.utils.data.sampler=torch.utils.data
-torch.utils.data.distributed=torch.utils.data torch.nn.parallel.distributed=torch.nn.parallel
-torchvision.datasets.folder=torchvision.datasets torchvision.transforms.v2=torchvision.transforms
-torchvision.transforms.transforms=torchvision.transforms torchvision.io.image=torchvision.io
-torchdata.stateful_dataloader.stateful_dataloader=torchdata.stateful_dataloader grain.python=grain
-streaming.base=streaming horovod.torch=horovod horovod.tensorflow.keras=horovod
-horovod.tensorflow=horovod horovod.keras=horovod PIL.Image.Image=PIL.Image
-monai.data.dataset=monai.data
-"""
-FRAMEWORKS = """
-torch torchvision torchdata tensorflow keras jax flax optax lightning transformers datasets accelerate
-deepspeed horovod composer streaming litdata webdataset ffcv grain monai nvidia tensorflow_datasets
-torch_geometric megatron mxnet paddle ray
-""".split()
-BUILTINS = """
-abs bool dict enumerate float getattr hasattr int isinstance iter len list map max min next open print
-range round set sorted staticmethod str sum super tuple type zip filter property vars any all
-""".split()
-"""Functions of Python that `import *` of a library is not taken to hide."""
-OPTION_NAMES = """
-FLAGS arg args argv cfg conf config flags hparams hp opt options opts params parsed settings
-""".split()
-"""What options are called where nothing says what the name holds."""
-NAMESPACES = """
-argparse.Namespace dict easydict.EasyDict ml_collections.ConfigDict omegaconf.OmegaConf.create
-types.SimpleNamespace
-""".split()
-"""Objects that keep what they are made with under its own name."""
-LAUNCHER = """
-LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_RANK RANK SLURM_LOCALID SLURM_PROCID TF_CONFIG WORLD_SIZE
-""".split()
-"""Variables that a launcher sets for each process."""
-
 
 class Parameter(NamedTuple):
     """An argument that is worth knowing."""
 
     name: str
     place: int | None = None
-    default: object = ...
-    """What the library takes if it is left out; `...` is not told."""
+    default: object = ...  # What the library takes if it is left out; `...` is not told.
 
 
 class Spec(NamedTuple):
     """A call that says something."""
 
     path: str
-    says: str
-    """What it does, in words; its name if empty."""
+    says: str  # What it does, in words; its name if empty.
     parameters: list[Parameter]
 
 
@@ -97,6 +56,46 @@ def table(text: str) -> list[Spec]:
         paths, _, arguments = head.partition(":")
         specs += [Spec(path, says, parameters(arguments)) for path in names(paths)]
     return specs
+
+
+ALIASES = """
+tensorflow.compat.v1=tensorflow tensorflow.compat.v2=tensorflow tensorflow.keras=keras
+tensorflow.python.keras=keras
+keras.preprocessing.image_dataset_from_directory=keras.utils.image_dataset_from_directory
+pytorch_lightning=lightning lightning.pytorch=lightning lightning_fabric=lightning.fabric
+lightning.callbacks.model_checkpoint=lightning.callbacks torch.utils.data.dataloader=torch.utils.data
+torch.utils.data.dataset=torch.utils.data torch.utils.data.sampler=torch.utils.data
+torch.utils.data.distributed=torch.utils.data torch.nn.parallel.distributed=torch.nn.parallel
+torchvision.datasets.folder=torchvision.datasets torchvision.transforms.v2=torchvision.transforms
+torchvision.transforms.transforms=torchvision.transforms torchvision.io.image=torchvision.io
+torchdata.stateful_dataloader.stateful_dataloader=torchdata.stateful_dataloader grain.python=grain
+streaming.base=streaming horovod.torch=horovod horovod.tensorflow.keras=horovod
+horovod.tensorflow=horovod horovod.keras=horovod PIL.Image.Image=PIL.Image
+monai.data.dataset=monai.data
+"""
+FRAMEWORKS = names("""
+torch torchvision torchdata tensorflow keras jax flax optax lightning transformers datasets accelerate
+deepspeed horovod composer streaming litdata webdataset ffcv grain monai nvidia tensorflow_datasets
+torch_geometric megatron mxnet paddle ray
+""")
+BUILTINS = names("""
+abs bool dict enumerate float getattr hasattr int isinstance iter len list map max min next open print
+range round set sorted staticmethod str sum super tuple type zip filter property vars any all
+""")
+"""Functions of Python that `import *` of a library is not taken to hide."""
+OPTION_NAMES = names("""
+FLAGS arg args argv cfg conf config flags hparams hp opt options opts params parsed settings
+""")
+"""What options are called where nothing says what the name holds."""
+NAMESPACES = names("""
+argparse.Namespace dict easydict.EasyDict ml_collections.ConfigDict omegaconf.OmegaConf.create
+types.SimpleNamespace
+""")
+"""Objects that keep what they are made with under its own name."""
+LAUNCHER = names("""
+LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_RANK RANK SLURM_LOCALID SLURM_PROCID TF_CONFIG WORLD_SIZE
+""")
+"""Variables that a launcher sets for each process."""
 
 
 TORCH = """dataset@0 batch_size@1=1 shuffle@2=False sampler@3=None batch_sampler@4 num_workers@5=0
@@ -131,7 +130,8 @@ torchvision.datasets.FakeData: size@0=1000 image_size@1 num_classes@2 transform@
 torch.utils.data.TensorDataset: tensors@0
 webdataset.WebDataset: urls@0 shardshuffle nodesplitter resampled seed cache_dir
 streaming.StreamingDataset: remote local split shuffle=False shuffle_algo='py1e' shuffle_seed=9176 \
-shuffle_block_size num_canonical_nodes batch_size batching_method predownload cache_limit streams epoch_size
+shuffle_block_size num_canonical_nodes batch_size batching_method predownload cache_limit streams \
+epoch_size
 litdata.StreamingDataset: input_dir@0 shuffle=False drop_last seed max_cache_size
 datasets.load_dataset: path@0 name@1 data_files data_dir split streaming=False
 datasets.load_from_disk: path@0
@@ -282,6 +282,8 @@ composer.utils.reproducibility.seed_all jax.random.{PRNGKey,key} grain.MapDatase
 lightning.seed_everything: seed@0 workers
 grain.IndexSampler: shuffle=False seed num_epochs
 """)
+GLOBAL_SEEDS = names("""torch.manual_seed lightning.seed_everything transformers.set_seed
+accelerate.utils.set_seed composer.utils.reproducibility.seed_all""")
 EPOCHS = table("""
 lightning.Trainer: max_epochs max_steps check_val_every_n_epoch
 transformers.{TrainingArguments,Seq2SeqTrainingArguments}: num_train_epochs max_steps
@@ -303,29 +305,29 @@ TF_DATA = "tensorflow.data.Dataset"
 FAMILIES = {
     TF_DATA: (
         "tensorflow.data. tensorflow_datasets.load keras.utils.image_dataset_from_directory",
-        """apply batch cache concatenate enumerate filter flat_map ignore_errors interleave map
+        names("""apply batch cache concatenate enumerate filter flat_map ignore_errors interleave map
         padded_batch prefetch ragged_batch rebatch repeat shard shuffle skip snapshot take unbatch window
-        with_options""".split(),
+        with_options"""),
     ),
     "webdataset.WebDataset": (
         "webdataset.WebDataset webdataset.DataPipeline webdataset.WebLoader",
-        """batched compose decode map map_dict map_tuple rename repeat rsample select shuffle slice
-        to_tuple unbatched with_epoch with_length""".split(),
+        names("""batched compose decode map map_dict map_tuple rename repeat rsample select shuffle slice
+        to_tuple unbatched with_epoch with_length"""),
     ),
     "grain.MapDataset": (
         "grain.MapDataset grain.IterDataset",
-        """batch filter map map_with_index mix mp_prefetch random_map repeat seed shuffle slice
-        to_iter_dataset""".split(),
+        names("""batch filter map map_with_index mix mp_prefetch random_map repeat seed shuffle slice
+        to_iter_dataset"""),
     ),
     "datasets.Dataset": (
         "datasets.load_dataset datasets.load_from_disk datasets.Dataset. datasets.concatenate_datasets",
-        """batch cast_column filter map remove_columns rename_column select shard shuffle skip take
-        to_iterable_dataset train_test_split with_format with_transform""".split(),
+        names("""batch cast_column filter map remove_columns rename_column select shard shuffle skip take
+        to_iterable_dataset train_test_split with_format with_transform"""),
     ),
 }
 """Objects whose methods give another such object: what they begin with (a dot at the end stands for
 all below), and the methods."""
-TELLING = "batch cache interleave map padded_batch prefetch repeat shuffle".split()
+TELLING = names("batch cache interleave map padded_batch prefetch repeat shuffle")
 """Methods of tf.data that few other objects have."""
 PLACES = {
     f"{TF_DATA}.shuffle": "buffer_size seed reshuffle_each_iteration",
@@ -399,22 +401,25 @@ PHASE_OF_WORD = {
         (
             "train training trn trainloader trainset fit",
             "val valid validate validation dev valloader valset",
-            "test testing eval evaluate evaluation predict prediction inference infer testloader testset",
+            """test testing eval evaluate evaluation predict prediction inference infer testloader
+            testset""",
         ),
     )
     for word in words.split()
 }
 PHASE_OF_METHOD = dict.fromkeys(
-    """backward apply_gradients GradientTape value_and_grad train_on_batch train_batch zero_grad train
-    fit""".split(),
+    names("""backward apply_gradients GradientTape value_and_grad train_on_batch train_batch zero_grad
+    train fit"""),
     "training",
 )
 PHASE_OF_METHOD["validate"] = "validation"
-for _method in "eval no_grad inference_mode evaluate test test_on_batch predict predict_on_batch".split():
-    PHASE_OF_METHOD[_method] = "evaluation"
+PHASE_OF_METHOD |= dict.fromkeys(
+    names("eval no_grad inference_mode evaluate test test_on_batch predict predict_on_batch"),
+    "evaluation",
+)
 """Methods that only one phase calls."""
-HOOKS = """training_step validation_step test_step predict_step train_dataloader val_dataloader
-test_dataloader predict_dataloader""".split()
+HOOKS = names("""training_step validation_step test_step predict_step train_dataloader val_dataloader
+test_dataloader predict_dataloader""")
 """Methods that Lightning calls; their names say the phase."""
 
 
@@ -444,9 +449,12 @@ def family(path: str) -> str | None:
     return None
 
 
+def is_about(name: str, path: str) -> bool:
+    return path.endswith(name[1:]) if name.startswith("*") else path == name
+
+
 def spec_of(table: list[Spec], path: str) -> Spec | None:
-    matches = (it for it in table if it.path == path or it.path[0] == "*" and path.endswith(it.path[1:]))
-    return next(matches, None)
+    return next((it for it in table if is_about(it.path, path)), None)
 
 
 def is_known(path: str) -> bool:

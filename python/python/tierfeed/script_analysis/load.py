@@ -14,14 +14,10 @@ from dataclasses import dataclass, field
 
 from .recover import parse
 
-FILES_MAX = 32
-"""Files that are analysed together."""
-FILE_BYTES_MAX = 1 << 20
-"""A larger file is not taken for a script."""
-BYTES_MAX = 4 << 20
-"""All files together; imports beyond are not followed."""
-IMPORT_DEPTH_MAX = 4
-"""How many imports may lead from a script to a file."""
+FILES_MAX = 32  # Files that are analysed together.
+FILE_BYTES_MAX = 1 << 20  # A larger file is not taken for a script.
+BYTES_MAX = 4 << 20  # All files together; imports beyond are not followed.
+IMPORT_DEPTH_MAX = 4  # How many imports may lead from a script to a file.
 
 
 class ScriptError(Exception):
@@ -32,13 +28,10 @@ class ScriptError(Exception):
 class File:
     """A file as it was read."""
 
-    name: str
-    """As it is named in findings."""
+    name: str  # As it is named in findings.
     text: str
-    root: str = ""
-    """The directory of the script that leads here."""
-    depth: int = 0
-    """How many imports lead here."""
+    root: str = ""  # The directory of the script that leads here.
+    depth: int = 0  # How many imports lead here.
     links: dict[str, int] = field(default_factory=dict)
     """Which of the other files an import of this one means."""
 

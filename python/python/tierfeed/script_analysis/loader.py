@@ -6,12 +6,21 @@ from typing import NamedTuple
 
 from . import known as tables
 from .data import Origin, Origins, Sample, last, shape_of_list
-from .finding import Fact, Finding, fact_of, fact_of_parameter, facts_of, finding, not_said, said, shown
+from .finding import (
+    Fact,
+    Finding,
+    fact_of,
+    fact_of_parameter,
+    facts_of,
+    finding,
+    not_said,
+    said,
+    shown,
+)
 from .known import Parameter
 from .value import CERTAIN, LIKELY, UNKNOWN, Definition, Known, Made, Sequence, Symbol
 
-STEPS_MAX = 64
-"""Steps of a pipeline that are followed."""
+STEPS_MAX = 64  # Steps of a pipeline that are followed.
 SAMPLER = "torch.utils.data.DistributedSampler"
 OWN_ORDERS = {
     "ffcv.loader.Loader": "FFCV permutes by itself, in an order of its own",
@@ -40,8 +49,7 @@ def no_order(why: str) -> Fact:
 class Loaders:
     def __init__(self, origins: Origins, functions: dict[object, list[Made]]) -> None:
         self.origins = origins
-        self.functions = functions
-        """The calls in each function of these files."""
+        self.functions = functions  # The calls in each function of these files.
         paths = {it[0].path for it in origins.calls}
         self.is_lightning = "lightning.Trainer" in paths
 
@@ -60,7 +68,7 @@ class Loaders:
         if made.path == "grain.DataLoader" and sampler and sampler.made:
             seed = fact_of_parameter(Parameter("seed"), sampler.made)
             facts += [seed] if seed else []
-        dealers = [it.made for it in (sampler.alternatives if sampler else ()) if it.made]
+        dealers = sampler.all_made if sampler else []
         for dealer in [it for it in dealers if it.path == SAMPLER][:1]:
             told = facts_of([Parameter("seed", 4, 0), Parameter("drop_last", 5, False)], dealer)
             facts += [it._replace(name=f"sampler.{it.name}") for it in told]
@@ -88,14 +96,13 @@ class Loaders:
         operations = made.argument("operations")
         items = operations.value.items if operations and isinstance(operations.value, Sequence) else ()
         batches = [it.made for it in items if it.made and it.made.path == "grain.Batch"][-1:]
-        for end in [it.made for it in (dataset.alternatives if dataset else ()) if it.made][:1]:
+        for end in dataset.all_made[:1] if dataset else []:
             stages = [it.made for it in chain(end)]
             batches += [it for it in stages if last(it.path) in ("batched", "batch", "padded_batch")]
         names = [Parameter("batch_size", 0), Parameter("batchsize", 0)]
         told = facts_of(names, batches[0])[:1] if batches else []
         for fact in told:
             why = f"batches are made at {batches[0].place}" + (f": {fact.why}" if fact.why else "")
-            facts[len(facts) if own is None else own :][:1] = []
             fact = fact._replace(name="batch_size", why=why)
             if own is None:
                 facts.append(fact)
@@ -154,8 +161,9 @@ class Loaders:
             return order("published", f"{origin.name}: only some of the samples in the files", LIKELY)
         shuffle = made.argument("shuffle", 2) or Known(False)
         sampler = made.argument("sampler", 3)
-        is_sampled = sampler and sampler.value is not None
-        return self.order_of_sampler(sampler, shuffle) if sampler and is_sampled else self.order_of_flag(shuffle)
+        if sampler and sampler.value is not None:
+            return self.order_of_sampler(sampler, shuffle)
+        return self.order_of_flag(shuffle)
 
     def order_of_flag(self, shuffle: Known) -> Fact:
         flag = shuffle.of(bool)
@@ -169,7 +177,7 @@ class Loaders:
         return order("torch-random", "shuffle=True", shuffle.certainty)
 
     def order_of_sampler(self, sampler: Known, shuffle: Known) -> Fact:
-        made = next((it.made for it in sampler.alternatives if it.made), None)
+        made = next(iter(sampler.all_made), None)
         if made is None:
             return order("published", "a sampler of its own: the trainer hands its order over", LIKELY)
         if made.path == SAMPLER:
@@ -308,7 +316,8 @@ def step_of(stage: Stage) -> Fact:
 def batching(stages: list[Stage], origin: Origin) -> list[Fact]:
     """What the steps say of batches."""
     batches = [it.made for it in stages if last(it.made.path) in ("batch", "padded_batch", "batched")]
-    made, facts = (batches[-1] if batches else origin.made), []
+    made = batches[-1] if batches else origin.made
+    facts: list[Fact] = []
     for name, own, place in (("batch_size", "batch_size", 0), ("batch_size", "batchsize", 0),
                              ("drop_last", "drop_remainder", 1)):  # fmt: skip
         node = made.node_of(own, place if batches else None) if made else None
@@ -333,12 +342,12 @@ def chain(end: Made) -> list[Stage]:
         if not is_step or made.on is None or isinstance(made.on.value, Symbol):
             break
         stages.append(Stage(made, skipped <= 0))
-        before = [it.made for it in made.on.alternatives if it.made]
+        before = made.on.all_made
         if not before:
             break
         lengths = [length(it) for it in before]
         # What the shortest way does not go through may be left out.
-        skipped = lengths and max(lengths) - min(lengths) or skipped - 1
+        skipped = (lengths and max(lengths) - min(lengths)) or skipped - 1
         made = max(reversed(before), key=length)
     return stages
 
@@ -347,7 +356,7 @@ def length(made: Made | None) -> int:
     """Steps up to this one."""
     count = -1
     while made and count < STEPS_MAX:
-        made = next((it.made for it in made.on.alternatives if it.made), None) if made.on else None
+        made = next(iter(made.on.all_made), None) if made.on else None
         count += 1
     return count
 

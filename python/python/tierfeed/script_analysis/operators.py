@@ -9,16 +9,29 @@ from collections.abc import Callable
 from typing import Any
 
 from .value import (
-    PLAIN, UNKNOWN, Definition, Instance, Known, Made, Mapping, Sequence, Step, Symbol, computed,
-    computed_from, is_none, one_of, reason, same, truth_of, unknown,
+    PLAIN,
+    UNKNOWN,
+    Definition,
+    Instance,
+    Known,
+    Made,
+    Mapping,
+    Sequence,
+    Step,
+    Symbol,
+    computed,
+    computed_from,
+    is_none,
+    one_of,
+    reason,
+    same,
+    truth_of,
+    unknown,
 )  # fmt: skip
 
-COMBINATIONS_MAX = 16
-"""Combinations of what the parts of an expression may be that are looked at."""
-LOOPED_MAX = 8
-"""Elements of a literal sequence that a loop variable is taken to be one of."""
-BITS_MAX = 64
-"""Of the whole numbers that are computed, as a job file holds them."""
+COMBINATIONS_MAX = 16  # Combinations of what the parts of an expression may be that are looked at.
+LOOPED_MAX = 8  # Elements of a literal sequence that a loop variable is taken to be one of.
+BITS_MAX = 64  # Of the whole numbers that are computed, as a job file holds them.
 
 ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -29,7 +42,7 @@ ORDERS = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.Gt
 
 
 def apply(node: ast.AST, step: Step, function: Callable[..., Any], *parts: Known) -> Known:
-    """What a function makes of each that the parts may be; it returns `...` for what it does not know."""
+    """What a function makes of each that the parts may be; `...` is what it does not know."""
     combinations = list(itertools.product(*(it.alternatives for it in parts)))
     results = []
     for combination in combinations[:COMBINATIONS_MAX]:
@@ -171,9 +184,7 @@ def builtin(call: Made) -> Known | None:
     if path in PATHS:
         return path_of(call)
     if path == "dict":
-        pairs = [(it.known,) if it.how != "name" else (Known(it.name), it.known) for it in call.given]
-        flat = [pair for it in pairs for pair in (it[0].value.pairs if len(it) == 1 and isinstance(it[0].value, Mapping) else [it])]
-        return Known(Mapping(tuple(flat))) if all(len(it) == 2 for it in flat) else computed_call(call)
+        return mapping_of(call)
     if path in ("os.environ.get", "os.getenv"):
         default = call.argument("default", 1)
         name = (call.argument("key", 0) or Known(None)).of(str) or "a variable"
@@ -181,6 +192,15 @@ def builtin(call: Made) -> Known | None:
             return default.likely(f"unless the environment has {name}")
         return unknown(f"from the environment: {name}")
     return None
+
+
+def mapping_of(call: Made) -> Known:
+    pairs: list[tuple[Known, Known]] = []
+    for how, name, _, known in call.given:
+        if how != "name" and not isinstance(known.value, Mapping):
+            return computed_call(call)
+        pairs += [(Known(name), known)] if how == "name" else known.value.pairs
+    return Known(Mapping(tuple(pairs)))
 
 
 def computed_call(call: Made) -> Known:
@@ -236,8 +256,8 @@ def of_dataclasses(made: Made, index: int) -> Known | None:
     items = classes.value.items if isinstance(classes.value, Sequence) else (classes,)
     given = items[index].value if index < len(items) else None
     # A dataclass of a library has defaults of its own.
-    is_own = isinstance(given, Definition)
-    return Known(Instance(given)) if is_own else unknown("given on the command line")
+    alone = unknown("given on the command line")
+    return Known(Instance(given)) if isinstance(given, Definition) else alone
 
 
 def looped(name: str, over: Known, node: ast.expr, step: Step) -> Known:

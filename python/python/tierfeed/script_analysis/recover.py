@@ -11,14 +11,10 @@ import ast
 import re
 import warnings
 
-SYNTAX_ERRORS_MAX = 20
-"""Syntax errors that are reported of one file."""
-DEPTH_MAX = 2_000
-"""Expressions and blocks inside one another."""
-RECOVERY_BYTES_MAX = 8 << 20
-"""What is parsed, in all, to find the syntax errors of one file."""
-SHOWN_MAX = 60
-"""Letters of a source that are shown."""
+SYNTAX_ERRORS_MAX = 20  # Syntax errors that are reported of one file.
+DEPTH_MAX = 2_000  # Expressions and blocks inside one another.
+RECOVERY_BYTES_MAX = 8 << 20  # What is parsed, in all, to find the syntax errors of one file.
+SHOWN_MAX = 60  # Letters of a source that are shown.
 
 PYTHON_2 = re.compile(r"(?:print|exec)\s+[^\s=(.\[]|(?:except\s+\w[\w.]*|raise\s+\w+)\s*,")
 

@@ -18,12 +18,9 @@ from .recover import shortened
 class Certainty(IntEnum):
     """How certain a statement about a script is."""
 
-    CERTAIN = 0
-    """It is in the source literally, or is the default that the library documents."""
-    LIKELY = 1
-    """A run can change it: the default of an option, a name that is assigned once."""
-    UNKNOWN = 2
-    """It is computed, or depends on what only a run knows."""
+    CERTAIN = 0  # It is in the source literally, or is the default that the library documents.
+    LIKELY = 1  # A run can change it: the default of an option, a name that is assigned once.
+    UNKNOWN = 2  # It is computed, or depends on what only a run knows.
 
 
 CERTAIN, LIKELY, UNKNOWN = Certainty
@@ -56,8 +53,7 @@ class Instance(NamedTuple):
 
     of: Definition
     made: Made | None = None
-    is_settings: bool = False
-    """Only the parameters of `__init__`, as `self.hparams` of Lightning holds them."""
+    is_settings: bool = False  # Only the parameters of `__init__`: `self.hparams` of Lightning.
 
 
 class Member(NamedTuple):
@@ -85,18 +81,13 @@ class Frame:
     file: File
     parent: Frame | None = None
     definition: Definition | None = None
-    caller: Step | None = None
-    """The statement that calls the function; None if no call is followed."""
+    caller: Step | None = None  # The statement that calls the function, if a call is followed.
     this: Any = None
-    names: dict[str, dict[int, Known]] = field(default_factory=dict)
-    """What each name may be, by the line that binds it."""
+    names: dict[str, dict[int, Known]] = field(default_factory=dict)  # By the line that binds a name.
     returns: list[Known] = field(default_factory=list)
-    is_over: bool = False
-    """A `return` is certainly reached."""
-    open: int = 0
-    """Branches around the current statement of which it is not known whether they are taken."""
-    stars: list[str] = field(default_factory=list)
-    """Modules that a file imports everything of."""
+    is_over: bool = False  # A `return` is certainly reached.
+    open: int = 0  # Branches around the current statement that may be taken or not.
+    stars: list[str] = field(default_factory=list)  # Modules that a file imports everything of.
 
     @property
     def module(self) -> Frame:
@@ -109,11 +100,9 @@ class Definition:
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     step: Step
-    frame: Frame
-    """Of a class: its own names. Of a function: where it is defined."""
+    frame: Frame  # Of a class: its own names. Of a function: where it is defined.
     decorators: list[Known]
-    inputs: list[Known]
-    """Of a class: what it is derived from. Of a function: the defaults of its parameters."""
+    inputs: list[Known]  # Of a class: its bases. Of a function: the defaults of its parameters.
     owner: Definition | None = None
 
     @property
@@ -124,13 +113,11 @@ class Definition:
 class Condition(NamedTuple):
     test: ast.expr
     holds: bool
-    every: Known | None
-    """N of a test such as `n % N == 0`."""
+    every: Known | None  # N of a test such as `n % N == 0`.
 
 
 class Loop(NamedTuple):
-    target: ast.expr | None
-    """None for `while`."""
+    target: ast.expr | None  # None for `while`.
     over: ast.expr
     line: int
 
@@ -140,8 +127,7 @@ class Step(NamedTuple):
 
     frame: Frame
     line: int = 0
-    target: str = ""
-    """The name that it assigns to."""
+    target: str = ""  # The name that it assigns to.
     loops: tuple[Loop, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -191,13 +177,11 @@ class Given(NamedTuple):
 class Made:
     """A call of a library, and what it returns; or how an object of a class of these files is made."""
 
-    path: str
-    """The full name of what is called; `*.name` if only the last is known; empty for own classes."""
+    path: str  # The full name; `*.name` if only the last is known; empty for own classes.
     node: ast.Call
     given: list[Given]
     step: Step
-    on: Known | None = None
-    """What a method is called on."""
+    on: Known | None = None  # What a method is called on.
     value: Known | None = None
 
     @property
@@ -230,10 +214,9 @@ class Made:
 
     def node_of(self, name: str, place: int | None = None) -> ast.expr | None:
         """The expression that is given for a parameter."""
-        named = (it.node for it in self.given if it.name == name and it.how == "name")
         places = [it.node for it in self.given if it.how == "place"]
         by_place = places[place] if place is not None and place < len(places) else None
-        return next(named, by_place)
+        return next((it.node for it in self.given if it.how == "name" and it.name == name), by_place)
 
 
 class Known(NamedTuple):
@@ -241,8 +224,7 @@ class Known(NamedTuple):
 
     value: Any
     certainty: Certainty = CERTAIN
-    why: str | None = None
-    """Where a likely value comes from, or why a value is unknown."""
+    why: str | None = None  # Where a likely value comes from, or why a value is unknown.
 
     def likely(self, why: str) -> Known:
         """At most likely, for this reason unless there is one already."""
@@ -268,13 +250,14 @@ class Known(NamedTuple):
     def made(self) -> Made | None:
         return self.value if isinstance(self.value, Made) else None
 
+    @property
+    def all_made(self) -> list[Made]:
+        """What libraries make of what this may be."""
+        return [it.value for it in self.alternatives if isinstance(it.value, Made)]
+
 
 def unknown(why: str) -> Known:
     return Known(Nothing(), UNKNOWN, why)
-
-
-def computed(node: ast.AST, step: Step) -> Known:
-    return unknown(f"computed: {step.source(node)}")
 
 
 def reason(known: Known, node: ast.AST, step: Step) -> str:
@@ -282,22 +265,22 @@ def reason(known: Known, node: ast.AST, step: Step) -> str:
     return known.why or f"computed: {step.source(node)}"
 
 
+def computed(node: ast.AST, step: Step) -> Known:
+    return unknown(f"computed: {step.source(node)}")
+
+
 def spread(values: Known, node: ast.expr, name: str, step: Step) -> Known | None:
     """What `**values` gives for a name; None if it has no such."""
-    results = []
+    results, text = [], step.source(node)
     for it in values.alternatives:
         own = it.value.get(name) if isinstance(it.value, Mapping) else None
-        if own:
-            results.append(own)
-        elif not isinstance(it.value, Mapping) or it.certainty is UNKNOWN:
+        if own is None and (it.certainty is UNKNOWN or not isinstance(it.value, Mapping)):
             return unknown(reason(it, node, step))
-    if not results:
-        return None
-    text = step.source(node)
-    found = one_of(results, f"one of several `{text}`")
+        results += [own] if own else []
+    found = one_of(results, f"one of several `{text}`") if results else None
     # A mapping that stands in the call is as good as arguments.
-    is_literal = isinstance(node, ast.Dict)
-    return found if is_literal else found.likely(f"from `**{text}`, {step.place(node)}")
+    is_exact = found is None or isinstance(node, ast.Dict)
+    return found if is_exact or not found else found.likely(f"from `**{text}`, {step.place(node)}")
 
 
 def computed_from(value: Any, parts: Iterable[Known]) -> Known:
@@ -333,7 +316,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (Made, Definition)):
         return a.node is b.node
     if isinstance(a, (Instance, Member)):
-        return all(x is y or x == y or same(x, y) for x, y in zip(a, b))
+        return all(x is y or same(x, y) for x, y in zip(a, b))
     return bool(a == b)
 
 
@@ -350,16 +333,16 @@ def is_none(value: Any) -> bool | None:
     return None if isinstance(value, (AnyOf, Nothing, Member, Symbol)) else value is None
 
 
-def last_name(node: ast.AST) -> str:
+def last_name(node: ast.AST | None) -> str:
     """`shuffle` of `dataset.shuffle`."""
     return getattr(node, "attr", "") or getattr(node, "id", "")
-
-
-def named_argument(call: ast.Call, name: str) -> ast.expr | None:
-    return next((it.value for it in call.keywords if it.arg == name), None)
 
 
 def string(node: ast.AST | None) -> str | None:
     """A literal text."""
     value = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else None
+
+
+def named_argument(call: ast.Call, name: str) -> ast.expr | None:
+    return next((it.value for it in call.keywords if it.arg == name), None)
