@@ -71,10 +71,10 @@ def test_a_training_of_several_files_is_followed_from_the_first() -> None:
     assert shown == (SCRIPTS / "package.txt").read_text()
 
 
-# What a reader of the scripts finds: script, line, fact, value, certainty. A value in the call, or in the
-# only call of what makes it, is certain, one that a run can change is likely, one that only a run knows is
-# unknown (`docs/analyze-script.md`). One thing a reader finds and the analysis does not: the steps of
-# `tokens`, which are counted by hand.
+# What a reader of the scripts finds: script, line, fact, value, certainty. A value in the call, or in
+# the only call of what makes it, is certain, one that a run can change is likely, one that only a run
+# knows is unknown (`docs/analyze-script.md`). One thing a reader finds and the analysis does not: the
+# steps of `tokens`, which are counted by hand.
 BY_HAND = [
     ("imagenet", 30, "seed", None, "unknown"),
     ("imagenet", 78, "batch_size", 256, "likely"),
@@ -370,13 +370,14 @@ def test_what_takes_too_long_to_follow_is_unknown_and_told() -> None:
     "script",
     [
         *(f"x = {a * 20_000}1{b * 20_000}\n" for a, b in
-          [("(", ")"), ("[", "]"), ("not ", ""), ("f(", ")"), ("{1: ", "}"), ("-", ""), ("lambda:", "")]),
+          [("(", ")"), ("[", "]"), ("not ", ""), ("f(", ")"), ("{1: ", "}"), ("-", "")]),
         f"x = 1{' + 1' * 20_000}\n",
         f"x = a{'.b()' * 20_000}\n",
         "if a: pass\n" + "elif a: pass\n" * 20_000,
         "\n".join(" " * depth + "if a:" for depth in range(2_000)),
         "\n".join("x = x + x" for _ in range(20_000)),
         "def f(): return f()\n" * 5_000 + "f()\n",
+        "\n".join(f"if a{i}:\n  b{i} = 1" for i in range(30_000)),
         "class A(A):\n  x = A.x\nA().x\n",
         "x, y = y, x = x\n\0\n\ufeff",
         "\\",
@@ -386,7 +387,7 @@ def test_what_takes_too_long_to_follow_is_unknown_and_told() -> None:
 def test_hostile_texts_are_analysed_or_reported(script: str) -> None:
     found = found_in(f"import torch\n{script}\ny = 1\n")
     assert analysis.table(found)
-    assert [it.what for it in found.findings] == ["torch"] or found.syntax_errors
+    assert [it.what for it in found.findings] == ["torch"] or found.syntax_errors or found.left_out
 
 
 def test_a_long_pipeline_is_followed_as_far_as_the_limit() -> None:

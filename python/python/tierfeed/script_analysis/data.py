@@ -101,7 +101,8 @@ class Origins:
         inside = [it for it, found in around if found and found.node is of.node]
         for base in self.interpreter.library_bases(of):
             spec = tables.spec_of(tables.DATASETS, base)
-            starts = [it for calls in inside for it in calls if (it.path, it.method) == (base, "__init__")]
+            starts = [it for calls in inside for it in calls if it.path == base]
+            starts = [it for it in starts if it.method == "__init__"]
             own = [it for it in starts if made and getattr(it.step.frame.this, "made", None) is made]
             call = next(iter(own or starts), made)
             if spec and call:

@@ -165,7 +165,7 @@ class Expressions(Members):
         return whole
 
     def eval_other(self, node: ast.expr, step: Step) -> Known:
-        """Looks at the parts of an expression for their calls; a lambda or a comprehension binds names."""
+        """Looks at the parts for their calls; a lambda or a comprehension binds names."""
         frame, names = step.frame, step.frame.names
         targets = [it.target for it in getattr(node, "generators", ())]
         bound = [it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)]

@@ -92,6 +92,8 @@ class Interpreter(Expressions):
 
     def run(self, body: Iterable[ast.stmt], around: Step) -> None:
         for node in body:
+            if self.fuel <= 0:
+                return
             line = min(it.lineno for it in (node, *getattr(node, "decorator_list", ())))
             targets = [*getattr(node, "targets", ())] or [getattr(node, "target", None)]
             is_bound = isinstance(node, (ast.Assign, ast.AnnAssign))
@@ -183,8 +185,8 @@ class Interpreter(Expressions):
             over = frame.is_over if is_taken else over
         frame.is_over = was_over if taken < 0 else over
         frame.names = {}
+        self.fuel -= sum(len(end) for end in ends) // 16
         for end in ends:
-            self.fuel -= len(end) // 64
             for name, bindings in end.items():
                 frame.names[name] = {**frame.names.get(name, {}), **bindings}
 
