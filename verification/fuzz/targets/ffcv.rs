@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::parsed;
 use tierfeed_dataset::format::ffcv;
+use tierfeed_fuzz::parsed;
 
 fuzz_target!(|input: &[u8]| {
     let Some(found) = parsed(input, ffcv::check) else { return };

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use tierfeed_fuzz::{assert_records_within, assert_within, mutate_numbers, parsed, slice};
 use tierfeed_dataset::format::hdf5::{self, Samples};
+use tierfeed_fuzz::{assert_records_within, assert_within, mutate_numbers, parsed, slice};
 
 /// As many bytes as the fixture has whose answers are the seeds.
 const FILE_BYTES: usize = 23_096;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_core::id::SampleId;
-use tierfeed_fuzz::assert_same;
 use tierfeed_dataset::{Index, format::Encoding};
+use tierfeed_fuzz::assert_same;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Where the header has the number of directories.

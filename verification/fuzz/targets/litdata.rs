@@ -4,10 +4,10 @@
 use std::num::NonZeroU64;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use tierfeed_dataset::format::litdata::{self, Content};
 use tierfeed_fuzz::{
     assert_records_within, assert_rising, assert_same, mutate_numbers, parsed, two_files,
 };
-use tierfeed_dataset::format::litdata::{self, Content};
 
 /// More chunks than this are not tried: it is always the same file.
 const CHUNKS_MAX: usize = 8;

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::parsed;
 use tierfeed_dataset::format::lmdb;
+use tierfeed_fuzz::parsed;
 
 fuzz_target!(|input: &[u8]| {
     let Some(found) = parsed(input, lmdb::check) else { return };

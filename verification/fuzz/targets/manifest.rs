@@ -10,11 +10,10 @@ use std::{
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_core::id::SampleId;
-use tierfeed_dataset::{Dataset, Index, Format, format::Files, source::Location};
+use tierfeed_dataset::{Dataset, Format, Index, format::Files, source::Location};
 
 /// Files in directories, which a list may name.
-const SOURCE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataset/tests/fixtures/litdata");
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataset/tests/fixtures/litdata");
 
 /// A file without a name, so that nothing is left behind.
 static MANIFEST: LazyLock<File> = LazyLock::new(|| {

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use tierfeed_fuzz::{assert_rising, assert_same, assert_within, mutate_numbers, parsed, two_files};
 use tierfeed_dataset::format::mds;
+use tierfeed_fuzz::{assert_rising, assert_same, assert_within, mutate_numbers, parsed, two_files};
 
 /// More shards than this are not tried: it is always the same file.
 const SHARDS_MAX: usize = 8;

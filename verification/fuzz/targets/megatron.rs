@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_rising, parsed, two_files};
 use tierfeed_dataset::format::megatron;
+use tierfeed_fuzz::{assert_rising, parsed, two_files};
 
 fuzz_target!(|input: &[u8]| {
     let Some((index, tokens)) = two_files(input) else { return };

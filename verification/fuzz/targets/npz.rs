@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_within, parsed, slice};
 use tierfeed_dataset::format::{Encoding, npz};
+use tierfeed_fuzz::{assert_within, parsed, slice};
 
 /// No byte of a deflate stream gives more than this.
 const GAIN_MAX: u64 = 1032;

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_within, parsed};
 use tierfeed_dataset::format::parquet::{self, Layout, Unit};
+use tierfeed_fuzz::{assert_within, parsed};
 
 fuzz_target!(|input: &[u8]| {
     let read = |unit, columns: &[String]| -> Option<Layout> {

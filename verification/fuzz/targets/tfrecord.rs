@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_rising, parsed};
 use tierfeed_dataset::format::{Range, tfrecord};
+use tierfeed_fuzz::{assert_rising, parsed};
 
 fuzz_target!(|input: &[u8]| {
     check(input);

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierfeed_fuzz::{assert_rising, parsed, slice};
 use tierfeed_dataset::format::webdataset;
+use tierfeed_fuzz::{assert_rising, parsed, slice};
 
 const BLOCK: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use tierfeed_fuzz::{assert_rising, mutate_numbers, parsed, two_files};
 use tierfeed_dataset::format::webdataset;
+use tierfeed_fuzz::{assert_rising, mutate_numbers, parsed, two_files};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     mutate_numbers(data, size, max_size, seed)
