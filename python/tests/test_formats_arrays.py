@@ -206,7 +206,7 @@ def test_an_hdf5_dataset_in_two_layouts_is_refused(
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file.create_dataset("x", data=np.zeros((4, 7)), chunks=of_file)
     with pytest.raises(tierfeed.Reconfigure, match=r"b.h5.*same layout"):
-        tierfeed.Index.build(data, format="hdf5", dataset="x")
+        tierfeed.Index.build(tmp_path, format="hdf5", dataset="x")
 
 
 def test_hdf5_without_its_program_says_how_to_build_it(
@@ -222,4 +222,4 @@ def test_hdf5_without_its_program_says_how_to_build_it(
     monkeypatch.setenv("TIERFEED_EXE", str(alone))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(tierfeed.Reconfigure, match="cargo build --release -p tierfeed-hdf5-ind"):
-        tierfeed.Index.build(tmp_path, format="hdf5", dataset="x")
+        tierfeed.Index.build(data, format="hdf5", dataset="x")

@@ -1,10 +1,10 @@
-"""Checks that arrows between crates go down, and that no modules of a crate import each other in a circle.
+"""Checks that arrows between crates go down, and that no modules of a crate import each other.
 
 Crates stand in `LAYERS`, the highest first; one may depend on crates of lower layers only, and those of
 `platform/` on each other. Modules are files. A module may import what is above or below it in its own
 branch (`a` and `a::b`); any other two that reach each other through imports are a circle. A name that a
-module takes from another one and passes on (`pub use`) counts as an import of where it is defined. Tests and
-development dependencies are not looked at.
+module takes from another one and passes on (`pub use`) counts as an import of where it is defined.
+Tests and development dependencies are not looked at.
 """
 
 from __future__ import annotations

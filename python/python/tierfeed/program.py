@@ -1,7 +1,7 @@
 """What the package leaves to the `tierfeed` program: reading job files, and listing datasets.
 
-The native module links neither, so that a trainer loads little. The program answers one question and ends;
-it takes threads, and the process of a trainer shall have none of ours.
+The native module links neither, so that a trainer loads little. The program answers one question and
+ends; it takes threads, and the process of a trainer shall have none of ours.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _answer(question: str, document: object) -> str:
         )
     except OSError as error:
         raise Reconfigure(
-            f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, or put it "
-            "into the PATH"
+            f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, "
+            "or put it into the PATH"
         ) from error
     if done.returncode == 0:
         return done.stdout
