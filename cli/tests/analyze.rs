@@ -1,4 +1,4 @@
-//! `tierfeed analyze` and `plan` of a job whose dataset is not here.
+//! `tierfeed analyze` and `plan` of a job whose dataset is not here, and of scripts.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
@@ -141,4 +141,23 @@ fn memory_that_the_job_needs_itself_is_no_cache() {
     let model = "model: { parameters: 1e14, optimizer: adam }\n";
     fs::write(folder.path().join("job.yaml"), format!("{JOB}{model}")).unwrap();
     assert_eq!(kept(), (true, false));
+}
+
+#[test]
+fn a_script_is_analysed_and_compared_with_a_job() {
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/tests/script_analysis");
+    let output = tierfeed(Path::new(scripts), &["analyze", "--script", "imagenet.py"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = fs::read_to_string(Path::new(scripts).join("imagenet.txt")).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), table);
+
+    let folder = folder();
+    let script = format!("{scripts}/imagenet.py");
+    let found = json(folder.path(), &["analyze", "job.yaml", "--script", &script, "--json"]);
+    let keys: Vec<_> = found["contradictions"].as_array().unwrap().iter().collect();
+    assert!(keys.iter().any(|it| it["key"] == "batch_size" && it["job"] == "20"), "{keys:?}");
+
+    let missing = tierfeed(folder.path(), &["analyze", "--script", "nowhere.py"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("nowhere.py"));
 }
