@@ -494,6 +494,7 @@ def written(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
         (b"#" * (1 << 21), "is larger than 1048576 bytes; that is no training script"),
         (None, "cannot be read: No such file or directory (os error 2)"),
     ],
+    ids=["latin-1", "too-large", "missing"],
 )
 def test_a_file_that_is_no_script_is_refused(tmp_path: Path, content: bytes | None, error: str) -> None:
     if content is not None:

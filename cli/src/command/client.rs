@@ -93,14 +93,14 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
 
 fn index(wish: Wish) -> Result<(), Failure> {
     let here = path::absolute(".").map_err(Failure::input)?;
-    let dataset = dataset(wish.source, wish.keys, &here).map_err(|error| wrong_key(&error))?;
+    let dataset = dataset(wish.source, &wish.keys, &here).map_err(|error| wrong_key(&error))?;
     let previous = Index::read(&wish.output).ok();
     let index = Index::build(&dataset, previous.as_ref(), &mut |_| ());
     index.and_then(|index| index.save(&wish.output)).map_err(Failure::input)
 }
 
 /// Relative paths start at `here`. A URL is text, and a path need not be.
-fn dataset(source: Vec<u8>, keys: DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
+fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
     let source = match String::from_utf8(source) {
         Ok(source) => DatasetKeys { source, ..keys.clone() }.location(here)?,
         Err(bytes) => Location::Path(here.join(OsString::from_vec(bytes.into_bytes()))),
