@@ -135,7 +135,8 @@ mod tests {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/python/tierfeed/script_analysis");
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         let names = names.filter_map(|name| name.into_string().ok());
-        let mut names: Vec<_> = names.filter(|name| name.ends_with(".py")).collect();
+        let is_source = |name: &String| Path::new(name).extension().is_some_and(|it| it == "py");
+        let mut names: Vec<_> = names.filter(is_source).collect();
         names.sort();
         assert_eq!(names, SOURCES.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     }
