@@ -1,4 +1,4 @@
-//! The clock of the data plane, and the one place where it waits for a point in time.
+//! The clock of emulated links, and the one place where reads and copies wait for a point in time.
 //!
 //! Only emulated links wait. A short wait yields instead of sleeping, because the kernel wakes a sleeper
 //! tens of microseconds late and an emulated memory tier lives on such times.

@@ -1,4 +1,4 @@
-//! Decides when a transfer over a slow link would be over: the arithmetic of an emulated tier.
+//! Decides when a transfer over a slow link would be over: the arithmetic of an emulated link.
 //!
 //! A link is a latency and a rate. Transfers share the rate, one after the other in the order in which
 //! they asked, as on a saturated bus; their latencies overlap. Pure: the caller brings the time and

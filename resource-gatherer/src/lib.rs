@@ -1,8 +1,9 @@
 //! Measures the memory and storage of a node and sorts it into tiers.
 //!
-//! [`inventory`] reads what is there, [`mod@probe`] measures how fast it is, [`classify`] sorts it,
-//! [`report`] keeps the result. [`available`] watches what is left while a job runs, and [`hog`] takes
-//! it away on purpose; [`doctor`] says what of a node cannot be used, and the fix. Jobs, policies and budgets are unknown here.
+//! [`inventory`] reads what is there, `measure` measures how fast it is, [`classify`] sorts it, [`report`]
+//! keeps the result; `figures` are the values that they pass on, and [`mod@probe`] runs them all.
+//! [`available`] watches what is left while a job runs, and [`hog`] takes it away on purpose; [`doctor`] says
+//! what of a node cannot be used, and the fix. Jobs, policies and budgets are unknown here.
 //!
 //! # Example
 //!

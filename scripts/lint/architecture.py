@@ -50,7 +50,7 @@ RULES = [
             "verification/models/src/main.rs",
             "verification/test-needs/src/lib.rs",
         ),
-        "pass it in: cli/src/environment.rs and platform/object-stores/src/environment.rs read it",
+        "pass it in: the environment.rs of cli, of tierfeed-bench and of object-stores read it",
     ),
     Rule(
         "environment in Python",

@@ -6,7 +6,7 @@
 # would see neither the locks nor the fences that free an `Arc`, and would report what they keep apart. The
 # compiler is the stable one, told to take the options that it has for this.
 #
-# TIERFEED_SANITIZE_PACKAGES   what is tested (tierfeed-numa-memory tierfeed-file-io tierfeed-handoff tierfeed-prefetcher)
+# TIERFEED_SANITIZE_PACKAGES   what is tested (tierfeed-numa-memory tierfeed-file-io tierfeed-dataset tierfeed-handoff tierfeed-prefetcher)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 : "${CARGO_TARGET_DIR:?is not set: start this through \`make sanitize\`}"
@@ -14,13 +14,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/thread-sanitizer
 host=$(rustc -vV | sed -n 's/^host: //p')
 readonly host
-read -ra packages <<<"${TIERFEED_SANITIZE_PACKAGES:-tierfeed-numa-memory tierfeed-file-io tierfeed-handoff tierfeed-prefetcher}"
+read -ra packages <<<"${TIERFEED_SANITIZE_PACKAGES:-tierfeed-numa-memory tierfeed-file-io tierfeed-dataset tierfeed-handoff tierfeed-prefetcher}"
 
 # The tests of each package; what is left out needs a machine of its own (`numa_machine`, `reserved`), or
 # traces its own system calls, which the sanitizer makes too (`system_faults`).
 declare -rA targets=(
   [tierfeed-numa-memory]='--lib --test copies --test denied --test regions --test shelves'
   [tierfeed-file-io]='--lib --test queue --test reads'
+  [tierfeed-dataset]='--lib read::'
   [tierfeed-handoff]='--lib'
   [tierfeed-prefetcher]='--lib --test data_plane --test formats'
 )
