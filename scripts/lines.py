@@ -58,7 +58,7 @@ def by_crate(files: dict[str, str]) -> Counter[str]:
 
 def is_short(lines: list[str]) -> bool:
     """Whether a function has no body, as in a trait, or one on the line of its name."""
-    ends = (line.rstrip()[-1:] for line in lines)
+    ends = (re.sub(r"//.*", "", line).rstrip()[-1:] for line in lines)
     return next((end != "{" for end in ends if end in (";", "{", "}")), True)
 
 

@@ -48,7 +48,7 @@ else
   part 'large permutations' cargo nextest run -p tierfeed-core --features large_vectors large
   part criterion cargo bench -p tierfeed-benchmarks
   bench policies
-  bench handoff
+  bench handoff --python .venv/bin/python
   bench copy
   bench direct
   bench dlcache

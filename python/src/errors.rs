@@ -79,7 +79,7 @@ pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
 pub(crate) fn other_index(path: &Path) -> PyErr {
     let path = path.display();
     Reconfigure::new_err(format!(
-        "{path} was indexed again since the agent started; restart the job"
+        "{path} was indexed again since the job started; restart the job"
     ))
 }
 

@@ -187,7 +187,8 @@ impl Local {
 
 #[pymethods]
 impl Local {
-    /// Opens what an agent told its client, as JSON. A bucket is read by `exe`, which is `tierfeed`.
+    /// Opens what an agent told its client, or `tierfeed client` says of a job, as JSON. A bucket is read by
+    /// `exe`, which is `tierfeed`.
     #[staticmethod]
     fn of_briefing(py: Python<'_>, briefing: &str, exe: PathBuf) -> PyResult<(Order, Self)> {
         py.detach(|| {

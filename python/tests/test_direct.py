@@ -146,13 +146,13 @@ def test_a_wrong_job_file_is_a_clear_error(tmp_path) -> None:
 
 
 def test_a_job_without_an_index_is_a_clear_error(world: World) -> None:
-    with pytest.raises(tierfeed.Reconfigure, match="tierfeed index"):
+    with pytest.warns(RuntimeWarning), pytest.raises(tierfeed.Reconfigure, match="tierfeed index"):
         tierfeed.connect(job=str(world.job))
 
 
 def test_an_index_of_another_dataset_is_a_clear_error(world: World, tmp_path) -> None:
     other = make_world(tmp_path / "other")
-    with pytest.raises(tierfeed.Reconfigure, match="other"):
+    with pytest.warns(RuntimeWarning), pytest.raises(tierfeed.Reconfigure, match="other"):
         tierfeed.connect(job=str(world.job), index=str(other.index))
 
 

@@ -16,14 +16,15 @@ import tierfeed
 from conftest import World, make_world
 from tierfeed import feed as feed_module
 from tierfeed import program
-from tierfeed._native import Local, Order
+from tierfeed._native import RANK_ARGUMENT, Local, Order, TurnedAway
 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
 
 
 def alone(world: World) -> tuple[Order, Local]:
     """What a trainer opens that has no agent."""
-    return Local.of_briefing(program.briefing(str(world.job), str(world.index), None), "tierfeed")
+    briefing = program.briefing(str(world.job), str(world.index), {RANK_ARGUMENT: "0"})
+    return Local.of_briefing(briefing, "tierfeed")
 
 
 class PlayedAgent:
@@ -297,6 +298,21 @@ def test_a_batch_that_is_too_large_is_nobodys_fault(agent: PlayedAgent) -> None:
     feed = connect()
     assert places(feed.epoch(0)) == ALL[:13]
     assert feed.lease_copyouts == 0
+
+
+def test_a_process_that_no_agent_let_in_is_refused_by_one_that_has_its_rank(
+    world: World, agent: PlayedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.answers = False
+    feed = tierfeed.connect(socket="played", rank=0, job=str(world.job), index=str(world.index))
+    assert places(feed.epoch(0)) == ALL[:13]
+
+    def turn_away(*_: object) -> None:
+        raise TurnedAway("another process reads for rank 0")
+
+    monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=turn_away))
+    with pytest.raises(tierfeed.IdentityError, match="another process reads for rank 0"):
+        list(feed.epoch(1))
 
 
 def test_an_agent_of_another_job_is_not_followed(

@@ -91,9 +91,8 @@ def leaves(tree: str) -> Iterator[list[str]]:
 class Crate:
     """The modules of a crate, and what each imports."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, source: Path) -> None:
         self.files: dict[Module, Path] = {}
-        source = folder / "src"
         for path in sorted(source.rglob("*.rs")):
             parts = path.relative_to(source).with_suffix("").parts
             if TESTS.search(str(path)) or parts[0] == "bin":
@@ -208,16 +207,20 @@ def arrows(imports: dict[Module, set[Module]], group: list[Module]) -> Iterator[
                 yield f"{'::'.join(module)} -> {'::'.join(target)}"
 
 
+def wrong_imports(crate: Crate) -> Iterator[str]:
+    imports = {module: crate.imports(module) for module in crate.files}
+    for above in sorted({module[:depth] for module in imports for depth in range(len(module))}):
+        for group in circles(siblings(imports, above)):
+            yield f"{len(group)} modules import each other:"
+            yield from (f"    {line}" for line in arrows(imports, group))
+
+
 def main() -> int:
     crates = packages()
     wrong = list(wrong_arrows(crates))
     for name, (folder, _) in sorted(crates.items()):
-        crate = Crate(folder)
-        imports = {module: crate.imports(module) for module in crate.files}
-        for above in sorted({module[:depth] for module in imports for depth in range(len(module))}):
-            for group in circles(siblings(imports, above)):
-                wrong.append(f"{name}: {len(group)} modules import each other:")
-                wrong.extend(f"    {line}" for line in arrows(imports, group))
+        for root in [folder / "src", *(it for it in sorted(folder.glob("src/bin/*")) if it.is_dir())]:
+            wrong.extend(f"{name}: {line}" for line in wrong_imports(Crate(root)))
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     return 1 if wrong else 0
 

@@ -1,13 +1,13 @@
 //! `tierfeed client`: what the Python package leaves to a process of its own, because it links neither the job
 //! file nor a network client, and a trainer shall have no threads of ours.
 //!
-//! Questions come as one JSON document on standard input. A failure is a sentence on standard error: code 2 for
-//! wrong input, [`TURNED_AWAY`] for a process that is none of the ranks of the job.
+//! Questions come as one JSON document on standard input, paths in it as bytes. A failure is a sentence on
+//! standard error, with [`WRONG_INPUT`], or [`TURNED_AWAY`] for a process that is none of the ranks of the job.
 
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    io,
+    fs, io,
     os::unix::ffi::OsStringExt,
     path::{self, Path, PathBuf},
 };
@@ -30,15 +30,18 @@ use crate::{arguments::Client, failure::Failure, output};
 /// The exit code for a process that is none of the ranks of the job.
 const TURNED_AWAY: u8 = 4;
 
+/// The exit code for wrong input. Any program says 2 of a command that it does not know.
+const WRONG_INPUT: u8 = 5;
+
 /// Who asks for a briefing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Trainer {
-    job: PathBuf,
+    job: Vec<u8>,
     /// The index of the dataset, unless the job names it.
-    index: Option<PathBuf>,
-    /// The variables of its launcher; `None` if its rank does not matter.
-    launched: Option<BTreeMap<String, String>>,
+    index: Option<Vec<u8>>,
+    /// The variables of its launcher.
+    launched: BTreeMap<String, String>,
 }
 
 /// What to index, and where to.
@@ -47,15 +50,19 @@ struct Trainer {
 struct Wish {
     /// The bytes of a path, which need not be text, or of a URL.
     source: Vec<u8>,
-    output: PathBuf,
+    output: Vec<u8>,
     keys: DatasetKeys,
 }
 
 pub(crate) fn run(question: &Client) -> Result<(), Failure> {
-    match question {
-        Client::Briefing => brief(asked()?),
-        Client::Index => index(asked()?),
-    }
+    let answered = match question {
+        Client::Briefing => asked().and_then(brief),
+        Client::Index => asked().and_then(index),
+    };
+    answered.map_err(|failure| match failure {
+        Failure::Input(error) => Failure::Passed(WRONG_INPUT, Some(error)),
+        other => other,
+    })
 }
 
 fn asked<T: DeserializeOwned>() -> Result<T, Failure> {
@@ -64,8 +71,10 @@ fn asked<T: DeserializeOwned>() -> Result<T, Failure> {
 
 fn brief(trainer: Trainer) -> Result<(), Failure> {
     let Trainer { job: file, index, launched } = trainer;
+    let file = path_of(file);
     let job = Job::load(&file).map_err(Failure::input)?;
-    let index_path = index.or_else(|| job.index.clone()).ok_or_else(|| {
+    let rank = rank(&job, &file, &launched)?;
+    let index_path = index.map(path_of).or_else(|| job.index.clone()).ok_or_else(|| {
         Failure::Input(anyhow!(
             "{}: no index to read the dataset by; build one with `tierfeed index` and name it by \
              TIERFEED_INDEX or dataset.index",
@@ -75,35 +84,42 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
     let index = Index::read(&index_path).map_err(Failure::input)?;
     index.check(&job.dataset).map_err(Failure::input)?;
     let order = job.order(index.len()).map_err(Failure::input)?;
-    let rank = match launched {
-        None => Rank(0),
-        Some(launched) => {
-            let text = std::fs::read_to_string(&file).unwrap_or_default();
-            let identity =
-                Identity::read(&|name| launched.get(name).cloned()).map_err(Misfit::from);
-            let rank = identity.and_then(|identity| identity.rank_in(&job.post(&text, &file)));
-            rank.map_err(|misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into())))?
-        }
-    };
     let index_path = path::absolute(&index_path).map_err(Failure::input)?;
+    if index_path.to_str().is_none() {
+        let path = index_path.display();
+        return Err(Failure::Input(anyhow!("{path}: the path of an index must be UTF-8; move it")));
+    }
     let ahead = job.prefetch_batches;
     let briefing = briefing::of(&job, rank, order, &index, index_path, ahead);
     output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
 }
 
+/// The rank of a process in a job, as the variables of its launcher say.
+fn rank(job: &Job, file: &Path, launched: &BTreeMap<String, String>) -> Result<Rank, Failure> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let identity = Identity::read(&|name| launched.get(name).cloned()).map_err(Misfit::from);
+    let rank = identity.and_then(|identity| identity.rank_in(&job.post(&text, file)));
+    rank.map_err(|misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into())))
+}
+
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
 fn index(wish: Wish) -> Result<(), Failure> {
     let here = path::absolute(".").map_err(Failure::input)?;
     let dataset = dataset(wish.source, &wish.keys, &here).map_err(|error| wrong_key(&error))?;
-    let previous = Index::read(&wish.output).ok();
+    let output = path_of(wish.output);
+    let previous = Index::read(&output).ok();
     let index = Index::build(&dataset, previous.as_ref(), &mut |_| ());
-    index.and_then(|index| index.save(&wish.output)).map_err(Failure::input)
+    index.and_then(|index| index.save(&output)).map_err(Failure::input)
 }
 
 /// Relative paths start at `here`. A URL is text, and a path need not be.
 fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
     let source = match String::from_utf8(source) {
         Ok(source) => DatasetKeys { source, ..keys.clone() }.location(here)?,
-        Err(bytes) => Location::Path(here.join(OsString::from_vec(bytes.into_bytes()))),
+        Err(bytes) => Location::Path(here.join(path_of(bytes.into_bytes()))),
     };
     Ok(Dataset::new(source, keys.format(here)?))
 }

@@ -23,7 +23,7 @@ def index() -> str | None:
 
 
 def executable() -> str:
-    """The `tierfeed` program, which reads a bucket for a process that must do without an agent."""
+    """The `tierfeed` program: it reads job files and lists datasets, and buckets without an agent."""
     return os.environ.get("TIERFEED_EXE") or "tierfeed"
 
 

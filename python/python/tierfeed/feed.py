@@ -32,6 +32,7 @@ from tierfeed._native import (
     Link,
     Local,
     Order,
+    Reconfigure,
     Refused,
     SampleError,
     TurnedAway,
@@ -61,12 +62,13 @@ def connect(
 
     What is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run` and `tierfeed exec`,
     the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB` (the job file)
-    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). A bucket is read by the
-    program that `TIERFEED_EXE` names, else by the `tierfeed` in `PATH`.
+    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). Without an agent the job
+    file, and the samples of a bucket, are read by the program that `TIERFEED_EXE` names, else by the
+    `tierfeed` in `PATH`.
 
     Raises `IdentityError` if this process is none of the ranks of the job, or another process reads for
-    its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong
-    or its index is missing.
+    its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong,
+    or its index or the program is missing.
     """
     return Feed(
         socket=environment.socket() if socket is None else socket,
@@ -111,6 +113,8 @@ class Feed:
         self._role = role
         # What an agent said once is enough to go on without it, in children and copies too.
         self._briefing = briefing
+        # What the job file says where no agent has said anything yet: no leave to read for this rank.
+        self._of_job: str | None = None
         # Likewise what this rank published: a worker process reads by it too.
         self._kept = published or {}
         self._faults = 0
@@ -440,25 +444,28 @@ class Feed:
     def _go_alone(self, gone: Gone | None) -> None:
         if self._briefing is None and self._job is None:
             raise gone or Gone(_how_to_start())
+        why = f"reading the cold store directly: {gone or 'TIERFEED_SOCK is not set'}"
         if self._briefing is None:
-            self._rank = self._rank_in_job()
-        self._warn(f"reading the cold store directly: {gone or 'TIERFEED_SOCK is not set'}")
+            self._of_job = self._ask_job(why)
+            self._rank = int(json.loads(self._of_job)["rank"])
+        self._warn(why)
         self._order, self._local = self._open()
 
-    def _rank_in_job(self) -> int:
+    def _ask_job(self, why: str) -> str:
+        """What the job file says to a process that no agent has let in."""
         assert self._job is not None, "an unattached feed was refused"
         try:
-            briefing = program.briefing(self._job, self._index, self._launched)
+            return program.briefing(self._job, self._index, self._launched)
         except TurnedAway as reason:
             refuse(str(reason))
-        self._briefing = briefing
-        return int(json.loads(briefing)["rank"])
+        except Reconfigure:
+            self._warn(why)
+            raise
 
     def _open(self) -> tuple[Order, Local]:
-        if self._briefing is None:
-            assert self._job is not None, "an unattached feed was refused"
-            self._briefing = program.briefing(self._job, self._index, None)
-        return Local.of_briefing(self._briefing, environment.executable())
+        briefing = self._of_job if self._briefing is None else self._briefing
+        assert briefing is not None, "an agent or the job was asked before"
+        return Local.of_briefing(briefing, environment.executable())
 
     def _store(self) -> Local:
         self._attach()

@@ -14,17 +14,26 @@ from collections.abc import Mapping
 from tierfeed import environment
 from tierfeed._native import Bug, Reconfigure, TurnedAway
 
-_INPUT_IS_WRONG = 2
+# How the program answers; 2 is what any program says of a command that it does not know.
 _TURNED_AWAY = 4
+_INPUT_IS_WRONG = 5
+_UNKNOWN_COMMAND = 2
 
 
-def briefing(job: str, index: str | None, launched: Mapping[str, str] | None) -> str:
+def briefing(job: str, index: str | None, launched: Mapping[str, str]) -> str:
     """What a trainer must know of a job to read without an agent, as JSON.
 
-    `launched` are the variables of its launcher, which give its rank; without them it is that of rank 0.
+    `launched` are the variables of its launcher, which give its rank.
     Raises `Reconfigure` if job or index are wrong, `TurnedAway` if the process is none of the ranks.
     """
-    return _answer("briefing", {"job": job, "index": index, "launched": launched})
+    return _answer(
+        "briefing",
+        {
+            "job": _bytes(job),
+            "index": None if index is None else _bytes(index),
+            "launched": dict(launched),
+        },
+    )
 
 
 def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, object]) -> None:
@@ -33,7 +42,12 @@ def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, ob
     Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
     """
     given = {name: value for name, value in keys.items() if value is not None}
-    _answer("index", {"source": list(os.fsencode(source)), "output": path, "keys": given})
+    _answer("index", {"source": _bytes(source), "output": _bytes(path), "keys": given})
+
+
+def _bytes(path: str | os.PathLike[str]) -> list[int]:
+    """A path need not be text."""
+    return list(os.fsencode(path))
 
 
 def _answer(question: str, document: object) -> str:
@@ -43,7 +57,8 @@ def _answer(question: str, document: object) -> str:
             [program, "client", question],
             input=json.dumps(document),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
         )
     except OSError as error:
         raise Reconfigure(
@@ -52,9 +67,14 @@ def _answer(question: str, document: object) -> str:
         ) from error
     if done.returncode == 0:
         return done.stdout
-    message = done.stderr.rpartition("error: ")[2].strip()
+    message = f"\n{done.stderr}".rpartition("\nerror: ")[2].strip()
     if done.returncode == _TURNED_AWAY:
         raise TurnedAway(message)
     if done.returncode == _INPUT_IS_WRONG:
         raise Reconfigure(message)
+    if done.returncode == _UNKNOWN_COMMAND:
+        raise Reconfigure(
+            f"{program} does not know `client`; it must be a tierfeed of the same version as this "
+            "package"
+        )
     raise Bug(f"`{program} client {question}` ended with {done.returncode}: {done.stderr.strip()}")
