@@ -43,8 +43,9 @@ fn a_full_queue_answers_instead_of_blocking() {
     source.gate.open();
     let outcomes: Vec<_> = ops.into_iter().map(|op| rig.wait(op)).collect();
     let refused = outcomes.iter().filter(|outcome| **outcome == Err(Fault::Io)).count();
-    // The four threads may or may not have taken theirs before the last was started.
-    assert!((12..=16).contains(&refused), "{outcomes:?}");
+    // Two queues hold four each, and eight threads may have taken one each before the last was started: four
+    // that wait, and as many as there are processors, at most four, that only copy.
+    assert!((4..=16).contains(&refused), "{outcomes:?}");
     assert_eq!(rig.plane.counters().abandoned, refused as u64);
 }
 
