@@ -78,9 +78,7 @@ pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
 /// The index is not the one that the agent used.
 pub(crate) fn other_index(path: &Path) -> PyErr {
     let path = path.display();
-    Reconfigure::new_err(format!(
-        "{path} was indexed again since the job started; restart the job"
-    ))
+    Reconfigure::new_err(format!("{path} was indexed again since the job started; restart the job"))
 }
 
 /// Nothing reads the bucket for this process.
