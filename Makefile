@@ -21,7 +21,7 @@ test test-launchers stress sanitize demo-short: export TIERFEED_PROFILE := dev
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build install uninstall test test-launchers test-numa fuzz model sanitize stress stress-long lint bench demo demo-short ci
+.PHONY: help setup build wheel release install uninstall test test-launchers test-numa fuzz model sanitize stress stress-long lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -31,6 +31,13 @@ setup: ## install what is missing: Debian packages, Rust, the Python environment
 
 build: setup ## the tierfeed binary and the Python package, optimised (TIERFEED_PROFILE=dev: quickly)
 	@scripts/build.sh
+
+wheel: setup ## a wheel with program and Python package, for any Linux with glibc 2.34, in target/wheel
+	@scripts/setup-tools.sh wheel
+	@scripts/wheel.sh
+
+release: ## checks, builds the wheel and tags: make release VERSION=0.2.0
+	@scripts/release.sh "$(VERSION)"
 
 install: build ## programs, manual pages and completions below PREFIX (default ~/.local)
 	@PREFIX="$(PREFIX)" scripts/install.sh

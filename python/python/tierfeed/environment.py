@@ -22,9 +22,9 @@ def index() -> str | None:
     return os.environ.get("TIERFEED_INDEX") or None
 
 
-def executable() -> str:
-    """The `tierfeed` program: it reads job files and lists datasets, and buckets without an agent."""
-    return os.environ.get("TIERFEED_EXE") or "tierfeed"
+def executable() -> str | None:
+    """The `tierfeed` program that shall be used, set by `tierfeed run` and `tierfeed exec`."""
+    return os.environ.get("TIERFEED_EXE") or None
 
 
 def launched(rank: int | None = None) -> dict[str, str]:

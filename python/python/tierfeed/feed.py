@@ -465,7 +465,7 @@ class Feed:
     def _open(self) -> tuple[Order, Local]:
         briefing = self._of_job if self._briefing is None else self._briefing
         assert briefing is not None, "an agent or the job was asked before"
-        return Local.of_briefing(briefing, environment.executable())
+        return Local.of_briefing(briefing, program.executable())
 
     def _store(self) -> Local:
         self._attach()

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
 
 from tierfeed import environment
 from tierfeed._native import Bug, Reconfigure, TurnedAway
@@ -18,6 +21,23 @@ from tierfeed._native import Bug, Reconfigure, TurnedAway
 _TURNED_AWAY = 4
 _INPUT_IS_WRONG = 5
 _UNKNOWN_COMMAND = 2
+# Wheels bring the program; a checkout has it in cargo's folders and in the PATH.
+_OF_WHEEL = Path(__file__).with_name("_bin") / "tierfeed"
+
+
+def main() -> NoReturn:
+    """The command `tierfeed` of an environment into which the wheel was installed."""
+    if not _OF_WHEEL.exists():
+        sys.exit(
+            "error: this installation of the Python package has no tierfeed program; install a wheel, "
+            "or use the program that `make install` installs"
+        )
+    os.execv(_OF_WHEEL, ["tierfeed", *sys.argv[1:]])
+
+
+def executable() -> str:
+    """The program: that of TIERFEED_EXE, else that of this wheel, else the one in the PATH."""
+    return environment.executable() or (str(_OF_WHEEL) if _OF_WHEEL.exists() else "tierfeed")
 
 
 def briefing(job: str, index: str | None, launched: Mapping[str, str]) -> str:
@@ -51,7 +71,7 @@ def _bytes(path: str | os.PathLike[str]) -> list[int]:
 
 
 def _answer(question: str, document: object) -> str:
-    program = environment.executable()
+    program = executable()
     try:
         done = subprocess.run(
             [program, "client", question],

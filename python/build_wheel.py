@@ -1,0 +1,43 @@
+"""Puts what cargo builds into the wheel: the native module, and the `tierfeed` program beside it.
+
+`pip install ./python` builds both here, with the packages that README.md names. `make wheel` built them
+before, and says where they are in TIERFEED_BUILT.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+# The native module runs in this interpreter (`abi3-py311` in Cargo.toml) and every later one.
+TAG = "cp311-abi3-linux_{machine}"
+
+
+class BuiltByCargo(BuildHookInterface):  # type: ignore[type-arg]
+    """The hook that hatchling calls while it builds a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Names the files and the platform of the wheel; an editable installation is refused."""
+        if version == "editable":
+            raise SystemExit("an editable installation needs no wheel: `make build` sets up .venv")
+        built = Path(os.environ["TIERFEED_BUILT"]) if "TIERFEED_BUILT" in os.environ else self.build()
+        build_data["force_include"] = {
+            str(built / "libtierfeed_native.so"): "tierfeed/_native.abi3.so",
+            str(built / "tierfeed"): "tierfeed/_bin/tierfeed",
+        }
+        build_data["pure_python"] = False
+        build_data["tag"] = TAG.format(machine=os.uname().machine)
+
+    def build(self) -> Path:
+        """Builds with cargo, and returns the folder of what it built."""
+        workspace = Path(self.root).parent
+        subprocess.run(
+            ["cargo", "build", "--release", "--package", "tierfeed", "--package", "tierfeed-python"],
+            cwd=workspace,
+            check=True,
+        )
+        return Path(os.environ.get("CARGO_TARGET_DIR", workspace / "target")) / "release"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Makes a release: checks that manifest and changelog name it, runs the gate, builds the wheel and tags.
+# Nothing is pushed: the last lines say what is left to do.
+#
+# usage: release.sh VERSION      such as 0.2.0
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+fail() {
+  printf 'release: error: %s\n' "$*" >&2
+  exit 1
+}
+
+readonly version=${1:-} tag=v${1:-}
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "usage: make release VERSION=0.2.0, not '$version'"
+[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: git status"
+[ "$(git branch --show-current)" = main ] || fail "this is branch $(git branch --show-current), not main"
+! git rev-parse --quiet --verify "refs/tags/$tag" >/dev/null || fail "the tag $tag exists"
+stated=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+[ "$stated" = "$version" ] || fail "Cargo.toml says version = \"$stated\": write \"$version\" there"
+grep -q "^## \[*$version\]*\( \|$\)" CHANGELOG.md || fail "CHANGELOG.md has no section '## $version'"
+
+.ci/run
+make --no-print-directory wheel
+git tag --annotate "$tag" --message "tierfeed $version"
+printf 'release: tagged %s; to publish: git push origin main %s, and upload %s\n' "$version" "$tag" \
+  "$(ls target/wheel/*.whl)"
