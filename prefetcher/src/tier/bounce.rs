@@ -1,20 +1,20 @@
-//! The memory through which bytes go from file to file, and whose alignment suits a disk.
+//! Bounce buffers: for copies between two files, and for the alignment of direct I/O.
 
 use std::io;
 
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{Pages, Region, Request};
 
-/// The memory of one copying thread.
+/// The bounce buffers of one copying thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bounces {
-    /// Between two files.
+    /// Holds the bytes of a copy from one file to another.
     pub(crate) through: Bounce,
-    /// For what a disk delivers beside what was asked for.
+    /// Holds the aligned blocks around the range that is read.
     pub(crate) aligned: Bounce,
 }
 
-/// Memory that is taken when it is first needed, and kept.
+/// A buffer that is allocated on first use, and kept.
 #[derive(Debug, Default)]
 pub(crate) struct Bounce(Option<Region>);
 
@@ -23,7 +23,7 @@ impl Bounce {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::OutOfMemory`].
+    /// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
     pub(crate) fn region(&mut self, len: Bytes) -> io::Result<&Region> {
         if self.0.as_ref().is_none_or(|region| region.len() < len) {
             let request = Request {

@@ -1,4 +1,4 @@
-//! Memory that breaks under the data plane costs what lies in it, never the process.
+//! A memory error costs the samples in the poisoned page, never the process.
 
 use std::{fs, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
 
 const LEN: u64 = 8_192;
 
-/// Where a chunk of main memory is mapped. Chunks of this number are in no other test.
+/// The address of a chunk of main memory. No other test uses its number.
 fn address_of_chunk(chunk: u32) -> usize {
     address_of(&format!("main-memory-{chunk}"))
 }
