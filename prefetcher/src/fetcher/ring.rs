@@ -210,7 +210,7 @@ impl Fetcher for RingFetcher {
         self.state.blocking.stop();
         let mut queue = self.state.queue();
         queue.is_stopped = true;
-        let dropped = (mem::take(&mut queue.fetches), queue.pieces.take_all());
+        let dropped = (mem::take(&mut queue.fetches), mem::take(&mut queue.pieces));
         drop(queue);
         // Dropping them answers them, which must not happen under the lock.
         drop(dropped);

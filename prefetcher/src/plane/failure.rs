@@ -128,7 +128,7 @@ pub enum CopyError {
         from: Option<Kind>,
     },
     /// A page of the memory is poisoned (an uncorrectable hardware error).
-    #[error("memory of {} broke under the copy; {}", place(tier.map(|(_, kind)| kind)), lost(*.chunk))]
+    #[error("a page of the memory of {} is poisoned; {}", place(tier.map(|(_, kind)| kind)), lost(*.chunk))]
     Poisoned {
         /// The tier that it belongs to; `None` for staging.
         tier: Option<(TierId, Kind)>,

@@ -26,16 +26,18 @@ impl Bounce {
     /// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
     pub(crate) fn region(&mut self, len: Bytes) -> io::Result<&Region> {
         if self.0.as_ref().is_none_or(|region| region.len() < len) {
-            let request = Request {
-                len,
-                locality: Locality::Anywhere,
-                name: "tierfeed-bounce",
-                pages: Pages::Small,
-            };
-            let region = Region::allocate(&request);
-            self.0 =
-                Some(region.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?);
+            self.0 = Some(buffer("tierfeed-bounce", len, Pages::Small)?);
         }
         Ok(self.0.as_ref().expect("it was just put there"))
     }
+}
+
+/// Memory of `len` bytes on any node, which starts on a page.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
+pub(super) fn buffer(name: &str, len: Bytes, pages: Pages) -> io::Result<Region> {
+    let request = Request { len, locality: Locality::Anywhere, name, pages };
+    Region::allocate(&request).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }

@@ -55,7 +55,7 @@ fn a_page_that_breaks_is_told_with_its_chunk_and_all_else_there_is_verified() {
     let failure = &rig.plane.faults()[0];
     assert_eq!(
         failure.to_string(),
-        "sample 1: memory of main-memory broke under the copy; chunk 7001 is given up"
+        "sample 1: a page of the memory of main-memory is poisoned; chunk 7001 is given up"
     );
 }
 

@@ -96,7 +96,7 @@ fn a_chunk_with_a_memory_error_is_not_read_any_more() {
     break_page(address).unwrap();
     let broken = Err(Fault::Poisoned(CXL, ChunkId(1)));
     assert_eq!(rig.promote(1, &at(0), slot(0, LEN)), broken);
-    // The agent has another page there than a trainer, so the memory is not used.
+    // The agent and a trainer see different pages there, so the memory is not used.
     assert_eq!(rig.promote(2, &at(LEN), slot(0, LEN)), broken);
     rig.fetch(3, slot(0, LEN)).unwrap();
     assert_eq!(rig.demote(3, Origin::Staging(slot(0, LEN)), LEN, &at(2 * LEN)), broken);

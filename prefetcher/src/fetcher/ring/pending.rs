@@ -74,11 +74,6 @@ impl<T> Pending<T> {
         self.pieces.is_empty()
     }
 
-    /// Removes all pieces and returns them.
-    pub(super) fn take_all(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
     /// Removes the oldest piece and its neighbours and returns them in the order of the file.
     pub(super) fn next_run(&mut self) -> Option<Vec<(FileRange, T)>> {
         let number = *self.pieces.first_key_value()?.0;

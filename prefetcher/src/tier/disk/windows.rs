@@ -12,10 +12,11 @@ use std::{
     },
 };
 
-use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{Pages, Region, Request, capacity};
+use tierfeed_core::units::Bytes;
+use tierfeed_numa_memory::{Pages, Region, capacity};
 
 use super::DiskChunk;
+use crate::tier::bounce::buffer;
 
 /// The size of one write: large enough for the full rate of a disk.
 pub(crate) const WINDOW: u64 = 4 << 20;
@@ -73,7 +74,7 @@ impl Windows {
             if state.allocated == 0 || state.allocated < WINDOWS_MAX && has_room() {
                 state.allocated += 1;
                 drop(state);
-                let allocated = allocate();
+                let allocated = buffer("tierfeed-window", Bytes(WINDOW), Pages::Huge);
                 if allocated.is_err() {
                     self.state().allocated -= 1;
                 }
@@ -153,14 +154,4 @@ impl Drop for Memory {
 /// Whether the control groups have room for another window. The first one is allocated in any case.
 fn has_room() -> bool {
     capacity::cache_headroom(Path::new("/")).is_none_or(|room| room >= Bytes(WINDOW))
-}
-
-fn allocate() -> io::Result<Region> {
-    let request = Request {
-        len: Bytes(WINDOW),
-        locality: Locality::Anywhere,
-        name: "tierfeed-window",
-        pages: Pages::Huge,
-    };
-    Region::allocate(&request).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }
