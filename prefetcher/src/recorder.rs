@@ -16,7 +16,7 @@ use std::{
 
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId, TierId},
-    session::{Cause, Fault},
+    session::{Fault, StallCause},
     units::{Bytes, Nanoseconds},
 };
 
@@ -67,7 +67,7 @@ pub enum EventKind {
     /// A trainer waited for a batch.
     Waited(BatchId),
     /// A part of such a wait, with its cause.
-    WaitPart(BatchId, Cause),
+    WaitPart(BatchId, StallCause),
     /// A trainer held a batch.
     Held(BatchId),
     /// The number of chunks that a tier may hold changed.

@@ -329,7 +329,7 @@ pub enum KeyConflict {
     )]
     DirectUnsettled {
         /// The policy of the job.
-        policy: tierfeed_core::policy::Kind,
+        policy: tierfeed_core::retention::policy::Kind,
     },
     /// The list of NUMA nodes is empty.
     #[error("is empty; list a NUMA node, or remove it to use what was measured")]

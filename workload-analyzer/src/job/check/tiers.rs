@@ -1,10 +1,12 @@
 //! Checks the tiers that a job requests, and their sizes.
 
 use tierfeed_core::{
-    direct::Wish,
     id::NumaNode,
     order::Shuffle,
-    policy::{self, Stay},
+    retention::{
+        in_place::Wish,
+        policy::{self, Stay},
+    },
     tier::Kind,
     units::Bytes,
 };
