@@ -22,7 +22,7 @@ use tierfeed_runtime::{
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::{At, described::DescribedSizes},
+    job::{LocatedError, described::DescribedSizes},
 };
 
 use crate::{environment, failure::Failure, output};
@@ -153,7 +153,8 @@ fn placed(file: &Path, error: DatasetError) -> Failure {
     if !error.is_input() {
         return Failure::work(error);
     }
-    let At { file, line, source } = At::in_file(file, &["dataset", "source"], error);
+    let LocatedError { file, line, source } =
+        LocatedError::in_file(file, &["dataset", "source"], error);
     Failure::Input(anyhow!("{}:{line}: dataset.source: {source}", file.display()))
 }
 

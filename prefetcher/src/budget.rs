@@ -1,12 +1,12 @@
-//! Decides how many bytes each tier of a job may take, from what the job asks and what is free.
+//! Decides how many bytes each tier of a job may take, from its requests and from the free bytes.
 //!
 //! Tiers may draw on the same memory: main memory, an emulated CXL tier and a RAM disk on one NUMA
-//! node do. They name it as a [`Pool`], and together never get more than is free in it. Pure: whoever
-//! calls has measured what is free, with the limits of its cgroup taken off.
+//! node do. They name it as a [`Pool`], and together never get more than is free in it. Pure: the caller
+//! measures the free bytes and subtracts the limits of its cgroup.
 //!
 //! Invariants:
 //!
-//! 1. The budgets of a pool, and what is to stay free in it, sum to at most what was free.
+//! 1. The budgets of a pool and its reserve ([`Free::kept`]) sum to at most the bytes that were free.
 //! 2. A size is granted whole or refused; only a share adapts.
 
 mod holdings;
@@ -20,7 +20,7 @@ pub use holdings::{
     TierReading,
 };
 
-/// What several tiers may draw on: a NUMA node's memory, a file system.
+/// Memory or storage that several tiers may draw on: a NUMA node, a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pool(pub u32);
 
@@ -29,10 +29,10 @@ pub struct Pool(pub u32);
 pub struct Percent(u8);
 
 impl Percent {
-    /// What DeepMemoryDL starts with, and the default of a job file.
+    /// The initial share of DeepMemoryDL, and the default of a job file.
     pub const DEFAULT: Self = Self(20);
 
-    /// `value` percent, or `None` above 100.
+    /// `value` percent; `None` above 100.
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
         if value <= 100 { Some(Self(value)) } else { None }
@@ -52,34 +52,34 @@ impl Percent {
     }
 }
 
-/// How much a job wants of a tier.
+/// How much memory a job requests for a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// This many bytes.
+    /// A fixed number of bytes.
     Size(Bytes),
-    /// This share of what is free; it adapts while the job runs.
+    /// A share of the free bytes, which adapts while the job runs.
     Share(Percent),
 }
 
-/// One tier of a job, before it has a budget.
+/// The request of one tier for a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Which tier, for messages.
+    /// The kind of the tier, for messages.
     pub kind: Kind,
-    /// What it draws on.
+    /// The pool that it draws on.
     pub pool: Pool,
-    /// How much it wants.
+    /// The requested size or share.
     pub request: Request,
-    /// What it cannot do without: a share gets as much where the pool has it.
+    /// The minimum that it needs: a share gets at least this much if the pool has it.
     pub least: Bytes,
 }
 
-/// What a pool has to give.
+/// The free bytes of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
-    /// Free bytes, already less what the cgroup forbids.
+    /// Free bytes within the limits of the cgroup.
     pub bytes: Bytes,
-    /// What must stay free, so that the node does not swap.
+    /// The reserve that must stay free, so that the node does not swap.
     pub kept: Bytes,
 }
 
@@ -90,17 +90,17 @@ pub enum BudgetError {
     /// A tier asks for more than its pool has left after the tiers before it.
     #[error("tier {kind} asks for {asked}; {left} are left for it; ask for less, or for a share")]
     TooLarge {
-        /// Which tier.
+        /// The kind of the tier.
         kind: Kind,
-        /// What it asks for.
+        /// The size that it asks for.
         asked: Bytes,
-        /// What its pool can still give.
+        /// Bytes that its pool has left.
         left: Bytes,
     },
-    /// Nobody said how much is free where this tier lies.
+    /// The free bytes of the pool of a tier were not measured.
     #[error("nothing is known about the free bytes of pool {} of tier {kind}", .pool.0)]
     UnknownPool {
-        /// Which tier.
+        /// The kind of the tier.
         kind: Kind,
         /// The pool that was not measured.
         pool: Pool,
@@ -109,8 +109,8 @@ pub enum BudgetError {
 
 /// Gives each claim its budget, in the order of the claims.
 ///
-/// Shares are of what was free at first, so that their order does not matter; where sizes leave less
-/// than that, a share gets what is left. A share that comes to less than [`Claim::least`] gets that.
+/// Shares refer to the bytes that were free before any claim, so their order does not matter; where sizes
+/// leave less than that, a share gets the remainder. A share below [`Claim::least`] is raised to it.
 ///
 /// # Errors
 ///
@@ -144,11 +144,11 @@ pub fn allot(claims: &[Claim], free: &BTreeMap<Pool, Free>) -> Result<Vec<Bytes>
     Ok(claims.iter().map(&mut budget_of).collect())
 }
 
-/// The budget of a tier that asked for a share, now that `free` is left beside the `held` it has.
+/// The new budget of a tier that asked for a share, when it holds `held` and `free` is left beside it.
 ///
-/// What would be free without the tier is `held` and `free` together; its share of that is the new
-/// budget, but never so much that less than `free.kept` stays free. A budget within one `chunk` of
-/// what is held stays, so that noise moves nothing.
+/// Without the tier, `held` and `free` together would be free; the new budget is the share of that sum, but
+/// leaves at least `free.kept` free. A result within one `chunk` of `held` returns `held`, so that noise
+/// changes nothing.
 #[must_use]
 pub fn adapt(share: Percent, held: Bytes, free: Free, chunk: Bytes) -> Bytes {
     let whole = held.0.saturating_add(free.bytes.0);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_nobody_measured_is_an_error() {
+    fn a_pool_that_was_not_measured_is_an_error() {
         let claims = [claim(Kind::Storage, share(20))];
         let error = BudgetError::UnknownPool { kind: Kind::Storage, pool: DRAM };
         assert_eq!(allot(&claims, &BTreeMap::new()), Err(error));

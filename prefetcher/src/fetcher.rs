@@ -1,15 +1,15 @@
-//! Carries out fetches: reads samples from the cold store to their places, many at a time.
+//! Carries out fetches: reads samples from the cold store into memory, many at a time.
 //!
 //! A [`Fetcher`] is given one [`Fetch`] after another and answers each when it ended, in any order and
-//! from any thread. How reads are kept in flight is its own affair: by threads that block
-//! ([`ThreadFetcher`], over any [`tierfeed_dataset::read::Source`]), by rings of the kernel, by requests over a network.
+//! from any thread. Engines keep reads in flight in different ways: blocking threads ([`ThreadFetcher`], over
+//! any [`tierfeed_dataset::read::Source`]), `io_uring` ([`RingFetcher`]), requests over a network.
 //!
 //! Invariants of every fetcher:
 //!
 //! 1. [`Fetcher::start`] does not wait for a read.
 //! 2. A fetch is answered once, or dropped, which answers it with a fault.
-//! 3. After a fetch was answered nothing writes to its place any more.
-//! 4. To a place that is [summed](Target::is_summed) bytes go through the methods of [`Target`] alone.
+//! 3. After the answer of a fetch, no thread writes to its target.
+//! 4. Bytes of a target that is [summed](Target::is_summed) are written only by the methods of [`Target`].
 //! 5. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
 mod choice;
@@ -36,30 +36,30 @@ pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::{READ_THREADS, ThreadFetcher};
 pub use tierfeed_dataset::read::Target;
 
-/// What reads a cold store for the data plane.
+/// An engine that reads a cold store for the data plane.
 pub trait Fetcher: Send + Sync + fmt::Debug {
-    /// Starts a read. What cannot be started is dropped.
+    /// Starts a read. A fetch that cannot be started is dropped.
     fn start(&self, fetch: Fetch);
 
-    /// What it reads with, in a word, for metrics.
+    /// The name of the engine, for metrics.
     fn backend(&self) -> &'static str;
 
-    /// Called when the data plane stops: reads that wait for something shall end soon, and those that
-    /// have not begun are dropped.
+    /// Called when the data plane stops: blocked reads must end soon, and reads that have not begun are
+    /// dropped.
     fn stop(&self) {}
 }
 
-/// A sample to be read, and who waits for it.
+/// A sample to be read, its target, and the callback for the outcome.
 pub struct Fetch {
-    /// What to read.
+    /// The sample that is read.
     pub sample: SampleId,
-    /// Where to put it.
+    /// The memory that it is read into.
     pub to: Target,
     answer: Box<dyn FnOnce(Result<(), ReadError>) + Send>,
 }
 
 impl Fetch {
-    /// A fetch of `sample` to `to`; `answer` is called when it ended, and dropped if nobody reads it.
+    /// A fetch of `sample` to `to`. `answer` is called when the read ended, and dropped if it never starts.
     #[must_use]
     pub fn new(
         sample: SampleId,
@@ -69,7 +69,7 @@ impl Fetch {
         Self { sample, to, answer: Box::new(answer) }
     }
 
-    /// Tells that the read ended. After an error the place holds garbage.
+    /// Reports the outcome of the read. After an error the content of the target is undefined.
     pub fn end(self, outcome: Result<(), ReadError>) {
         (self.answer)(outcome);
     }

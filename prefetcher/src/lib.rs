@@ -1,10 +1,10 @@
 //! Moves bytes: from the cold store into staging, and between staging and tiers.
 //!
-//! [`plane::DataPlane`] carries out what the core's session decides; [`fetcher`] keeps reads of the cold store
-//! in flight; [`tier`] holds what is cached; [`budget`] says how much memory all of that may take.
+//! [`plane::DataPlane`] carries out the commands of the core's session; [`fetcher`] keeps reads of the cold
+//! store in flight; [`tier`] holds cached samples; [`budget`] limits the memory of all of them.
 //!
-//! Deliberately absent: any decision about what is read or kept when. Threads of this crate block on system
-//! calls; only requests to object stores run on tokio (`fetcher/objects/network.rs`).
+//! Deliberately absent: any decision about which sample is read or kept, and when. Threads of this crate
+//! block in system calls; only requests to object stores run on tokio (`fetcher/objects/network.rs`).
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Carries out what the session decided: takes memory, reads, copies, and answers every operation.
 //!
 //! It decides nothing. A command goes to the threads of its kind (copies of one tier, new memory) or, if
-//! it reads the cold store, to a [`Fetcher`], and is answered once, whatever happens: with its outcome, or with
+//! it reads the cold store, to a [`Fetcher`]. Each is answered exactly once: with its outcome, or with
 //! [`Fault::Io`] if its thread panicked, its queue was full or the plane stopped.
 //!
 //! Invariants:
@@ -10,16 +10,16 @@
 //! 2. Every command with an `op` is answered exactly once.
 //! 3. A sample that is reported as staged is the sample that the cold store delivered.
 //! 4. Memory that an operation uses lives until the operation ends.
-//! 5. After [`DataPlane::shutdown`] no thread of the plane runs and nothing of it is in a file system.
+//! 5. After [`DataPlane::shutdown`] no thread of the plane runs and none of its files is left in a file system.
 
 mod answer;
 mod counters;
 mod failure;
 mod moves;
-mod operations;
+mod operation;
 mod settings;
 mod space;
-mod work;
+mod state;
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -36,21 +36,21 @@ use crate::{fetcher::Fetcher, recorder::Recorder};
 use tierfeed_handoff::Shelved;
 
 use answer::Answer;
-use operations::Operations;
-use work::Work;
+use operation::Operation;
+use state::PlaneState;
 
 pub use counters::{
-    Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage, Ways,
+    Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage, WriteModes,
 };
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
 pub use settings::{Settings, StartError, Verify};
 
 /// The threads that move the bytes of one node.
 ///
-/// Not to be dropped from within the callback for completions: a thread cannot wait for itself.
+/// The callback for completions must not drop it: a thread cannot join itself.
 #[derive(Debug)]
 pub struct DataPlane {
-    operations: Arc<Operations>,
+    state: Arc<PlaneState>,
     fetcher: Box<dyn Fetcher>,
     copies: Vec<Lanes>,
     /// One thread, so that memory given back is free before more is taken.
@@ -60,8 +60,8 @@ pub struct DataPlane {
 impl DataPlane {
     /// Opens the directories of the tiers and starts all threads. Takes no memory yet.
     ///
-    /// `completed` is called for every operation that ended, from many threads, and for one that no
-    /// queue takes from within [`Self::start_command`]. It must neither block nor panic.
+    /// `completed` is called from many threads, once for every operation that ended; for an operation that
+    /// no queue accepts, from within [`Self::start_command`]. It must neither block nor panic.
     ///
     /// # Errors
     ///
@@ -73,20 +73,20 @@ impl DataPlane {
         completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
-        // Without it a broken page ends the agent, as it did; there is nothing else to do about it.
+        // Without the handler a poisoned page kills the agent with SIGBUS; no other remedy exists.
         let _ = bus_errors::catch();
-        let places = settings.operations_max;
+        let queued_max = settings.operations_max;
         let lanes = |name: &str, threads, cpus: Option<Vec<usize>>| {
-            Lanes::start(name, threads, cpus, places)
+            Lanes::start(name, threads, cpus, queued_max)
                 .map_err(|source| StartError::Threads { threads, source })
         };
-        let operations = Operations::open(settings, Box::new(completed))?;
+        let state = PlaneState::open(settings, Box::new(completed))?;
         let copies = settings.tiers.iter().map(|tier| {
             let cpus = (!tier.cpus.is_empty()).then(|| tier.cpus.clone());
             lanes(tier.kind.name(), tier.copy_threads, cpus)
         });
         Ok(Self {
-            operations: Arc::new(operations),
+            state: Arc::new(state),
             copies: copies.collect::<Result<_, _>>()?,
             fetcher,
             space: lanes("space", NonZeroUsize::MIN, None)?,
@@ -96,41 +96,45 @@ impl DataPlane {
     /// Starts an operation, or gives back a command that is for the hand-off.
     #[must_use = "a command that comes back is for the hand-off"]
     pub fn start_command(&self, command: Command) -> Option<Command> {
-        let work = Work::of(&command);
+        let operation = Operation::of(&command);
         match command {
             Command::OpenArena { op, rank, len } => {
-                self.run(&self.space, op, work, move |it, answer| it.open_arena(answer, rank, len));
+                self.run(&self.space, op, operation, move |it, answer| {
+                    it.open_arena(answer, rank, len)
+                });
             }
             Command::TrimArena { op, rank, offset, len } => {
-                self.run(&self.space, op, work, move |it, answer| {
+                self.run(&self.space, op, operation, move |it, answer| {
                     it.trim_arena(answer, rank, offset, len);
                 });
             }
             Command::RestoreArena { op, rank, offset, len } => {
-                self.run(&self.space, op, work, move |it, answer| {
+                self.run(&self.space, op, operation, move |it, answer| {
                     it.restore_arena(answer, rank, offset, len);
                 });
             }
             Command::AddChunk { op, tier, chunk } => {
-                self.run(&self.space, op, work, move |it, answer| {
+                self.run(&self.space, op, operation, move |it, answer| {
                     it.add_chunk(answer, tier, chunk);
                 });
             }
-            Command::CloseArena { rank } => self.drop_elsewhere(self.operations.take_arena(rank)),
+            Command::CloseArena { rank } => self.drop_elsewhere(self.state.take_arena(rank)),
             Command::DropChunk { tier, chunk } => {
-                self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
+                self.drop_elsewhere(self.state.take_chunk(tier, chunk));
             }
             Command::Fetch { op, sample, to, retention } => {
-                let answer = Answer::new(op, work, Arc::clone(&self.operations));
-                self.operations.fetch(answer, sample, to, retention, &*self.fetcher);
+                let answer = Answer::new(op, operation, Arc::clone(&self.state));
+                self.state.fetch(answer, sample, to, retention, &*self.fetcher);
             }
             Command::Promote { op, sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);
-                self.run(lanes, op, work, move |it, answer| it.promote(answer, sample, &from, to));
+                self.run(lanes, op, operation, move |it, answer| {
+                    it.promote(answer, sample, &from, to)
+                });
             }
             Command::Demote { op, sample, from, len, to } => {
                 let lanes = self.lanes_of(to.tier);
-                self.run(lanes, op, work, move |it, answer| {
+                self.run(lanes, op, operation, move |it, answer| {
                     it.demote(answer, sample, &from, len, &to);
                 });
             }
@@ -145,59 +149,59 @@ impl DataPlane {
     /// The staging memory of a rank, to be handed to its trainer.
     #[must_use]
     pub fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
-        self.operations.arena(rank)
+        self.state.arena(rank)
     }
 
-    /// The memory of the tiers that trainers may read, as far as there are addresses for it.
+    /// The tiers whose memory trainers map for reading, as far as there are addresses for it.
     #[must_use]
-    pub fn shelves(&self) -> Vec<Shelved> {
-        self.operations.shelves()
+    pub fn shared_tiers(&self) -> Vec<Shelved> {
+        self.state.shared_tiers()
     }
 
     /// Bytes that are held now.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.operations.usage()
+        self.state.usage()
     }
 
-    /// How memory is stored to, and in which pages. The kernel walks all pages of the process for it, which
-    /// takes milliseconds and more.
+    /// How memory is written, and in which pages. The kernel walks all pages of the process for the answer,
+    /// which takes milliseconds or more.
     #[must_use]
-    pub fn ways(&self) -> Ways {
-        self.operations.ways()
+    pub fn write_modes(&self) -> WriteModes {
+        self.state.write_modes()
     }
 
     /// What was done since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.operations.counters()
+        self.state.counters()
     }
 
-    /// What reads the cold store, in a word.
+    /// The name of the engine that reads the cold store, for metrics.
     #[must_use]
     pub fn backend(&self) -> &'static str {
         self.fetcher.backend()
     }
 
-    /// Lets a recorder note every operation from now on; the first recorder stays.
+    /// Records every operation from now on; only the first recorder that is given is used.
     pub fn record_with(&self, recorder: Arc<Recorder>) {
-        self.operations.record_with(recorder);
+        self.state.record_with(recorder);
     }
 
     /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].
     #[must_use]
     pub fn faults(&self) -> Vec<Arc<Failure>> {
-        self.operations.failures()
+        self.state.failures()
     }
 
-    /// Ends emulated waits, answers what is queued with a fault, and joins all threads.
+    /// Ends emulated waits, answers queued operations with a fault, and joins all threads.
     ///
     /// Waits for operations that run: at most one read or copy of a sample per thread.
     pub fn shutdown(self) {
         drop(self);
     }
 
-    /// A tier that does not exist is found by the operation, so any thread will do.
+    /// The operation itself reports a tier that does not exist, so any thread may run it.
     fn lanes_of(&self, tier: TierId) -> &Lanes {
         self.copies.get(usize::from(tier.0)).unwrap_or(&self.space)
     }
@@ -206,22 +210,22 @@ impl DataPlane {
         &self,
         lanes: &Lanes,
         op: OpId,
-        work: Option<Work>,
-        operation: impl FnOnce(&Operations, Answer) + Send + 'static,
+        operation: Option<Operation>,
+        carry_out: impl FnOnce(&PlaneState, Answer) + Send + 'static,
     ) {
-        let mut answer = Answer::new(op, work, Arc::clone(&self.operations));
+        let mut answer = Answer::new(op, operation, Arc::clone(&self.state));
         let job: Job = Box::new(move || {
-            let operations = answer.operations();
+            let state = answer.state();
             answer.begin();
-            if !operations.is_stopping() {
-                operation(&operations, answer);
+            if !state.is_stopping() {
+                carry_out(&state, answer);
             }
         });
-        // A refused job is dropped, and with it its answer, which is how it is answered.
+        // A refused job is dropped with its answer, and dropping the answer answers the operation.
         drop(lanes.submit(job));
     }
 
-    /// Unmapping takes milliseconds, so the thread for memory does it if it has a place for it.
+    /// Unmapping takes milliseconds, so the memory thread does it unless its queue is full.
     fn drop_elsewhere<T: Send + 'static>(&self, memory: Option<T>) {
         let Some(memory) = memory else { return };
         if let Err(Refused::Full(job) | Refused::Closed(job)) =
@@ -234,8 +238,8 @@ impl DataPlane {
 
 impl Drop for DataPlane {
     fn drop(&mut self) {
-        self.operations.stop();
+        self.state.stop();
         self.fetcher.stop();
-        // Dropping the fetcher and the lanes, after this, runs what is queued and joins the threads.
+        // The fields are dropped next: the fetcher and the lanes run what is queued and join their threads.
     }
 }

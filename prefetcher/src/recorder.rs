@@ -1,12 +1,12 @@
-//! A flight recorder: what happened last, in a ring that never grows beyond its limit.
+//! A flight recorder: the most recent events, in a ring buffer of fixed capacity.
 //!
-//! Threads note an event with one short lock and without an allocation once the ring is full. Nothing
-//! wakes up for it and nothing is written until somebody asks. Times are those of one clock, of which
-//! the recorder knows when it read zero, so that its events can be laid beside those of other programs.
+//! A thread records an event under one short lock, without an allocation once the ring is full. No thread
+//! wakes up for it and nothing is written until a recording is asked for. All times are of one monotonic
+//! clock; the recorder knows its offset to 1970, so events can be merged with traces of other programs.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. The ring holds the last events, at most as many as its capacity.
+//! 1. The ring holds the most recent events, at most as many as its capacity.
 //! 2. Every event is either held or counted as dropped.
 
 use std::{
@@ -20,42 +20,42 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-/// Something that took a while, or happened at once.
+/// Something that happened, with its duration; zero for an instant event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When it began.
+    /// When it began, on the clock of the recorder.
     pub at: Nanoseconds,
-    /// How long it took.
+    /// How long it lasted.
     pub lasted: Nanoseconds,
-    /// What it was.
-    pub what: What,
+    /// The kind of the event.
+    pub kind: EventKind,
 }
 
-/// Where bytes were moved from or to.
+/// The source or destination of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
-    /// The cold store.
+pub enum Endpoint {
+    /// The cold store of the job.
     Cold,
-    /// Staging memory.
+    /// The staging memory of a rank.
     Staging,
-    /// A tier.
+    /// The tier with this number.
     Tier(TierId),
 }
 
 /// What an event was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// A sample was moved.
     Moved {
-        /// From where.
-        from: End,
-        /// To where.
-        to: End,
-        /// Which sample.
+        /// The endpoint that it came from.
+        from: Endpoint,
+        /// The endpoint that it went to.
+        to: Endpoint,
+        /// The sample that was moved.
         sample: SampleId,
-        /// How long it is.
+        /// The size of the sample.
         len: Bytes,
-        /// What went wrong, if anything did.
+        /// The fault; `None` if it arrived.
         fault: Option<Fault>,
     },
     /// The staging memory of a rank was mapped.
@@ -66,21 +66,21 @@ pub enum What {
     Staged(BatchId),
     /// A trainer waited for a batch.
     Waited(BatchId),
-    /// A part of such a wait.
-    Part(BatchId, StallCause),
+    /// A part of such a wait, with its cause.
+    WaitPart(BatchId, StallCause),
     /// A trainer held a batch.
     Held(BatchId),
-    /// A tier may hold so many chunks from now on.
-    Resized(TierId, u32),
-    /// Each rank may have so many batches staged from now on.
-    Limited(u32),
-    /// A trainer connected.
-    Came(Rank),
-    /// A trainer is gone.
-    Left(Rank),
+    /// The number of chunks that a tier may hold changed.
+    TierResized(TierId, u32),
+    /// The number of batches that each rank may have staged changed.
+    StagingResized(u32),
+    /// The trainer of a rank connected.
+    Connected(Rank),
+    /// The trainer of a rank disconnected.
+    Disconnected(Rank),
 }
 
-/// Keeps the last events.
+/// Keeps the most recent events.
 #[derive(Debug)]
 pub struct Recorder {
     origin: Instant,
@@ -96,19 +96,19 @@ struct Ring {
     dropped: u64,
 }
 
-/// What a recorder held at one moment.
+/// The content of a recorder at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     /// The events, in the order in which they ended.
     pub events: Vec<Event>,
-    /// Earlier ones that were dropped.
+    /// Number of earlier events that were dropped.
     pub dropped: u64,
     /// The time since 1970 when the clock of the events read zero.
     pub zero_since_1970: Nanoseconds,
 }
 
 impl Recorder {
-    /// Keeps at most `capacity` events, whose clock reads zero at `origin`.
+    /// A recorder of at most `capacity` events, whose clock reads zero at `origin`.
     #[must_use]
     pub fn new(origin: Instant, capacity: usize) -> Self {
         Self { origin, capacity, ring: Mutex::default() }
@@ -120,8 +120,8 @@ impl Recorder {
         since(self.origin)
     }
 
-    /// Notes an event.
-    pub fn note(&self, event: Event) {
+    /// Records an event; drops the oldest if the ring is full.
+    pub fn record(&self, event: Event) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         if ring.events.len() < self.capacity {
             ring.events.push(event);
@@ -135,13 +135,13 @@ impl Recorder {
         }
     }
 
-    /// Notes what ends now and took so long.
-    pub fn ended(&self, lasted: Nanoseconds, what: What) {
+    /// Records an event that ends now and lasted `lasted`.
+    pub fn record_ended(&self, lasted: Nanoseconds, kind: EventKind) {
         let at = Nanoseconds(self.now().0.saturating_sub(lasted.0));
-        self.note(Event { at, lasted, what });
+        self.record(Event { at, lasted, kind });
     }
 
-    /// What it holds now. Threads that note events wait while they are copied.
+    /// A copy of the events. Threads that record wait while they are copied.
     #[must_use]
     pub fn recording(&self) -> Recording {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +149,7 @@ impl Recorder {
         let events = early.iter().chain(late).copied().collect();
         let dropped = ring.dropped;
         drop(ring);
-        // Taken now, so that a wall clock that was set or slewed since the start is as others have it.
+        // Read now, so that a wall clock that was set or slewed since the start agrees with other programs.
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         let zero_since_1970 = Nanoseconds(wall.saturating_sub(self.now().0));
@@ -158,7 +158,7 @@ impl Recorder {
 }
 
 fn since(origin: Instant) -> Nanoseconds {
-    // No process runs for the 584 years that fit.
+    // 64 bits hold 584 years.
     Nanoseconds(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     fn event(number: u64) -> Event {
         let (at, lasted) = (Nanoseconds(number), Nanoseconds(1));
-        Event { at, lasted, what: What::Came(Rank(0)) }
+        Event { at, lasted, kind: EventKind::Connected(Rank(0)) }
     }
 
     #[test]
@@ -177,9 +177,9 @@ mod tests {
         let recorder = Recorder::new(Instant::now(), 3);
         for held in 0..3 {
             assert_eq!(recorder.recording().events.len(), held);
-            recorder.note(event(held as u64));
+            recorder.record(event(held as u64));
         }
-        (3..8).for_each(|number| recorder.note(event(number)));
+        (3..8).for_each(|number| recorder.record(event(number)));
         let recording = recorder.recording();
         assert_eq!(recording.events, [5, 6, 7].map(event), "invariant 1");
         assert_eq!(recording.dropped, 5, "invariant 2");
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_recorder_without_room_counts_only() {
         let recorder = Recorder::new(Instant::now(), 0);
-        recorder.note(event(1));
+        recorder.record(event(1));
         assert_eq!((recorder.recording().events.len(), recorder.recording().dropped), (0, 1));
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let recorder = Recorder::new(Instant::now(), 1);
         let wall = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
         let before = wall();
-        recorder.ended(Nanoseconds(0), What::Came(Rank(1)));
+        recorder.record_ended(Nanoseconds(0), EventKind::Connected(Rank(1)));
         let recording = recorder.recording();
         let at = u128::from(recording.zero_since_1970.0 + recording.events[0].at.0);
         // A second for a clock that is being set.

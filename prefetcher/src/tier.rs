@@ -1,4 +1,4 @@
-//! One tier of a node at work: its chunks, where they come from, and the link that emulates its speed.
+//! One tier of a node: its chunks, their backing, and the link that emulates its speed.
 
 mod bounce;
 mod directory;
@@ -39,77 +39,76 @@ pub use directory::{DirectoryError, Medium};
 pub(crate) use directory::Directory;
 use disk::{DiskChunk, Windows};
 pub(crate) use probe::faster_stores;
-pub(crate) use store::{Body, Segment, Store};
-pub(crate) use transfer::{Check, TransferError, Which, forget, record_arrival, transfer};
+pub(crate) use store::{Allocation, Segment, Store};
+pub(crate) use transfer::{Check, Side, TransferError, forget_sums, record_arrival, transfer};
 
-/// Where the chunks of a tier lie.
+/// Where the chunks of a tier are allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
     /// In memory of this process.
     Memory(Locality),
-    /// In memory of this process that trainers map, so that they may read samples there: as many chunks
-    /// as this at a time.
-    Shelf(Locality, NonZeroU32),
-    /// In files without a name in this directory: a RAM disk or a disk.
+    /// In memory of this process that trainers map for reading, so that they can use samples in place: at
+    /// most this many chunks at a time.
+    SharedMemory(Locality, NonZeroU32),
+    /// In unnamed files in this directory, on a RAM disk or a disk.
     Directory(PathBuf),
 }
 
-/// How the bytes of a tier are stored, as it was found to work.
+/// How the bytes of a tier are written, as chosen by probing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// To memory.
+pub enum WriteMode {
+    /// By stores of the processor to memory.
     Memory {
-        /// Through the caches or past them, whichever was faster on the first chunk.
+        /// Cached or non-temporal, whichever was faster on the first chunk.
         stores: Stores,
         /// The pages of the first chunk.
         pages: HugePages,
     },
-    /// To files, through the page cache: on a RAM disk, which is nothing else, or where a file system
-    /// refuses `O_DIRECT`.
+    /// To files through the page cache: on a RAM disk, or where a file system refuses `O_DIRECT`.
     PageCache,
-    /// To files past the page cache, in pieces of 4 MiB.
+    /// To files with direct I/O, in pieces of 4 MiB.
     Direct,
 }
 
-/// One tier of a job on this node.
+/// The settings of one tier of a job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierSettings {
-    /// What it is, for reports.
+    /// The kind of the tier, for reports.
     pub kind: Kind,
-    /// Where its chunks lie.
+    /// Where its chunks are allocated.
     pub backing: Backing,
-    /// The speed that is imposed on copies from and to it, if it plays a slower one.
+    /// The speed that is imposed on copies from and to it, if it emulates a slower tier.
     pub emulated: Option<Speed>,
-    /// How many threads copy from and to it.
+    /// Number of threads that copy from and to it.
     pub copy_threads: NonZeroUsize,
-    /// The CPUs that these threads stay on; empty lets them run anywhere.
+    /// The CPUs that these threads are pinned to; empty for no pinning.
     pub cpus: Vec<usize>,
 }
 
-/// Why there is no new chunk or arena.
+/// Why a chunk or an arena could not be allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
-    /// Memory was refused.
+    /// The memory could not be allocated.
     #[error(transparent)]
     Memory(AllocateError),
-    /// The directory of a tier gave no file.
+    /// No file could be allocated in the directory of a tier.
     #[error("cannot allocate a chunk of {len} in the directory of tier {kind}: {source}")]
     File {
-        /// Which tier.
+        /// The kind of the tier.
         kind: Kind,
         /// The size of a chunk.
         len: Bytes,
         /// As `open(2)` or `posix_fallocate(3)`.
         source: io::Error,
     },
-    /// The chunk or arena is there already; the old one stays.
+    /// The chunk or arena exists already; the old one stays.
     #[error("it is there already")]
     Taken,
 }
 
 impl SpaceError {
-    /// What the session is told.
+    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         let source = match self {
@@ -132,19 +131,19 @@ impl SpaceError {
 #[derive(Debug)]
 pub(crate) struct Tier {
     kind: Kind,
-    place: Place,
+    backing: OpenBacking,
     chunk: Bytes,
     link: Option<Link>,
     chunks: RwLock<BTreeMap<ChunkId, Arc<Store>>>,
     held: Arc<AtomicU64>,
-    /// How to store to its memory, as the first chunk was found to like it.
+    /// The kind of stores that was faster on the first chunk.
     stores: OnceLock<Stores>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum OpenBacking {
     Memory(Locality),
-    Shelf(Arc<Shelf>, Starts),
+    SharedMemory(Arc<Shelf>, Starts),
     /// A directory on a RAM disk.
     Directory(Directory),
     /// A directory on a disk.
@@ -152,25 +151,25 @@ enum Place {
 }
 
 impl Tier {
-    /// A tier without chunks; creates its directory if it has one.
+    /// Opens a tier without chunks; creates its directory if it has one.
     ///
     /// # Errors
     ///
     /// [`DirectoryError`] if the directory cannot hold chunks.
     pub(crate) fn open(settings: &TierSettings, chunk: Bytes) -> Result<Self, DirectoryError> {
-        let place = match &settings.backing {
-            Backing::Memory(locality) => Place::Memory(*locality),
-            Backing::Shelf(locality, chunks_max) => {
+        let backing = match &settings.backing {
+            Backing::Memory(locality) => OpenBacking::Memory(*locality),
+            Backing::SharedMemory(locality, chunks_max) => {
                 reserve(settings.kind, *locality, chunk, *chunks_max)
             }
             Backing::Directory(path) => match Directory::open(path)? {
-                disk if disk.medium() == Medium::Disk => Place::Disk(disk, Arc::default()),
-                other => Place::Directory(other),
+                disk if disk.medium() == Medium::Disk => OpenBacking::Disk(disk, Arc::default()),
+                other => OpenBacking::Directory(other),
             },
         };
         let link = settings.emulated.map(Link::new);
         let (chunks, held, stores) = (RwLock::default(), Arc::default(), OnceLock::new());
-        Ok(Self { kind: settings.kind, place, chunk, link, chunks, held, stores })
+        Ok(Self { kind: settings.kind, backing, chunk, link, chunks, held, stores })
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -181,65 +180,67 @@ impl Tier {
         self.link.as_ref()
     }
 
-    /// What its chunks lie on.
+    /// The medium of its chunks.
     pub(crate) fn medium(&self) -> Medium {
-        match &self.place {
-            Place::Memory(_) | Place::Shelf(..) => Medium::Memory,
-            Place::Directory(directory) | Place::Disk(directory, _) => directory.medium(),
+        match &self.backing {
+            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) => Medium::Memory,
+            OpenBacking::Directory(directory) | OpenBacking::Disk(directory, _) => {
+                directory.medium()
+            }
         }
     }
 
-    /// Bytes of all chunks that exist, those included that were dropped while in use.
+    /// Bytes of all chunks that exist, including dropped ones that an operation still uses.
     pub(crate) fn held(&self) -> Bytes {
         Bytes(self.held.load(Ordering::Relaxed))
     }
 
-    /// Allocates a chunk, which may take long.
+    /// Allocates a chunk, which may take seconds.
     ///
     /// # Errors
     ///
-    /// A [`SpaceError`]; nothing stays allocated then.
+    /// A [`SpaceError`]; then nothing stays allocated.
     pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId, pace: &Pace) -> Result<(), SpaceError> {
         if self.chunk(chunk).is_some() {
             return Err(SpaceError::Taken);
         }
         let len = self.chunk;
         self.check_room()?;
-        let body = match &self.place {
-            Place::Memory(locality) => {
+        let allocation = match &self.backing {
+            OpenBacking::Memory(locality) => {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
-                Body::Memory(allocate(&name, *locality, len, Pages::Huge)?)
+                Allocation::Memory(allocate(&name, *locality, len, Pages::Huge)?)
             }
-            Place::Shelf(all, starts) => {
+            OpenBacking::SharedMemory(all, starts) => {
                 let span = all.take().map_err(SpaceError::Memory)?;
                 let mut known = starts.write().unwrap_or_else(PoisonError::into_inner);
                 known.insert(chunk, span.offset());
-                Body::Shelved(span)
+                Allocation::SharedMemory(span)
             }
-            Place::Directory(directory) => Body::File(self.create_file(directory)?),
-            Place::Disk(directory, windows) => {
+            OpenBacking::Directory(directory) => Allocation::File(self.create_file(directory)?),
+            OpenBacking::Disk(directory, windows) => {
                 let file = self.create_file(directory)?;
-                Body::Disk(Arc::new(DiskChunk::new(file, len, windows)))
+                Allocation::Disk(Arc::new(DiskChunk::new(file, len, windows)))
             }
         };
-        let stores = match body.memory() {
+        let stores = match allocation.memory() {
             Some(memory) => *self.stores.get_or_init(|| faster_stores(memory, pace)),
             None => Stores::Cached,
         };
-        let store = Store::new(Some(chunk), body, len, &self.held, stores);
+        let store = Store::new(Some(chunk), allocation, len, &self.held, stores);
         self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::new(store));
         Ok(())
     }
 
-    /// Refuses a chunk in memory that would take what the control groups keep for everything else. A file
-    /// on a RAM disk is memory that nobody else claims: without room for it the kernel kills.
+    /// Refuses a chunk in memory that exceeds the headroom of the control groups. The pages of a RAM disk
+    /// count too: the kernel cannot reclaim them, so without room for them it kills a process.
     fn check_room(&self) -> Result<(), SpaceError> {
         let root = Path::new("/");
-        let on_host = match &self.place {
-            Place::Disk(..) => return Ok(()),
-            // Where nobody can say, only the file system is asked.
-            Place::Directory(_) => capacity::allocatable_bytes(root, Locality::Anywhere).ok(),
-            Place::Memory(_) | Place::Shelf(..) => None,
+        let on_host = match &self.backing {
+            OpenBacking::Disk(..) => return Ok(()),
+            // If the free memory is unknown, only the file system refuses.
+            OpenBacking::Directory(_) => capacity::allocatable_bytes(root, Locality::Anywhere).ok(),
+            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) => None,
         };
         match [on_host, capacity::cache_headroom(root)].into_iter().flatten().min() {
             Some(available) if available < self.chunk => {
@@ -255,51 +256,53 @@ impl Tier {
         file.map_err(|source| SpaceError::File { kind: self.kind, len: self.chunk, source })
     }
 
-    /// How its bytes are stored; `None` before the first chunk.
-    pub(crate) fn way(&self) -> Option<Way> {
+    /// How its bytes are written; `None` before the first chunk.
+    pub(crate) fn write_mode(&self) -> Option<WriteMode> {
         let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
-        let way = match chunks.first_key_value()?.1.body() {
-            body @ (Body::Memory(_) | Body::Shelved(_)) => Way::Memory {
-                stores: self.stores.get().copied().unwrap_or(Stores::Cached),
-                pages: match body {
-                    Body::Memory(region) => region.huge_pages(),
-                    // The kernel shows the pages of all chunks together.
-                    _ => HugePages::Unknown,
-                },
-            },
-            Body::Disk(chunk) if chunk.is_direct() => Way::Direct,
-            Body::Disk(_) | Body::File(_) => Way::PageCache,
+        let write_mode = match chunks.first_key_value()?.1.allocation() {
+            allocation @ (Allocation::Memory(_) | Allocation::SharedMemory(_)) => {
+                WriteMode::Memory {
+                    stores: self.stores.get().copied().unwrap_or(Stores::Cached),
+                    pages: match allocation {
+                        Allocation::Memory(region) => region.huge_pages(),
+                        // The kernel reports the pages of all chunks together.
+                        _ => HugePages::Unknown,
+                    },
+                }
+            }
+            Allocation::Disk(chunk) if chunk.is_direct() => WriteMode::Direct,
+            Allocation::Disk(_) | Allocation::File(_) => WriteMode::PageCache,
         };
-        Some(way)
+        Some(write_mode)
     }
 
-    /// Writes to its disk that failed.
+    /// Number of writes to its disk that failed.
     pub(crate) fn writes_failed(&self) -> u64 {
-        match &self.place {
-            Place::Disk(_, windows) => windows.failed(),
-            Place::Memory(_) | Place::Shelf(..) | Place::Directory(_) => 0,
+        match &self.backing {
+            OpenBacking::Disk(_, windows) => windows.failed(),
+            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) | OpenBacking::Directory(_) => 0,
         }
     }
 
-    /// What trainers map of it, if they may read there.
-    pub(crate) fn shelved(&self, tier: TierId) -> Option<Shelved> {
-        match &self.place {
-            Place::Shelf(all, starts) => {
+    /// The memory that trainers map; `None` if they cannot read this tier in place.
+    pub(crate) fn shared(&self, tier: TierId) -> Option<Shelved> {
+        match &self.backing {
+            OpenBacking::SharedMemory(all, starts) => {
                 Some(Shelved::new(tier, Arc::clone(all), Arc::clone(starts)))
             }
-            Place::Memory(_) | Place::Directory(_) | Place::Disk(..) => None,
+            OpenBacking::Memory(_) | OpenBacking::Directory(_) | OpenBacking::Disk(..) => None,
         }
     }
 
-    /// Forgets a chunk and returns it, to be dropped where that may take long.
+    /// Removes a chunk and returns it, so that the caller chooses the thread that unmaps it.
     pub(crate) fn take_chunk(&self, chunk: ChunkId) -> Option<Arc<Store>> {
-        if let Place::Shelf(_, starts) = &self.place {
+        if let OpenBacking::SharedMemory(_, starts) = &self.backing {
             starts.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk);
         }
         self.chunks.write().unwrap_or_else(PoisonError::into_inner).remove(&chunk)
     }
 
-    /// The ranges that `pieces` name, or the first chunk that does not exist.
+    /// The ranges that `pieces` name; an error with the first chunk that does not exist.
     pub(crate) fn segments(&self, pieces: &[Piece]) -> Result<Vec<Segment>, ChunkId> {
         let segment = |piece: &Piece| {
             let store = self.chunk(piece.chunk).ok_or(piece.chunk)?;
@@ -314,30 +317,30 @@ impl Tier {
 }
 
 impl Drop for Tier {
-    /// A trainer may hold a batch that names samples here for longer than this process lives.
+    /// A trainer may use samples in this memory for longer than this process lives, so it is left mapped.
     fn drop(&mut self) {
-        if let Place::Shelf(all, _) = &self.place {
+        if let OpenBacking::SharedMemory(all, _) = &self.backing {
             all.leave_to_readers();
         }
     }
 }
 
-/// An address space for chunks that trainers read; plain memory where there is none.
-fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32) -> Place {
+/// Reserves addresses for chunks that trainers read; falls back to private memory without them.
+fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32) -> OpenBacking {
     let name = format!("tierfeed-{kind}");
     let request =
         ShelfRequest { piece: chunk, pieces_max: chunks_max.get(), locality, name: &name };
     match Shelf::reserve(&request) {
-        Ok(shelf) => Place::Shelf(Arc::new(shelf), Starts::default()),
-        Err(_) => Place::Memory(locality),
+        Ok(shelf) => OpenBacking::SharedMemory(Arc::new(shelf), Starts::default()),
+        Err(_) => OpenBacking::Memory(locality),
     }
 }
 
-/// Memory that is touched and sealed.
+/// Allocates memory, touches every page and seals the file behind it.
 ///
 /// # Errors
 ///
-/// [`SpaceError::Memory`].
+/// [`SpaceError::Memory`] if the system refuses it.
 pub(crate) fn allocate(
     name: &str,
     locality: Locality,

@@ -1,6 +1,7 @@
-//! Every sample of every format, read through its index, is what the format's own reader reads.
+//! For every format, each sample that is read through its index equals the one that the format's own reader
+//! reads.
 //!
-//! The files, and what their readers said, are the fixtures of the workload analyzer.
+//! The files and the expected samples are the fixtures of the dataset crate.
 
 #![expect(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
@@ -29,7 +30,7 @@ fn json_of(name: &str) -> Value {
     serde_json::from_slice(&fs::read(fixtures().join(name)).unwrap()).unwrap()
 }
 
-/// A directory with these files, and nothing else.
+/// A directory with copies of these files.
 fn directory_of(names: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in names {
@@ -62,7 +63,7 @@ fn read(source: &Path, format: Format) -> (Vec<Vec<u8>>, Vec<Option<u32>>) {
     (bytes.collect(), samples.map(|sample| index.label(sample)).collect())
 }
 
-/// As the fixtures describe bytes: how many, and their xxh3-64.
+/// Samples in the form of the fixtures: length and xxh3-64.
 fn described(samples: &[Vec<u8>]) -> Vec<Value> {
     let describe = |it: &Vec<u8>| json!([it.len(), format!("{:016x}", xxh3_64(it))]);
     samples.iter().map(describe).collect()

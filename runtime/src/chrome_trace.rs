@@ -18,7 +18,7 @@ pub use merge::{MergeError, TRACE_BYTES_MAX, merge};
 
 use serde_json::{Map, Value, json};
 use tierfeed_core::{id::BatchId, session::Fault, units::Nanoseconds};
-use tierfeed_prefetcher::recorder::{End, Event, Recording, What};
+use tierfeed_prefetcher::recorder::{Endpoint, Event, EventKind, Recording};
 
 use self::tracks::Tracks;
 use crate::report;
@@ -75,9 +75,9 @@ impl Author {
     fn put(&self, event: &Event, number: usize, tracks: &mut Tracks, into: &mut Vec<Line>) {
         let args = self.args(event);
         let (name, group, category) = self.describe(event);
-        match event.what {
+        match event.kind {
             // Several batches of a rank are staged and held at the same time, which no track shows.
-            What::Staged(_) | What::Held(_) => {
+            EventKind::Staged(_) | EventKind::Held(_) => {
                 let tid = tracks.shared(&group);
                 let ends = [("b", event.at, Some(args)), ("e", end(event), None)];
                 for (phase, at, args) in ends {
@@ -88,7 +88,10 @@ impl Author {
                     into.push((at, event));
                 }
             }
-            What::Came(_) | What::Left(_) | What::Resized(..) | What::Limited(_) => {
+            EventKind::Connected(_)
+            | EventKind::Disconnected(_)
+            | EventKind::TierResized(..)
+            | EventKind::StagingResized(_) => {
                 let tid = tracks.shared(&group);
                 let at = event.at;
                 let event = self.event("i", &name, category, tid, at, |fields| {
@@ -98,11 +101,11 @@ impl Author {
                 into.push((at, event));
             }
             // A wait and its parts are nested.
-            What::Waited(_) | What::Part(..) => {
+            EventKind::Waited(_) | EventKind::WaitPart(..) => {
                 let tid = tracks.shared(&group);
                 into.push((event.at, self.slice(&name, category, tid, event, args)));
             }
-            What::Moved { .. } | What::Arena(..) | What::Chunk(..) => {
+            EventKind::Moved { .. } | EventKind::Arena(..) | EventKind::Chunk(..) => {
                 let tid = tracks.free(&group, event.at, end(event));
                 into.push((event.at, self.slice(&name, category, tid, event, args)));
             }
@@ -140,39 +143,43 @@ impl Author {
     fn describe(&self, event: &Event) -> (String, String, &'static str) {
         let batch = |BatchId { epoch, step, .. }: BatchId| format!("batch {}:{}", epoch.0, step.0);
         let of = |BatchId { rank, .. }: BatchId, what: &str| format!("rank {} {what}", rank.0);
-        match event.what {
-            What::Moved { from, to, .. } => {
+        match event.kind {
+            EventKind::Moved { from, to, .. } => {
                 let (from, to) = (self.end(from), self.end(to));
-                match event.what {
-                    What::Moved { from: End::Cold, .. } => {
+                match event.kind {
+                    EventKind::Moved { from: Endpoint::Cold, .. } => {
                         ("read".to_owned(), "reads from the cold store".to_owned(), "read")
                     }
-                    What::Moved { to: End::Staging, .. } => {
+                    EventKind::Moved { to: Endpoint::Staging, .. } => {
                         ("promote".to_owned(), format!("copies from {from}"), "copy")
                     }
                     _ => ("demote".to_owned(), format!("copies to {to}"), "copy"),
                 }
             }
-            What::Arena(rank, _) => {
+            EventKind::Arena(rank, _) => {
                 (format!("staging memory of rank {}", rank.0), "memory".to_owned(), "memory")
             }
-            What::Chunk(tier, _) => {
-                (format!("chunk of {}", self.end(End::Tier(tier))), "memory".to_owned(), "memory")
-            }
-            What::Staged(id) => (batch(id), of(id, "staged"), "staging"),
-            What::Waited(id) => (format!("wait for {}", batch(id)), of(id, "waits"), "wait"),
-            What::Part(id, cause) => {
+            EventKind::Chunk(tier, _) => (
+                format!("chunk of {}", self.end(Endpoint::Tier(tier))),
+                "memory".to_owned(),
+                "memory",
+            ),
+            EventKind::Staged(id) => (batch(id), of(id, "staged"), "staging"),
+            EventKind::Waited(id) => (format!("wait for {}", batch(id)), of(id, "waits"), "wait"),
+            EventKind::WaitPart(id, cause) => {
                 (report::name(cause, &self.kinds).to_owned(), of(id, "waits"), "wait")
             }
-            What::Held(id) => (batch(id), of(id, "holds"), "lease"),
-            What::Resized(tier, _) => {
-                (format!("resize {}", self.end(End::Tier(tier))), "events".to_owned(), "event")
+            EventKind::Held(id) => (batch(id), of(id, "holds"), "lease"),
+            EventKind::TierResized(tier, _) => {
+                (format!("resize {}", self.end(Endpoint::Tier(tier))), "events".to_owned(), "event")
             }
-            What::Limited(_) => ("limit staging".to_owned(), "events".to_owned(), "event"),
-            What::Came(rank) => {
+            EventKind::StagingResized(_) => {
+                ("limit staging".to_owned(), "events".to_owned(), "event")
+            }
+            EventKind::Connected(rank) => {
                 (format!("trainer of rank {} connected", rank.0), "events".to_owned(), "event")
             }
-            What::Left(rank) => {
+            EventKind::Disconnected(rank) => {
                 (format!("trainer of rank {} gone", rank.0), "events".to_owned(), "event")
             }
         }
@@ -182,27 +189,34 @@ impl Author {
         let fault = |fault: Option<Fault>| fault.map(Fault::name);
         let batch =
             |id: BatchId| json!({"epoch": id.epoch.0, "step": id.step.0, "rank": id.rank.0});
-        match event.what {
-            What::Moved { from, to, sample, len, fault: error } => json!({
+        match event.kind {
+            EventKind::Moved { from, to, sample, len, fault: error } => json!({
                 "sample": sample.0,
                 "bytes": len.0,
                 "from": self.end(from),
                 "to": self.end(to),
                 "fault": fault(error),
             }),
-            What::Arena(_, error) | What::Chunk(_, error) => json!({"fault": fault(error)}),
-            What::Staged(id) | What::Waited(id) | What::Part(id, _) | What::Held(id) => batch(id),
-            What::Resized(_, chunks) => json!({"chunks_max": chunks}),
-            What::Limited(batches) => json!({"batches_max": batches}),
-            What::Came(_) | What::Left(_) => json!({}),
+            EventKind::Arena(_, error) | EventKind::Chunk(_, error) => {
+                json!({"fault": fault(error)})
+            }
+            EventKind::Staged(id)
+            | EventKind::Waited(id)
+            | EventKind::WaitPart(id, _)
+            | EventKind::Held(id) => batch(id),
+            EventKind::TierResized(_, chunks) => json!({"chunks_max": chunks}),
+            EventKind::StagingResized(batches) => json!({"batches_max": batches}),
+            EventKind::Connected(_) | EventKind::Disconnected(_) => json!({}),
         }
     }
 
-    fn end(&self, end: End) -> &'static str {
+    fn end(&self, end: Endpoint) -> &'static str {
         match end {
-            End::Cold => "cold-store",
-            End::Staging => "staging",
-            End::Tier(tier) => self.kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown"),
+            Endpoint::Cold => "cold-store",
+            Endpoint::Staging => "staging",
+            Endpoint::Tier(tier) => {
+                self.kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown")
+            }
         }
     }
 }

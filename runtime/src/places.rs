@@ -192,7 +192,7 @@ impl Place {
     /// Whether trainers map it.
     #[must_use]
     pub fn is_shown(&self) -> bool {
-        matches!(self.settings.backing, Backing::Shelf(..))
+        matches!(self.settings.backing, Backing::SharedMemory(..))
     }
 
     /// What the manager is told of it.
@@ -275,7 +275,7 @@ impl Layout {
     #[must_use]
     pub fn memory_budget(&self, node: &Node) -> Bytes {
         let in_memory = |it: &&Place| match &it.settings.backing {
-            Backing::Memory(_) | Backing::Shelf(..) => true,
+            Backing::Memory(_) | Backing::SharedMemory(..) => true,
             Backing::Directory(_) => node.is_memory(it.pool),
         };
         Bytes(self.places.iter().filter(in_memory).map(|it| it.budget.0).sum())

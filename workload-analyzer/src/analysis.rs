@@ -1,7 +1,7 @@
-//! Takes a job apart: what each phase reads, writes and holds, and what each worker gets.
+//! Analyses a job: the bytes that each phase reads, writes and holds, and the shards of each worker.
 //!
-//! DeepMemoryDL, section 3.3.2: data processing (loading, preprocessing) is told from execution
-//! (training, validation, evaluation), and the shards of each worker give the memory it needs.
+//! DeepMemoryDL, section 3.3.2: data processing (loading, preprocessing) is distinguished from execution
+//! (training, validation, evaluation), and the shards of each worker determine the memory it needs.
 //! `docs/demand.md` has the formulas.
 
 mod checkpoint;
@@ -25,28 +25,28 @@ pub use phase::{Name, Phase};
 pub use shards::Shards;
 pub use table::table;
 
-/// A job, taken apart.
+/// The analysis of a job.
 ///
 /// Serialised, quantities are plain numbers whose key ends in the unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
-    /// What is done, in order of the first time.
+    /// The phases, in the order in which they first occur.
     pub phases: Vec<Phase>,
     /// Bytes of a batch as arrays, if the job says what a sample is decoded to.
     #[serde(rename = "decoded_batch_bytes", serialize_with = "plain::optional_bytes")]
     pub decoded_batch: Option<Bytes>,
-    /// What the objects of the dataset mean for workers that are dealt whole ones.
+    /// How the objects divide over workers that are assigned whole objects.
     pub shards: Shards,
     /// Main memory that the job needs for itself on each node.
     pub memory: Memory,
-    /// What is written, if the job writes checkpoints.
+    /// The checkpoints, if the job writes any.
     pub checkpoint: Option<Checkpointing>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
 impl Analysis {
-    /// Takes `job` apart. `free` is what of main memory is free on each node beside its tiers.
+    /// Analyses `job`. `free` is the main memory of each node that is free beside its tiers.
     #[must_use]
     pub fn of(job: &Job, sizes: &Sizes, demand: &Demand, free: Bytes) -> Self {
         let decoded_batch = decoded_batch(job, demand);
@@ -61,7 +61,7 @@ impl Analysis {
     }
 }
 
-/// The sum over the elements of all samples.
+/// The size of a batch of decoded samples; `None` if the job does not describe them.
 fn decoded_batch(job: &Job, demand: &Demand) -> Option<Bytes> {
     let elements = &job.trainer.decoded;
     let sample = elements.iter().fold(0, |sum: u64, it| sum.saturating_add(it.bytes().0));

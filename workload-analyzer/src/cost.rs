@@ -1,12 +1,12 @@
-//! What a run costs on rented machines, by where its data is: on their disks, in a bucket, or in a bucket
-//! with a cache in front.
+//! The cost of a run on rented machines, by the location of its data: on their disks, in a bucket, or in a
+//! bucket with a cache in front of it.
 //!
-//! The equations are those of DELI ([`equations`]); the prices come from a file that people write
-//! ([`Prices`]). Deliberately absent: the prices of any provider in the code, and how long a run takes,
-//! which the caller measures or predicts.
+//! The equations are those of DELI ([`equations`]); the prices come from a file of the user ([`Prices`]).
+//! Deliberately absent: the prices of any provider, and the duration of a run, which the caller measures or
+//! predicts.
 //!
 //! 1. Money is counted in whole billionths of a dollar; each product is rounded once, to the nearest.
-//! 2. Nothing overflows: an amount or a count that is too large stays at the largest that there is.
+//! 2. Amounts and counts saturate instead of overflowing.
 //!
 //! # Source
 //!
@@ -25,7 +25,7 @@ mod table;
 mod usage;
 
 pub use bill::{Bill, bill};
-pub use charge::{Charge, Requests, Way};
+pub use charge::{Charge, Requests, Scenario};
 pub use error::{PricesError, Reason};
 pub use money::Money;
 pub use price::{Hourly, PriceError, Requested, Stored};

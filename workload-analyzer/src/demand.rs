@@ -1,7 +1,7 @@
-//! How many bytes the trainers of a job ask for, how fast, and whether tiers can give them.
+//! The bytes and the rate that the trainers of a job read, and whether tiers can deliver them.
 //!
-//! [`Demand`] follows from job and sizes alone. [`verdict()`] puts it against the figures of a node,
-//! and [`advice()`] tells what would help, by computing the verdict again with the change made.
+//! [`Demand`] follows from job and sizes alone. [`verdict()`] compares it with the figures of a node, and
+//! [`advice()`] lists changes that help, by computing the verdict again with each change.
 //! `docs/demand.md` has the formulas.
 
 mod advice;
@@ -32,7 +32,7 @@ pub use supply::{Supply, TierFigure};
 pub use table::{summary, table};
 pub use verdict::{Verdict, verdict};
 
-/// What the trainers of a job ask for.
+/// The bytes and the rate that the trainers of a job read.
 ///
 /// Serialised, quantities are plain numbers whose key ends in the unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,25 +42,25 @@ pub struct Demand {
     /// Bytes of all samples.
     #[serde(rename = "total_bytes", serialize_with = "plain::bytes")]
     pub total: Bytes,
-    /// Hosts.
+    /// Number of hosts of the job.
     pub nodes: u32,
     /// Training processes on each host.
     pub ranks_per_node: u32,
     /// Passes over the dataset.
     pub epochs: u32,
-    /// The share of the dataset that falls to each rank in an epoch.
+    /// Samples that each rank reads in an epoch.
     pub samples_per_rank: u32,
     /// Batches that each rank reads in an epoch.
     pub steps_per_epoch: u32,
-    /// Bytes that all ranks read in an epoch; padding of the order counts, what it drops does not.
+    /// Bytes that all ranks read in an epoch, including padding and without dropped samples.
     #[serde(rename = "epoch_bytes", serialize_with = "plain::bytes")]
     pub epoch: Bytes,
     /// Samples of a full batch.
     pub batch_samples: u32,
-    /// Bytes of a full batch on average: what each rank reads in each step.
+    /// Mean bytes of a full batch, which each rank reads in each step.
     #[serde(rename = "batch_bytes_mean", serialize_with = "plain::bytes")]
     pub batch_mean: Bytes,
-    /// Bytes that 99 of 100 full batches do not pass, by the normal approximation.
+    /// The 99th percentile of the bytes of a full batch, by the normal approximation.
     #[serde(rename = "batch_bytes_p99", serialize_with = "plain::bytes")]
     pub batch_p99: Bytes,
     /// Batches that are staged ahead of each rank.
@@ -68,31 +68,32 @@ pub struct Demand {
     /// Bytes of the batches that are staged on a node.
     #[serde(rename = "staged_bytes_per_node", serialize_with = "plain::bytes")]
     pub staged_per_node: Bytes,
-    /// How long the trainer computes on a batch, if the job says so.
+    /// How long the trainer computes on a batch, if the job gives it.
     #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
     pub step_time: Option<Nanoseconds>,
-    /// How long before its use a batch is asked for, if the step time is known.
+    /// How long before its use a batch is requested, if the step time is known.
     #[serde(rename = "lead_ns", serialize_with = "plain::nanoseconds")]
     pub lead: Option<Nanoseconds>,
-    /// What the loader of a rank takes to preprocess a batch, if the job says it.
+    /// How long the loader of a rank preprocesses a batch, if the job gives it.
     #[serde(rename = "preprocessing_ns", serialize_with = "plain::nanoseconds")]
     pub preprocessing: Option<Nanoseconds>,
-    /// Workers of the loader of each rank; with none, the trainer preprocesses between its steps.
+    /// Workers of the loader of each rank; with 0 the trainer preprocesses between its steps.
     pub loader_workers: u32,
-    /// What one rank asks for, if the step time is known.
-    pub rank: Option<Flow>,
-    /// The same in 99 of 100 steps at most.
-    pub rank_p99: Option<Flow>,
-    /// What the ranks of one node ask for, if the step time is known.
-    pub node: Option<Flow>,
-    /// The same in 99 of 100 steps at most: the ranks seldom have large batches together.
-    pub node_p99: Option<Flow>,
+    /// The mean read rate of one rank, if the step time is known.
+    pub rank: Option<ReadRate>,
+    /// The 99th percentile of the read rate of one rank.
+    pub rank_p99: Option<ReadRate>,
+    /// The mean read rate of the ranks of one node, if the step time is known.
+    pub node: Option<ReadRate>,
+    /// The 99th percentile of it: ranks seldom have large batches at the same time, so it is less than the sum
+    /// of theirs.
+    pub node_p99: Option<ReadRate>,
 }
 
 /// A rate of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Flow {
-    /// Bytes per second.
+pub struct ReadRate {
+    /// The rate in bytes.
     #[serde(rename = "bytes_per_s", serialize_with = "plain::rate")]
     pub bytes: BytesPerSecond,
     /// Samples per second, rounded up.
@@ -100,20 +101,20 @@ pub struct Flow {
 }
 
 impl Demand {
-    /// The demand of `job` on a dataset of `sizes`.
+    /// The demand of `job` on a dataset with these `sizes`.
     ///
     /// # Errors
     ///
-    /// If the job has no order on this dataset.
+    /// If the job has no valid order on this dataset.
     pub fn of(job: &Job, sizes: &Sizes) -> Result<Self, SpecError> {
         Self::at(job, sizes, job.step_time)
     }
 
-    /// The demand if a step takes `step_time`, whatever the job says.
+    /// The demand with `step_time` in place of the step time of the job.
     ///
     /// # Errors
     ///
-    /// If the job has no order on this dataset.
+    /// If the job has no valid order on this dataset.
     pub fn at(job: &Job, sizes: &Sizes, step_time: Option<Nanoseconds>) -> Result<Self, SpecError> {
         let order = job.order(sizes.samples())?;
         let samples_per_rank = order.samples_per_rank();
@@ -123,7 +124,7 @@ impl Demand {
         let batch_p99 = sizes.p99_of(batch_size.into());
         let ahead = u64::from(job.prefetch_batches);
         let staged = u128::from(batch_p99.0) * u128::from(ahead);
-        let flow = |bytes, samples| step_time.map(|step| flow(bytes, samples, step));
+        let rate = |bytes, samples| step_time.map(|step| read_rate(bytes, samples, step));
         let per_rank = u64::from(batch_size);
         Ok(Self {
             samples: sizes.samples(),
@@ -143,10 +144,10 @@ impl Demand {
             lead: step_time.map(|step| Nanoseconds(step.0.saturating_mul(ahead))),
             preprocessing: preprocessing(job, batch_size),
             loader_workers: job.trainer.loader.workers,
-            rank: flow(sizes.mean_of(per_rank), per_rank),
-            rank_p99: flow(batch_p99, per_rank),
-            node: flow(sizes.mean_of(node_batch), node_batch),
-            node_p99: flow(sizes.p99_of(node_batch), node_batch),
+            rank: rate(sizes.mean_of(per_rank), per_rank),
+            rank_p99: rate(batch_p99, per_rank),
+            node: rate(sizes.mean_of(node_batch), node_batch),
+            node_p99: rate(sizes.p99_of(node_batch), node_batch),
         })
     }
 
@@ -156,25 +157,28 @@ impl Demand {
         self.step_time.map(|step| self.steps_of(step))
     }
 
-    /// How long so many nanoseconds in each step take in an epoch.
+    /// The sum over the steps of an epoch of `each`.
     fn steps_of(&self, each: Nanoseconds) -> Nanoseconds {
         Nanoseconds(each.0.saturating_mul(self.steps_per_epoch.into()))
     }
 }
 
-/// What the workers of a rank take for a batch: they share it evenly.
+/// How long the workers of a rank preprocess a batch, which they share evenly.
 fn preprocessing(job: &Job, batch_size: u32) -> Option<Nanoseconds> {
     let loader = &job.trainer.loader;
     let all = loader.preprocessing?.0.saturating_mul(batch_size.into());
     Some(Nanoseconds(all.div_ceil(loader.workers.max(1).into())))
 }
 
-fn flow(batch: Bytes, samples: u64, step: Nanoseconds) -> Flow {
-    let per_second = |amount: u64| {
-        let rate = (u128::from(amount) * 1_000_000_000).div_ceil(u128::from(step.0.max(1)));
-        u64::try_from(rate).unwrap_or(u64::MAX)
-    };
-    Flow { bytes: BytesPerSecond(per_second(batch.0)), requests_per_s: per_second(samples) }
+fn read_rate(batch: Bytes, samples: u64, step: Nanoseconds) -> ReadRate {
+    // Requests per second are computed like bytes per second.
+    ReadRate { bytes: rate_of(batch, step), requests_per_s: rate_of(Bytes(samples), step).0 }
+}
+
+/// The rate at which `bytes` are read in `time`, rounded up.
+pub(crate) fn rate_of(bytes: Bytes, time: Nanoseconds) -> BytesPerSecond {
+    let rate = (u128::from(bytes.0) * 1_000_000_000).div_ceil(time.0.max(1).into());
+    BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
 fn narrow(bytes: u128) -> Bytes {

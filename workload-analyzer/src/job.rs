@@ -1,22 +1,18 @@
-//! What to train on, in which order, and what tierfeed may use for it: a job file, checked.
+//! A checked job file: the dataset, its order, and the resources that tierfeed may use.
 //!
 //! Every error names file, line, key and value, and says what would be right. A job that loads has
 //! typed units, no unset fields and, from [`Job::load`], absolute paths only.
 
-mod at;
 mod check;
 pub mod described;
 pub(crate) mod error;
 pub mod keys;
+mod located_error;
 pub(crate) mod location;
 mod post;
 pub mod trainer;
 
-use std::{
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use tierfeed_core::{
     id::NumaNode,
@@ -28,77 +24,79 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::Dataset;
 
-pub use at::At;
+use crate::job_file::read_bounded;
+
 pub use described::Described;
-pub use error::{JobError, Misfit, Reason};
+pub use error::{JobError, KeyConflict, Reason};
+pub use located_error::LocatedError;
 pub use trainer::Trainer;
 
-/// A larger text is not a job file.
+/// The largest job file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A job, ready to be planned and run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Names the run directory: letters, digits, `-`, `_` and `.`, at most 64.
+    /// The name of the run directory: letters, digits, `-`, `_` and `.`, at most 64.
     pub name: String,
-    /// Where the samples are and how they are stored.
+    /// The location and the format of the dataset.
     pub dataset: Dataset,
-    /// How fast the dataset can be read.
+    /// The storage of the dataset.
     pub cold: ColdStore,
-    /// Where the index is kept, or `None` where the caller's default is fine.
+    /// The path of the index; `None` for the default of the caller.
     pub index: Option<PathBuf>,
-    /// What the dataset is like, if it is not there yet: then it can be analysed and not read.
+    /// The description of a dataset that does not exist yet, which can be analysed but not read.
     pub described: Option<Described>,
     /// How an epoch is permuted.
     pub shuffle: Shuffle,
-    /// The seed of the permutation; unless given 0, or 9176 for `mosaic`.
+    /// The seed of the permutation. The default is 0, or 9176 for `mosaic`.
     pub seed: u64,
     /// Passes over the dataset.
     pub epochs: u32,
-    /// The sampler's `drop_last`; false unless given.
+    /// The `drop_last` of the sampler. The default is false.
     pub drop_last: bool,
-    /// Where the job begins to read; at the first sample unless given.
+    /// The position at which the job starts. The default is the first sample.
     pub start: Position,
     /// Samples per rank and step.
     pub batch_size: u32,
-    /// One node with one rank unless given.
+    /// The numbers of nodes and ranks. The default is one node with one rank.
     pub world: World,
-    /// How long the trainer computes on one batch, or `None` if that is to be observed.
+    /// How long the trainer computes on one batch; `None` to observe it.
     pub step_time: Option<Nanoseconds>,
-    /// `gap` unless given.
+    /// The retention policy. The default is `gap`.
     pub policy: policy::Kind,
-    /// The unit in which tiers grow and shrink, or `None` if it is to fit the tiers of each node.
+    /// The unit in which tiers grow and shrink; `None` to choose it for the tiers of each node.
     pub chunk: Option<Bytes>,
-    /// Batches that are staged ahead of each rank; 4 unless given, at least 2.
+    /// Batches that are staged ahead of each rank, at least 2. The default is 4.
     pub prefetch_batches: u32,
-    /// How reads from the source are divided over the ranks of a node; `shared` unless given, and never
+    /// How reads from the source are divided over the ranks of a node. The default is `shared`; never
     /// `lobster`.
     pub assignment: Assignment,
-    /// `fail` unless given.
+    /// The reaction to a sample that cannot be read. The default is `fail`.
     pub on_error: OnError,
-    /// `shared` unless given.
+    /// Which copies are compared with their checksum. The default is `shared`.
     pub verify: Verify,
-    /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are
-    /// staged there, and what staging leaves is cache.
+    /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are staged
+    /// there, and the rest is cache.
     ///
-    /// A file without `tiers` asks for 20 % of the free main memory and for nothing else.
+    /// A file without `tiers` requests 20 % of the free main memory and no other tier.
     pub tiers: Vec<TierRequest>,
-    /// The part of the scratch tier that is for the trainer's own files; none unless given.
+    /// The part of the scratch tier for files of the trainer. The default is none.
     pub job_scratch: Option<JobScratch>,
-    /// What the trainer does besides reading; of no effect on a run.
+    /// The other work of the trainer; without effect on a run.
     pub trainer: Trainer,
 }
 
 /// The storage that holds the dataset of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColdStore {
-    /// The speed that it shall appear to have, or `None` for its own.
+    /// The emulated speed; `None` for its own.
     pub speed: Option<Speed>,
-    /// What it has too few of; bytes unless given.
+    /// The scarce resource, bytes or requests per second. The default is bytes.
     pub limited_by: policy::Saves,
 }
 
-/// A job whose dataset is not here.
+/// The job has only a description of its dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "dataset.described stands for a dataset that is not here yet, so the job can be analysed and \
@@ -106,12 +104,12 @@ pub struct ColdStore {
 )]
 pub struct OnlyDescribed;
 
-/// What happens when a sample cannot be read.
+/// The reaction to a sample that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The trainer gets an error that names the sample.
     Fail,
-    /// The batch comes without the sample, and the report counts it.
+    /// The batch is delivered without the sample, and the report counts it.
     Skip,
 }
 
@@ -126,12 +124,12 @@ impl OnError {
     }
 }
 
-/// Which copies between tiers are compared with the checksum of what the cold store delivered.
+/// Which copies between tiers are compared with the checksum of the bytes that the cold store delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Those from places that others can write: staging and directories.
+    /// Copies from memory and files that other processes can write: staging and directories.
     Shared,
-    /// All of them.
+    /// All copies, also those from memory tiers.
     Always,
 }
 
@@ -149,7 +147,7 @@ impl Verify {
 /// A tier that a job wants to use on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TierRequest {
-    /// What it is.
+    /// The kind of the tier.
     pub kind: tier::Kind,
     /// How much of it may be used.
     pub budget: Budget,
@@ -159,9 +157,9 @@ pub struct TierRequest {
     pub path: Option<PathBuf>,
     /// For [`tier::Kind::Storage`], the most that may be written there in an epoch, on each node.
     pub writes_per_epoch: Option<Bytes>,
-    /// The speed that the tier shall appear to have, or `None` for its own.
+    /// The emulated speed; `None` for its own.
     pub speed: Option<Speed>,
-    /// For memory, whether trainers read samples where they lie; unless given `auto` for
+    /// For memory, whether trainers read samples in place. The default is `auto` for
     /// [`tier::Kind::CxlMemory`] and `never` for [`tier::Kind::MainMemory`].
     pub direct: in_place::Wish,
 }
@@ -169,31 +167,31 @@ pub struct TierRequest {
 /// A directory for intermediate data and checkpoints of a job, on its scratch tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobScratch {
-    /// What may be written there; the cache of the tier has so much less.
+    /// The most bytes that may be written there, which the cache of the tier does not get.
     pub size: Bytes,
-    /// What becomes of it; removed unless given.
+    /// What happens to it after the run. The default is removal.
     pub after_run: AfterRun,
 }
 
-/// What becomes of the job's files when the run ends.
+/// What happens to the files of the job when the run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRun {
-    /// They are deleted.
+    /// The files are deleted.
     Remove,
-    /// They stay, and a later run of a job of the same name finds them.
+    /// The files stay, and a later run of a job of the same name finds them.
     Keep,
 }
 
 /// How much of a tier may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Budget {
-    /// This much.
+    /// A fixed number of bytes.
     Size(Bytes),
-    /// This share of what is free there, 1 % to 90 %; it adapts as others take and give back.
+    /// A share of the free bytes, 1 % to 90 %, which adapts while the job runs.
     Reserve(Percent),
 }
 
-/// A share in hundredths.
+/// A share in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(pub u8);
 
@@ -207,11 +205,11 @@ impl Percent {
 }
 
 impl Job {
-    /// Refuses a job whose dataset is described because it is not here.
+    /// Refuses a job that has only a description of its dataset.
     ///
     /// # Errors
     ///
-    /// [`OnlyDescribed`] if so.
+    /// [`OnlyDescribed`] for such a job.
     pub fn require_dataset(&self) -> Result<(), OnlyDescribed> {
         if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
     }
@@ -220,26 +218,20 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, is no YAML, or describes no job.
+    /// If the file cannot be read, is not YAML, or is not a valid job.
     pub fn load(path: &Path) -> Result<Self, JobError> {
         let unreadable = |source| JobError::Unreadable { file: path.to_owned(), source };
-        let mut text = String::new();
-        // Bounded by what is read, not by the length: a pipe or a device has none.
-        let mut file = File::open(path).map_err(unreadable)?.take(FILE_BYTES_MAX + 1);
-        file.read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(JobError::TooLarge { file: path.to_owned() });
-        }
+        let text = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
+        let text = text.ok_or_else(|| JobError::TooLarge { file: path.to_owned() })?;
         let absolute = std::path::absolute(path).map_err(unreadable)?;
         check::job(&text, path, absolute.parent().unwrap_or(path))
     }
 
-    /// Reads the text of a job file. `file_name` stands in errors, and relative paths start at its
-    /// directory.
+    /// Reads the text of a job file. Errors name `file_name`, and relative paths start at its directory.
     ///
     /// # Errors
     ///
-    /// If the text is no YAML or describes no job.
+    /// If the text is not YAML or is not a valid job.
     pub fn parse(text: &str, file_name: &Path) -> Result<Self, JobError> {
         check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")))
     }
@@ -248,8 +240,8 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// If there is no such order, as [`SpecError`] tells: an empty dataset, or one that the shuffle is not
-    /// known for with these keys.
+    /// [`SpecError`] if there is no such order: an empty dataset, or one for which the shuffle is not defined
+    /// with these keys.
     pub fn order(&self, samples: u32) -> Result<Spec, SpecError> {
         let spec = Spec {
             samples,

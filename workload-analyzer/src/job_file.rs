@@ -1,13 +1,19 @@
-//! A job file as it is typed: every key that exists, and nothing checked but its type.
+//! The serde types of a job file: every key that exists, with only its type checked.
 //!
-//! [`crate::job`] turns this into a [`crate::Job`]. Quantities stay text here, so that an error can
-//! show the value as it stands in the file.
+//! [`crate::job`] turns this into a [`crate::Job`]. Quantities stay text here, so that an error can show
+//! the value as it is typed.
 
 mod dataset;
 mod order;
 mod tiers;
 mod trainer;
 mod value;
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use serde::Deserialize;
 
@@ -18,6 +24,15 @@ pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, ValidationFile,
 };
 pub(crate) use value::{Release, Text, Whole};
+
+/// The text of a file; `None` if it is longer than `bytes_max`.
+///
+/// The read itself is bounded, not the file length: a pipe or a device has none.
+pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    Ok((text.len() as u64 <= bytes_max).then_some(text))
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,10 @@
-//! Reads what a job is made of: its file, and the demand that follows from it and its dataset.
+//! Reads job files, and computes the demand of a job on its dataset.
 //!
-//! [`Job`] is a job file, checked key by key; [`demand`] says how many bytes a second the trainers will ask
-//! for and whether the tiers of a node can give them; [`cost`] says what a run costs on rented machines.
+//! [`Job`] is a job file, checked key by key; [`demand`] computes the read rate of the trainers and whether
+//! the tiers of a node can deliver it; [`analysis`] lists the phases of a job; [`cost`] computes the price of
+//! a run on rented machines.
 //!
-//! Deliberately absent: reading samples (the prefetcher does it), and deciding what is kept where (the core
-//! does it).
+//! Deliberately absent: reading samples (the prefetcher) and deciding which tier keeps them (the core).
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Finds what a mistyped word may have meant.
+//! Finds the known word that a mistyped word is most like.
 
-/// Words that differ in more than this share of their letters are other words.
+/// The least similarity of two words, from 0 to 1, at which one may be a typing error for the other.
 const LIKENESS_MIN: f64 = 0.6;
 
-/// The one of `known` that is most like `word`, if any is like it. Of several the first in the alphabet.
+/// The word of `known` that is most like `word`, if any is similar; of several the first in the alphabet.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let like = |other: &&'a str| strsim::normalized_damerau_levenshtein(word, other);
     let near = known.into_iter().map(|other| (like(&other), other));
@@ -22,7 +22,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_is_found_and_another_word_is_not() {
+    fn a_typing_error_is_found_and_another_word_is_not() {
         check("polcy", Some("policy"));
         check("batchsize", Some("batch_size"));
         check("epoch", Some("epochs"));

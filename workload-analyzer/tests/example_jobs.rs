@@ -1,4 +1,4 @@
-//! The jobs in `configs/` load, and say what their comments say.
+//! The jobs in `configs/` load, and have the values that their comments state.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
@@ -55,7 +55,7 @@ fn the_full_example_uses_every_tier() {
     assert_eq!(job.order(1_281_167).unwrap().steps_per_epoch(), 626);
 }
 
-/// A default that is told in the comments and changed in the code would show here.
+/// Fails if a default is changed in the code but not in the comments.
 #[test]
 fn the_full_example_spells_out_the_defaults_of_the_minimal_one() {
     let (full, minimal) = (load("imagenet-resnet50.yaml"), load("minimal.yaml"));
@@ -83,7 +83,7 @@ fn the_minimal_example_has_the_documented_defaults() {
 }
 
 #[test]
-fn the_laptop_emulates_what_it_has_not() {
+fn the_laptop_emulates_the_missing_tiers() {
     let job = load("laptop-emulated-cxl.yaml");
     assert!(job.cold.speed.is_some());
     let emulated: Vec<_> = job.tiers.iter().map(|tier| tier.speed.is_some()).collect();
@@ -129,8 +129,7 @@ fn the_examples_need_what_mlperf_storage_asks_for() {
     }
 }
 
-/// The same for those that are no examples; of `dlrm` a part, for its samples are more than 32 bits
-/// number.
+/// The same for workloads without an example; a part of `dlrm`, whose samples do not fit in 32 bits.
 #[test]
 fn other_shapes_of_mlperf_storage_follow_too() {
     for (name, objects, per_object, bytes, batch, step_us, expected) in [
@@ -160,7 +159,7 @@ fn the_token_example_reads_whole_sequences() {
     assert_eq!(format!("{:.3}", need(&job, job.step_time.unwrap())), "0.196");
 }
 
-/// What the comments of the full example say about its model.
+/// The statements in the comments of the full example about its model.
 #[test]
 fn the_full_example_saves_what_its_checkpoints_hold() {
     let job = load("imagenet-resnet50.yaml");

@@ -23,7 +23,7 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::{self, Analysis},
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
-    job::At,
+    job::LocatedError,
 };
 
 use crate::{
@@ -171,7 +171,7 @@ pub(crate) fn layout(
 /// An error about the tiers of a job, with its place in the job file.
 fn placed(file: &Path, error: PlacesError) -> Failure {
     let keys = error.keys();
-    Failure::input(At::in_file(file, &keys, error))
+    Failure::input(LocatedError::in_file(file, &keys, error))
 }
 
 /// The last report of the probe, if there is one.

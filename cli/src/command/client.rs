@@ -128,6 +128,8 @@ fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, 
 fn wrong_key(error: &KeyError) -> Failure {
     Failure::Input(match error {
         KeyError::Invalid { key, value, reason } => anyhow!("{key} is `{value}`; {reason}"),
-        KeyError::Misfit { key, misfit } => anyhow!("{} {misfit}", key.unwrap_or("the dataset")),
+        KeyError::Conflict { key, conflict } => {
+            anyhow!("{} {conflict}", key.unwrap_or("the dataset"))
+        }
     })
 }

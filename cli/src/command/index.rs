@@ -6,7 +6,7 @@ use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::{Dataset, Index as DatasetIndex, index::Checksums, source::Location};
 use tierfeed_workload_analyzer::job::{
-    Misfit,
+    KeyConflict,
     keys::{DatasetKeys, KeyError},
 };
 
@@ -130,17 +130,19 @@ fn refused(error: KeyError) -> Failure {
         KeyError::Invalid { key, value, reason } => {
             anyhow::anyhow!("{} is `{value}`; {reason}", option(key))
         }
-        KeyError::Misfit { misfit: Misfit::NeededByFormat { format, key, what }, .. } => {
+        KeyError::Conflict {
+            conflict: KeyConflict::NeededByFormat { format, key, what }, ..
+        } => {
             anyhow::anyhow!("--format {format} needs {}, {what}", option(key))
         }
-        KeyError::Misfit { misfit: Misfit::OfOtherFormat { formats }, key } => {
+        KeyError::Conflict { conflict: KeyConflict::OfOtherFormat { formats }, key } => {
             anyhow::anyhow!("{} is for --format {formats} only; remove it", named(key))
         }
-        KeyError::Misfit { misfit: Misfit::Beside { other }, key } => {
+        KeyError::Conflict { conflict: KeyConflict::Beside { other }, key } => {
             let other = option(other);
             anyhow::anyhow!("{} stands beside {other}; keep one of them", named(key))
         }
-        KeyError::Misfit { misfit, key } => anyhow::anyhow!("{} {misfit}", named(key)),
+        KeyError::Conflict { conflict, key } => anyhow::anyhow!("{} {conflict}", named(key)),
     })
 }
 

@@ -1,12 +1,13 @@
-//! Decides, reading by reading, what a job gives back to its node and what it takes again.
+//! Decides, at each reading, how much memory a job gives back to its node and how much it takes again.
 //!
-//! A pool is short when less is free in it than must stay free, or when tasks wait for memory while it
-//! has little to spare. Then cached chunks go, those of the slowest tier first, as many as are missing;
-//! what was given back and is still on its way counts. When no chunk of the pool is left, fewer batches
-//! are staged. What a tier was allowed and does not use it loses at once. When all pools have been calm
-//! for a while, staging grows back first, a batch at a time, then the caches, fastest first. Between
-//! short and calm nothing changes, so that nothing flaps. A tier that asked for a share also follows what
-//! is free, as [`adapt`] says: what the job itself takes makes it smaller long before anything is short.
+//! A pool is short when less is free in it than its reserve, or when tasks wait for memory (PSI) while it has
+//! little to spare. Then cached chunks are dropped, those of the slowest tier first, until the missing bytes
+//! are covered; bytes that are already being given back count. When the pool has no chunk left, fewer
+//! batches are staged. A tier loses the part of its allowance that it does not use at once. When all pools
+//! have been calm for a while, staging grows back first, a batch at a time, then the caches, fastest first.
+//! Between short and calm nothing changes (hysteresis), so sizes do not oscillate. A tier that asked for a
+//! share also follows the free bytes, as [`adapt`] says: memory that the job itself takes shrinks it long
+//! before a pool is short.
 //!
 //! Pure: readings and their time are arguments.
 //!
@@ -17,7 +18,7 @@
 //! 2. Staging is cut only when its pool has no cached chunk left, and never below
 //!    [`StagingLimit::batches_min`].
 //! 3. Nothing grows before [`CALM_FOR`] has passed since the last reading that was not calm.
-//! 4. What grows leaves free what must stay free.
+//! 4. Growth leaves the reserve of the pool free.
 
 use std::collections::BTreeMap;
 
@@ -31,126 +32,127 @@ use super::{Free, Percent, Pool, adapt};
 /// How long all pools must have been calm before anything grows.
 pub const CALM_FOR: Nanoseconds = Nanoseconds(5_000_000_000);
 
-/// How far apart two steps of growth are.
+/// The least time between two steps of growth.
 pub const GROW_EVERY: Nanoseconds = Nanoseconds(1_000_000_000);
 
-/// Tasks that wait for memory for more than this share of the time need some of ours.
+/// A pool is short if tasks wait for memory for more than this share of the time.
 const WAITING_MAX: Percent = Percent(10);
 
-/// Below this share of the time nobody needs more.
+/// A pool is calm only if tasks wait for memory for at most this share of the time.
 const WAITING_CALM: Percent = Percent(2);
 
-/// Where this many times what must stay free is free, those who wait do so for a limit of their own.
+/// With this many times the reserve free, tasks that wait for memory wait because of a limit of their own
+/// cgroup.
 const PLENTY: u64 = 4;
 
-/// A tier as it is limited.
+/// The limits of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierLimit {
-    /// What it draws on.
+    /// The pool that it draws on.
     pub pool: Pool,
-    /// The share that it asked for; `None` if it asked for a size.
+    /// The share that it asked for; `None` for a fixed size.
     pub share: Option<Percent>,
-    /// What it has besides its cache, by the same share: staging.
+    /// Bytes of staging that the same share covers.
     pub beside: Bytes,
-    /// Chunks that its cache has at first.
+    /// Chunks of its cache at the start.
     pub chunks: u32,
-    /// Chunks that its cache may ever have: its size, or what the plan can use.
+    /// The most chunks that its cache may have: its size, or as many as the plan can use.
     pub chunks_max: u32,
 }
 
-/// Staging as it is limited.
+/// The limits of staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagingLimit {
-    /// What it draws on.
+    /// The pool that it draws on.
     pub pool: Pool,
     /// Batches for each rank, as planned.
     pub batches: u32,
-    /// As few as are left under pressure.
+    /// The minimum of batches for each rank under pressure.
     pub batches_min: u32,
-    /// What one batch of all ranks together takes.
+    /// The size of one batch of all ranks together.
     pub batch: Bytes,
 }
 
-/// What is held and what is left at one time.
+/// Held and free bytes at one time.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// On a clock that does not go back.
+    /// The time, on a monotonic clock.
     pub now: Nanoseconds,
-    /// Time in which some task waited for memory, since the start of the system; `None` where nobody
-    /// counts.
+    /// Time in which some task waited for memory, since the start of the system; `None` if the kernel does
+    /// not count it.
     pub waited: Option<Nanoseconds>,
-    /// What is left, by pool; a pool that could not be read is left out, and its tiers stay.
+    /// Free bytes by pool. A pool that could not be read is left out, and its tiers keep their size.
     pub free: BTreeMap<Pool, Free>,
-    /// What each tier holds.
+    /// Held bytes of each tier, in the order of the limits.
     pub tiers: Vec<TierReading>,
-    /// What staging holds.
+    /// Bytes that staging holds.
     pub staging: Bytes,
 }
 
-/// What one tier holds.
+/// The memory that one tier holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierReading {
-    /// Bytes of its cache.
+    /// Size of all chunks of its cache.
     pub held: Bytes,
-    /// Chunks that its cache may have now: fewer than were allowed if one was refused.
+    /// Chunks that its cache may have now: fewer than allowed after an allocation was refused.
     pub chunks_max: u32,
 }
 
-/// Why something changed.
+/// Why a limit changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// So much was missing of what must stay free.
+    /// The pool was short of its reserve by this many bytes.
     Short(Bytes),
     /// Tasks waited for memory for this share of the time.
     Waiting(Percent),
     /// The share of what is free became smaller.
     Share,
-    /// A chunk was refused.
+    /// The allocation of a chunk was refused.
     Refused,
-    /// All was calm for a while.
+    /// All pools were calm for [`CALM_FOR`].
     Calm,
-    /// Workloads borrow from the tier, or gave back.
+    /// Other workloads borrowed chunks of the tier or returned them.
     Lent,
 }
 
-/// One change.
+/// One change of a limit and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// What.
+    /// The limit that changed.
     pub step: Step,
-    /// Why.
+    /// The reason of the change.
     pub reason: Reason,
 }
 
-/// What is allowed from now on.
+/// A limit before and after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// To a cache.
+    /// The limit of the cache of a tier.
     Cache {
-        /// Of which tier.
+        /// The tier whose cache it is.
         tier: TierId,
-        /// Chunks before.
+        /// Chunks before the change.
         from: u32,
-        /// Chunks now.
+        /// Chunks after the change.
         to: u32,
     },
-    /// To staging, for each rank.
+    /// The limit of staging, for each rank.
     Staging {
-        /// Batches before.
+        /// Batches before the change.
         from: u32,
-        /// Batches now.
+        /// Batches after the change.
         to: u32,
     },
 }
 
-/// What a job may hold, and how that changes.
+/// How much memory a job may hold, adapted to the free bytes of the node.
 #[derive(Debug, Clone)]
 pub struct Holdings {
     chunk: Bytes,
     staging: StagingLimit,
     tiers: Vec<Tier>,
     batches: u32,
-    /// The last reading that was not calm.
+    /// The time of the last reading that was not calm.
     troubled_at: Nanoseconds,
     grown_at: Nanoseconds,
     last: Option<(Nanoseconds, Nanoseconds)>,
@@ -174,7 +176,7 @@ enum Level {
 }
 
 impl Holdings {
-    /// Begins with what each tier has at first and staging as planned.
+    /// Starts with the initial chunks of each tier and with staging as planned.
     #[must_use]
     pub fn new(chunk: Bytes, staging: StagingLimit, tiers: &[TierLimit]) -> Self {
         let tier = |limit: &TierLimit| Tier { limit: *limit, budget: limit.chunks, lent: 0 };
@@ -190,7 +192,7 @@ impl Holdings {
         }
     }
 
-    /// Chunks that a tier may have now, lent ones included.
+    /// Chunks that a tier may have now, including lent ones.
     #[must_use]
     pub fn budget_chunks(&self, tier: TierId) -> u32 {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.budget)
@@ -202,13 +204,14 @@ impl Holdings {
         self.batches
     }
 
-    /// The share of the time for which tasks waited for memory between the last two readings.
+    /// The share of the time for which tasks waited for memory between the last two readings; `None` if
+    /// it is not known.
     #[must_use]
     pub fn waiting(&self) -> Option<Percent> {
         self.waiting
     }
 
-    /// Lends `chunks` of a tier in all.
+    /// Sets the number of chunks that a tier lends in total.
     pub fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Change> {
         let limited = self.tiers.get_mut(usize::from(tier.0))?;
         let from = limited.cache();
@@ -218,7 +221,7 @@ impl Holdings {
         (from != to).then_some(Change { step, reason: Reason::Lent })
     }
 
-    /// Takes note of a reading, and says what changes.
+    /// Adapts the limits to a reading; returns the changes.
     pub fn read(&mut self, reading: &Reading) -> Vec<Change> {
         self.waiting = self.waiting_since_last(reading);
         let before: Vec<u32> = self.tiers.iter().map(Tier::cache).collect();
@@ -278,7 +281,7 @@ impl Holdings {
         if waiting > WAITING_MAX {
             return Level::Short(self.chunk, Reason::Waiting(waiting));
         }
-        let is_calm = free.bytes >= roomy(free) && waiting <= WAITING_CALM;
+        let is_calm = free.bytes >= calm_from(free) && waiting <= WAITING_CALM;
         if is_calm { Level::Calm } else { Level::Tight }
     }
 
@@ -291,7 +294,7 @@ impl Holdings {
         }
     }
 
-    /// Takes chunks from the caches of a pool. Returns what is still missing.
+    /// Takes chunks from the caches of a pool. Returns the bytes that are still missing.
     fn cut_caches(
         &mut self,
         pool: Pool,
@@ -301,11 +304,11 @@ impl Holdings {
         reasons: &mut [Option<Reason>],
     ) -> Bytes {
         let chunk = self.chunk;
-        let on_its_way = self.staging_on_its_way(pool, reading);
+        let returning = self.staging_returning(pool, reading);
         let of_pool = |tier: &Tier| tier.limit.pool == pool;
         let mut caches: Vec<_> = self.tiers.iter_mut().zip(&reading.tiers).zip(reasons).collect();
         caches.retain(|((tier, _), _)| of_pool(tier));
-        let mut missing = missing.0.saturating_sub(on_its_way);
+        let mut missing = missing.0.saturating_sub(returning);
         for ((tier, now), why) in &mut caches {
             let used = chunks_in(Bytes(now.held.0.div_ceil(chunk.0) * chunk.0), chunk);
             if used < tier.cache() {
@@ -327,14 +330,14 @@ impl Holdings {
         Bytes(missing)
     }
 
-    /// What staging holds and is about to give back.
-    fn staging_on_its_way(&self, pool: Pool, reading: &Reading) -> u64 {
+    /// Bytes that staging still holds above its limit and is about to give back.
+    fn staging_returning(&self, pool: Pool, reading: &Reading) -> u64 {
         let is_here = self.staging.pool == pool && self.batches < self.staging.batches;
         let allowed = u64::from(self.batches).saturating_mul(self.staging.batch.0);
         if is_here { reading.staging.0.saturating_sub(allowed) } else { 0 }
     }
 
-    /// Stages less where no chunk is left that could be given. Returns whether it does.
+    /// Reduces staging if the pool has no chunk left to give. Returns whether it did.
     fn cut_staging(&mut self, pool: Pool, missing: Bytes, reading: &Reading) -> bool {
         let StagingLimit { pool: own, batches_min, batch, .. } = self.staging;
         let holds_chunks = |(tier, now): (&Tier, &TierReading)| {
@@ -350,7 +353,7 @@ impl Holdings {
         true
     }
 
-    /// Makes the tiers of a pool that asked for a share as small as that has become.
+    /// Shrinks the tiers of a pool to the share that they asked for.
     fn follow_share(
         &mut self,
         pool: Pool,
@@ -371,7 +374,7 @@ impl Holdings {
         }
     }
 
-    /// What was allowed in a pool and is not held yet.
+    /// Bytes that are allowed in a pool but not held yet.
     fn yet_to_come(&self, pool: Pool, reading: &Reading) -> u64 {
         let of_tier = |(tier, now): (&Tier, &TierReading)| {
             let allowed = u64::from(tier.cache()).saturating_mul(self.chunk.0);
@@ -385,13 +388,13 @@ impl Holdings {
         of_tiers.saturating_add(of_staging)
     }
 
-    /// Gives staging a batch back, or else the caches some chunks.
+    /// Grows staging by one batch, or else the first cache that is below its limit.
     fn grow(&mut self, reading: &Reading, reasons: &mut [Option<Reason>]) {
         let spare: BTreeMap<Pool, u64> = reading
             .free
             .iter()
             .map(|(pool, free)| {
-                let taken = roomy(*free).0.saturating_add(self.yet_to_come(*pool, reading));
+                let taken = calm_from(*free).0.saturating_add(self.yet_to_come(*pool, reading));
                 (*pool, free.bytes.0.saturating_sub(taken))
             })
             .collect();
@@ -407,7 +410,7 @@ impl Holdings {
             let Some(free) = reading.free.get(&tier.limit.pool) else { continue };
             let wanted = tier.share_of(*now, *free, chunk).unwrap_or(tier.limit.chunks_max);
             let missing = wanted.min(tier.limit.chunks_max).saturating_sub(tier.budget);
-            // A quarter at a time reaches any size soon, and shows early if it was too much.
+            // A quarter of the difference at a time: reaches any size soon and shows early if it is too much.
             let spare = spare.get(&tier.limit.pool).copied().unwrap_or(0);
             let room = chunks_in(Bytes(spare), chunk);
             let step = missing.div_ceil(4).min(room);
@@ -422,27 +425,27 @@ impl Holdings {
 }
 
 impl Tier {
-    /// Chunks of the cache alone.
+    /// Chunks of the cache, without lent ones.
     fn cache(&self) -> u32 {
         self.budget.saturating_sub(self.lent)
     }
 
-    /// The chunks that its share comes to now, or `None` of a tier that asked for a size.
+    /// The chunks of its share now; `None` for a tier with a fixed size.
     fn share_of(&self, now: TierReading, free: Free, chunk: Bytes) -> Option<u32> {
         let share = self.limit.share?;
         let lent = u64::from(self.lent) * chunk.0;
         let held = Bytes(now.held.0 + self.limit.beside.0 + lent);
         let budget = adapt(share, held, free, chunk);
         if budget == held {
-            // Noise: what it has been allowed stays.
+            // Within the noise: the budget stays.
             return Some(self.budget);
         }
         Some(chunks_in(Bytes(budget.0.saturating_sub(self.limit.beside.0)), chunk))
     }
 }
 
-/// What must be free for a pool to be calm.
-fn roomy(free: Free) -> Bytes {
+/// The free bytes from which on a pool is calm: the reserve and a quarter.
+fn calm_from(free: Free) -> Bytes {
     Bytes(free.kept.0.saturating_add(free.kept.0 / 4))
 }
 

@@ -1,9 +1,9 @@
-//! Chooses how files are read: by rings past the page cache, or by threads through it.
+//! Chooses how files are read: by rings with direct I/O, or by threads through the page cache.
 //!
-//! Rings cost less of the processor wherever a file system can bypass the page cache, but file servers
-//! are slower that way more often than not, so both read a few cold samples of the dataset in turn, and
-//! threads are taken if they are clearly faster. Samples that are files of their own are for threads in
-//! any case: most of the work is to open them, which a ring hands to threads of the kernel.
+//! Rings need less CPU time wherever a file system has direct I/O, but file servers are often slower with it.
+//! So both engines read a few cold samples of the dataset in turn, and threads are used if they are clearly
+//! faster. Samples that are files of their own are always read by threads: most of the work is to open them,
+//! which a ring hands to threads of the kernel.
 
 use std::{
     fmt, io,
@@ -30,38 +30,38 @@ use tierfeed_dataset::{
     read::{FileSource, ReadError},
 };
 
-/// Threads that read files at most. How many do is up to the session, which gives out no more reads than
-/// it gains by.
+/// The most threads that read files. The session decides how many of them work: it issues no more reads
+/// than increase the rate.
 pub const FILE_THREADS: NonZeroUsize = NonZeroUsize::new(32).expect("32 is not 0");
 
-/// Threads with a ring: one for so many CPUs, and at most so many.
+/// One thread with a ring for this many CPUs, and at most [`RINGS_MAX`] threads.
 const CPUS_PER_RING: usize = 4;
 const RINGS_MAX: usize = 4;
 
-/// Files of the dataset that stay open, for each way to read.
+/// Files of the dataset that stay open, for each engine.
 const OPEN_FILES_MAX: usize = 256;
 
-/// What one engine reads in a turn of the trial: at most this, and this part of the dataset.
-const TURN_MAX: Bytes = Bytes(8 << 20);
-const TURN_PART: u64 = 400;
-/// Samples of a turn: fewer say nothing.
+/// One engine reads at most this many bytes in a round of the trial, and this fraction of the dataset.
+const ROUND_MAX: Bytes = Bytes(8 << 20);
+const ROUND_PART: u64 = 400;
+/// The number of samples in a round; with fewer the rate is noise.
 const SAMPLES_MIN: usize = 4;
 const SAMPLES_MAX: usize = 64;
-/// Turns of each engine.
-const TURNS: usize = 2;
-/// How long one turn is waited for.
-const TURN_PATIENCE: Duration = Duration::from_secs(1);
-/// Threads are taken if they are faster by more than this, in hundredths.
-const CLEARLY: u64 = 115;
-/// Samples start on multiples of this in staging.
-const GRAIN: u64 = 64;
+/// Rounds of the trial for each engine.
+const ROUNDS: usize = 2;
+/// A round that takes longer ends the trial.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
+/// Threads are chosen if their rate is above this many percent of the rate of rings.
+const MARGIN_PERCENT: u64 = 115;
+/// Samples start at multiples of this in staging, in bytes.
+const SAMPLE_ALIGNMENT: u64 = 64;
 
-/// How files are read, and why.
+/// The chosen engine and the reason.
 #[derive(Debug)]
 pub enum Choice {
-    /// By rings, past the page cache.
+    /// Files are read by rings, with direct I/O.
     Rings(Trial),
-    /// By threads.
+    /// Files are read by blocking threads, through the page cache.
     Threads(Reason),
 }
 
@@ -86,8 +86,8 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Starts the better way to read the files of `source`, after a short trial that only reads. At most
-/// `queued_max` fetches are given at a time.
+/// Starts the faster engine for the files of `source`, after a short trial that only reads. At most
+/// `queued_max` fetches are in flight at a time.
 ///
 /// # Errors
 ///
@@ -99,13 +99,13 @@ pub fn choose(
     let threads = ThreadFetcher::start(Arc::clone(source) as _, FILE_THREADS, queued_max)?;
     let (rings, trial) = match rings(source, queued_max) {
         Ok(rings) => {
-            let trial = try_out(source, &rings, &threads);
+            let trial = run_trial(source, &rings, &threads);
             (rings, trial)
         }
         Err(reason) => return Ok((Box::new(threads), Choice::Threads(reason))),
     };
     match trial.rates {
-        Some((ours, theirs)) if ours.0 / 100 * CLEARLY < theirs.0 => {
+        Some((by_rings, by_threads)) if by_rings.0 / 100 * MARGIN_PERCENT < by_threads.0 => {
             Ok((Box::new(threads), Choice::Threads(Reason::Faster(trial))))
         }
         _ => Ok((Box::new(rings), Choice::Rings(trial))),
@@ -128,19 +128,19 @@ fn rings(source: &Arc<FileSource>, queued_max: NonZeroUsize) -> Result<RingFetch
     RingFetcher::start(Arc::clone(source), &settings).map_err(Reason::Failed)
 }
 
-/// Lets both read other samples in turn.
-fn try_out(source: &FileSource, rings: &RingFetcher, threads: &ThreadFetcher) -> Trial {
+/// Lets both engines read different samples in turn.
+fn run_trial(source: &FileSource, rings: &RingFetcher, threads: &ThreadFetcher) -> Trial {
     let index = source.index();
-    let turn = TURN_MAX.min(Bytes(index.total().0 / TURN_PART));
-    let usual = (index.total().0 / u64::from(index.len())).max(1);
-    let count = usize::try_from(turn.0 / usual).unwrap_or(usize::MAX).min(SAMPLES_MAX);
-    let mut samples = rings.cold_samples(count * TURNS * 2).into_iter();
+    let round = ROUND_MAX.min(Bytes(index.total().0 / ROUND_PART));
+    let mean_len = (index.total().0 / u64::from(index.len())).max(1);
+    let count = usize::try_from(round.0 / mean_len).unwrap_or(usize::MAX).min(SAMPLES_MAX);
+    let mut samples = rings.cold_samples(count * ROUNDS * 2).into_iter();
     let mut moved = [(0, 0); 2];
-    for turn in 0..TURNS * 2 {
+    for round in 0..ROUNDS * 2 {
         let samples: Vec<_> = samples.by_ref().take(count).collect();
-        let is_ring = turn % 2 == 0;
+        let is_ring = round % 2 == 0;
         let fetcher: &dyn Fetcher = if is_ring { rings } else { threads };
-        let Some((bytes, ns)) = turn_of(source, fetcher, &samples) else {
+        let Some((bytes, ns)) = run_round(source, fetcher, &samples) else {
             return Trial { rates: None };
         };
         let (all_bytes, all_ns) = &mut moved[usize::from(!is_ring)];
@@ -154,14 +154,18 @@ fn try_out(source: &FileSource, rings: &RingFetcher, threads: &ThreadFetcher) ->
 }
 
 /// Reads all samples at once; returns their bytes and the time in nanoseconds, or `None` if there are too
-/// few or they do not come.
-fn turn_of(source: &FileSource, fetcher: &dyn Fetcher, samples: &[SampleId]) -> Option<(u64, u64)> {
+/// few, a read fails or it takes too long.
+fn run_round(
+    source: &FileSource,
+    fetcher: &dyn Fetcher,
+    samples: &[SampleId],
+) -> Option<(u64, u64)> {
     if samples.len() < SAMPLES_MIN {
         return None;
     }
     let sizes = samples.iter().map(|sample| source.index().size(*sample).0);
-    let room: u64 = sizes.clone().map(|len| len.next_multiple_of(GRAIN)).sum();
-    if room > 2 * TURN_MAX.0 {
+    let room: u64 = sizes.clone().map(|len| len.next_multiple_of(SAMPLE_ALIGNMENT)).sum();
+    if room > 2 * ROUND_MAX.0 {
         return None;
     }
     let (locality, pages) = (Locality::Anywhere, Pages::Small);
@@ -173,17 +177,17 @@ fn turn_of(source: &FileSource, fetcher: &dyn Fetcher, samples: &[SampleId]) -> 
     let mut offset = 0;
     for (sample, len) in samples.iter().zip(sizes.clone()) {
         let to = Target::new(Arc::clone(&region), Bytes(offset), Bytes(len));
-        offset += len.next_multiple_of(GRAIN);
+        offset += len.next_multiple_of(SAMPLE_ALIGNMENT);
         let ended = ended.clone();
         let answer = move |outcome: Result<(), ReadError>| {
-            // Nobody listens any more if the turn was given up.
+            // The receiver is gone if the round was given up.
             let _ = ended.send(outcome.is_ok());
         };
         fetcher.start(Fetch::new(*sample, to, answer));
     }
     drop(ended);
     for _ in samples {
-        let left = TURN_PATIENCE.saturating_sub(Duration::from_nanos(pace.now().0));
+        let left = ROUND_TIMEOUT.saturating_sub(Duration::from_nanos(pace.now().0));
         outcomes.recv_timeout(left).ok().filter(|is_there| *is_there)?;
     }
     Some((sizes.sum(), pace.now().0))
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_trial_names_both_rates() {
-        // Large enough that a turn, which is a small part of it, has samples enough.
+        // Large enough that a round, which reads a small fraction of it, has enough samples.
         let records = records(16 << 10, 4000);
         records.make_cold();
         let rings = match rings(&records.source, count(64)) {
@@ -244,7 +248,7 @@ mod tests {
         // Another process may read the file into the page cache again, but not every time.
         let trial = (0..10).map(|_| {
             records.make_cold();
-            try_out(&records.source, &rings, &threads)
+            run_trial(&records.source, &rings, &threads)
         });
         let trial =
             trial.into_iter().find(|it| it.rates.is_some()).expect("a trial of a cold file");
@@ -253,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_in_time_or_fails_ends_the_trial() {
+    fn a_read_that_is_late_or_fails_ends_the_trial() {
         let records = records(1000, 50);
         let threads = ThreadFetcher::start(Arc::clone(&records.source) as _, count(1), count(64));
         let threads = threads.unwrap();
         let samples: Vec<_> = (0..8).map(SampleId).collect();
-        assert!(turn_of(&records.source, &threads, &samples).is_some());
-        assert_eq!(turn_of(&records.source, &threads, &samples[..3]), None, "too few");
+        assert!(run_round(&records.source, &threads, &samples).is_some());
+        assert_eq!(run_round(&records.source, &threads, &samples[..3]), None, "too few");
         threads.stop();
-        assert_eq!(turn_of(&records.source, &threads, &samples), None);
+        assert_eq!(run_round(&records.source, &threads, &samples), None);
     }
 }

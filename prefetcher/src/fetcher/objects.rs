@@ -1,23 +1,23 @@
 //! Fetches by requests to an object store: each is a task, and many are in flight on few threads.
 //!
-//! What arrives is copied to its place piece by piece; no body is kept, but of deflated samples. A large
-//! sample is divided ([`Split`]) and each part is a task of its own, so that no single thread copies all of
-//! it. A request that is late gets company, one that fails is repeated ([`ObjectSettings`]).
+//! Arriving bytes are copied to the target piece by piece; only bodies of deflated samples are buffered. A
+//! large sample is divided ([`Split`]) and each part is a task of its own, so that no single thread copies
+//! all of it. A late request is hedged by a second one, a failed one is repeated ([`ObjectSettings`]).
 //!
-//! Whoever can still write to a place shares the fetch with all others who can, and the fetch is answered
-//! when it has one owner left, or none. So invariant 3 of every fetcher holds however tasks end.
+//! All tasks that can still write to a target own the fetch together, and it is answered when one owner is
+//! left, or dropped with the last. So invariant 3 of every fetcher holds no matter how tasks end.
 
-mod allowance;
 mod figures;
-mod landing;
+mod hedge_delay;
 mod network;
 mod race;
+mod range_writer;
 mod reading;
 mod requests;
 mod settings;
 mod source;
 mod split;
-mod stragglers;
+mod token_bucket;
 
 use std::{
     io,
@@ -35,32 +35,32 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-use self::{figures::count, race::Miss, reading::Located};
+use self::{figures::count, race::FetchError, reading::Located};
 use crate::fetcher::{Fetch, Fetcher, Target};
 use tierfeed_dataset::read::ReadError;
 
 pub use self::{
-    allowance::Share,
     figures::{ObjectCounters, ObjectFigures},
     network::NETWORK_THREADS,
     settings::{HEDGES_MAX, ObjectSettings, REQUESTS_MAX},
     source::ObjectSource,
     split::Split,
+    token_bucket::Share,
 };
-pub(crate) use self::{landing::Put, network::Network, requests::Requests};
+pub(crate) use self::{network::Network, range_writer::Put, requests::Requests};
 
 /// Reads the samples of an index from an object store.
 #[derive(Debug)]
 pub struct ObjectFetcher {
     requests: Arc<Requests>,
     /// One permit for each fetch that is not answered.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     network: Network,
 }
 
 impl ObjectFetcher {
-    /// Reads the samples of `index`, which is one of what `client` reads; at most `fetches_max` are begun
-    /// or wait, further ones are dropped.
+    /// Reads the samples of `index`, which was built from the objects of `client`. At most `fetches_max`
+    /// fetches run or wait; further ones are dropped.
     ///
     /// The client must not repeat requests itself ([`Patience::without_retries`]).
     ///
@@ -77,12 +77,12 @@ impl ObjectFetcher {
     ) -> io::Result<Self> {
         Ok(Self {
             requests: Arc::new(Requests::new(index, client, settings)),
-            places: Arc::new(Semaphore::new(fetches_max.get().min(Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(fetches_max.get().min(Semaphore::MAX_PERMITS))),
             network: Network::start()?,
         })
     }
 
-    /// What was asked for since the start; it lives longer than this, if somebody wants to know.
+    /// The counters of the requests; they can outlive the fetcher.
     #[must_use]
     pub fn counters(&self) -> Arc<ObjectCounters> {
         Arc::clone(&self.requests.counters)
@@ -91,12 +91,12 @@ impl ObjectFetcher {
 
 impl Fetcher for ObjectFetcher {
     fn start(&self, fetch: Fetch) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else { return };
         let (requests, shared) = (Arc::clone(&self.requests), Arc::new(Shared::new(fetch)));
         self.network.spawn(async move {
             drill::pass("request");
             let outcome = requests.fetch(&shared).await;
-            drop(place);
+            drop(permit);
             Shared::end(shared, outcome);
         });
     }
@@ -110,7 +110,7 @@ impl Fetcher for ObjectFetcher {
     }
 }
 
-/// A fetch with all who can write to its place.
+/// A fetch that is shared by all tasks that can write to its target.
 struct Shared {
     sample: SampleId,
     to: Target,
@@ -122,12 +122,12 @@ impl Shared {
         Self { sample: fetch.sample, to: fetch.to.clone(), fetch: Mutex::new(fetch) }
     }
 
-    /// Puts bytes of the sample to their place.
+    /// Writes bytes of the sample at the offset `at` of its target.
     fn put(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.to.write(Bytes(at), bytes)
     }
 
-    /// Answers, if nobody else can write; else whoever is last drops the fetch.
+    /// Answers the fetch if no other task can write; else the last owner drops it.
     fn end(shared: Arc<Self>, outcome: Result<(), ReadError>) {
         if let Some(shared) = Arc::into_inner(shared) {
             let fetch = shared.fetch.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -149,12 +149,12 @@ impl Requests {
         self.explained(&located, outcome).await
     }
 
-    /// Reads the parts of a sample, each when it may be in flight, and ends with the first that fails.
+    /// Reads the parts of a sample, as many at a time as there are slots; ends at the first failure.
     async fn fetch_parts(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         located: &Located,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), FetchError> {
         count(&self.counters.split, 1);
         let mut running = JoinSet::new();
         let mut outcome = Ok(());
@@ -175,23 +175,23 @@ impl Requests {
         }
         while outcome.is_ok() {
             let Some(ended) = running.join_next().await else { break };
-            outcome = ended.unwrap_or_else(lost);
+            outcome = ended.unwrap_or_else(panicked);
         }
-        // Returns when none of the tasks is left, and so nobody who writes.
+        // Returns when no task is left, so none can write any more.
         running.shutdown().await;
         outcome
     }
 
     async fn slot_or_failure(
         &self,
-        running: &mut JoinSet<Result<(), Miss>>,
-    ) -> Result<OwnedSemaphorePermit, Miss> {
+        running: &mut JoinSet<Result<(), FetchError>>,
+    ) -> Result<OwnedSemaphorePermit, FetchError> {
         loop {
             tokio::select! {
                 slot = Arc::clone(&self.slots).acquire_owned() => {
-                    return slot.map_err(|closed| Miss::Place(io::Error::other(closed)));
+                    return slot.map_err(|closed| FetchError::Target(io::Error::other(closed)));
                 }
-                Some(ended) = running.join_next() => ended.unwrap_or_else(lost)?,
+                Some(ended) = running.join_next() => ended.unwrap_or_else(panicked)?,
             }
         }
     }
@@ -202,14 +202,14 @@ impl Requests {
         located: Located,
         range: Range<u64>,
         _slot: OwnedSemaphorePermit,
-    ) -> Result<(), Miss> {
-        self.bring(&located, range, &mut |at, bytes| shared.put(at, bytes)).await
+    ) -> Result<(), FetchError> {
+        self.fetch_range(&located, range, &mut |at, bytes| shared.put(at, bytes)).await
     }
 }
 
-/// A task panicked.
-fn lost(error: JoinError) -> Result<(), Miss> {
-    Err(Miss::Place(io::Error::other(error)))
+/// The outcome of a task that panicked.
+fn panicked(error: JoinError) -> Result<(), FetchError> {
+    Err(FetchError::Target(io::Error::other(error)))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Why files are read by threads, and what a trial of both ways showed.
+//! Why files are read by threads, and the result of a trial of both engines.
 
 use std::{fmt, io};
 
 use tierfeed_core::units::BytesPerSecond;
 use tierfeed_file_io::Unavailable;
 
-/// What a trial on the dataset showed, if there was one.
+/// The result of a trial of both engines on the dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trial {
-    /// Of rings and of threads; `None` if the dataset is too small, or in the page cache.
+    /// The rates of rings and of threads; `None` if the dataset is too small, or in the page cache.
     pub rates: Option<(BytesPerSecond, BytesPerSecond)>,
 }
 
@@ -21,19 +21,19 @@ impl fmt::Display for Trial {
     }
 }
 
-/// Why threads read.
+/// Why files are read by threads and not by rings.
 #[derive(Debug)]
 pub enum Reason {
-    /// There are no rings.
+    /// The kernel has no `io_uring`, or does not allow it.
     NoRings(Unavailable),
-    /// A ring could not be set up all the same.
+    /// A ring could not be set up although the kernel has `io_uring`.
     Failed(io::Error),
-    /// All samples are files of their own, or compressed.
+    /// Each sample is a file of its own, or samples are compressed.
     WholeFiles,
     /// The file system cannot bypass the page cache.
     NoDirect(io::Error),
-    /// The kernel does not tell what its page cache holds, which would be read from the disk again.
+    /// The kernel does not report what its page cache holds, so cached bytes would be read from the disk.
     NoView(io::Error),
-    /// They are faster.
+    /// Threads were clearly faster in the trial.
     Faster(Trial),
 }

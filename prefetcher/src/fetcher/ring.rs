@@ -1,14 +1,13 @@
-//! Fetches over rings of the kernel, past the page cache: for samples that share files on a disk.
+//! Fetches by `io_uring` with direct I/O: for samples that share files on a disk.
 //!
-//! A few threads have a ring each and take from one list, so that neighbours in a file meet wherever they
-//! were asked for. Straight into staging where place and file are aligned as the disk wants, else through
-//! a buffer and one copy.
+//! A few threads have a ring each and take from one queue, so that adjacent samples are merged into one read
+//! no matter which thread takes them. A read goes directly into staging if target and file are aligned as
+//! the disk requires, else through a bounce buffer and one copy.
 //!
-//! Only the usual case is handled here. What a ring does not read (a sample that is a file of its own,
-//! one that has to be decoded, one that the page cache holds) and everything that goes wrong (a file that
-//! is gone, shorter or another than it was indexed, an error, a short read) is handed to threads that
-//! block ([`ThreadFetcher`]), which read anew and say what is wrong. So both engines give the same bytes
-//! and the same errors.
+//! Only the usual case is handled here. Samples that a ring does not read (a file of its own, a compressed
+//! one, one that the page cache holds) and all failures (a file that is gone, shorter or changed since it
+//! was indexed, an error, a short read) are handed to blocking threads ([`ThreadFetcher`]), which repeat the
+//! read and report the error. So both engines give the same bytes and the same errors.
 
 mod bounces;
 mod pending;
@@ -38,52 +37,52 @@ use pending::Pending;
 use sample::{Direct, Piece, is_plain_part};
 use worker::Worker;
 
-/// Reads that a ring keeps in flight at most; the session gives out fewer ([`tierfeed_core::session::Windows`]).
+/// The most reads that a ring keeps in flight; the session allows fewer ([`tierfeed_core::session::Windows`]).
 pub const RING_DEPTH_MAX: NonZeroU16 = NonZeroU16::new(256).expect("256 is not 0");
 
-/// Samples that are looked at to see what a dataset is like.
+/// Samples that are examined to classify a dataset.
 const CANDIDATES: u32 = 64;
 
-/// What rings are started with.
+/// The settings of a [`RingFetcher`].
 #[derive(Debug, Clone)]
 pub struct RingSettings {
-    /// Threads with a ring each.
+    /// Number of threads; each has a ring.
     pub threads: NonZeroUsize,
-    /// Where they run; `None`: wherever the caller may.
+    /// The CPUs that they are pinned to; `None` for no pinning.
     pub cpus: Option<Vec<usize>>,
-    /// Reads in flight on each ring.
+    /// The most reads in flight on each ring.
     pub depth: NonZeroU16,
-    /// Files that stay open.
+    /// The most files that stay open.
     pub files_max: usize,
-    /// Threads that read what rings do not.
+    /// Number of blocking threads for reads that rings do not handle.
     pub blocking_threads: NonZeroUsize,
     /// The most fetches that the session has in flight.
     pub queued_max: NonZeroUsize,
 }
 
-/// Reads files by rings.
+/// Reads files by `io_uring`.
 #[derive(Debug)]
 pub struct RingFetcher {
-    board: Arc<Board>,
+    state: Arc<RingState>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What rings did.
+/// What the rings of a fetcher did since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingCounts {
-    /// Requests that the kernel was given.
+    /// Read requests that were submitted to the kernel.
     pub reads: u64,
-    /// Samples that they brought.
+    /// Samples that these requests completed.
     pub samples: u64,
-    /// Samples that were handed to threads that block.
+    /// Samples that were handed to blocking threads.
     pub handed_over: u64,
 }
 
-/// What the threads share.
+/// The state that the threads of the rings share.
 #[derive(Debug)]
-struct Board {
-    list: Mutex<List>,
-    seats: Vec<Seat>,
+struct RingState {
+    queue: Mutex<Queue>,
+    wakers: Vec<ThreadWaker>,
     source: Arc<FileSource>,
     files: OpenFiles<Direct>,
     blocking: ThreadFetcher,
@@ -94,33 +93,33 @@ struct Board {
 }
 
 #[derive(Debug, Default)]
-struct List {
-    /// As they were given, at most as many as the session has in flight.
+struct Queue {
+    /// In the order of arrival, at most as many as the session has in flight.
     fetches: VecDeque<Fetch>,
     pieces: Pending<Piece>,
     is_stopped: bool,
 }
 
-/// Where one thread waits.
+/// Wakes one thread of a ring.
 #[derive(Debug)]
-struct Seat {
+struct ThreadWaker {
     bell: Bell,
     is_asleep: AtomicBool,
 }
 
 impl RingFetcher {
-    /// Starts threads that read the files of `source` by rings, and others that read by `source` itself.
+    /// Starts threads that read the files of `source` by rings, and blocking threads that read `source`.
     ///
     /// # Errors
     ///
     /// If a thread cannot be started or pinned, or the kernel gives no ring.
     pub fn start(source: Arc<FileSource>, settings: &RingSettings) -> io::Result<Self> {
         let RingSettings { threads, depth, files_max, blocking_threads, queued_max, .. } = settings;
-        let seat = |_| Ok(Seat { bell: Bell::new()?, is_asleep: AtomicBool::new(false) });
-        let seats = (0..threads.get()).map(seat).collect::<io::Result<_>>()?;
-        let board = Arc::new(Board {
-            list: Mutex::default(),
-            seats,
+        let waker = |_| Ok(ThreadWaker { bell: Bell::new()?, is_asleep: AtomicBool::new(false) });
+        let wakers = (0..threads.get()).map(waker).collect::<io::Result<_>>()?;
+        let state = Arc::new(RingState {
+            queue: Mutex::default(),
+            wakers,
             blocking: ThreadFetcher::start(
                 Arc::clone(&source) as _,
                 *blocking_threads,
@@ -133,52 +132,52 @@ impl RingFetcher {
             handed_over: AtomicU64::new(0),
             is_unregistered: AtomicBool::new(false),
         });
-        let mut fetcher = Self { board, threads: Vec::new() };
-        for seat in 0..threads.get() {
-            fetcher.start_thread(seat, *depth, settings.cpus.clone())?;
+        let mut fetcher = Self { state, threads: Vec::new() };
+        for index in 0..threads.get() {
+            fetcher.start_thread(index, *depth, settings.cpus.clone())?;
         }
         Ok(fetcher)
     }
 
-    /// Up to `count` samples from all over the dataset that a ring would read, none of them in the page
-    /// cache.
+    /// Up to `count` samples, spread over the dataset, that a ring would read and the page cache does not
+    /// hold.
     pub(super) fn cold_samples(&self, count: usize) -> Vec<SampleId> {
-        let index = self.board.source.index();
+        let index = self.state.source.index();
         let candidates = u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(2).max(1);
         let stride = (index.len() / candidates).max(1);
         let is_cold = |sample: &SampleId| {
             let extent = index.extent(*sample);
-            let direct = is_plain_part(&extent).then(|| self.board.files.get(&extent.path).ok());
+            let direct = is_plain_part(&extent).then(|| self.state.files.get(&extent.path).ok());
             direct.flatten().is_some_and(|it| !it.is_cached(extent.offset, extent.len))
         };
         let samples = (0..index.len()).step_by(stride as usize).map(SampleId);
         samples.filter(is_cold).take(count).collect()
     }
 
-    /// What was done since the start.
+    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> RingCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         RingCounts {
-            reads: read(&self.board.reads),
-            samples: read(&self.board.samples),
-            handed_over: read(&self.board.handed_over),
+            reads: read(&self.state.reads),
+            samples: read(&self.state.samples),
+            handed_over: read(&self.state.handed_over),
         }
     }
 
-    /// A ring belongs to the thread that makes it, so the thread reports how that went.
+    /// A ring belongs to the thread that creates it, so the thread reports the outcome.
     fn start_thread(
         &mut self,
-        seat: usize,
+        index: usize,
         depth: NonZeroU16,
         cpus: Option<Vec<usize>>,
     ) -> io::Result<()> {
         let (report, started) = mpsc::sync_channel(1);
-        let board = Arc::clone(&self.board);
-        let thread = Builder::new().name(format!("ring-{seat}")).spawn(move || {
+        let state = Arc::clone(&self.state);
+        let thread = Builder::new().name(format!("ring-{index}")).spawn(move || {
             let pinned = cpus.map_or(Ok(()), |cpus| pin_current_thread(&cpus));
-            let worker = pinned.and_then(|()| Worker::new(board, seat, depth));
-            // The starter waits for this report, so it cannot be gone.
+            let worker = pinned.and_then(|()| Worker::new(state, index, depth));
+            // The starting thread waits for this report, so its channel is open.
             match worker {
                 Ok(worker) => {
                     let _ = report.send(Ok(()));
@@ -194,13 +193,13 @@ impl RingFetcher {
 
 impl Fetcher for RingFetcher {
     fn start(&self, fetch: Fetch) {
-        let mut list = self.board.list();
-        if list.is_stopped {
+        let mut queue = self.state.queue();
+        if queue.is_stopped {
             return;
         }
-        list.fetches.push_back(fetch);
-        drop(list);
-        self.board.wake_one();
+        queue.fetches.push_back(fetch);
+        drop(queue);
+        self.state.wake_one();
     }
 
     fn backend(&self) -> &'static str {
@@ -208,14 +207,14 @@ impl Fetcher for RingFetcher {
     }
 
     fn stop(&self) {
-        self.board.blocking.stop();
-        let mut list = self.board.list();
-        list.is_stopped = true;
-        let dropped = (mem::take(&mut list.fetches), list.pieces.take_all());
-        drop(list);
-        // Answers them, which must not happen under the lock.
+        self.state.blocking.stop();
+        let mut queue = self.state.queue();
+        queue.is_stopped = true;
+        let dropped = (mem::take(&mut queue.fetches), mem::take(&mut queue.pieces));
+        drop(queue);
+        // Dropping them answers them, which must not happen under the lock.
         drop(dropped);
-        self.board.seats.iter().for_each(|seat| seat.bell.ring());
+        self.state.wakers.iter().for_each(|waker| waker.bell.ring());
     }
 }
 
@@ -223,28 +222,28 @@ impl Drop for RingFetcher {
     fn drop(&mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
-            // One that panicked has ended too, and said so on stderr; what it had is dropped.
+            // A thread that panicked has ended too, and its fetches are dropped.
             let _ = thread.join();
         }
     }
 }
 
-impl Board {
-    /// Nothing that can panic is done under the lock.
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+impl RingState {
+    /// Locks the queue. No code under the lock panics.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread that is awake looks at the list before it sleeps.
+    /// Wakes a sleeping thread, if there is one. A thread that is awake checks the queue before it sleeps.
     fn wake_one(&self) {
-        let seat = self.seats.iter().find(|seat| seat.is_asleep.swap(false, Ordering::SeqCst));
-        if let Some(seat) = seat {
-            seat.bell.ring();
+        let waker = self.wakers.iter().find(|waker| waker.is_asleep.swap(false, Ordering::SeqCst));
+        if let Some(waker) = waker {
+            waker.bell.ring();
         }
     }
 
-    /// Says once that memory cannot be registered.
-    fn note_registration(&self, registration: Result<(), &io::Error>) {
+    /// Warns once if memory cannot be registered with the kernel.
+    fn warn_unregistered(&self, registration: Result<(), &io::Error>) {
         if let Err(error) = registration
             && !self.is_unregistered.swap(true, Ordering::Relaxed)
         {
@@ -262,12 +261,11 @@ impl Board {
     }
 }
 
-/// Whether rings have something to read here: samples that share files, on a file system that can bypass
-/// the page cache.
+/// Whether rings can read this dataset: samples share files, on a file system that has direct I/O.
 ///
 /// # Errors
 ///
-/// If the file of such a sample cannot be opened that way.
+/// If the file of such a sample cannot be opened for direct I/O.
 pub(super) fn is_for_rings(source: &FileSource) -> Result<bool, Reason> {
     let index = source.index();
     let stride = (index.len() / CANDIDATES).max(1);

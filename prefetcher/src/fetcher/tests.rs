@@ -1,4 +1,4 @@
-//! The promises of a fetcher, each kept by both engines: one body, two runners.
+//! The invariants of a fetcher, checked for both engines: one body, two runners.
 
 use std::{
     fs,
@@ -74,7 +74,7 @@ pub(super) fn index_of(source: &Path, format: Format) -> Arc<Index> {
     Arc::new(Index::build(&dataset, None, &mut |_| ()).unwrap())
 }
 
-/// A file of so many records of `len` bytes; what it holds is on the disk.
+/// A file of `count` records of `len` bytes, flushed to the disk.
 pub(super) fn records(len: usize, count: usize) -> Records {
     let root = tempfile::tempdir().unwrap();
     let whole: Vec<u8> =
@@ -97,7 +97,7 @@ impl Records {
         direct::drop_cached(&File::open(self.path()).unwrap()).unwrap();
     }
 
-    /// Puts other bytes there, with a time that no clock tick can hide.
+    /// Writes other bytes, with a modification time that differs by more than a clock tick.
     fn rewrite(&self, bytes: &[u8]) {
         fs::write(self.path(), bytes).unwrap();
         let later = SystemTime::now() + Duration::from_secs(2);
@@ -148,7 +148,7 @@ fn target(region: &Arc<Region>, offset: usize, len: usize) -> Target {
     Target::new(Arc::clone(region), Bytes(offset as u64), Bytes(len as u64))
 }
 
-/// What came of each fetch, in the order of the fetches; `None` for one that was dropped.
+/// The outcome of each fetch, in the order of the fetches; `None` for one that was dropped.
 fn outcomes(
     fetcher: &dyn Fetcher,
     asked: impl IntoIterator<Item = (u32, Target)>,
@@ -171,7 +171,7 @@ fn outcomes(
     answers.into_iter().map(once).collect()
 }
 
-/// Reads all records at once, each to its place `step` behind the one before, and compares.
+/// Reads all records at once, each `step` bytes behind the one before, and compares.
 fn check_all(engine: Engine, records: &Records, len: usize, first: usize, step: usize) {
     let fetcher = fetcher(engine, &records.source);
     check_all_by(&*fetcher, records, len, first, step);
@@ -195,7 +195,7 @@ fn check_cold(engine: Engine, records: &Records, len: usize, first: usize, step:
 fn check_all_by(fetcher: &dyn Fetcher, records: &Records, len: usize, first: usize, step: usize) {
     let count = records.whole.len() / len;
     let region = staging(first + step * count + 64);
-    // Neighbours are not asked for one after the other.
+    // Adjacent records are not requested in sequence.
     let order = (0..count).map(|at| at * 7 % count);
     let order: Vec<usize> =
         if count.is_multiple_of(7) { (0..count).collect() } else { order.collect() };
@@ -384,12 +384,12 @@ fn a_dropped_fetcher_has_answered_or_dropped_all(engine: Engine) {
         fetcher.start(Fetch::new(sample, to, move |outcome| send.send(outcome).unwrap()));
     }
     drop((send, fetcher));
-    assert_eq!(Arc::strong_count(&region), 1, "invariant 4: nobody holds the memory any more");
+    assert_eq!(Arc::strong_count(&region), 1, "invariant 5: the memory is not held any more");
     assert!(receive.iter().all(|outcome| outcome.is_ok()));
 }
 
 #[test]
-fn cold_records_are_read_by_the_ring_and_nothing_else() {
+fn cold_records_are_read_by_the_ring() {
     let records = records(8192, 100);
     records.make_cold();
     if let Err(reason) = io_uring_available() {
@@ -401,14 +401,14 @@ fn cold_records_are_read_by_the_ring_and_nothing_else() {
     let ring = ring(&records.source, 4);
     check_all_by(&ring, &records, 8192, 64, 8192 + 64);
     let counts = ring.counts();
-    // What others read in meanwhile is for threads.
+    // Records that another process reads into the page cache meanwhile are read by threads.
     assert_eq!(counts.samples + counts.handed_over, 100);
     assert!(counts.samples > 50, "{counts:?}");
     assert!(counts.reads <= counts.samples, "{counts:?}");
 }
 
 #[test]
-fn memory_that_was_registered_is_freed_once_nobody_holds_it() {
+fn registered_memory_is_freed_with_its_last_owner() {
     let records = records(8192, 8);
     records.make_cold();
     if let Err(reason) = io_uring_available() {
@@ -421,7 +421,7 @@ fn memory_that_was_registered_is_freed_once_nobody_holds_it() {
     let asked: Vec<_> = (0..8).map(to).collect();
     outcomes(&ring, asked).into_iter().for_each(|outcome| outcome.unwrap().unwrap());
     drop(region);
-    // The threads of the ring put down what they read with, and look at what they know, at their leisure.
+    // The threads of the ring release their references some time after the last read.
     for _ in 0..10_000 {
         if weak.strong_count() == 0 {
             return;

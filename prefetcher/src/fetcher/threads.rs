@@ -1,7 +1,8 @@
-//! Fetches by threads that block, one read each: for file systems that cache, and for any [`Source`].
+//! Fetches by blocking threads, one read each: for file systems that cache, and for any [`Source`].
 //!
-//! What the page cache has is copied by few threads, as many as copy at full speed, so that reads do not
-//! wake a thread each. What would wait is for many, which sleep most of the time.
+//! Reads that the page cache can answer are copied by a few threads, as many as reach full copy speed, so
+//! that each read does not wake another thread. Reads that block go to many threads, which sleep most of the
+//! time.
 
 use std::{
     io,
@@ -18,37 +19,38 @@ use tierfeed_numa_memory::lanes::Lanes;
 use crate::fetcher::{Fetch, Fetcher};
 use tierfeed_dataset::read::Source;
 
-/// Threads that read the cold store, unless somebody says otherwise: parallel reads are what makes cold
-/// files fast, and eight keep most single devices busy.
+/// The default number of threads that read the cold store: cold files need parallel reads, and eight keep
+/// most single devices busy.
 pub const READ_THREADS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
-/// Threads that copy what is there: as many as can run, and no more than a node's memory is worth.
+/// The most threads that copy cached bytes: one for each CPU, and no more than saturate the memory of a
+/// node.
 const COPY_THREADS_MAX: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
-/// After a read that would have waited, so many others are not asked whether they would.
+/// After a read that would block, this many others go to blocking threads without a try.
 const TAKEN_FOR_COLD: u32 = 31;
 
-/// Reads a source by threads of its own.
+/// Reads a source by its own blocking threads.
 #[derive(Debug)]
 pub struct ThreadFetcher {
     reads: Arc<Reads>,
-    /// For reads that wait for nothing. Before the others: its jobs may become theirs.
+    /// For reads that do not block. Dropped before `waiting`, because its jobs may submit to that.
     copying: Lanes,
     waiting: Arc<Lanes>,
 }
 
-/// What the threads share.
+/// The state that all threads of a fetcher share.
 #[derive(Debug)]
 struct Reads {
     source: Arc<dyn Source>,
-    /// Reads that are taken for cold without being asked.
+    /// Number of next reads that are assumed to block.
     skipped: AtomicU32,
     is_stopped: AtomicBool,
 }
 
 impl ThreadFetcher {
-    /// Starts `threads` threads that read `source`, and a few that only copy; at most `queued_max`
-    /// fetches wait for one.
+    /// Starts `threads` threads that read `source`, and a few that only copy; at most `queued_max` fetches
+    /// are queued for each of the two groups.
     ///
     /// # Errors
     ///
@@ -73,13 +75,13 @@ impl ThreadFetcher {
 }
 
 impl Reads {
-    /// Whether to try a read that does not wait.
+    /// Whether to try the next read without blocking.
     fn may_be_ready(&self) -> bool {
         let left = |skipped: u32| skipped.checked_sub(1);
         self.skipped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err()
     }
 
-    /// Reads what takes no wait, and gives back the fetch of what does.
+    /// Reads the sample if that does not block; else returns the fetch.
     fn read_ready(&self, fetch: Fetch) -> Option<Fetch> {
         if self.is_stopped() {
             return None;
@@ -104,8 +106,8 @@ impl Reads {
     }
 }
 
-/// Leaves a read to a thread that may wait. A refused job is dropped, and with it its fetch.
-fn wait_for(reads: Arc<Reads>, fetch: Fetch, waiting: &Lanes) {
+/// Gives a read to a thread that may block. A refused job is dropped with its fetch.
+fn submit_blocking(reads: Arc<Reads>, fetch: Fetch, waiting: &Lanes) {
     drop(waiting.submit(Box::new(move || reads.read(fetch))));
 }
 
@@ -113,11 +115,11 @@ impl Fetcher for ThreadFetcher {
     fn start(&self, fetch: Fetch) {
         let (reads, waiting) = (Arc::clone(&self.reads), Arc::clone(&self.waiting));
         if !self.reads.may_be_ready() {
-            return wait_for(reads, fetch, &waiting);
+            return submit_blocking(reads, fetch, &waiting);
         }
         let read = move || {
             if let Some(fetch) = reads.read_ready(fetch) {
-                wait_for(reads, fetch, &waiting);
+                submit_blocking(reads, fetch, &waiting);
             }
         };
         drop(self.copying.submit(Box::new(read)));
@@ -150,15 +152,15 @@ mod tests {
     use crate::fetcher::Target;
     use tierfeed_dataset::read::ReadError;
 
-    /// Says of each read whether it was there at once.
+    /// A source that answers [`Source::read_ready`] with `is_ready` and counts calls.
     #[derive(Debug)]
-    struct Told {
+    struct CountingSource {
         is_ready: bool,
         asked: AtomicU32,
         waited: AtomicU32,
     }
 
-    impl Source for Told {
+    impl Source for CountingSource {
         fn read(&self, _: SampleId, _: &Target) -> Result<(), ReadError> {
             self.waited.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -170,11 +172,15 @@ mod tests {
         }
     }
 
-    /// How many of `reads`, one after another, were asked whether they are there, and how many waited.
+    /// For `reads` reads in sequence: how many were tried without blocking, and how many blocked.
     fn asked_and_waited(reads: u32, is_ready: bool) -> (u32, u32) {
-        let told = Arc::new(Told { is_ready, asked: AtomicU32::new(0), waited: AtomicU32::new(0) });
+        let source = Arc::new(CountingSource {
+            is_ready,
+            asked: AtomicU32::new(0),
+            waited: AtomicU32::new(0),
+        });
         let count = NonZeroUsize::new(4).unwrap();
-        let fetcher = ThreadFetcher::start(Arc::clone(&told) as _, count, count).unwrap();
+        let fetcher = ThreadFetcher::start(Arc::clone(&source) as _, count, count).unwrap();
         let (locality, pages) = (Locality::Anywhere, Pages::Small);
         let request = Request { len: Bytes(64), locality, name: "test", pages };
         let region = Arc::new(Region::allocate(&request).unwrap());
@@ -186,7 +192,7 @@ mod tests {
             receive.recv().unwrap().unwrap();
         }
         let figure = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
-        (figure(&told.asked), figure(&told.waited))
+        (figure(&source.asked), figure(&source.waited))
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The duty to answer an operation, as a value: it cannot be forgotten, nor done twice.
+//! The duty to answer an operation, as a value: the type makes sure that it happens exactly once.
 
 use std::sync::Arc;
 
@@ -9,42 +9,42 @@ use tierfeed_core::{
 
 use crate::plane::{
     failure::{Cause, Failure},
-    operations::Operations,
-    work::Work,
+    operation::Operation,
+    state::PlaneState,
 };
 
-/// Answers its operation when it is given, or with a fault when it is dropped.
+/// Answers its operation by [`Self::give`], or with a fault when it is dropped.
 ///
 /// A job that is refused, or whose thread panics, drops it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     op: OpId,
-    work: Option<Work>,
+    operation: Option<Operation>,
     begun: Nanoseconds,
-    operations: Option<Arc<Operations>>,
+    state: Option<Arc<PlaneState>>,
 }
 
 impl Answer {
     /// The duty to answer `op`.
-    pub(crate) fn new(op: OpId, work: Option<Work>, operations: Arc<Operations>) -> Self {
-        Self { op, work, begun: operations.pace.now(), operations: Some(operations) }
+    pub(crate) fn new(op: OpId, operation: Option<Operation>, state: Arc<PlaneState>) -> Self {
+        Self { op, operation, begun: state.pace.now(), state: Some(state) }
     }
 
-    /// Leaves out of its duration what passed so far: a thread takes it up only now.
+    /// Starts the measured duration now, so that the time in the queue is left out.
     pub(crate) fn begin(&mut self) {
-        self.begun = self.operations().pace.now();
+        self.begun = self.state().pace.now();
     }
 
-    /// What carries the operation out.
-    pub(crate) fn operations(&self) -> Arc<Operations> {
-        Arc::clone(self.operations.as_ref().expect("only giving the answer takes it, by value"))
+    /// The state that the operation works on.
+    pub(crate) fn state(&self) -> Arc<PlaneState> {
+        Arc::clone(self.state.as_ref().expect("only giving the answer takes it, by value"))
     }
 
-    /// Answers. A failure is kept with the sample it is about.
+    /// Answers the operation. A failure is kept with the sample that it concerns.
     pub(crate) fn give(mut self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
-        if let Some(operations) = self.operations.take() {
-            operations.meter(self.work, self.begun, outcome.as_ref().err().map(Cause::fault));
-            operations.answer(self.op, outcome.map_err(|cause| self.failure(sample, cause)));
+        if let Some(state) = self.state.take() {
+            state.count(self.operation, self.begun, outcome.as_ref().err().map(Cause::fault));
+            state.answer(self.op, outcome.map_err(|cause| self.failure(sample, cause)));
         }
     }
 
@@ -55,9 +55,9 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(operations) = self.operations.take() {
-            operations.meter(self.work, self.begun, Some(Cause::Abandoned.fault()));
-            operations.answer(self.op, Err(self.failure(None, Cause::Abandoned)));
+        if let Some(state) = self.state.take() {
+            state.count(self.operation, self.begun, Some(Cause::Abandoned.fault()));
+            state.answer(self.op, Err(self.failure(None, Cause::Abandoned)));
         }
     }
 }

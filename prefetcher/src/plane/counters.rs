@@ -1,4 +1,4 @@
-//! What the data plane did, in numbers that only grow, and what it holds now.
+//! What the data plane did, in counters that only grow, and what it holds now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,31 +10,31 @@ use tierfeed_core::{
 };
 
 use crate::{
-    recorder::End,
-    tier::{Medium, Way},
+    recorder::Endpoint,
+    tier::{Medium, WriteMode},
 };
 
 /// Operations of one kind, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Operations that ended well.
+    /// Number of operations that succeeded.
     pub operations: u64,
-    /// The bytes that they moved.
+    /// The bytes that successful operations moved.
     pub bytes: Bytes,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub failed: u64,
 }
 
-/// What went through one tier, since the start.
+/// Traffic of one tier, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierTraffic {
-    /// Which tier.
+    /// The kind of the tier.
     pub kind: Kind,
     /// Samples that were copied from it.
     pub read: Traffic,
     /// Samples that were copied to it.
     pub written: Traffic,
-    /// Writes to its disk that failed; what they were to write is read from the cold store instead.
+    /// Writes to its disk that failed; the lost samples are read from the cold store instead.
     pub writes_failed: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Counters {
     pub source: Traffic,
     /// By tier, fastest first.
     pub tiers: Vec<TierTraffic>,
-    /// What was moved from where to where, with how long that took.
+    /// Moves by source and destination, with their durations.
     pub moves: Vec<Moves>,
     /// Operations that ended with a fault, of all kinds.
     pub faults: u64,
@@ -54,27 +54,27 @@ pub struct Counters {
     pub abandoned: u64,
 }
 
-/// Samples that were moved from one place to another.
+/// Samples that were moved from one endpoint to another, since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moves {
-    /// From where.
-    pub from: End,
-    /// To where.
-    pub to: End,
-    /// Samples that arrived.
+    /// Where the samples came from.
+    pub from: Endpoint,
+    /// Where the samples went.
+    pub to: Endpoint,
+    /// Number of samples that arrived.
     pub operations: u64,
-    /// Their bytes.
+    /// Bytes of the samples that arrived.
     pub bytes: Bytes,
-    /// Those that did not, by what went wrong.
+    /// Number of samples that did not arrive, by fault.
     pub failed: Vec<(Fault, u64)>,
-    /// How long each took, in [`DURATION_BOUNDS`] and one bucket beyond.
+    /// A histogram of durations: a bucket for each of [`DURATION_BOUNDS`] and one for longer ones.
     pub durations: Vec<u64>,
-    /// All durations together.
+    /// The sum of all durations.
     pub duration: Nanoseconds,
 }
 
-/// The longest durations that the buckets of [`Moves::durations`] hold: a memory copy takes
-/// microseconds, a store that is far away seconds.
+/// Inclusive upper bounds of the buckets of [`Moves::durations`]: a memory copy takes microseconds, a
+/// request to a distant store seconds.
 pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
     Nanoseconds(10_000),
     Nanoseconds(25_000),
@@ -107,16 +107,16 @@ const FAULTS: [Fault; 7] = [
     Fault::NoSpace,
 ];
 
-/// [`Moves`] that threads add to, for every pair of places.
+/// [`Moves`] that threads add to, for every pair of endpoints.
 #[derive(Debug)]
-pub(crate) struct Meters {
+pub(crate) struct MoveCounters {
     tiers: usize,
-    /// By where from, then by where to.
-    meters: Vec<Meter>,
+    /// By source, then by destination.
+    counters: Vec<MoveCounter>,
 }
 
 #[derive(Debug, Default)]
-struct Meter {
+struct MoveCounter {
     operations: AtomicU64,
     bytes: AtomicU64,
     failed: [AtomicU64; FAULTS.len()],
@@ -124,23 +124,23 @@ struct Meter {
     duration: AtomicU64,
 }
 
-impl Meters {
+impl MoveCounters {
     pub(crate) fn new(tiers: usize) -> Self {
-        let places = tiers + 2;
-        Self { tiers, meters: (0..places * places).map(|_| Meter::default()).collect() }
+        let ends = tiers + 2;
+        Self { tiers, counters: (0..ends * ends).map(|_| MoveCounter::default()).collect() }
     }
 
-    /// Counts a move that ended after so long.
+    /// Counts a move that ended after `lasted`.
     pub(crate) fn count(
         &self,
-        from: End,
-        to: End,
+        from: Endpoint,
+        to: Endpoint,
         len: Bytes,
         lasted: Nanoseconds,
         fault: Option<Fault>,
     ) {
-        let place = self.tiers + 2;
-        let Some(meter) = self.meters.get(self.place(from) * place + self.place(to)) else {
+        let ends = self.tiers + 2;
+        let Some(counter) = self.counters.get(self.index(from) * ends + self.index(to)) else {
             return;
         };
         let add = |sum: &AtomicU64, value| {
@@ -148,51 +148,51 @@ impl Meters {
         };
         if let Some(fault) = fault {
             let at = FAULTS.iter().position(|other| *other == fault);
-            at.into_iter().for_each(|at| add(&meter.failed[at], 1));
+            at.into_iter().for_each(|at| add(&counter.failed[at], 1));
             return;
         }
-        add(&meter.operations, 1);
-        add(&meter.bytes, len.0);
-        add(&meter.duration, lasted.0);
-        add(&meter.durations[DURATION_BOUNDS.partition_point(|bound| *bound < lasted)], 1);
+        add(&counter.operations, 1);
+        add(&counter.bytes, len.0);
+        add(&counter.duration, lasted.0);
+        add(&counter.durations[DURATION_BOUNDS.partition_point(|bound| *bound < lasted)], 1);
     }
 
-    /// What was moved so far, pairs without any left out.
+    /// The moves so far, without pairs of endpoints that had none.
     pub(crate) fn read(&self) -> Vec<Moves> {
-        let places = self.tiers + 2;
-        let moves = self.meters.iter().enumerate().map(|(at, meter)| {
+        let ends = self.tiers + 2;
+        let moves = self.counters.iter().enumerate().map(|(at, counter)| {
             let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
-            let failed = FAULTS.into_iter().zip(meter.failed.iter().map(read));
+            let failed = FAULTS.into_iter().zip(counter.failed.iter().map(read));
             Moves {
-                from: Self::end(at / places),
-                to: Self::end(at % places),
-                operations: read(&meter.operations),
-                bytes: Bytes(read(&meter.bytes)),
+                from: Self::end(at / ends),
+                to: Self::end(at % ends),
+                operations: read(&counter.operations),
+                bytes: Bytes(read(&counter.bytes)),
                 failed: failed.filter(|(_, count)| *count > 0).collect(),
-                durations: meter.durations.iter().map(read).collect(),
-                duration: Nanoseconds(read(&meter.duration)),
+                durations: counter.durations.iter().map(read).collect(),
+                duration: Nanoseconds(read(&counter.duration)),
             }
         });
         moves.filter(|moves| moves.operations > 0 || !moves.failed.is_empty()).collect()
     }
 
-    fn place(&self, end: End) -> usize {
+    fn index(&self, end: Endpoint) -> usize {
         match end {
-            End::Cold => 0,
-            End::Staging => 1,
-            // A tier that does not exist is beyond the table.
-            End::Tier(tier) => {
+            Endpoint::Cold => 0,
+            Endpoint::Staging => 1,
+            // A tier that does not exist gets an index beyond the table.
+            Endpoint::Tier(tier) => {
                 let tier = usize::from(tier.0);
-                if tier < self.tiers { tier + 2 } else { self.meters.len() }
+                if tier < self.tiers { tier + 2 } else { self.counters.len() }
             }
         }
     }
 
-    fn end(place: usize) -> End {
-        match place {
-            0 => End::Cold,
-            1 => End::Staging,
-            tier => End::Tier(TierId(u8::try_from(tier - 2).unwrap_or(u8::MAX))),
+    fn end(index: usize) -> Endpoint {
+        match index {
+            0 => Endpoint::Cold,
+            1 => Endpoint::Staging,
+            tier => Endpoint::Tier(TierId(u8::try_from(tier - 2).unwrap_or(u8::MAX))),
         }
     }
 }
@@ -200,11 +200,11 @@ impl Meters {
 /// Bytes that one tier holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierUsage {
-    /// Which tier.
+    /// The kind of the tier.
     pub kind: Kind,
-    /// What they lie on.
+    /// The medium that the bytes lie on.
     pub medium: Medium,
-    /// All its chunks.
+    /// Size of all chunks of the tier.
     pub bytes: Bytes,
 }
 
@@ -217,17 +217,17 @@ pub struct Usage {
     pub tiers: Vec<TierUsage>,
 }
 
-/// How the memory of the data plane is stored to, and in which pages it lies.
+/// How the memory of the data plane is written, and in which pages it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ways {
+pub struct WriteModes {
     /// Staging memory; `None` before the first trainer.
-    pub staging: Option<Way>,
+    pub staging: Option<WriteMode>,
     /// By tier, fastest first; `None` before its first chunk.
-    pub tiers: Vec<Option<Way>>,
+    pub tiers: Vec<Option<WriteMode>>,
 }
 
 impl Usage {
-    /// What lies on `medium`, over tiers and arenas.
+    /// The bytes on `medium`, of tiers and arenas together.
     #[must_use]
     pub fn on(&self, medium: Medium) -> Bytes {
         let tiers = self.tiers.iter().filter(|tier| tier.medium == medium);
@@ -255,7 +255,7 @@ impl TrafficCounter {
         }
     }
 
-    /// The figures now; each is exact, together they may be from slightly different moments.
+    /// The counters now. Each is exact; they may be read at slightly different moments.
     pub(crate) fn read(&self) -> Traffic {
         Traffic {
             operations: self.operations.load(Ordering::Relaxed),
@@ -270,18 +270,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moves_are_counted_by_where_from_and_where_to() {
-        let meters = Meters::new(2);
-        let tier = |tier| End::Tier(TierId(tier));
+    fn moves_are_counted_by_source_and_destination() {
+        let counters = MoveCounters::new(2);
+        let tier = |tier| Endpoint::Tier(TierId(tier));
         let second = Nanoseconds(1_000_000_000);
-        meters.count(End::Cold, End::Staging, Bytes(5), Nanoseconds(10_000), None);
-        meters.count(End::Cold, End::Staging, Bytes(7), Nanoseconds(10_001), None);
-        meters.count(End::Cold, End::Staging, Bytes(9), second, Some(Fault::Truncated));
-        meters.count(tier(0), tier(1), Bytes(11), Nanoseconds(u64::MAX), None);
-        meters.count(tier(2), End::Staging, Bytes(13), second, None);
-        let moves = meters.read();
+        counters.count(Endpoint::Cold, Endpoint::Staging, Bytes(5), Nanoseconds(10_000), None);
+        counters.count(Endpoint::Cold, Endpoint::Staging, Bytes(7), Nanoseconds(10_001), None);
+        counters.count(Endpoint::Cold, Endpoint::Staging, Bytes(9), second, Some(Fault::Truncated));
+        counters.count(tier(0), tier(1), Bytes(11), Nanoseconds(u64::MAX), None);
+        counters.count(tier(2), Endpoint::Staging, Bytes(13), second, None);
+        let moves = counters.read();
         assert_eq!(moves.len(), 2, "a tier that is not there counts nothing: {moves:?}");
-        assert_eq!((moves[0].from, moves[0].to), (End::Cold, End::Staging));
+        assert_eq!((moves[0].from, moves[0].to), (Endpoint::Cold, Endpoint::Staging));
         assert_eq!((moves[0].operations, moves[0].bytes), (2, Bytes(12)));
         assert_eq!(moves[0].failed, [(Fault::Truncated, 1)]);
         assert_eq!(moves[0].durations[..3], [1, 1, 0]);

@@ -1,4 +1,4 @@
-//! What went wrong, in full: the session only needs a [`Fault`], people need the file and the reason.
+//! Failures in full: the session only needs a [`Fault`], a user needs the file and the reason.
 
 use std::{
     collections::VecDeque,
@@ -16,17 +16,17 @@ use tierfeed_core::{
 use crate::tier::SpaceError;
 use tierfeed_dataset::read::ReadError;
 
-/// So many failures are kept; older ones are forgotten, though not uncounted.
+/// Number of failures that are kept; older ones are dropped but stay counted.
 pub const FAILURES_KEPT: usize = 64;
 
 /// An operation that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which operation.
+    /// The operation that failed.
     pub op: OpId,
-    /// The sample that it was about, if any.
+    /// The sample that it concerned, if any.
     pub sample: Option<SampleId>,
-    /// What went wrong.
+    /// The cause, by its kind.
     pub cause: Cause,
 }
 
@@ -43,30 +43,30 @@ impl fmt::Display for Failure {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A fetch.
+    /// A fetch from the cold store failed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A promotion or a demotion.
+    /// A promotion or a demotion failed.
     #[error(transparent)]
     Copy(#[from] CopyError),
-    /// A new chunk.
+    /// A chunk could not be allocated.
     #[error("chunk {} of tier {kind}: {source}", .chunk.0)]
     Chunk {
-        /// Of which tier.
+        /// The kind of the tier.
         kind: Kind,
-        /// Which chunk.
+        /// The chunk that was to be added.
         chunk: ChunkId,
-        /// Why there is none.
+        /// Why it could not be allocated.
         source: SpaceError,
     },
-    /// The staging memory of a rank.
+    /// The staging memory of a rank could not be allocated, trimmed or restored.
     #[error("staging memory of rank {}, {len}: {source}", .rank.0)]
     Arena {
-        /// Whose.
+        /// The rank that it belongs to.
         rank: Rank,
-        /// How much was asked for.
+        /// The size that was requested.
         len: Bytes,
-        /// Why there is none.
+        /// Why the memory was refused.
         source: SpaceError,
     },
     /// No thread carried it out: the queue was full, the plane stopped, or the thread panicked.
@@ -75,7 +75,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What the session is told.
+    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -87,30 +87,30 @@ impl Cause {
     }
 }
 
-/// Why a sample could not be copied, or what is wrong with where it was to go.
+/// Why a sample could not be copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
     /// There is no such tier.
     #[error("there is no tier {}; there are {tiers}", .tier.0)]
     UnknownTier {
-        /// What was named.
+        /// The tier that the command named.
         tier: TierId,
-        /// How many there are.
+        /// Number of tiers that exist.
         tiers: usize,
     },
     /// The tier has no such chunk.
     #[error("tier {kind} has no chunk {}", .chunk.0)]
     UnknownChunk {
-        /// Which tier.
+        /// The kind of the tier.
         kind: Kind,
-        /// What was named.
+        /// The chunk that the command named.
         chunk: ChunkId,
     },
     /// The rank has no staging memory.
     #[error("rank {} has no staging memory", .rank.0)]
     UnknownArena {
-        /// Which rank.
+        /// The rank that the command named.
         rank: Rank,
     },
     /// The place is shorter than the sample.
@@ -121,14 +121,14 @@ pub enum CopyError {
         /// The length of the sample.
         len: Bytes,
     },
-    /// The bytes are not those that the cold store delivered, or were never all put there.
+    /// The bytes are not those that the cold store delivered, or the copy was never complete.
     #[error("its copy in {} is not what the cold store delivered; it is not used", place(*.from))]
     Corrupt {
         /// The tier that held it, or staging.
         from: Option<Kind>,
     },
-    /// A page of the memory broke.
-    #[error("memory of {} broke under the copy; {}", place(tier.map(|(_, kind)| kind)), lost(*.chunk))]
+    /// A page of the memory is poisoned (an uncorrectable hardware error).
+    #[error("a page of the memory of {} is poisoned; {}", place(tier.map(|(_, kind)| kind)), lost(*.chunk))]
     Poisoned {
         /// The tier that it belongs to; `None` for staging.
         tier: Option<(TierId, Kind)>,
@@ -148,7 +148,7 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// What the session is told.
+    /// The fault that is reported to the session.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -156,7 +156,7 @@ impl CopyError {
             Self::Poisoned { tier: Some((tier, _)), chunk: Some(chunk) } => {
                 Fault::Poisoned(*tier, *chunk)
             }
-            // The cold store is well: the trainer can read what there is no memory for here.
+            // The cold store is intact: the trainer can read the sample itself.
             Self::Poisoned { .. } => Fault::NoSpace,
             Self::Io { source, .. } => match source.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => Fault::NoSpace,
@@ -178,12 +178,12 @@ fn place(tier: Option<Kind>) -> &'static str {
     tier.map_or("staging", Kind::name)
 }
 
-/// The last failures.
+/// The most recent failures, at most [`FAILURES_KEPT`].
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<VecDeque<Arc<Failure>>>);
 
 impl Failures {
-    /// Keeps a failure, and forgets the oldest if there are too many.
+    /// Keeps a failure and drops the oldest beyond [`FAILURES_KEPT`].
     pub(crate) fn push(&self, failure: Failure) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == FAILURES_KEPT {
@@ -192,7 +192,7 @@ impl Failures {
         kept.push_back(Arc::new(failure));
     }
 
-    /// The failures that are kept, oldest first.
+    /// The kept failures, oldest first.
     pub(crate) fn read(&self) -> Vec<Arc<Failure>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

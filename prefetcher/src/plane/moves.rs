@@ -1,7 +1,7 @@
 //! The operations that move a sample: fetch, promote, demote.
 //!
-//! A copy from or to an emulated tier takes its links before it starts and waits for them after it
-//! ended, so that it takes as long as the slower of the real and the emulated one.
+//! A copy from or to an emulated tier reserves time on the emulated links before it starts and waits for
+//! the end of that reservation after it ended, so it takes as long as the slower of real and emulated copy.
 
 use std::sync::Arc;
 
@@ -17,20 +17,23 @@ use crate::{
     plane::{
         answer::Answer,
         failure::{Cause, CopyError},
-        operations::{Operations, WatchedTier},
         settings::Verify,
+        state::{CountedTier, PlaneState},
     },
-    tier::{Body, Check, Medium, Segment, TransferError, Which, forget, record_arrival, transfer},
+    tier::{
+        Allocation, Check, Medium, Segment, Side, TransferError, forget_sums, record_arrival,
+        transfer,
+    },
 };
 
-/// One end of a copy.
-struct End<'a> {
-    /// `None` for staging.
-    tier: Option<&'a WatchedTier>,
+/// The source or the destination of a copy.
+struct CopySide<'a> {
+    /// The tier; `None` for staging.
+    tier: Option<&'a CountedTier>,
     segments: Vec<Segment>,
 }
 
-impl Operations {
+impl PlaneState {
     /// Reads a sample from the cold store into staging.
     pub(crate) fn fetch(
         &self,
@@ -44,34 +47,34 @@ impl Operations {
             Ok(segment) => segment,
             Err(error) => return answer.give(Some(sample), Err(error.into())),
         };
-        let Body::Memory(region) = segment.store.body() else {
+        let Allocation::Memory(region) = segment.store.allocation() else {
             let error = CopyError::UnknownArena { rank: to.rank };
             return answer.give(Some(sample), Err(error.into()));
         };
-        if has_broken(&segment) {
+        if is_poisoned(&segment) {
             let error = CopyError::Poisoned { tier: None, chunk: None };
             return answer.give(Some(sample), Err(error.into()));
         }
-        forget(std::slice::from_ref(&segment));
+        forget_sums(std::slice::from_ref(&segment));
         let region = Arc::clone(region);
         let target = match retention {
             Retention::Kept => Target::summed(region, to.offset, to.len),
             Retention::Dropped => Target::new(region, to.offset, to.len),
         };
         fetcher.start(Fetch::new(sample, target.clone(), move |read| {
-            let operations = answer.operations();
+            let state = answer.state();
             let outcome = read.map_err(Cause::from);
             if outcome.is_err() {
-                look_at(&segment);
+                detect_poison(&segment);
             }
             let outcome = match outcome {
-                _ if has_broken(&segment) => {
+                _ if is_poisoned(&segment) => {
                     Err(CopyError::Poisoned { tier: None, chunk: None }.into())
                 }
-                Ok(()) if retention == Retention::Kept => vouch_for(sample, &segment, &target),
+                Ok(()) if retention == Retention::Kept => record_sum(sample, &segment, &target),
                 outcome => outcome,
             };
-            operations.fetched.count(to.len, &outcome);
+            state.fetched.count(to.len, &outcome);
             answer.give(Some(sample), outcome);
         }));
     }
@@ -97,7 +100,7 @@ impl Operations {
 
     fn promote_blocking(&self, sample: SampleId, from: &Place, to: Slot) -> Result<(), CopyError> {
         let from = self.cached(from)?;
-        let to_staging = End { tier: None, segments: vec![self.staged(to)?] };
+        let to_staging = CopySide { tier: None, segments: vec![self.staged(to)?] };
         self.copy_blocking(sample, &from, &to_staging, to.len)
     }
 
@@ -109,7 +112,7 @@ impl Operations {
         to: &Place,
     ) -> Result<(), CopyError> {
         let from = match from {
-            Origin::Staging(slot) => End { tier: None, segments: vec![self.staged(*slot)?] },
+            Origin::Staging(slot) => CopySide { tier: None, segments: vec![self.staged(*slot)?] },
             Origin::Tier(place) => self.cached(place)?,
         };
         self.copy_blocking(sample, &from, &self.cached(to)?, len)
@@ -118,8 +121,8 @@ impl Operations {
     fn copy_blocking(
         &self,
         sample: SampleId,
-        from: &End<'_>,
-        to: &End<'_>,
+        from: &CopySide<'_>,
+        to: &CopySide<'_>,
         len: Bytes,
     ) -> Result<(), CopyError> {
         let deadline = [from, to].into_iter().map(|end| end.reserve(self, len)).max();
@@ -136,9 +139,9 @@ impl Operations {
         outcome
     }
 
-    /// Others can write staging and files; chunks in memory are ours alone.
-    fn check_of(&self, from: &End<'_>) -> Check {
-        match (from.tier.map(|watched| watched.tier.medium()), self.verify) {
+    /// Other processes can write staging memory and files; chunks in memory belong to this process alone.
+    fn check_of(&self, from: &CopySide<'_>) -> Check {
+        match (from.tier.map(|counted| counted.tier.medium()), self.verify) {
             (Some(Medium::Memory), Verify::Shared) => Check::Nothing,
             _ => Check::Bytes,
         }
@@ -149,58 +152,58 @@ impl Operations {
         Ok(Segment { store, offset: slot.offset, len: slot.len })
     }
 
-    fn cached(&self, place: &Place) -> Result<End<'_>, CopyError> {
-        let watched = self.tier(place.tier)?;
-        let kind = watched.tier.kind();
-        let segments = watched.tier.segments(&place.pieces);
+    fn cached(&self, place: &Place) -> Result<CopySide<'_>, CopyError> {
+        let counted = self.tier(place.tier)?;
+        let kind = counted.tier.kind();
+        let segments = counted.tier.segments(&place.pieces);
         let segments = segments.map_err(|chunk| CopyError::UnknownChunk { kind, chunk })?;
-        Ok(End { tier: Some(watched), segments })
+        Ok(CopySide { tier: Some(counted), segments })
     }
 }
 
-impl End<'_> {
-    /// Takes the link of an emulated tier, and returns when `len` bytes would be over it.
-    fn reserve(&self, operations: &Operations, len: Bytes) -> Nanoseconds {
-        let link = self.tier.and_then(|watched| watched.tier.link());
-        link.map_or(Nanoseconds(0), |link| link.reserve(&operations.pace, len))
+impl CopySide<'_> {
+    /// Reserves the link of an emulated tier; returns the time at which `len` bytes have passed it.
+    fn reserve(&self, state: &PlaneState, len: Bytes) -> Nanoseconds {
+        let link = self.tier.and_then(|counted| counted.tier.link());
+        link.map_or(Nanoseconds(0), |link| link.reserve(&state.pace, len))
     }
 }
 
-/// Whether memory of the store of a segment broke.
-fn has_broken(segment: &Segment) -> bool {
+/// Whether a page of the store of a segment is poisoned.
+fn is_poisoned(segment: &Segment) -> bool {
     segment.store.bus_errors() > 0
 }
 
-/// Reads a place that a fetch failed to fill: that tells a broken page, which is counted then, from a
-/// broken source.
-fn look_at(segment: &Segment) {
-    if let Body::Memory(region) = segment.store.body() {
-        // The place was checked before the fetch.
+/// Reads the destination of a failed fetch, which counts a poisoned page there. This tells a memory error
+/// from an error of the source.
+fn detect_poison(segment: &Segment) {
+    if let Allocation::Memory(region) = segment.store.allocation() {
+        // The range was checked before the fetch.
         let _ = region.sum_into(segment.offset, segment.len, &mut Checksum::of_len(segment.len.0));
     }
 }
 
-/// Keeps the sum of a sample that was just fetched.
-fn vouch_for(sample: SampleId, segment: &Segment, target: &Target) -> Result<(), Cause> {
+/// Keeps the checksum of a sample that was just fetched.
+fn record_sum(sample: SampleId, segment: &Segment, target: &Target) -> Result<(), Cause> {
     match target.sum() {
         Some(sum) => {
             record_arrival(sample, segment, sum);
             Ok(())
         }
-        // A fetcher said that all came, and did not write it.
+        // The fetcher reported success without having written all bytes.
         None => Err(CopyError::Corrupt { from: None }.into()),
     }
 }
 
-fn explain(error: TransferError, from: &End<'_>, to: &End<'_>, len: Bytes) -> CopyError {
-    let kind = |end: &End<'_>| end.tier.map(|watched| watched.tier.kind());
+fn explain(error: TransferError, from: &CopySide<'_>, to: &CopySide<'_>, len: Bytes) -> CopyError {
+    let kind = |end: &CopySide<'_>| end.tier.map(|counted| counted.tier.kind());
     match error {
         TransferError::TooShort { place } => CopyError::TooShort { place, len },
         TransferError::NotThere | TransferError::Differs => CopyError::Corrupt { from: kind(from) },
         TransferError::Poisoned { end, chunk } => {
-            let at = if end == Which::From { from } else { to };
+            let at = if end == Side::From { from } else { to };
             CopyError::Poisoned {
-                tier: at.tier.map(|watched| (watched.id, watched.tier.kind())),
+                tier: at.tier.map(|counted| (counted.id, counted.tier.kind())),
                 chunk,
             }
         }

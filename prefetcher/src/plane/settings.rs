@@ -1,4 +1,4 @@
-//! What a data plane is started with.
+//! The settings of a data plane.
 
 use std::{io, num::NonZeroUsize};
 
@@ -10,27 +10,27 @@ use tierfeed_core::{
 
 use crate::tier::{DirectoryError, TierSettings};
 
-/// Which copies are compared with the checksum of what the cold store delivered.
+/// Which copies are compared with the checksum of the bytes that the cold store delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Those from staging and from directories, which others can write.
+    /// Copies from staging and from directories, which other processes can write.
     Shared,
-    /// All of them, those from memory tiers too.
+    /// All copies, also those from memory tiers.
     Always,
 }
 
-/// What a data plane is started with; all of it stays.
+/// The settings of a data plane, fixed for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Fastest first; the position is the [`TierId`].
+    /// The tiers, fastest first; the index is the [`TierId`].
     pub tiers: Vec<TierSettings>,
     /// The size of a chunk of any tier.
     pub chunk: Bytes,
     /// Where batches are staged.
     pub staging: Locality,
-    /// The most operations that the session has in flight; every queue has as many places.
+    /// The most operations that the session has in flight; also the bound of every queue.
     pub operations_max: NonZeroUsize,
-    /// Which copies are checked.
+    /// Which copies are compared with their checksum.
     pub verify: Verify,
 }
 
@@ -51,31 +51,31 @@ impl Settings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Chunks of no bytes.
+    /// The size of a chunk is zero.
     #[error("a chunk of 0 B; it must have at least one byte, 512 MiB is usual")]
     EmptyChunk,
     /// More tiers than a [`TierId`] can number.
     #[error("{tiers} tiers; at most {tiers_max} are possible")]
     TooManyTiers {
-        /// How many there are.
+        /// Number of tiers in the settings.
         tiers: usize,
-        /// How many there may be.
+        /// Number of tiers that are possible.
         tiers_max: usize,
     },
     /// The directory of a tier cannot hold chunks.
     #[error("tier {} ({kind}): {source}", .tier.0)]
     Directory {
-        /// Which tier.
+        /// The tier that cannot be opened.
         tier: TierId,
-        /// What kind it is.
+        /// The kind of the tier.
         kind: Kind,
-        /// Why not.
+        /// Why the directory cannot hold chunks.
         source: DirectoryError,
     },
-    /// Threads cannot be started, or not pinned to their CPUs.
+    /// Threads cannot be started or pinned to their CPUs.
     #[error("cannot start {threads} threads on the CPUs they are for: {source}")]
     Threads {
-        /// How many.
+        /// Number of threads that were to start.
         threads: NonZeroUsize,
         /// What the operating system says.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! The operations on memory: arenas and chunks.
+//! The operations that allocate and free memory: arenas and chunks.
 
 use tierfeed_core::{
     id::{ChunkId, Rank, TierId},
@@ -7,42 +7,42 @@ use tierfeed_core::{
 use tierfeed_numa_memory::AllocateError;
 
 use crate::{
-    plane::{answer::Answer, failure::Cause, operations::Operations},
+    plane::{answer::Answer, failure::Cause, state::PlaneState},
     tier::{SpaceError, Store},
 };
 
-impl Operations {
+impl PlaneState {
     pub(crate) fn open_arena(&self, answer: Answer, rank: Rank, len: Bytes) {
         let outcome = self.open_arena_blocking(rank, len);
         answer.give(None, outcome.map_err(|source| Cause::Arena { rank, len, source }));
     }
 
-    /// Gives the memory of a part of an arena back.
+    /// Gives the memory of a part of an arena back to the system.
     pub(crate) fn trim_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
-        self.pass(answer, rank, len, |arena| arena.trim(offset, len));
+        self.resize_arena(answer, rank, len, |arena| arena.trim(offset, len));
     }
 
-    /// Takes memory again for a part of an arena.
+    /// Allocates memory again for a trimmed part of an arena.
     pub(crate) fn restore_arena(&self, answer: Answer, rank: Rank, offset: Bytes, len: Bytes) {
-        self.pass(answer, rank, len, |arena| arena.restore(offset, len));
+        self.resize_arena(answer, rank, len, |arena| arena.restore(offset, len));
     }
 
-    fn pass(
+    fn resize_arena(
         &self,
         answer: Answer,
         rank: Rank,
         len: Bytes,
-        act: impl FnOnce(&Store) -> Result<(), AllocateError>,
+        resize: impl FnOnce(&Store) -> Result<(), AllocateError>,
     ) {
         let failed = |source| Cause::Arena { rank, len, source: SpaceError::Memory(source) };
         let arena = self.arena_store(rank).map_err(Cause::from);
-        answer.give(None, arena.and_then(|arena| act(&arena).map_err(failed)));
+        answer.give(None, arena.and_then(|arena| resize(&arena).map_err(failed)));
     }
 
     pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
-        let outcome = self.tier(tier).map_err(Cause::from).and_then(|watched| {
-            let kind = watched.tier.kind();
-            let added = watched.tier.add_chunk_blocking(chunk, &self.pace);
+        let outcome = self.tier(tier).map_err(Cause::from).and_then(|counted| {
+            let kind = counted.tier.kind();
+            let added = counted.tier.add_chunk_blocking(chunk, &self.pace);
             added.map_err(|source| Cause::Chunk { kind, chunk, source })
         });
         answer.give(None, outcome);

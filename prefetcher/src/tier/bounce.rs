@@ -1,20 +1,20 @@
-//! The memory through which bytes go from file to file, and whose alignment suits a disk.
+//! Bounce buffers: for copies between two files, and for the alignment of direct I/O.
 
 use std::io;
 
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{Pages, Region, Request};
 
-/// The memory of one copying thread.
+/// The bounce buffers of one copying thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bounces {
-    /// Between two files.
+    /// Holds the bytes of a copy from one file to another.
     pub(crate) through: Bounce,
-    /// For what a disk delivers beside what was asked for.
+    /// Holds the aligned blocks around the range that is read.
     pub(crate) aligned: Bounce,
 }
 
-/// Memory that is taken when it is first needed, and kept.
+/// A buffer that is allocated on first use, and kept.
 #[derive(Debug, Default)]
 pub(crate) struct Bounce(Option<Region>);
 
@@ -23,19 +23,21 @@ impl Bounce {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::OutOfMemory`].
+    /// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
     pub(crate) fn region(&mut self, len: Bytes) -> io::Result<&Region> {
         if self.0.as_ref().is_none_or(|region| region.len() < len) {
-            let request = Request {
-                len,
-                locality: Locality::Anywhere,
-                name: "tierfeed-bounce",
-                pages: Pages::Small,
-            };
-            let region = Region::allocate(&request);
-            self.0 =
-                Some(region.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?);
+            self.0 = Some(buffer("tierfeed-bounce", len, Pages::Small)?);
         }
         Ok(self.0.as_ref().expect("it was just put there"))
     }
+}
+
+/// Memory of `len` bytes on any node, which starts on a page.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
+pub(super) fn buffer(name: &str, len: Bytes, pages: Pages) -> io::Result<Region> {
+    let request = Request { len, locality: Locality::Anywhere, name, pages };
+    Region::allocate(&request).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }

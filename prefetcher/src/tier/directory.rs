@@ -1,8 +1,8 @@
-//! A directory that gives out chunks as files without a name, on a RAM disk or on a disk.
+//! A directory in which chunks are unnamed files, on a RAM disk or on a disk.
 //!
-//! A file without a name goes when its last descriptor goes: after `kill -9` nothing is left behind,
-//! and nobody can open what a job cached. Every chunk is allocated in full before it is used, so a
-//! full file system is found when a chunk is added, never in the middle of a copy.
+//! The kernel frees an unnamed file with its last descriptor: `kill -9` leaves nothing behind, and no other
+//! process can open the cache of a job. Every chunk is allocated in full before it is used, so a full file
+//! system is found when a chunk is added, never in the middle of a copy.
 //!
 //! Deliberately absent: any way to find a chunk again after a restart.
 
@@ -25,17 +25,17 @@ use nix::{
 };
 use tierfeed_core::units::Bytes;
 
-/// How often a name that somebody else took is replaced by the next one.
+/// How many names are tried if files with these names exist already.
 const NAMES_TRIED: u32 = 100;
 
-/// What a tier's bytes lie on.
+/// The medium that the bytes of a tier lie on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Medium {
     /// Memory of this process.
     Memory,
-    /// A RAM disk.
+    /// A RAM disk (`tmpfs`).
     Tmpfs,
-    /// Anything else with a file system.
+    /// Any other file system.
     Disk,
 }
 
@@ -43,29 +43,29 @@ pub enum Medium {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// It is missing and cannot be created. Its parent is not created: a missing parent is most often
-    /// a disk that is not mounted, and the chunks would fill the root file system.
+    /// It is missing and cannot be created. Its parent is not created: a missing parent most often means
+    /// that a disk is not mounted, and the chunks would fill the root file system.
     #[error("cannot create {}: {source}; its parent must exist", .path.display())]
     Create {
-        /// The directory.
+        /// The directory that was to be created.
         path: PathBuf,
-        /// As `mkdir(2)`.
+        /// The error of `mkdir(2)`.
         source: io::Error,
     },
     /// It cannot be opened as a directory.
     #[error("cannot open the directory {}: {source}", .path.display())]
     Open {
-        /// What was to be a directory.
+        /// The path that is not a directory or cannot be opened.
         path: PathBuf,
-        /// As `open(2)`.
+        /// The error of `open(2)`.
         source: io::Error,
     },
     /// No file can be created in it.
     #[error("cannot create a file in {}: {source}; it must be writable", .path.display())]
     Unwritable {
-        /// The directory.
+        /// The directory that is not writable.
         path: PathBuf,
-        /// As `open(2)` or `unlink(2)`.
+        /// The error of `open(2)` or `unlink(2)`.
         source: io::Error,
     },
 }
@@ -107,12 +107,12 @@ impl Directory {
         Ok(directory)
     }
 
-    /// What the directory lies on.
+    /// The medium of the directory.
     pub(crate) fn medium(&self) -> Medium {
         self.medium
     }
 
-    /// A file of `len` bytes without a name, all of them allocated.
+    /// Creates an unnamed file of `len` bytes, all of them allocated.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Directory {
         let flags = OFlag::O_TMPFILE | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC;
         match openat(&self.opened, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR) {
             Ok(file) => Ok(File::from(file)),
-            // A file system without O_TMPFILE says the one, a kernel without it the other.
+            // A file system without O_TMPFILE fails with EOPNOTSUPP, a kernel without it with EISDIR.
             Err(Errno::EOPNOTSUPP | Errno::EISDIR) => self.create_and_unlink(),
             Err(error) => Err(error.into()),
         }

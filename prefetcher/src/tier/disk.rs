@@ -1,23 +1,23 @@
-//! A chunk on a disk: written in large pieces past the page cache, read past it too.
+//! A chunk on a disk: a write buffer in front of direct I/O.
 //!
-//! The session gives places on a disk in the order of the log, so samples that arrive after one another
-//! lie beside one another. They are gathered in memory, in windows of the file, and a window that is
-//! full goes out as one write. Flash that is written so wears least, and no page cache is filled behind
-//! the job's back. A sample that is still in a window is read from there.
+//! The session allocates disk space as a log, so samples that arrive in sequence are adjacent. They are
+//! buffered in memory, in windows of the file, and a full window is written with one request. Large
+//! sequential writes wear flash least, and direct I/O does not fill the page cache. A sample that is still
+//! in a window is read from memory.
 //!
-//! A window that is not full is written only when its memory is needed for another. Nothing is written
-//! for safety: a file without a name is gone after a crash anyway.
+//! A window that is not full is written only when its memory is needed for another one. Nothing is written
+//! for durability: an unnamed file does not survive a crash.
 //!
-//! Where the file system refuses `O_DIRECT`, writes go through the page cache, which is told to write
-//! them out and to forget them.
+//! Where the file system refuses `O_DIRECT`, writes go through the page cache, and the kernel is told to
+//! write these pages out and drop them.
 //!
 //! Invariants:
 //!
-//! 1. What was written is read back, from memory or from the file, until it is written over.
-//! 2. All windows of a tier take at most [`windows::WINDOWS_MAX`] times [`WINDOW`] of memory, and one where a
-//!    control group has no room for more.
-//! 3. Bytes of the file outside of what was written stay as they are.
-//! 4. A write that failed is found by its reader: its bytes do not match their sum.
+//! 1. Written bytes are read back, from memory or from the file, until they are overwritten.
+//! 2. All windows of a tier take at most [`windows::WINDOWS_MAX`] times [`WINDOW`] of memory, or one window
+//!    if a control group has no room for more.
+//! 3. Bytes of the file outside of the written ranges do not change.
+//! 4. A reader detects a failed write: the bytes do not match their checksum.
 
 mod ranges;
 mod windows;
@@ -39,13 +39,13 @@ use tierfeed_numa_memory::{Checksum, Mapping, PageCache, Stores};
 use self::ranges::{Overlap, Ranges};
 use super::bounce::Bounce;
 
-use self::windows::{Entry, Memory};
+use self::windows::{Memory, OpenWindow};
 pub(crate) use self::windows::{WINDOW, Windows};
 
-/// The smallest unit of the file that is written or read directly, whatever less the disk would take.
+/// The smallest unit of direct I/O, even if the disk accepts less.
 const BLOCK_MIN: u64 = 4096;
 
-/// What is read from the file at once, at most.
+/// The longest range that one request reads from the file.
 const READ_MAX: u64 = 1 << 20;
 
 /// A chunk in a file.
@@ -55,34 +55,34 @@ pub(crate) struct DiskChunk {
     len: Bytes,
     /// Offsets and lengths of direct access are multiples of it; `None` if there is no direct access.
     block: Option<u64>,
-    parts: Vec<RwLock<Part>>,
+    parts: Vec<RwLock<WindowState>>,
     windows: Arc<Windows>,
 }
 
-/// A window of the file, and what of it is only in memory.
+/// The part of a window that is only in memory.
 #[derive(Debug, Default)]
-struct Part {
+struct WindowState {
     memory: Option<Memory>,
     filled: Ranges,
 }
 
-/// A stretch of one window.
+/// A range of one window.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct WindowRange {
     part: usize,
     /// From the start of the window.
     start: u64,
     len: u64,
-    /// From the start of what is read or written.
+    /// From the start of the range that is read or written.
     done: u64,
 }
 
 impl DiskChunk {
-    /// A chunk in `file`, which has `len` bytes allocated that nobody needs yet.
+    /// A chunk in `file`, which has `len` bytes allocated and no content yet.
     pub(crate) fn new(file: File, len: Bytes, windows: &Arc<Windows>) -> Self {
         let block = direct_block(&file, len);
         if block.is_none() {
-            // The flag may be set although access is refused; without it all is as usual.
+            // The flag may be set although access is refused; buffered I/O needs it cleared.
             let _ = direct::set_caching(&file, Caching::Used);
         }
         let parts = (0..len.0.div_ceil(WINDOW)).map(|_| RwLock::default()).collect();
@@ -94,12 +94,12 @@ impl DiskChunk {
         self.block.is_some()
     }
 
-    /// Takes `len` bytes of `origin` in, to be at `offset` from now on; sums what is taken.
+    /// Writes `len` bytes of `origin` at `offset`, into the write buffer; adds them to `sum`.
     ///
     /// # Errors
     ///
-    /// If there is no memory for a window, or an address is wrong. A write to the disk that fails is
-    /// counted in [`Windows`], for it may concern other samples.
+    /// If there is no memory for a window, or an address is out of range. A failed write to the disk is only
+    /// counted in [`Windows`], because it may concern other samples.
     pub(crate) fn write(
         self: &Arc<Self>,
         offset: Bytes,
@@ -107,30 +107,30 @@ impl DiskChunk {
         len: Bytes,
         mut sum: Option<&mut Checksum>,
     ) -> io::Result<()> {
-        for stretch in stretches(offset, len) {
-            let mut part = self.open(stretch.part)?;
+        for range in window_ranges(offset, len) {
+            let mut part = self.open(range.part)?;
             let memory = part.memory.as_ref().expect("it was opened");
-            let (at, from) = (Bytes(stretch.start), Bytes(from.0 + stretch.done));
-            let len = Bytes(stretch.len);
+            let (at, from) = (Bytes(range.start), Bytes(from.0 + range.done));
+            let len = Bytes(range.len);
             match sum.as_deref_mut() {
                 Some(sum) => {
                     memory.copy_from_summed(at, origin, from, len, Stores::Cached, sum)?;
                 }
                 None => memory.copy_from(at, origin, from, len)?,
             }
-            part.filled.insert(stretch.start, stretch.start + stretch.len);
-            if part.filled.is_whole(self.len_of(stretch.part)) {
-                self.put_out(stretch.part, &mut part);
+            part.filled.insert(range.start, range.start + range.len);
+            if part.filled.is_whole(self.len_of(range.part)) {
+                self.write_back(range.part, &mut part);
             }
         }
         Ok(())
     }
 
-    /// Reads `len` bytes from `offset` on to `copy`; sums what arrives.
+    /// Reads `len` bytes at `offset` into `copy`; adds them to `sum`.
     ///
     /// # Errors
     ///
-    /// As `preadv2(2)`; [`io::ErrorKind::UnexpectedEof`] if the file was cut off.
+    /// As `preadv2(2)`; [`io::ErrorKind::UnexpectedEof`] if the file was truncated.
     pub(crate) fn read(
         &self,
         offset: Bytes,
@@ -141,7 +141,7 @@ impl DiskChunk {
     ) -> io::Result<()> {
         for run in self.runs(offset, len) {
             let target = (copy, Bytes(to.0 + run.done));
-            if self.read_gathered(run, target, stores, sum.as_deref_mut())? {
+            if self.read_buffered(run, target, stores, sum.as_deref_mut())? {
                 continue;
             }
             let offset = Bytes(offset.0 + run.done);
@@ -151,20 +151,22 @@ impl DiskChunk {
         Ok(())
     }
 
-    /// The whole range at once if no part of it is only in memory, else window by window.
-    fn runs(&self, offset: Bytes, len: Bytes) -> Vec<Stretch> {
-        let stretches: Vec<_> = stretches(offset, len).collect();
-        let is_open = |it: &Stretch| self.look(it.part).memory.is_some();
-        match stretches.first() {
-            Some(first) if !stretches.iter().any(is_open) => vec![Stretch { len: len.0, ..*first }],
-            _ => stretches,
+    /// The whole range at once if none of its windows has memory, else window by window.
+    fn runs(&self, offset: Bytes, len: Bytes) -> Vec<WindowRange> {
+        let window_ranges: Vec<_> = window_ranges(offset, len).collect();
+        let is_open = |it: &WindowRange| self.read_window(it.part).memory.is_some();
+        match window_ranges.first() {
+            Some(first) if !window_ranges.iter().any(is_open) => {
+                vec![WindowRange { len: len.0, ..*first }]
+            }
+            _ => window_ranges,
         }
     }
 
-    /// Copies a stretch from its window, if it is there; says whether it was.
-    fn read_gathered(
+    /// Copies a range from the memory of its window. Returns whether it was there.
+    fn read_buffered(
         &self,
-        run: Stretch,
+        run: WindowRange,
         (copy, to): (&Mapping, Bytes),
         stores: Stores,
         sum: Option<&mut Checksum>,
@@ -172,7 +174,7 @@ impl DiskChunk {
         if run.start + run.len > WINDOW {
             return Ok(false);
         }
-        let part = self.look(run.part);
+        let part = self.read_window(run.part);
         let Some(memory) = &part.memory else { return Ok(false) };
         match part.filled.overlap(run.start, run.start + run.len) {
             Overlap::Whole => {
@@ -184,7 +186,7 @@ impl DiskChunk {
                 Ok(true)
             }
             Overlap::None => Ok(false),
-            // Half of it was written over meanwhile; the sum will tell. It must be one or the other.
+            // A part was overwritten meanwhile, which the checksum detects. Read the file after a flush.
             Overlap::Part => {
                 drop(part);
                 self.flush(run.part);
@@ -226,34 +228,34 @@ impl DiskChunk {
         Ok(())
     }
 
-    /// A window with memory.
-    fn open(self: &Arc<Self>, index: usize) -> io::Result<RwLockWriteGuard<'_, Part>> {
-        let part = self.change(index);
+    /// Locks a window for writing and gives it memory.
+    fn open(self: &Arc<Self>, index: usize) -> io::Result<RwLockWriteGuard<'_, WindowState>> {
+        let part = self.lock_window(index);
         if part.memory.is_some() {
             return Ok(part);
         }
-        // Others must be able to put their windows out meanwhile, this one's neighbours too.
+        // The lock is released so that other threads can write their windows back meanwhile.
         drop(part);
-        let memory = self.windows.take()?;
-        let mut part = self.change(index);
+        let memory = self.windows.acquire()?;
+        let mut part = self.lock_window(index);
         if part.memory.is_none() {
             part.memory = Some(memory);
-            self.windows.opened(Entry { chunk: Arc::downgrade(self), part: index });
+            self.windows.opened(OpenWindow { chunk: Arc::downgrade(self), part: index });
         }
         Ok(part)
     }
 
-    /// Writes what a window gathered, and gives its memory back.
+    /// Writes a window back to the file and frees its memory.
     fn flush(&self, index: usize) {
-        let mut part = self.change(index);
-        self.put_out(index, &mut part);
+        let mut part = self.lock_window(index);
+        self.write_back(index, &mut part);
     }
 
-    fn put_out(&self, index: usize, part: &mut Part) {
+    fn write_back(&self, index: usize, part: &mut WindowState) {
         let filled = std::mem::take(&mut part.filled);
         if let Some(memory) = part.memory.take() {
             let outcome = self.write_out(index, &memory, &filled);
-            self.windows.wrote(filled.bytes(), &outcome);
+            self.windows.count_write(filled.bytes(), &outcome);
             self.windows.closed(self, index);
         }
     }
@@ -266,19 +268,19 @@ impl DiskChunk {
                 let (at, len) = (Bytes(start), Bytes(end - start));
                 memory.write_to_file(at, len, file, Bytes(base + start))?;
             }
-            // Starts writing, and drops what was written before.
+            // Starts writeback of these pages, and drops pages that were written earlier.
             return direct::drop_cached(&self.file);
         };
         for (start, end) in filled.aligned_to(block) {
-            self.complete(base, (start, end), memory, filled, block)?;
+            self.fill_gaps(base, (start, end), memory, filled, block)?;
             let (at, len) = (Bytes(start), Bytes(end - start));
             memory.write_to_file(at, len, file, Bytes(base + start))?;
         }
         Ok(())
     }
 
-    /// Brings the bytes around what was gathered from the file: a block is written as a whole.
-    fn complete(
+    /// Reads the gaps between buffered ranges from the file: only whole blocks can be written.
+    fn fill_gaps(
         &self,
         base: u64,
         (start, end): (u64, u64),
@@ -304,19 +306,19 @@ impl DiskChunk {
         (self.len.0 - index as u64 * WINDOW).min(WINDOW)
     }
 
-    fn look(&self, index: usize) -> std::sync::RwLockReadGuard<'_, Part> {
-        // A panic inside leaves bytes that do not match their sum, which is found.
+    fn read_window(&self, index: usize) -> std::sync::RwLockReadGuard<'_, WindowState> {
+        // A panic under the lock leaves bytes that do not match their checksum, which readers detect.
         self.parts[index].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, index: usize) -> RwLockWriteGuard<'_, Part> {
+    fn lock_window(&self, index: usize) -> RwLockWriteGuard<'_, WindowState> {
         self.parts[index].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for DiskChunk {
     fn drop(&mut self) {
-        // What was gathered is nobody's any more; its memory goes back with it.
+        // The buffered bytes are discarded with the chunk; their memory returns to the tier.
         self.windows.forget(self);
     }
 }
@@ -325,8 +327,8 @@ fn expect(read: Bytes, len: Bytes) -> io::Result<()> {
     if read < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// The parts of a range, window by window.
-fn stretches(offset: Bytes, len: Bytes) -> impl Iterator<Item = Stretch> {
+/// Splits a range at window boundaries.
+fn window_ranges(offset: Bytes, len: Bytes) -> impl Iterator<Item = WindowRange> {
     let end = offset.0 + len.0;
     let mut at = offset.0;
     std::iter::from_fn(move || {
@@ -334,14 +336,15 @@ fn stretches(offset: Bytes, len: Bytes) -> impl Iterator<Item = Stretch> {
             let start = at % WINDOW;
             let len = (WINDOW - start).min(end - at);
             let part = usize::try_from(at / WINDOW).expect("the target has 64 bits");
-            let stretch = Stretch { part, start, len, done: at - offset.0 };
+            let range = WindowRange { part, start, len, done: at - offset.0 };
             at += len;
-            stretch
+            range
         })
     })
 }
 
-/// The unit of direct access to `file`, if there is any: the file system is asked, and then tried.
+/// The block size of direct I/O on `file`; `None` without it. The answer of the file system is verified by
+/// a write.
 fn direct_block(file: &File, len: Bytes) -> Option<u64> {
     let alignment = direct::alignment(file).ok()??;
     let block = alignment.offset.0.max(alignment.memory.0).max(BLOCK_MIN);

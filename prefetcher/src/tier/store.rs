@@ -1,7 +1,7 @@
-//! One chunk of a tier or one arena: bytes, and the checksums of the samples among them.
+//! One chunk of a tier or one arena: bytes, and the checksums of the samples in them.
 //!
-//! Operations hold it by `Arc`. One that still runs when its chunk is dropped writes to memory that
-//! nobody will read, never to memory that is somebody else's by now.
+//! Operations hold it by `Arc`. An operation that still runs when its chunk is dropped writes to memory that
+//! is still allocated to that chunk, never to memory that was reused.
 
 use std::{
     fs::File,
@@ -24,67 +24,66 @@ use crate::tier::{
 
 /// Where the bytes of a store lie.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum Allocation {
     /// In memory of this process.
     Memory(Arc<Region>),
-    /// In memory of this process that trainers read.
-    Shelved(Span),
-    /// In a file without a name, on a RAM disk.
+    /// In memory of this process that trainers map for reading.
+    SharedMemory(Span),
+    /// In an unnamed file on a RAM disk.
     File(File),
-    /// In a file without a name, on a disk.
+    /// In an unnamed file on a disk.
     Disk(Arc<DiskChunk>),
 }
 
-impl Body {
-    /// The memory that it is.
+impl Allocation {
+    /// Its memory; `None` for files.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Memory(region) => Some(region),
-            Self::Shelved(span) => Some(span),
+            Self::SharedMemory(span) => Some(span),
             Self::File(_) | Self::Disk(_) => None,
         }
     }
 }
 
-/// The piece in which bytes go from or to a file: it bounds the buffer between two of them, and is long
-/// enough for a system call to cost what it costs for longer ones. What is summed beside it is still in
-/// a level-2 cache.
+/// The longest piece that one system call copies from or to a file: it bounds the buffer between two files,
+/// the cost of the call is small beside it, and the piece is still in a level-2 cache when it is summed.
 const FILE_PIECE: u64 = 256 << 10;
 
-/// The same of a disk, which likes longer ones.
+/// The same for a disk, which is faster with longer requests.
 const DISK_PIECE: u64 = 1 << 20;
 
-/// A stretch of memory or of a file.
+/// One chunk of a tier or one arena.
 #[derive(Debug)]
 pub(crate) struct Store {
     /// The chunk that it is; `None` for an arena.
     chunk: Option<ChunkId>,
-    body: Body,
+    allocation: Allocation,
     len: Bytes,
     sums: Mutex<Sums>,
-    /// How to store to its memory.
+    /// The kind of stores to its memory.
     stores: Stores,
-    held: Held,
+    held: HeldBytes,
 }
 
-/// Counts bytes into a total for as long as it lives.
+/// Adds its bytes to a total for as long as it lives.
 #[derive(Debug)]
-struct Held {
+struct HeldBytes {
     total: Arc<AtomicU64>,
     bytes: Mutex<u64>,
 }
 
-impl Held {
+impl HeldBytes {
     fn new(total: &Arc<AtomicU64>, len: Bytes) -> Self {
         total.fetch_add(len.0, Ordering::Relaxed);
         Self { total: Arc::clone(total), bytes: Mutex::new(len.0) }
     }
 
-    /// Counts what the kernel says, so that nothing that failed, or that a trainer touched, counts
-    /// wrong for ever. Two threads take turns, or the older look might win.
+    /// Sets the count to the resident bytes that the kernel reports, which corrects failed calls and pages
+    /// that a trainer touched. The lock keeps an older reading from overwriting a newer one.
     fn count(&self, region: &Region) {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without an answer the last one is the best.
+        // If the kernel does not answer, the last count stays.
         let now = region.resident().map_or(*bytes, |it| it.0);
         self.total.fetch_add(now, Ordering::Relaxed);
         self.total.fetch_sub(*bytes, Ordering::Relaxed);
@@ -92,7 +91,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         let bytes = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.total.fetch_sub(*bytes, Ordering::Relaxed);
@@ -108,20 +107,22 @@ pub(crate) struct Segment {
 }
 
 impl Store {
-    /// A store of `len` bytes, counted into `total` while it lives.
+    /// A store of `len` bytes, which are added to `total` while it lives.
     pub(crate) fn new(
         chunk: Option<ChunkId>,
-        body: Body,
+        allocation: Allocation,
         len: Bytes,
         total: &Arc<AtomicU64>,
         stores: Stores,
     ) -> Self {
         // Reserved huge pages are rounded up to whole ones.
-        let held = match &body {
-            Body::Memory(region) => Held::new(total, region.len()),
-            Body::Shelved(_) | Body::File(_) | Body::Disk(_) => Held::new(total, len),
+        let held = match &allocation {
+            Allocation::Memory(region) => HeldBytes::new(total, region.len()),
+            Allocation::SharedMemory(_) | Allocation::File(_) | Allocation::Disk(_) => {
+                HeldBytes::new(total, len)
+            }
         };
-        Self { chunk, body, len, sums: Mutex::default(), stores, held }
+        Self { chunk, allocation, len, sums: Mutex::default(), stores, held }
     }
 
     /// The chunk that it is; `None` for an arena.
@@ -129,32 +130,32 @@ impl Store {
         self.chunk
     }
 
-    /// Gives the memory of a range back.
+    /// Gives the memory of a range back to the system.
     ///
     /// # Errors
     ///
-    /// As [`Region::give_back`]. Of a file nothing is given back.
+    /// As [`Region::give_back`]. Files are not trimmed.
     pub(crate) fn trim(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
-        let Body::Memory(region) = &self.body else { return Ok(()) };
-        self.pass(region, region.give_back(offset, len))
+        let Allocation::Memory(region) = &self.allocation else { return Ok(()) };
+        self.recount(region, region.give_back(offset, len))
     }
 
-    /// Takes memory for a range that was trimmed.
+    /// Allocates memory for a range that was trimmed.
     ///
     /// # Errors
     ///
     /// As [`Region::restore`].
     pub(crate) fn restore(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
-        let Body::Memory(region) = &self.body else { return Ok(()) };
-        self.pass(region, region.restore(offset, len))
+        let Allocation::Memory(region) = &self.allocation else { return Ok(()) };
+        self.recount(region, region.restore(offset, len))
     }
 
-    fn pass(
+    fn recount(
         &self,
         region: &Region,
         outcome: Result<bool, AllocateError>,
     ) -> Result<(), AllocateError> {
-        // Reserved pages stay, as they were counted.
+        // Reserved huge pages are not given back and stay counted.
         if !matches!(outcome, Ok(false)) {
             self.held.count(region);
         }
@@ -162,35 +163,35 @@ impl Store {
     }
 
     /// Where its bytes lie.
-    pub(crate) fn body(&self) -> &Body {
-        &self.body
+    pub(crate) fn allocation(&self) -> &Allocation {
+        &self.allocation
     }
 
-    /// Whether trainers see it: then they see other pages than this process where memory broke.
+    /// Whether trainers map it: after a memory error they see other pages there than this process.
     pub(crate) fn is_seen_by_trainers(&self) -> bool {
-        self.chunk.is_none() || matches!(self.body, Body::Shelved(_))
+        self.chunk.is_none() || matches!(self.allocation, Allocation::SharedMemory(_))
     }
 
-    /// The sums of its samples. A panic between two changes leaves fewer sums, never wrong ones.
+    /// The checksums of its samples. A panic under the lock leaves fewer sums, never wrong ones.
     pub(crate) fn sums(&self) -> MutexGuard<'_, Sums> {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pages of its memory that broke so far.
+    /// Number of poisoned pages of its memory so far.
     pub(crate) fn bus_errors(&self) -> u32 {
-        self.body.memory().map_or(0, Mapping::bus_errors)
+        self.allocation.memory().map_or(0, Mapping::bus_errors)
     }
 
-    /// What is copied from or to it at once, at most.
+    /// The longest piece that is copied from or to it at once, in bytes.
     pub(crate) fn piece_max(&self) -> u64 {
-        match self.body {
-            Body::Memory(_) | Body::Shelved(_) => u64::MAX,
-            Body::File(_) => FILE_PIECE,
-            Body::Disk(_) => DISK_PIECE,
+        match self.allocation {
+            Allocation::Memory(_) | Allocation::SharedMemory(_) => u64::MAX,
+            Allocation::File(_) => FILE_PIECE,
+            Allocation::Disk(_) => DISK_PIECE,
         }
     }
 
-    /// Refuses ranges that leave the store: a file would grow.
+    /// Refuses ranges outside of the store: a file would grow.
     fn check(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         match offset.0.checked_add(len.0) {
             Some(end) if end <= self.len.0 => Ok(()),
@@ -199,11 +200,11 @@ impl Store {
     }
 }
 
-/// Copies `len` bytes between ranges, and takes into `sum` what was copied.
+/// Copies `len` bytes between ranges and adds them to `sum`.
 ///
-/// Between memory, what is summed is what is stored: the origin may be written by a trainer meanwhile.
-/// Where the copy lies in a file, the origin is summed after the copy, so that a change that reached
-/// the file is seen.
+/// From memory to memory, the stored bytes themselves are summed: a trainer may write the origin meanwhile.
+/// If the destination is a file, the origin is summed after the copy, so that a change that reached the
+/// file is detected.
 ///
 /// # Errors
 ///
@@ -219,7 +220,7 @@ pub(crate) fn copy(
     from.check(from_offset, len)?;
     to.check(to_offset, len)?;
     let Bounces { through, aligned } = bounces;
-    match (from.body.memory(), to.body.memory()) {
+    match (from.allocation.memory(), to.allocation.memory()) {
         (Some(origin), Some(copy)) => {
             copy_memory((origin, from_offset), (copy, to_offset), len, to.stores, sum)
         }
@@ -244,13 +245,15 @@ impl Store {
         (stores, sum): (Stores, Option<&mut Checksum>),
         aligned: &mut Bounce,
     ) -> io::Result<()> {
-        match &self.body {
-            Body::Memory(origin) => copy_memory((origin, offset), copy, len, stores, sum),
-            Body::Shelved(origin) => copy_memory((origin, offset), copy, len, stores, sum),
-            Body::File(file) => read((file, offset), copy, len, sum),
-            Body::Disk(chunk) => {
+        match &self.allocation {
+            Allocation::Memory(origin) => copy_memory((origin, offset), copy, len, stores, sum),
+            Allocation::SharedMemory(origin) => {
+                copy_memory((origin, offset), copy, len, stores, sum)
+            }
+            Allocation::File(file) => read((file, offset), copy, len, sum),
+            Allocation::Disk(chunk) => {
                 let read = chunk.read(offset, copy, len, (stores, sum), aligned);
-                look_at_broken(copy, len, read)
+                detect_poison(copy, len, read)
             }
         }
     }
@@ -262,11 +265,13 @@ impl Store {
         len: Bytes,
         sum: Option<&mut Checksum>,
     ) -> io::Result<()> {
-        match &self.body {
-            Body::Memory(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
-            Body::Shelved(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
-            Body::File(file) => write(origin, (file, offset), len, sum),
-            Body::Disk(chunk) => chunk.write(offset, origin, len, sum),
+        match &self.allocation {
+            Allocation::Memory(copy) => copy_memory(origin, (copy, offset), len, self.stores, sum),
+            Allocation::SharedMemory(copy) => {
+                copy_memory(origin, (copy, offset), len, self.stores, sum)
+            }
+            Allocation::File(file) => write(origin, (file, offset), len, sum),
+            Allocation::Disk(chunk) => chunk.write(offset, origin, len, sum),
         }
     }
 }
@@ -293,7 +298,7 @@ fn read(
     sum: Option<&mut Checksum>,
 ) -> io::Result<()> {
     let read = copy.read_from_file(to, len, file.as_fd(), from);
-    if look_at_broken((copy, to), len, read)? < len {
+    if detect_poison((copy, to), len, read)? < len {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     sum.map_or(Ok(()), |sum| Ok(copy.sum_into(to, len, sum)?))
@@ -306,13 +311,13 @@ fn write(
     sum: Option<&mut Checksum>,
 ) -> io::Result<()> {
     let written = origin.write_to_file(from, len, file.as_fd(), to);
-    look_at_broken((origin, from), len, written)?;
+    detect_poison((origin, from), len, written)?;
     sum.map_or(Ok(()), |sum| Ok(origin.sum_into(from, len, sum)?))
 }
 
-/// A system call that meets a broken page only fails. Reading the range meets it too, and marks the
-/// memory.
-pub(crate) fn look_at_broken<T>(
+/// A system call that touches a poisoned page only fails with `EFAULT`. Reading the range touches it too,
+/// and counts the error for this memory.
+pub(crate) fn detect_poison<T>(
     (region, offset): (&Mapping, Bytes),
     len: Bytes,
     outcome: io::Result<T>,
@@ -337,8 +342,8 @@ mod tests {
         let (locality, pages) = (Locality::Anywhere, Pages::Small);
         let request = Request { len: LEN, locality, name: "held", pages };
         let (region, total) = (Region::allocate(&request).unwrap(), Arc::<AtomicU64>::default());
-        let body = Body::Memory(Arc::new(region));
-        (Store::new(None, body, LEN, &total, Stores::Cached), total)
+        let allocation = Allocation::Memory(Arc::new(region));
+        (Store::new(None, allocation, LEN, &total, Stores::Cached), total)
     }
 
     #[test]
@@ -347,7 +352,7 @@ mod tests {
         let held = || Bytes(total.load(Ordering::Relaxed));
         for _ in 0..3 {
             arena.trim(HALF, LEN).unwrap_err();
-            // The session takes the range for gone all the same.
+            // The session treats the range as trimmed all the same.
             arena.restore(HALF, HALF).unwrap();
             assert_eq!(held(), LEN);
         }
@@ -364,7 +369,7 @@ mod tests {
     fn what_a_trainer_touched_without_leave_is_counted_at_the_next_change() {
         let (arena, total) = arena();
         arena.trim(Bytes(0), LEN).unwrap();
-        let Body::Memory(region) = arena.body() else { unreachable!() };
+        let Allocation::Memory(region) = arena.allocation() else { unreachable!() };
         region.write(Bytes(0), &[1; 4096]).unwrap();
         arena.trim(HALF, HALF).unwrap();
         assert_eq!(total.load(Ordering::Relaxed), 4096);

@@ -1,14 +1,14 @@
 //! The checksums of the samples in one store.
 //!
-//! A sum belongs to a place: it is kept with the chunk or arena in which its sample starts, so that it
-//! goes with it, and sums can never outnumber the places. Writing over a place forgets the sums of all
-//! samples that started there.
+//! A sum belongs to an address: it is kept with the chunk or arena in which its sample starts and is freed
+//! with it, so the number of sums is bounded. Overwriting a range removes the sums of all samples that start
+//! in it.
 
 use std::collections::BTreeMap;
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 
-/// The sum of the bytes of a sample, and whose it is.
+/// The checksum of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sum {
     sample: SampleId,
@@ -16,7 +16,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// Of `sample`, as [`tierfeed_dataset::read::sample_sum`] sums it.
+    /// The sum `xxh3` of `sample`, as [`tierfeed_dataset::read::sample_sum`] computes it.
     pub(crate) fn of(sample: SampleId, xxh3: u64) -> Self {
         Self { sample, xxh3 }
     }
@@ -32,12 +32,12 @@ impl Sums {
         self.0.insert(offset.0, sum);
     }
 
-    /// The sum of `sample`, if that is what was put at `offset`.
+    /// The sum of `sample`; `None` if another sample or none starts at `offset`.
     pub(crate) fn get(&self, offset: Bytes, sample: SampleId) -> Option<Sum> {
         self.0.get(&offset.0).copied().filter(|sum| sum.sample == sample)
     }
 
-    /// Forgets the samples that start in `len` bytes from `offset`.
+    /// Removes the sums of samples that start in the `len` bytes at `offset`.
     pub(crate) fn forget(&mut self, offset: Bytes, len: Bytes) {
         let end = offset.0.saturating_add(len.0);
         while let Some((&start, _)) = self.0.range(offset.0..end).next() {

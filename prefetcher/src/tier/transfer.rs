@@ -1,15 +1,15 @@
-//! Moves one sample from place to place and vouches for its bytes.
+//! Copies one sample between two locations and verifies its bytes.
 //!
-//! A sample's sum travels with it. It is taken while the bytes are on their way from the cold store into
-//! staging, in memory that nobody else maps ([`tierfeed_dataset::read::Target`]). The bytes are checked
-//! against it whenever they leave a place that others can write: staging (trainers map it) and files.
-//! Memory that only this process maps is checked too if the settings say so; else the sum goes along
+//! The checksum of a sample is copied with it. It is computed while the bytes move from the cold store into
+//! staging, in memory that only this process maps ([`tierfeed_dataset::read::Target`]). The bytes are compared
+//! with it whenever they leave memory that other processes can write: staging (trainers map it) and files.
+//! Memory that only this process maps is checked too if the settings say so; else the sum is copied
 //! unchecked, and the copy is a plain copy.
 //!
 //! Invariants:
 //!
-//! 1. A place has a sum only if all bytes of its sample were copied there without an error.
-//! 2. A sum is that of the bytes that the source delivered, however often they moved since.
+//! 1. A location has a sum only if all bytes of its sample were copied there without an error.
+//! 2. A sum is that of the bytes that the source delivered, after any number of copies.
 
 use std::{cell::RefCell, io};
 
@@ -26,35 +26,35 @@ use crate::tier::{
 use tierfeed_dataset::read::sample_sum::SampleSum;
 
 thread_local! {
-    /// Taken once for each thread that copies, not for each copy.
+    /// Allocated once for each thread that copies, not for each copy.
     static BOUNCES: RefCell<Bounces> = RefCell::default();
 }
 
-/// Whether bytes are compared with their sum on the way.
+/// Whether bytes are compared with their checksum during the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Compare; a difference is an error.
+    /// Compare them; a difference is an error.
     Bytes,
-    /// Only carry the sum along.
+    /// Only copy the checksum.
     Nothing,
 }
 
-/// Why a transfer did not put a sample in its place.
+/// Why a sample was not copied.
 #[derive(Debug)]
 pub(crate) enum TransferError {
-    /// One of the places is shorter than the sample.
+    /// The source or the destination is shorter than the sample.
     TooShort {
-        /// The length of that place.
+        /// The length of the shorter one.
         place: Bytes,
     },
-    /// No complete copy of this sample was ever put in the first place.
+    /// The source holds no complete copy of this sample.
     NotThere,
     /// The bytes are not those that the source delivered.
     Differs,
-    /// A page of memory broke under the copy.
+    /// A page of memory is poisoned.
     Poisoned {
-        /// Whether it is one of the first place or of the second.
-        end: Which,
+        /// Whether it belongs to the source or to the destination.
+        end: Side,
         /// The chunk that it belongs to; `None` for staging.
         chunk: Option<ChunkId>,
     },
@@ -62,19 +62,19 @@ pub(crate) enum TransferError {
     Io(io::Error),
 }
 
-/// An end of a transfer.
+/// The source or the destination of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// Where the sample lies.
+pub(crate) enum Side {
+    /// The segments that are read.
     From,
-    /// Where it goes.
+    /// The segments that are written.
     To,
 }
 
-/// Copies `len` bytes of `sample` along `from` to `to`.
+/// Copies `len` bytes of `sample` from the segments `from` to the segments `to`.
 ///
-/// Where memory broke before, the bytes are compared with their sum whatever `check` says. Memory that
-/// trainers map and that broke is not used at all: they see other pages there than this process.
+/// If the source had a memory error before, the bytes are always compared with their sum. Memory with an
+/// error that trainers map is not used at all: they see other pages there than this process.
 pub(crate) fn transfer(
     sample: SampleId,
     from: &[Segment],
@@ -94,14 +94,14 @@ pub(crate) fn transfer(
     }
     let (origin, target) = (&from[0], &to[0]);
     let sum = origin.store.sums().get(origin.offset, sample).ok_or(TransferError::NotThere)?;
-    forget(to);
-    let before = (errors_of(from), errors_of(to));
-    refuse_broken(from, Which::From)?;
-    refuse_broken(to, Which::To)?;
+    forget_sums(to);
+    let before = (bus_errors_of(from), bus_errors_of(to));
+    refuse_poisoned(from, Side::From)?;
+    refuse_poisoned(to, Side::To)?;
     let check = if before.0 > 0 { Check::Bytes } else { check };
     let arrived = copy_all(sample, from, to, len, check);
-    blame(from, before.0, Which::From)?;
-    blame(to, before.1, Which::To)?;
+    check_new_errors(from, before.0, Side::From)?;
+    check_new_errors(to, before.1, Side::To)?;
     if arrived.map_err(TransferError::Io)?.is_some_and(|arrived| arrived != sum) {
         return Err(TransferError::Differs);
     }
@@ -109,12 +109,12 @@ pub(crate) fn transfer(
     Ok(())
 }
 
-fn errors_of(segments: &[Segment]) -> u64 {
+fn bus_errors_of(segments: &[Segment]) -> u64 {
     segments.iter().map(|segment| u64::from(segment.store.bus_errors())).sum()
 }
 
-/// An error if memory broke that the trainer sees too.
-fn refuse_broken(segments: &[Segment], end: Which) -> Result<(), TransferError> {
+/// An error if memory that trainers map is poisoned.
+fn refuse_poisoned(segments: &[Segment], end: Side) -> Result<(), TransferError> {
     let is_broken = |it: &&Segment| it.store.is_seen_by_trainers() && it.store.bus_errors() > 0;
     match segments.iter().find(is_broken) {
         Some(broken) => Err(TransferError::Poisoned { end, chunk: broken.store.chunk() }),
@@ -122,9 +122,9 @@ fn refuse_broken(segments: &[Segment], end: Which) -> Result<(), TransferError> 
     }
 }
 
-/// An error if pages broke since there were `before` errors, by this copy or beside it.
-fn blame(segments: &[Segment], before: u64, end: Which) -> Result<(), TransferError> {
-    if errors_of(segments) == before {
+/// An error if there are more memory errors than `before`, from this copy or from a concurrent one.
+fn check_new_errors(segments: &[Segment], before: u64, end: Side) -> Result<(), TransferError> {
+    if bus_errors_of(segments) == before {
         return Ok(());
     }
     let broken = segments.iter().find(|segment| segment.store.bus_errors() > 0);
@@ -132,16 +132,16 @@ fn blame(segments: &[Segment], before: u64, end: Which) -> Result<(), TransferEr
     Err(TransferError::Poisoned { end, chunk })
 }
 
-/// Keeps the sum of the bytes that a source has just delivered to `at`, as it was taken on their way.
+/// Keeps the checksum of a sample that a source has just delivered to `at`.
 pub(crate) fn record_arrival(sample: SampleId, at: &Segment, xxh3: u64) {
-    // Nothing is kept of an empty sample: the next one starts at the same offset.
+    // An empty sample has no sum: the next one starts at the same offset.
     if at.len.0 > 0 {
         at.store.sums().insert(at.offset, Sum::of(sample, xxh3));
     }
 }
 
-/// Drops the sums of what the segments held until now.
-pub(crate) fn forget(segments: &[Segment]) {
+/// Removes the sums of all samples that start in the segments.
+pub(crate) fn forget_sums(segments: &[Segment]) {
     for Segment { store, offset, len } in segments {
         store.sums().forget(*offset, *len);
     }
@@ -197,7 +197,7 @@ impl<'a> Cursor<'a> {
         (&segment.store, Bytes(segment.offset.0 + self.done))
     }
 
-    /// Goes on by at most [`Self::run`], and over empty segments.
+    /// Advances by at most [`Self::run`] bytes, and over empty segments.
     fn advance(&mut self, by: u64) {
         self.done += by;
         while self.segments.first().is_some_and(|segment| segment.len.0 == self.done) {

@@ -1,4 +1,4 @@
-//! Invariant 3: what is staged is what the source delivered, whichever way it went.
+//! Invariant 3: a staged sample equals the one that the source delivered, for every path through the tiers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     rig::{CXL, MAIN, Rig, SCRATCH, STORAGE, four_tiers, place, slot},
 };
 
-/// Not a multiple of anything, and longer than the piece in which copies run.
+/// Not a multiple of any alignment, and longer than one piece of a copy.
 const LEN: u64 = 600_011;
 const ROUNDED: u64 = LEN.next_multiple_of(64);
 
@@ -102,7 +102,7 @@ fn an_empty_sample_goes_everywhere_and_harms_no_neighbour() {
 }
 
 #[test]
-fn what_a_trainer_wrote_over_is_not_cached() {
+fn a_sample_that_a_trainer_overwrote_is_not_cached() {
     for tier in [MAIN, CXL, SCRATCH, STORAGE] {
         let root = tempfile::tempdir().unwrap();
         let mut rig = rig(root.path());
@@ -198,7 +198,7 @@ fn cut(tier: TierId, cuts: &[u64]) -> Place {
         }
         start = end;
     }
-    // The order of pieces is the order of the bytes, whatever the offsets.
+    // The order of the pieces is the order of the bytes; the offsets do not matter.
     place(tier, &pieces)
 }
 

@@ -1,4 +1,4 @@
-//! A tier or a source with an emulated speed is never faster than that, and right all the same.
+//! A tier or a source with an emulated speed is never faster than that, and its bytes are correct.
 
 use std::{
     sync::Arc,
@@ -67,7 +67,7 @@ fn a_slow_source_is_slow_and_right() {
 }
 
 #[test]
-fn nobody_waits_for_an_emulated_link_to_shut_down() {
+fn shutdown_does_not_wait_for_an_emulated_link() {
     let root = tempfile::tempdir().unwrap();
     let glacier = Speed { latency: Nanoseconds(3_600_000_000_000), bandwidth: BytesPerSecond(1) };
     let mut settings = four_tiers(root.path());

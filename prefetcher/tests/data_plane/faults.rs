@@ -1,4 +1,4 @@
-//! What goes wrong is told to the session as a fault and to people with its reason.
+//! A failure is reported to the session as a fault, and kept for the user with its reason.
 
 use std::{
     fs::{self, OpenOptions},
@@ -33,7 +33,7 @@ fn ready(root: &Path, seed: u64) -> Rig {
     Rig::start_ready(&four_tiers(root), Arc::new(source))
 }
 
-/// The open files of this process without a name in `directory`.
+/// The unnamed open files of this process in `directory`.
 fn unnamed_files_of(directory: &Path) -> Vec<PathBuf> {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
     let is_in_directory = |descriptor: &PathBuf| {

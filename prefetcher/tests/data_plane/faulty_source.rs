@@ -10,7 +10,7 @@ use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 use tierfeed_dataset::read::{ReadError, Source, Version};
 use tierfeed_prefetcher::fetcher::Target;
 
-/// What happens to the reads of one sample.
+/// The outcome of the reads of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Fine,
@@ -18,12 +18,12 @@ pub(crate) enum Fate {
     Changed,
     Truncated,
     Broken,
-    /// The thread panics.
+    /// The reading thread panics.
     Panics,
 }
 
 impl Fate {
-    /// What the session must be told.
+    /// The outcome that must be reported to the session.
     pub(crate) fn outcome(self) -> Result<(), Fault> {
         match self {
             Self::Fine => Ok(()),
@@ -38,7 +38,7 @@ impl Fate {
 /// Delivers [`content`], unless the fate of the sample is another.
 #[derive(Debug, Default)]
 pub(crate) struct FaultySource {
-    /// 0: nothing fails. Else one sample in four does.
+    /// With 0 no read fails; else one sample in four fails.
     pub(crate) seed: u64,
     /// Reads block while this is closed.
     pub(crate) gate: Gate,

@@ -1,7 +1,7 @@
 //! A trainer writes into its staging memory while a sample arrives there.
 //!
-//! The story: a sample that shall stay in the cache was summed where it lay in staging, after it had arrived.
-//! What a trainer wrote there before was vouched for, and went from the cache to every rank in every epoch.
+//! The bug: a sample that stays in the cache was summed in staging after it had arrived. Bytes that a trainer
+//! had written there before were summed too, and went from the cache to every rank in every epoch.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ use crate::{
 
 const LEN: u64 = 100_000;
 
-/// Delivers [`content`]; before it says so, a trainer writes one byte of the arena.
+/// Delivers [`content`]; before it returns, a trainer writes one byte of the arena.
 #[derive(Debug, Default)]
 struct Interrupted {
     arena: OnceLock<Arc<Region>>,

@@ -1,4 +1,4 @@
-//! Invariants 1, 2, 4 and 5: nothing blocks, nothing is lost, nothing is left.
+//! Invariants 1, 2, 4 and 5: commands do not block, operations are answered, memory and files are freed.
 
 use std::{fs, num::NonZeroUsize, path::Path, sync::Arc};
 
@@ -138,7 +138,7 @@ fn an_arena_lives_as_long_as_somebody_uses_it() {
     });
     source.gate.open();
     assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
-    // Whether the fetch found the arena or came too late: it ended, and harmed nothing.
+    // The fetch may have found the arena or been too late; it ended in both cases.
     let outcome = rig.wait(op);
     if outcome.is_ok() {
         let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
@@ -148,7 +148,7 @@ fn an_arena_lives_as_long_as_somebody_uses_it() {
     assert!(rig.plane.arena(RANK).is_none());
 }
 
-/// One thing that happens to the plane, whether it makes sense at this moment or not.
+/// One command to the plane, which may be invalid at this moment.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Open(u32),
@@ -178,7 +178,7 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// All samples share one slot and one place per chunk, so that operations race for bytes too.
+/// All samples share one slot and one range per chunk, so that operations race for the same bytes.
 fn start(rig: &mut Rig, act: Act) {
     let at = |rank| Slot { rank: Rank(rank), ..slot(0, LEN) };
     let cached = |tier, chunk| place(TierId(tier), &[(chunk, 0, LEN)]);

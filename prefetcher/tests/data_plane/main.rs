@@ -13,4 +13,4 @@ mod kept;
 mod lifetimes;
 mod poison;
 mod rig;
-mod shelves;
+mod shared_tiers;

@@ -1,4 +1,4 @@
-//! Memory that breaks under the data plane costs what lies in it, never the process.
+//! A memory error costs the samples in the poisoned page, never the process.
 
 use std::{fs, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
 
 const LEN: u64 = 8_192;
 
-/// Where a chunk of main memory is mapped. Chunks of this number are in no other test.
+/// The address of a chunk of main memory. No other test uses its number.
 fn address_of_chunk(chunk: u32) -> usize {
     address_of(&format!("main-memory-{chunk}"))
 }
@@ -55,7 +55,7 @@ fn a_page_that_breaks_is_told_with_its_chunk_and_all_else_there_is_verified() {
     let failure = &rig.plane.faults()[0];
     assert_eq!(
         failure.to_string(),
-        "sample 1: memory of main-memory broke under the copy; chunk 7001 is given up"
+        "sample 1: a page of the memory of main-memory is poisoned; chunk 7001 is given up"
     );
 }
 

@@ -32,7 +32,7 @@ pub(crate) const SCRATCH: TierId = TierId(2);
 pub(crate) const STORAGE: TierId = TierId(3);
 
 /// Chunks that the CXL tier may have.
-pub(crate) const SHELF_CHUNKS: NonZeroU32 = NonZeroU32::new(8).unwrap();
+pub(crate) const SHARED_CHUNKS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 
 /// Threads that read the source.
 const READERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
@@ -47,13 +47,12 @@ pub(crate) struct Rig {
     last_op: u64,
 }
 
-/// Four tiers, of which trainers may read the second in place, and the lower two lie in directories below
-/// `root`.
+/// Four tiers. Trainers map the second one; the lower two lie in directories below `root`.
 pub(crate) fn four_tiers(root: &Path) -> Settings {
     Settings {
         tiers: vec![
             tier(Kind::MainMemory, Backing::Memory(Locality::Anywhere), None),
-            tier(Kind::CxlMemory, Backing::Shelf(Locality::Anywhere, SHELF_CHUNKS), None),
+            tier(Kind::CxlMemory, Backing::SharedMemory(Locality::Anywhere, SHARED_CHUNKS), None),
             tier(Kind::Scratch, Backing::Directory(root.join("scratch")), None),
             tier(Kind::Storage, Backing::Directory(root.join("storage")), None),
         ],
@@ -78,7 +77,7 @@ pub(crate) fn slot(offset: u64, len: u64) -> Slot {
     Slot { rank: RANK, offset: Bytes(offset), len: Bytes(len) }
 }
 
-/// A place in pieces of `(chunk, offset, len)`.
+/// A place of pieces `(chunk, offset, len)`.
 pub(crate) fn place(tier: TierId, pieces: &[(u32, u64, u64)]) -> Place {
     let piece = |&(chunk, offset, len): &(u32, u64, u64)| Piece {
         chunk: ChunkId(chunk),
@@ -92,7 +91,7 @@ impl Rig {
     pub(crate) fn start(settings: &Settings, source: Arc<dyn Source>) -> Self {
         let (sender, completions) = mpsc::channel();
         let completed = move |op, outcome| {
-            // The test may be over and not listen any more.
+            // The receiver is gone if the test has ended.
             let _ = sender.send((op, outcome));
         };
         let fetcher = fetcher(settings, source);
@@ -100,7 +99,7 @@ impl Rig {
         Self { plane, completions, answered: BTreeMap::new(), last_op: 0 }
     }
 
-    /// With an arena, and chunks 0 and 1 in every tier.
+    /// A plane with an arena, and chunks 0 and 1 in every tier.
     pub(crate) fn start_ready(settings: &Settings, source: Arc<dyn Source>) -> Self {
         let mut rig = Self::start(settings, source);
         rig.run(|op| Command::OpenArena { op, rank: RANK, len: ARENA }).unwrap();
@@ -183,7 +182,7 @@ impl Rig {
         self.scribble(slot(0, len));
     }
 
-    /// Fills a chunk from `taken` on, so that a disk gets what was gathered for it.
+    /// Fills a chunk from `taken` on, so that its write buffers are written to the disk.
     pub(crate) fn fill_up(&mut self, tier: TierId, chunk: u32, taken: u64) {
         let len = CHUNK.0 - taken;
         self.cache(999, len, &place(tier, &[(chunk, taken, len)]));
@@ -195,7 +194,7 @@ impl Rig {
         bytes
     }
 
-    /// What a trainer may do to its staging memory.
+    /// Overwrites staging memory, as a trainer may.
     pub(crate) fn scribble(&self, at: Slot) {
         self.plane.arena(at.rank).unwrap().fill(at.offset, at.len, 0xee).unwrap();
     }

@@ -3,7 +3,7 @@
 use tierfeed_core::{fleet::launch::Misfit, order::SpecError};
 use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
-use tierfeed_workload_analyzer::job::{At, JobError};
+use tierfeed_workload_analyzer::job::{JobError, LocatedError};
 
 use crate::{
     client::CallError, dataset::DatasetError, metrics::ServeError, places::PlacesError,
@@ -92,7 +92,7 @@ pub enum JoinError {
     Order(#[from] SpecError),
     /// The tiers do not fit on this node.
     #[error(transparent)]
-    Places(#[from] At<PlacesError>),
+    Places(#[from] LocatedError<PlacesError>),
     /// The system has no random source.
     #[error(transparent)]
     Random(#[from] TokenError),

@@ -18,7 +18,7 @@ use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::At,
+    job::LocatedError,
 };
 
 use super::{AgentError, JoinError, Settings, link::Link};
@@ -176,7 +176,7 @@ fn look_at_job(
     let demand = Demand::of(&job, &Sizes::from(&index))?;
     let placed = |error: PlacesError| {
         let keys = error.keys();
-        JoinError::from(At::in_text(&text.text, &text.file, &keys, error))
+        JoinError::from(LocatedError::in_text(&text.text, &text.file, &keys, error))
     };
     let node = Node::read(&job).map_err(PlacesError::from).map_err(placed)?;
     let arrival = has_worked(run_dir, &text.file);

@@ -13,7 +13,7 @@ use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
 use tierfeed_prefetcher::{
     budget::{Change, Free, Pool, Reading, Step, TierReading},
     plane::TierUsage,
-    recorder::What,
+    recorder::EventKind,
     tier::Backing,
 };
 use tierfeed_resource_gatherer::Available;
@@ -153,12 +153,12 @@ impl Agent {
         match step {
             Step::Cache { tier, from, to } => {
                 tracing::debug!(tier = tier.0, from, to, ?reason, "tier resized");
-                self.observer.note(What::Resized(tier, to));
+                self.observer.note(EventKind::TierResized(tier, to));
                 self.tell(SessionEvent::Resized { tier, chunks_max: to });
             }
             Step::Staging { from, to } => {
                 tracing::info!(from, to, ?reason, "batches staged ahead");
-                self.observer.note(What::Limited(to));
+                self.observer.note(EventKind::StagingResized(to));
                 self.tell(SessionEvent::StagingLimited { batches: to });
             }
         }
@@ -167,7 +167,7 @@ impl Agent {
     fn allocate(&mut self, chunks: u32) {
         let chunk = self.layout.chunk;
         let locality = match self.limits.lender().map(|(_, place)| &place.settings.backing) {
-            Some(Backing::Memory(locality) | Backing::Shelf(locality, _)) => *locality,
+            Some(Backing::Memory(locality) | Backing::SharedMemory(locality, _)) => *locality,
             _ => Locality::Anywhere,
         };
         self.lending.spawn_blocking(move || {

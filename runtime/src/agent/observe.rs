@@ -9,7 +9,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::Parting;
-use tierfeed_prefetcher::recorder::{Event, Recorder, What};
+use tierfeed_prefetcher::recorder::{Event, EventKind, Recorder};
 
 use super::{Agent, AgentError};
 use crate::{
@@ -96,28 +96,28 @@ impl Observer {
         }
     }
 
-    pub(super) fn note(&self, what: What) {
-        self.recorder.ended(Nanoseconds(0), what);
+    pub(super) fn note(&self, kind: EventKind) {
+        self.recorder.record_ended(Nanoseconds(0), kind);
     }
 
     /// Takes note of a batch that a trainer took.
     pub(super) fn taken(&mut self, connection: ConnectionId, lease: LeaseId, taken: &Taken) {
-        let note = |at, lasted, what| self.recorder.note(Event { at, lasted, what });
+        let note = |at, lasted, kind| self.recorder.record(Event { at, lasted, kind });
         let (batch, since) = (taken.batch, Nanoseconds(taken.at.0.saturating_sub(taken.waited.0)));
         let staged = Nanoseconds(taken.ready.0.saturating_sub(taken.placed.0));
-        note(taken.placed, staged, What::Staged(batch));
+        note(taken.placed, staged, EventKind::Staged(batch));
         if taken.waited.0 > 0 {
             let before = self.waited_until.insert(batch.rank, taken.at).unwrap_or_default();
-            let within = |from: Nanoseconds, to: Nanoseconds, what| {
+            let within = |from: Nanoseconds, to: Nanoseconds, kind| {
                 let from = from.max(before).min(taken.at);
-                note(from, Nanoseconds(to.0.saturating_sub(from.0)), what);
+                note(from, Nanoseconds(to.0.saturating_sub(from.0)), kind);
             };
-            within(since, taken.at, What::Waited(batch));
+            within(since, taken.at, EventKind::Waited(batch));
             let mut at = since;
             for (cause, part) in taken.causes.parts().filter(|(_, part)| part.0 > 0) {
                 let from = at;
                 at.0 += part.0;
-                within(from, at.min(taken.at), What::Part(batch, cause));
+                within(from, at.min(taken.at), EventKind::WaitPart(batch, cause));
             }
         }
         self.held.insert(lease, (connection, batch, taken.at));
@@ -128,13 +128,13 @@ impl Observer {
         self.copyouts += u64::from(parting == Parting::Copied);
         if let Some((_, batch, since)) = self.held.remove(&lease) {
             let lasted = Nanoseconds(self.recorder.now().0.saturating_sub(since.0));
-            self.recorder.note(Event { at: since, lasted, what: What::Held(batch) });
+            self.recorder.record(Event { at: since, lasted, kind: EventKind::Held(batch) });
         }
     }
 
     pub(super) fn gone(&mut self, connection: ConnectionId, rank: Rank) {
         self.held.retain(|_, (of, ..)| *of != connection);
-        self.note(What::Left(rank));
+        self.note(EventKind::Disconnected(rank));
     }
 
     /// Writes the trace of the run, if one was asked for, and answers nobody any more.

@@ -9,7 +9,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_handoff::Server;
-use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, Ways};
+use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
@@ -97,10 +97,10 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
 }
 
 /// Ends the threads of hand-off and data plane; what the data plane held, if they ended in time.
-async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, Ways, Counters)> {
+async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, WriteModes, Counters)> {
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let ended = (plane.usage(), plane.ways(), plane.counters());
+        let ended = (plane.usage(), plane.write_modes(), plane.counters());
         plane.shutdown();
         ended
     });
@@ -125,7 +125,7 @@ fn tiers(
     job: &Job,
     layout: &Layout,
     progress: &Progress,
-    used: Option<&(Ways, Counters)>,
+    used: Option<&(WriteModes, Counters)>,
 ) -> Vec<TierEntry> {
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();

@@ -62,7 +62,7 @@ pub(super) async fn agent(
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
     let (plane, cold) = start_plane(&job, &index, &layout, &completions)?;
-    let layout = announced(&job, layout, &plane.shelves());
+    let layout = announced(&job, layout, &plane.shared_tiers());
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
@@ -72,7 +72,7 @@ pub(super) async fn agent(
     let scratch = job_scratch(&job, assignment.node)?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
-    let server = listen(&socket, order, post, plane.shelves(), events)?;
+    let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     let node_number = assignment.node.0;
     // Trainers that find the file find an agent that listens.
@@ -198,7 +198,7 @@ fn directories(layout: &Layout) -> Vec<PathBuf> {
     let backings = layout.places.iter().map(|place| &place.settings.backing);
     let directory = |backing: &Backing| match backing {
         Backing::Directory(path) => Some(path.clone()),
-        Backing::Memory(_) | Backing::Shelf(..) => None,
+        Backing::Memory(_) | Backing::SharedMemory(..) => None,
     };
     backings.filter_map(directory).collect()
 }

@@ -8,7 +8,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{ClientEvent, Delivery};
-use tierfeed_prefetcher::recorder::What;
+use tierfeed_prefetcher::recorder::EventKind;
 
 use super::{Agent, publications::Publication};
 
@@ -43,7 +43,7 @@ impl Agent {
                 self.connections.insert(connection, Some(Reading { rank }));
                 self.readers.came(connection, role, self.clock.now());
                 self.starvation.came(connection, trainer);
-                self.observer.note(What::Came(rank));
+                self.observer.note(EventKind::Connected(rank));
                 self.tell(Event::Attached { connection, rank });
             }
             ClientEvent::TurnedAway { reason } => {

@@ -19,12 +19,12 @@ fn batch(step: u32) -> BatchId {
     BatchId { epoch: Epoch(1), step: Step(step), rank: Rank(3) }
 }
 
-fn event(at: u64, lasted: u64, what: What) -> Event {
-    Event { at: Nanoseconds(at), lasted: Nanoseconds(lasted), what }
+fn event(at: u64, lasted: u64, kind: EventKind) -> Event {
+    Event { at: Nanoseconds(at), lasted: Nanoseconds(lasted), kind }
 }
 
-fn moved(from: End, to: End) -> What {
-    What::Moved { from, to, sample: SampleId(5), len: Bytes(9), fault: None }
+fn moved(from: Endpoint, to: Endpoint) -> EventKind {
+    EventKind::Moved { from, to, sample: SampleId(5), len: Bytes(9), fault: None }
 }
 
 fn written(events: Vec<Event>) -> Value {
@@ -46,9 +46,9 @@ fn ns(value: &Value) -> i64 {
 
 #[test]
 fn an_event_says_what_it_was_on_the_clock_of_the_profiler() {
-    let failed = What::Moved {
-        from: End::Cold,
-        to: End::Staging,
+    let failed = EventKind::Moved {
+        from: Endpoint::Cold,
+        to: Endpoint::Staging,
         sample: SampleId(5),
         len: Bytes(9),
         fault: Some(Fault::Io),
@@ -69,12 +69,12 @@ fn an_event_says_what_it_was_on_the_clock_of_the_profiler() {
 #[test]
 fn a_wait_holds_its_parts_and_staging_has_two_ends() {
     let document = written(vec![
-        event(100, 40, What::Part(batch(1), StallCause::Cold)),
-        event(100, 50, What::Waited(batch(1))),
-        event(140, 10, What::Part(batch(1), StallCause::Tier(TierId(1)))),
-        event(20, 90, What::Staged(batch(1))),
-        event(150, 0, What::Resized(TierId(0), 4)),
-        event(160, 0, What::Limited(3)),
+        event(100, 40, EventKind::WaitPart(batch(1), StallCause::Cold)),
+        event(100, 50, EventKind::Waited(batch(1))),
+        event(140, 10, EventKind::WaitPart(batch(1), StallCause::Tier(TierId(1)))),
+        event(20, 90, EventKind::Staged(batch(1))),
+        event(150, 0, EventKind::TierResized(TierId(0), 4)),
+        event(160, 0, EventKind::StagingResized(3)),
     ]);
     let events = events_of(&document);
     let shown: Vec<_> = events
@@ -104,8 +104,8 @@ proptest! {
         moves in prop::collection::vec((0_u64..50, 0_u64..20, 0_u8..3), 1..80),
     ) {
         let events = moves.iter().map(|(at, lasted, which)| {
-            let tier = End::Tier(TierId(*which));
-            let (from, to) = if *which == 2 { (End::Cold, End::Staging) } else { (tier, End::Staging) };
+            let tier = Endpoint::Tier(TierId(*which));
+            let (from, to) = if *which == 2 { (Endpoint::Cold, Endpoint::Staging) } else { (tier, Endpoint::Staging) };
             event(*at, *lasted, moved(from, to))
         });
         let document = written(events.collect());
@@ -132,7 +132,7 @@ proptest! {
         });
         let [first, second] = ["torch.json", "agent.json"].map(|name| folder.path().join(name));
         std::fs::write(&first, profile.to_string()).unwrap();
-        let document = written(vec![event(ours, 10, moved(End::Cold, End::Staging))]);
+        let document = written(vec![event(ours, 10, moved(Endpoint::Cold, Endpoint::Staging))]);
         std::fs::write(&second, document.to_string()).unwrap();
         let merged = merge(&[first, second]).unwrap();
         let events = events_of(&merged);

@@ -13,7 +13,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
     plane::{Counters, Moves, TierUsage, Traffic, Usage},
-    recorder::End,
+    recorder::Endpoint,
     tier::Medium,
 };
 
@@ -75,7 +75,7 @@ fn held(bytes: u64) -> TierUsage {
 }
 
 fn text_of(requests: Option<ObjectFigures>) -> String {
-    let tier = |tier| End::Tier(TierId(tier));
+    let tier = |tier| Endpoint::Tier(TierId(tier));
     let moves = |from, to| Moves {
         from,
         to,
@@ -86,8 +86,12 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         duration: Nanoseconds(600_000),
     };
     let none = Traffic::default();
-    let pairs = [(End::Cold, End::Staging), (tier(0), End::Staging), (tier(1), End::Staging)];
-    let pairs = pairs.into_iter().chain([(End::Staging, tier(0)), (tier(0), tier(1))]);
+    let pairs = [
+        (Endpoint::Cold, Endpoint::Staging),
+        (tier(0), Endpoint::Staging),
+        (tier(1), Endpoint::Staging),
+    ];
+    let pairs = pairs.into_iter().chain([(Endpoint::Staging, tier(0)), (tier(0), tier(1))]);
     let counters = Counters {
         source: none,
         tiers: vec![],

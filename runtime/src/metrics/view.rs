@@ -10,7 +10,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
     plane::{Counters, Usage},
-    recorder::End,
+    recorder::Endpoint,
 };
 
 use super::{Families, Family, Labels, Sort, Value, seconds};
@@ -184,7 +184,7 @@ impl View<'_> {
         }
         let mut errors = Family::new("read_errors", "Reads that failed", None, Sort::Counter);
         let mut time = durations("read_duration", "How long reading a sample took");
-        for moves in self.counters.moves.iter().filter(|moves| moves.to == End::Staging) {
+        for moves in self.counters.moves.iter().filter(|moves| moves.to == Endpoint::Staging) {
             let tier = self.end(moves.from);
             for (fault, count) in &moves.failed {
                 let labels = vec![("tier", tier.to_owned()), ("kind", fault.name().to_owned())];
@@ -210,8 +210,8 @@ impl View<'_> {
                 ]
             };
             let (number, len) = match (moves.from, moves.to) {
-                (End::Tier(_), End::Staging) => (&mut up, &mut up_bytes),
-                (_, End::Tier(_)) => (&mut down, &mut down_bytes),
+                (Endpoint::Tier(_), Endpoint::Staging) => (&mut up, &mut up_bytes),
+                (_, Endpoint::Tier(_)) => (&mut down, &mut down_bytes),
                 _ => continue,
             };
             number.add(labels(), Value::Count(moves.operations));
@@ -305,11 +305,11 @@ impl View<'_> {
         vec![("rank", rank.0.saturating_sub(self.first_rank.0).to_string())]
     }
 
-    fn end(&self, end: End) -> &'static str {
+    fn end(&self, end: Endpoint) -> &'static str {
         match end {
-            End::Cold => COLD,
-            End::Staging => "staging",
-            End::Tier(TierId(tier)) => {
+            Endpoint::Cold => COLD,
+            Endpoint::Staging => "staging",
+            Endpoint::Tier(TierId(tier)) => {
                 self.kinds.get(usize::from(tier)).map_or("unknown", |kind| kind.name())
             }
         }

@@ -44,7 +44,7 @@ impl Layout {
             {
                 let most = total.min(node.memory_at(*locality));
                 let chunks_max = chunks_max(place, chunk, most);
-                place.settings.backing = Backing::Shelf(*locality, chunks_max);
+                place.settings.backing = Backing::SharedMemory(*locality, chunks_max);
                 shelves += 1;
             }
             place.direct = Some(choice);
@@ -56,7 +56,7 @@ impl Layout {
     #[must_use]
     pub(crate) fn without_shelves(mut self, is_shelved: impl Fn(usize) -> bool) -> Self {
         for (at, place) in self.places.iter_mut().enumerate() {
-            if let Backing::Shelf(locality, _) = place.settings.backing
+            if let Backing::SharedMemory(locality, _) = place.settings.backing
                 && !is_shelved(at)
             {
                 place.settings.backing = Backing::Memory(locality);
@@ -130,7 +130,7 @@ fn rates(place: &Place, report: &Report) -> Option<Rates> {
     let of_kind = |kind: Kind| report.tiers.iter().filter(move |tier| tier.kind == kind);
     let main = of_kind(Kind::MainMemory).find_map(|tier| tier.numa_node)?;
     let tier = match place.settings.backing {
-        Backing::Memory(Locality::Numa(node)) | Backing::Shelf(Locality::Numa(node), _) => {
+        Backing::Memory(Locality::Numa(node)) | Backing::SharedMemory(Locality::Numa(node), _) => {
             let is_known = of_kind(kind).any(|tier| tier.numa_nodes.contains(&node.0));
             is_known.then_some(node.0)
         }
@@ -235,7 +235,7 @@ pub(super) mod tests {
         );
         let main = place(Kind::MainMemory, Locality::Anywhere, 2);
         assert_eq!(rates(&main, &report), Some(mb_per_s(26_300, 13_400, 13_400)));
-        let shelf = Backing::Shelf(Locality::Numa(NumaNode(2)), NonZeroU32::MIN);
+        let shelf = Backing::SharedMemory(Locality::Numa(NumaNode(2)), NonZeroU32::MIN);
         let mut shown = cxl(2, 2);
         shown.settings.backing = shelf;
         assert_eq!(rates(&shown, &report), Some(mb_per_s(16_400, 8_700, 13_400)));

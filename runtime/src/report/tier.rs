@@ -7,7 +7,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 use tierfeed_numa_memory::{HugePages, Stores};
-use tierfeed_prefetcher::{plane::TierTraffic, tier::Way};
+use tierfeed_prefetcher::{plane::TierTraffic, tier::WriteMode};
 
 use super::DirectEntry;
 use crate::places::{Measured, Place};
@@ -71,7 +71,7 @@ pub struct StagingEntry {
 impl StagingEntry {
     /// What was found on the staging memory of the first rank.
     #[must_use]
-    pub fn of(way: Option<Way>) -> Self {
+    pub fn of(way: Option<WriteMode>) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
         Self { stored, pages }
     }
@@ -122,7 +122,7 @@ impl TierEntry {
 
     /// The same after a run whose epochs wrote at most so much to it.
     #[must_use]
-    pub fn used(self, way: Option<Way>, traffic: &TierTraffic, most: Bytes) -> Self {
+    pub fn used(self, way: Option<WriteMode>, traffic: &TierTraffic, most: Bytes) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
         Self {
             stored,
@@ -161,9 +161,9 @@ impl TierEntry {
     }
 }
 
-fn named(way: Way) -> (Option<&'static str>, Option<&'static str>) {
+fn named(way: WriteMode) -> (Option<&'static str>, Option<&'static str>) {
     match way {
-        Way::Memory { stores, pages } => {
+        WriteMode::Memory { stores, pages } => {
             let stored = match stores {
                 Stores::Cached => "cached-stores",
                 Stores::NonTemporal => "non-temporal-stores",
@@ -176,8 +176,8 @@ fn named(way: Way) -> (Option<&'static str>, Option<&'static str>) {
             };
             (Some(stored), pages)
         }
-        Way::PageCache => (Some("page-cache"), None),
-        Way::Direct => (Some("direct-io"), None),
+        WriteMode::PageCache => (Some("page-cache"), None),
+        WriteMode::Direct => (Some("direct-io"), None),
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    fn used(way: Option<Way>, planned: TierEntry) -> TierEntry {
+    fn used(way: Option<WriteMode>, planned: TierEntry) -> TierEntry {
         let kind = Kind::Storage;
         let (read, writes_failed) = (Traffic::default(), 2);
         let written = Traffic { operations: 3, bytes: Bytes::mib(90), failed: 0 };
@@ -203,7 +203,7 @@ mod tests {
     fn wear_stands_beside_its_limit() {
         let most = Some(Bytes::mib(40).0);
         let tier = TierEntry { writes_per_epoch_bytes: most, ..planned() };
-        let tier = used(Some(Way::Direct), tier);
+        let tier = used(Some(WriteMode::Direct), tier);
         assert_eq!((tier.stored, tier.pages), (Some("direct-io"), None));
         assert_eq!((tier.written_bytes, tier.failed_writes), (Bytes::mib(90).0, 2));
         assert_eq!(
@@ -214,8 +214,9 @@ mod tests {
 
     #[test]
     fn memory_says_how_it_is_stored_and_in_which_pages() {
-        let choice =
-            |stores, pages| used(Some(Way::Memory { stores, pages }), planned()).choice().unwrap();
+        let choice = |stores, pages| {
+            used(Some(WriteMode::Memory { stores, pages }), planned()).choice().unwrap()
+        };
         assert_eq!(
             choice(Stores::NonTemporal, HugePages::Transparent(Bytes::mib(2))),
             "storage: stores past the caches, transparent huge pages, 2 copy threads"
@@ -226,7 +227,7 @@ mod tests {
         );
         assert!(choice(Stores::Cached, HugePages::Reserved).contains("reserved huge pages"));
         assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
-        let staging = Way::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
+        let staging = WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
         assert_eq!(
             StagingEntry::of(Some(staging)).choice().unwrap(),
             "staging: stores through the caches, reserved huge pages"
@@ -239,7 +240,7 @@ mod tests {
         let (one_bytes_per_s, two_bytes_per_s) = (17_000_000_000, 17_100_000_000);
         let writers_measured = Some(WritersEntry { one_bytes_per_s, two_bytes_per_s });
         let tier = TierEntry { copy_threads: 1, writers_measured, ..planned() };
-        let choice = used(Some(Way::PageCache), tier).choice().unwrap();
+        let choice = used(Some(WriteMode::PageCache), tier).choice().unwrap();
         let expected = "1 of 2 copy threads (measured: 1 writes 17 GB/s, 2 write 17.10 GB/s)";
         assert!(choice.contains(expected), "{choice}");
     }

@@ -1,4 +1,4 @@
-//! What of main memory a job needs for itself, which tiers must leave.
+//! The main memory that a job needs for itself and that tiers must leave free.
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
@@ -9,33 +9,32 @@ use crate::{
     job::trainer::Device,
 };
 
-/// Batches that each worker of a loader holds ready.
+/// Batches that each worker of a loader holds in advance.
 ///
 /// # Source
 ///
-/// `prefetch_factor` of PyTorch's `DataLoader`: 2 where there are workers.
+/// `prefetch_factor` of PyTorch's `DataLoader`: 2 if there are workers.
 const BATCHES_PER_WORKER: u64 = 2;
 
-/// Main memory of one node, beside the tiers.
+/// The main memory of one node without its tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Parameters, gradients and states of the optimizer of all ranks of a node, where main memory
-    /// holds them.
+    /// Parameters, gradients and optimizer states of all ranks of a node, if main memory holds them.
     #[serde(rename = "model_bytes", serialize_with = "plain::bytes")]
     pub model: Bytes,
-    /// Batches that the loaders hold as arrays.
+    /// Decoded batches that the loaders hold.
     #[serde(rename = "decoded_bytes", serialize_with = "plain::bytes")]
     pub decoded: Bytes,
-    /// The copy from which a checkpoint is written: of one rank, for all have the same.
+    /// The copy from which a checkpoint is written: of one rank, because all ranks have the same.
     #[serde(rename = "checkpoint_bytes", serialize_with = "plain::bytes")]
     pub checkpoint: Bytes,
-    /// All of that.
+    /// The sum of model, decoded batches and checkpoint.
     #[serde(rename = "needed_bytes", serialize_with = "plain::bytes")]
     pub needed: Bytes,
-    /// What is free beside the tiers.
+    /// Main memory that is free beside the tiers.
     #[serde(rename = "free_bytes", serialize_with = "plain::bytes")]
     pub free: Bytes,
-    /// What the tiers must leave to the job; the cache in main memory is judged without it.
+    /// The part of `needed` that exceeds `free`; the verdict subtracts it from the cache in main memory.
     #[serde(rename = "missing_bytes", serialize_with = "plain::bytes")]
     pub missing: Bytes,
 }

@@ -1,24 +1,24 @@
-//! What each phase of a job reads.
+//! The bytes and the duration of each phase of a job.
 
 use serde::{Serialize, Serializer};
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
 use crate::{
     Job,
-    demand::{Demand, Sizes, plain},
+    demand::{Demand, Sizes, plain, rate_of},
     job::trainer::Pass,
 };
 
-/// What a phase is.
+/// The name of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// Data processing: bytes from the cold store or a tier to a staged batch.
     Loading,
-    /// Data processing: from bytes to arrays.
+    /// Data processing: decoding bytes to arrays.
     Preprocessing,
-    /// Execution: the passes that train.
+    /// Execution: the passes over the training data.
     Training,
-    /// Execution: the passes between them.
+    /// Execution: the passes between epochs.
     Validation,
     /// Execution: the pass at the end.
     Evaluation,
@@ -44,27 +44,27 @@ impl Serialize for Name {
     }
 }
 
-/// What a phase does, all ranks together where nothing else is said.
+/// One phase, for all ranks together unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Phase {
-    /// Which one.
+    /// The name of the phase.
     pub phase: Name,
-    /// How often it is gone through.
+    /// Number of passes in the whole job.
     pub passes: u32,
     /// Steps of each rank in a pass.
     pub steps: u32,
-    /// Samples in a pass, with what the order repeats.
+    /// Samples in a pass, including those that the order repeats.
     pub samples: u64,
-    /// Bytes of them as they are stored.
+    /// Stored bytes of these samples.
     #[serde(rename = "bytes", serialize_with = "plain::bytes")]
     pub bytes: Bytes,
-    /// Bytes of a batch as they are stored, on average.
+    /// Mean stored bytes of a batch.
     #[serde(rename = "batch_bytes", serialize_with = "plain::bytes")]
     pub batch: Bytes,
-    /// How long a pass takes if nothing waits, if known.
+    /// The duration of a pass without stalls, if known.
     #[serde(rename = "pass_s", serialize_with = "plain::optional_seconds")]
     pub time: Option<Nanoseconds>,
-    /// What a rank asks for meanwhile, if the time is known.
+    /// The read rate of a rank in the pass, if the duration is known.
     #[serde(rename = "rank_bytes_per_s", serialize_with = "plain::optional_rate")]
     pub rank_rate: Option<BytesPerSecond>,
 }
@@ -104,7 +104,7 @@ fn training(job: &Job, demand: &Demand) -> Phase {
     with_time(phase, demand.step_time)
 }
 
-/// Samples are dealt evenly to the ranks; the last step may be short.
+/// A validation or evaluation phase. Samples are divided evenly over the ranks; the last step may be short.
 fn other(job: &Job, sizes: &Sizes, name: Name, passes: u32, pass: &Pass) -> Phase {
     let ranks = job.world.ranks();
     let per_rank = pass.samples.div_ceil(ranks);
@@ -127,10 +127,7 @@ fn other(job: &Job, sizes: &Sizes, name: Name, passes: u32, pass: &Pass) -> Phas
 }
 
 fn with_time(phase: Phase, step: Option<Nanoseconds>) -> Phase {
-    let rate = |step: Nanoseconds| {
-        let rate = (u128::from(phase.batch.0) * 1_000_000_000).div_ceil(step.0.max(1).into());
-        BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
-    };
+    let rate = |step| rate_of(phase.batch, step);
     let pass = |step: Nanoseconds| Nanoseconds(step.0.saturating_mul(phase.steps.into()));
     Phase { time: step.map(pass), rank_rate: step.map(rate), ..phase }
 }

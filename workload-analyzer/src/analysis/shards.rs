@@ -1,4 +1,4 @@
-//! What falls to a worker that is dealt whole objects.
+//! How the objects of a dataset divide over workers that are assigned whole objects.
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
@@ -10,13 +10,13 @@ use crate::{
 
 /// The objects of a dataset as shards.
 ///
-/// tierfeed deals samples, not objects, so it loses nothing where they do not divide evenly; frameworks
-/// that shard by file (`tf.data` by `FILE`, WebDataset, Streaming) do.
+/// tierfeed assigns samples, not objects, so an uneven division costs it nothing; it costs frameworks that
+/// shard by file (`tf.data` by `FILE`, WebDataset, Streaming).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Shards {
     /// Objects of the dataset.
     pub objects: u64,
-    /// Bytes of one on average.
+    /// Mean size of an object.
     #[serde(rename = "object_bytes", serialize_with = "plain::bytes")]
     pub object: Bytes,
     /// Ranks of all nodes.
@@ -25,19 +25,19 @@ pub struct Shards {
     pub workers_per_rank: u32,
     /// Objects of the rank that has the most.
     pub objects_per_rank: u64,
-    /// Bytes of them.
+    /// Bytes of the objects of that rank.
     #[serde(rename = "rank_bytes", serialize_with = "plain::bytes")]
     pub rank: Bytes,
     /// Objects of the worker that has the most.
     pub objects_per_worker: u64,
-    /// Bytes of them.
+    /// Bytes of the objects of that worker.
     #[serde(rename = "worker_bytes", serialize_with = "plain::bytes")]
     pub worker: Bytes,
-    /// Whether every worker has as many as any other.
+    /// Whether all workers have equally many objects.
     pub even: bool,
-    /// Workers that have none at all.
+    /// Number of workers without an object.
     pub idle_workers: u64,
-    /// How much longer the busiest worker reads than it would if all had the same, in hundredths.
+    /// How much longer the busiest worker reads than the mean, in percent.
     pub longer_percent: f64,
 }
 
@@ -47,7 +47,7 @@ impl Shards {
         let workers_per_rank = job.trainer.loader.workers.max(1);
         let workers = u64::from(ranks) * u64::from(workers_per_rank);
         let per_rank = objects.div_ceil(ranks.into());
-        // The rank that has the most deals them to its own workers.
+        // The rank with the most objects divides them over its own workers.
         let per_worker = per_rank.div_ceil(workers_per_rank.into());
         let bytes_of = |count: u64| {
             let share = u128::from(sizes.total().0) * u128::from(count);

@@ -1,11 +1,11 @@
-//! Prints an analysis for people.
+//! Prints an analysis as text.
 
 use std::fmt::Write as _;
 
 use super::{Analysis, Phase};
 use crate::demand::plain::in_words;
 
-/// The lines that `tierfeed analyze` shows of the job itself.
+/// The lines of `tierfeed analyze` about the job itself.
 #[must_use]
 pub fn table(analysis: &Analysis) -> String {
     let mut rows: Vec<_> = analysis.phases.iter().map(|it| (it.phase.name(), phase(it))).collect();

@@ -62,7 +62,7 @@ fn a_decoded_batch_is_the_sum_over_its_elements() {
 }
 
 #[test]
-fn shards_that_do_not_divide_evenly_cost_what_the_busiest_worker_reads_longer() {
+fn uneven_shards_cost_the_extra_time_of_the_busiest_worker() {
     let shards = |objects, keys: &str| analysed(objects, 0, keys).shards;
     let even = shards(16, "world: { ranks_per_node: 2 }\nloader: { workers: 4 }");
     assert!(even.even && even.idle_workers == 0 && even.longer_percent.abs() < 1e-9);
@@ -115,7 +115,7 @@ fn checkpoints_are_written_before_the_next_is_due() {
 }
 
 #[test]
-fn a_cache_of_the_framework_is_warned_of() {
+fn a_cache_of_the_framework_gives_a_warning() {
     assert!(analysed(1, 0, "cache: none").warnings.is_empty());
     for (keys, place) in [("cache: memory", "in memory"), ("cache: /tmp/c", "in /tmp/c")] {
         let warnings = analysed(1, 0, keys).warnings;
@@ -125,7 +125,7 @@ fn a_cache_of_the_framework_is_warned_of() {
 }
 
 #[test]
-fn the_table_says_what_the_analysis_found() {
+fn the_table_shows_the_analysis() {
     let analysis = analysed(
         10,
         0,

@@ -1,13 +1,13 @@
-//! What a run costs in one way to hold its data.
+//! The cost of a run in one scenario.
 
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::Money;
 
-/// Where the data is.
+/// Where a run reads its data from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Scenario {
     /// On the disk of every node; equation 1.
     Disk,
     /// In a bucket; equations 3 and 4.
@@ -16,11 +16,11 @@ pub enum Way {
     Prefetched,
     /// The same with the requests that DELI's prototype makes, counted instead of equation 5.
     Prototype,
-    /// In a bucket, with the plan of tierfeed; equation 3.
+    /// In a bucket, with the reads that tierfeed plans; equation 3.
     Planned,
 }
 
-impl Way {
+impl Scenario {
     /// The name in tables and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -43,42 +43,42 @@ pub struct Requests {
     pub reads: u64,
 }
 
-/// What a run costs in one way.
+/// The cost of a run in one scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charge {
-    /// Where the data is.
-    pub way: Way,
-    /// The machines.
+    /// The scenario that is charged.
+    pub scenario: Scenario,
+    /// The cost of the machines.
     pub compute: Money,
-    /// Their disks.
+    /// The cost of the disks of the machines.
     pub disk: Money,
-    /// The bucket.
+    /// The cost of the stored bytes in the bucket.
     pub store: Money,
-    /// Requests to the bucket.
+    /// Number of requests to the bucket.
     pub requests: Requests,
-    /// What these cost.
+    /// The cost of these requests.
     pub api: Money,
 }
 
 impl Charge {
-    /// Disks and bucket.
+    /// The cost of disks and bucket together.
     #[must_use]
     pub fn storage(&self) -> Money {
         self.disk + self.store
     }
 
-    /// All of it.
+    /// The sum of all costs.
     #[must_use]
     pub fn total(&self) -> Money {
         self.compute + self.storage() + self.api
     }
 }
 
-/// With the sums, and with units in the keys.
+/// Includes the sum, and has the units in the keys.
 impl Serialize for Charge {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_struct("Charge", 8)?;
-        map.serialize_field("way", &self.way)?;
+        map.serialize_field("way", &self.scenario)?;
         map.serialize_field("compute_usd", &self.compute)?;
         map.serialize_field("disk_usd", &self.disk)?;
         map.serialize_field("store_usd", &self.store)?;

@@ -1,4 +1,4 @@
-//! Equations 1 to 5 of DELI, and what its prototype and tierfeed request instead of the last two.
+//! Equations 1 to 5 of DELI, and the requests of its prototype and of tierfeed in place of the last two.
 //!
 //! Symbols: `n` nodes, `e` epochs, `m` samples, `p` objects of a listing, `f` samples of a fetch,
 //! `s_t` bytes of the dataset, `s_r` bytes of a node's disk besides, `m_c` samples in a node's cache, `t`
@@ -11,7 +11,7 @@
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
-use super::{Charge, Money, Prices, Usage, Way};
+use super::{Charge, Money, Prices, Scenario, Usage};
 
 pub use super::Requests;
 
@@ -20,7 +20,7 @@ pub use super::Requests;
 pub fn disk(prices: &Prices, usage: &Usage, time: Nanoseconds) -> Charge {
     let held = Bytes(usage.dataset.0.saturating_add(prices.system_disk.0));
     Charge {
-        way: Way::Disk,
+        scenario: Scenario::Disk,
         compute: compute(prices, usage.nodes, time),
         disk: disks(prices, usage.nodes, held, time),
         store: Money::default(),
@@ -43,7 +43,7 @@ pub fn compute(prices: &Prices, nodes: u32, time: Nanoseconds) -> Money {
 pub fn bucket(
     prices: &Prices,
     usage: &Usage,
-    way: Way,
+    scenario: Scenario,
     time: Nanoseconds,
     cache: Bytes,
     requests: Requests,
@@ -51,7 +51,7 @@ pub fn bucket(
     let held = Bytes(prices.system_disk.0.saturating_add(cache.0));
     let stored = prices.store.monthly(usage.dataset);
     Charge {
-        way,
+        scenario,
         compute: compute(prices, usage.nodes, time),
         disk: disks(prices, usage.nodes, held, time),
         store: prices.storage_charged.charge(stored, time),
@@ -77,8 +77,8 @@ pub fn prefetch_requests(prices: &Prices, usage: &Usage, fetch: u64) -> Requests
     over_epochs(usage, u64::from(usage.nodes).saturating_mul(fetches), prices, usage.samples)
 }
 
-/// What DELI's prototype requests: a node lists for the fetches of its own part, and a sample that the
-/// trainer misses is read by the trainer and again by the prefetcher.
+/// The requests of DELI's prototype: a node lists the bucket for the fetches of its own part, and a sample
+/// that the trainer misses is read by the trainer and again by the prefetcher.
 #[must_use]
 pub fn prototype_requests(prices: &Prices, usage: &Usage, fetch: u64, misses: u64) -> Requests {
     let nodes = u64::from(usage.nodes.max(1));
@@ -87,7 +87,7 @@ pub fn prototype_requests(prices: &Prices, usage: &Usage, fetch: u64, misses: u6
     over_epochs(usage, nodes.saturating_mul(fetches), prices, reads)
 }
 
-/// What tierfeed requests: the bucket is listed once, for the index, and read where the plan says so.
+/// The requests of tierfeed: the bucket is listed once, for the index, and read as planned.
 #[must_use]
 pub fn planned_requests(prices: &Prices, usage: &Usage, cold_reads: u64) -> Requests {
     Requests { listings: pages(prices, usage), reads: cold_reads }
@@ -99,7 +99,7 @@ fn over_epochs(usage: &Usage, lists: u64, prices: &Prices, reads: u64) -> Reques
     Requests { listings: listings.saturating_mul(epochs), reads: reads.saturating_mul(epochs) }
 }
 
-/// `ceil(m / p)` for a bucket with as many objects as it has.
+/// `ceil(m / p)`: the pages of one listing of the bucket.
 fn pages(prices: &Prices, usage: &Usage) -> u64 {
     usage.objects.div_ceil(u64::from(prices.list_page.max(1)))
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a file of prices, told so that the user can correct it without a manual.
+//! Errors in a file of prices, with messages that say what would be right.
 
 use std::{io, path::PathBuf};
 
@@ -7,44 +7,44 @@ use tierfeed_core::units::{self, Bytes};
 use super::{FILE_BYTES_MAX, PriceError};
 use crate::job::error::phrase;
 
-/// Why a file holds no prices.
+/// Why a file of prices cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PricesError {
     /// The file cannot be opened or is not UTF-8.
     #[error("{}: cannot be read: {source}", .file.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is far too large for prices.
     #[error("{}: longer than {}; no file of prices is", .file.display(), Bytes(FILE_BYTES_MAX))]
     TooLarge {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
     },
-    /// No YAML, an unknown, missing or repeated key, or a value of another type.
+    /// Not YAML, an unknown, missing or repeated key, or a value of the wrong type.
     #[error("{}:{line}: {}", .file.display(), phrase(.key, .said))]
     Malformed {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
         /// The key, or `.` for the whole file.
         key: String,
-        /// What the parser said. Not a source of this error: the message holds all of it.
+        /// The error of the parser. Not a source of this error: the message contains it.
         said: serde_yaml::Error,
     },
-    /// A value that cannot be.
+    /// A value that is not allowed.
     #[error("{}:{line}: {key} is `{value}`; {reason}", .file.display())]
     Invalid {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// The key.
+        /// The key of the value.
         key: &'static str,
         /// The value as typed.
         value: String,
@@ -53,27 +53,27 @@ pub enum PricesError {
     },
 }
 
-/// Why a value cannot be, and what would be right.
+/// Why a value is not allowed, and what would be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A text that reads as no price of this kind.
+    /// The text is not a price of this kind.
     #[error("{problem}, for example `{example}`")]
     NotAPrice {
-        /// What the parser said.
+        /// The error of the parser.
         problem: PriceError,
-        /// One that would be right.
+        /// A value that would be right.
         example: &'static str,
     },
-    /// A text that reads as no size.
+    /// The text is not a size.
     #[error("{problem}, for example `{example}`")]
     NotASize {
-        /// What the parser said.
+        /// The error of the parser.
         problem: units::ParseError,
-        /// One that would be right.
+        /// A value that would be right.
         example: &'static str,
     },
-    /// A number outside its range.
+    /// The number is outside of its range.
     #[error("it must be between {min} and {max}")]
     OutOfRange {
         /// The smallest that is allowed.
@@ -81,7 +81,7 @@ pub enum Reason {
         /// The largest that is allowed.
         max: u64,
     },
-    /// Not one of a fixed set of words.
+    /// The text is not one of the allowed words.
     #[error("expected one of {allowed}")]
     NotOneOf {
         /// The words that may stand here.

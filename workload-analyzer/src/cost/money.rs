@@ -4,46 +4,46 @@ use std::{fmt, iter::Sum, ops::Add};
 
 use serde::{Serialize, Serializer};
 
-/// Billionths of a dollar in one.
+/// Billionths in a dollar.
 pub(super) const NANOS: u64 = 1_000_000_000;
 
 /// An amount in billionths of a dollar: a request for 0.0000004 dollars is still a whole number.
 ///
-/// Sums stop at the largest amount, 18 billion dollars.
+/// Sums saturate at the largest amount, 18 billion dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Money(pub u64);
 
 impl Money {
-    /// So many whole cents.
+    /// An amount of whole cents.
     #[must_use]
     pub const fn cents(count: u32) -> Self {
         Self(count as u64 * (NANOS / 100))
     }
 
-    /// The amount rounded to whole cents, half a cent up.
+    /// The amount in cents, rounded to the nearest, half a cent up.
     #[must_use]
     pub const fn to_cents(self) -> u64 {
         let half = NANOS / 200;
         self.0.saturating_add(half) / (NANOS / 100)
     }
 
-    /// The amount in dollars, as near as a binary fraction comes.
+    /// The amount in dollars, as the nearest binary fraction.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "16 digits are more than a price has")]
     pub fn dollars(self) -> f64 {
         self.0 as f64 / NANOS as f64
     }
 
-    /// This for every one of `count`.
+    /// The amount multiplied by `count`.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// `self * count / per`, to the nearest billionth.
+    /// `self * count / per`, rounded to the nearest billionth.
     pub(super) fn share(self, count: u64, per: u64) -> Self {
         let per = u128::from(per.max(1));
-        // Two factors of 64 bits and half of a third: the product alone may fill all bits.
+        // The product of two factors of 64 bits may fill all bits, so half of `per` is not added to it.
         let product = u128::from(self.0) * u128::from(count);
         let nearest = product / per + u128::from(product % per >= per.div_ceil(2));
         Self(u64::try_from(nearest).unwrap_or(u64::MAX))
@@ -64,14 +64,14 @@ impl Sum for Money {
     }
 }
 
-/// In cents from one dollar on, and with two more decimals below.
+/// With two decimals from one dollar on, and with four below.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = if self.0 >= NANOS {
             let cents = self.to_cents();
             format!("${}.{:02}", cents / 100, cents % 100)
         } else {
-            // Rounded up it may be a whole dollar.
+            // Rounding up may give a whole dollar.
             let parts = self.0.saturating_add(NANOS / 20_000) / (NANOS / 10_000);
             format!("${}.{:04}", parts / 10_000, parts % 10_000)
         };

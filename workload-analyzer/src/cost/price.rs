@@ -1,4 +1,4 @@
-//! Prices as people write them: `0.95 $/h`, `0.04 $/GB/month`, `0.05 $/10k`.
+//! Prices as users write them: `0.95 $/h`, `0.04 $/GB/month`, `0.05 $/10k`.
 
 use std::str::FromStr;
 
@@ -6,10 +6,10 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::money::{Money, NANOS};
 
-/// 730 hours, a twelfth of a year: what cloud providers call a month.
+/// The month of cloud providers: 730 hours, a twelfth of a year.
 pub(super) const MONTH: Nanoseconds = Nanoseconds(730 * 3600 * 1_000_000_000);
 
-/// Decimals of an amount: what [`Money`] can tell.
+/// The most decimals of an amount: the resolution of [`Money`].
 const DECIMALS: usize = 9;
 
 /// Why a text is not a price.
@@ -19,13 +19,13 @@ pub enum PriceError {
     /// The text does not start with an amount.
     #[error("expected an amount in dollars")]
     NoAmount,
-    /// More decimals than money has.
+    /// The amount has more than nine decimals.
     #[error("an amount has at most nine decimals; give the price of more of it")]
     TooFine,
-    /// More than 18 billion dollars.
+    /// The amount is above 18 billion dollars.
     #[error("the amount is too large")]
     TooLarge,
-    /// Another unit, or none.
+    /// The unit is unknown or missing.
     #[error("expected one of the units {allowed}")]
     UnknownUnit {
         /// The units that this price may have.
@@ -33,21 +33,21 @@ pub enum PriceError {
     },
 }
 
-/// What a machine costs while it runs.
+/// The price of a running machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hourly {
     amount: Money,
     time: Nanoseconds,
 }
 
-/// What it costs to store bytes for a month.
+/// The price of bytes that are stored for a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     amount: Money,
     bytes: Bytes,
 }
 
-/// What requests to a bucket cost.
+/// The price of requests to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requested {
     amount: Money,
@@ -55,7 +55,7 @@ pub struct Requested {
 }
 
 impl Hourly {
-    /// For a machine that runs for `time`.
+    /// The cost of a machine that runs for `time`.
     #[must_use]
     pub fn charge(self, time: Nanoseconds) -> Money {
         self.amount.share(time.0, self.time.0)
@@ -63,7 +63,7 @@ impl Hourly {
 }
 
 impl Stored {
-    /// For `bytes` that lie there for a month.
+    /// The cost of `bytes` that are stored for a month.
     #[must_use]
     pub fn monthly(self, bytes: Bytes) -> Money {
         self.amount.share(bytes.0, self.bytes.0)
@@ -71,7 +71,7 @@ impl Stored {
 }
 
 impl Requested {
-    /// For `count` requests.
+    /// The cost of `count` requests.
     #[must_use]
     pub fn charge(self, count: u64) -> Money {
         self.amount.share(count, self.requests)
@@ -123,7 +123,7 @@ impl FromStr for Requested {
     }
 }
 
-/// Splits at `$/`.
+/// Splits a price at `$/` into amount and unit.
 fn amount_and_unit(text: &str) -> Result<(Money, &str), PriceError> {
     let (number, unit) = text.split_once('$').ok_or(match amount(text.trim()) {
         Ok(_) => PriceError::UnknownUnit { allowed: "$/…, as in the example" },
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_read_as_people_write_them() {
+    fn prices_are_read_as_users_write_them() {
         let hour = Nanoseconds(3600 * 1_000_000_000);
         assert_eq!("0.95 $/h".parse::<Hourly>().unwrap().charge(hour), Money::cents(95));
         assert_eq!("1$/min".parse::<Hourly>().unwrap().charge(hour), Money::cents(6000));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_price_is_refused() {
+    fn a_text_that_is_not_a_price_is_refused() {
         let hourly = |text: &str| text.parse::<Hourly>().unwrap_err();
         for text in ["", "$/h", "-1 $/h", "1. $/h", "1.2.3 $/h", ".5 $/h", "much $/h", "1e3 $/h"] {
             assert_eq!(hourly(text), PriceError::NoAmount, "{text}");

@@ -1,6 +1,6 @@
-//! What the parts of a run cost: a file of prices, checked.
+//! The prices of the parts of a run, from a checked file.
 
-use std::{fs::File, io::Read as _, path::Path, str::FromStr};
+use std::{path::Path, str::FromStr};
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
@@ -10,40 +10,40 @@ use super::{
 };
 use crate::{
     job::location,
-    job_file::{Text, Whole},
+    job_file::{Text, Whole, read_bounded},
 };
 
-/// What one listing of Google's and Amazon's buckets returns at most.
+/// The most objects that one listing of a Google or Amazon bucket returns.
 const LIST_PAGE: u32 = 1_000;
 const LIST_PAGE_MAX: u32 = 1_000_000;
 
 /// The prices of one provider, region and kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
-    /// A node with its accelerators; DELI's `c_c`.
+    /// The price of a node with its accelerators; DELI's `c_c`.
     pub vm: Hourly,
-    /// Disks of nodes; `c_d`.
+    /// The price of disk space of a node; `c_d`.
     pub disk: Stored,
-    /// The bucket; `c_b`.
+    /// The price of bytes in the bucket; `c_b`.
     pub store: Stored,
-    /// Requests that list the bucket; `c_A`.
+    /// The price of requests that list the bucket; `c_A`.
     pub class_a: Requested,
-    /// Requests that read an object; `c_B`.
+    /// The price of requests that read an object; `c_B`.
     pub class_b: Requested,
-    /// Objects that one listing returns; `p`. 1,000 unless given.
+    /// Objects that one listing returns; `p`. The default is 1,000.
     pub list_page: u32,
-    /// What a node's disk holds besides data; `s_r`. Nothing unless given.
+    /// Bytes on the disk of a node besides data; `s_r`. The default is zero.
     pub system_disk: Bytes,
-    /// For how long stored bytes are paid; for started months unless given.
+    /// The time for which stored bytes are charged. The default is started months.
     pub storage_charged: StorageCharged,
 }
 
-/// For how long stored bytes are paid.
+/// The time for which stored bytes are charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageCharged {
-    /// For every month that the run begins: DELI's equations for runs of up to a month.
+    /// Every month that the run begins, as in DELI's equations for runs of up to a month.
     StartedMonths,
-    /// For as long as the run takes.
+    /// The duration of the run.
     Time,
 }
 
@@ -59,7 +59,7 @@ impl StorageCharged {
         }
     }
 
-    /// For what costs `monthly` and is there for `time`.
+    /// The charge for bytes that cost `monthly` and are stored for `time`.
     #[must_use]
     pub fn charge(self, monthly: Money, time: Nanoseconds) -> Money {
         match self {
@@ -74,30 +74,26 @@ impl Prices {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, is no YAML, or holds no prices; they name file, line, key and value.
+    /// If the file cannot be read, is not YAML, or is not a file of prices; the error names file, line, key
+    /// and value.
     pub fn load(path: &Path) -> Result<Self, PricesError> {
         let unreadable = |source| PricesError::Unreadable { file: path.to_owned(), source };
-        let mut text = String::new();
-        // Bounded by what is read, not by the length: a pipe or a device has none.
-        let mut file = File::open(path).map_err(unreadable)?.take(FILE_BYTES_MAX + 1);
-        file.read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(PricesError::TooLarge { file: path.to_owned() });
-        }
+        let text = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
+        let text = text.ok_or_else(|| PricesError::TooLarge { file: path.to_owned() })?;
         Self::parse(&text, path)
     }
 
-    /// Reads the text of a file of prices. `file_name` stands in errors.
+    /// Reads the text of a file of prices. Errors name `file_name`.
     ///
     /// # Errors
     ///
-    /// If the text is no YAML or holds no prices.
+    /// If the text is not YAML or is not a file of prices.
     pub fn parse(text: &str, file_name: &Path) -> Result<Self, PricesError> {
         Check { text, file: file_name }.prices()
     }
 }
 
-/// What every check needs to find its place in the file.
+/// The text of the file, by which checks find the line of a key.
 struct Check<'a> {
     text: &'a str,
     file: &'a Path,

@@ -1,10 +1,10 @@
-//! A file of prices as it is typed.
+//! The serde types of a file of prices, unchecked.
 
 use serde::Deserialize;
 
 use crate::job_file::{Text, Whole};
 
-/// A larger text is no file of prices.
+/// The largest file of prices that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, Deserialize)]

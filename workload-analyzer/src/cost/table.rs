@@ -1,23 +1,23 @@
-//! Prints a bill for people.
+//! Prints a bill as text.
 
 use std::fmt::Write as _;
 
 use super::{Bill, Prices, StorageCharged};
 
-/// The lines that `tierfeed plan --cost` shows: a row for each way, the columns of DELI's Table II.
+/// The lines that `tierfeed plan --cost` shows: a row for each scenario, the columns of DELI's Table II.
 #[must_use]
 pub fn table(bill: &Bill, prices: &Prices) -> String {
     let mut text = format!(
         "{:<12}{:>14}{:>14}{:>12}{:>12}{:>12}{:>12}\n",
         "data", "listed", "read", "requests", "storage", "compute", "total"
     );
-    let cheapest = bill.cheapest().map(|it| it.way);
+    let cheapest = bill.cheapest().map(|it| it.scenario);
     for charge in &bill.charges {
-        let mark = if cheapest == Some(charge.way) { "  cheapest" } else { "" };
+        let mark = if cheapest == Some(charge.scenario) { "  cheapest" } else { "" };
         writeln!(
             text,
             "{:<12}{:>14}{:>14}{:>12}{:>12}{:>12}{:>12}{mark}",
-            charge.way.name(),
+            charge.scenario.name(),
             charge.requests.listings,
             charge.requests.reads,
             charge.api,

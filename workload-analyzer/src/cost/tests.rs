@@ -94,34 +94,34 @@ fn the_example_holds_the_prices_that_its_comments_tell() {
 #[test]
 fn a_bill_is_what_the_equations_give_by_hand() {
     let bill = bill(&prices(), &usage());
-    let way = |way| *bill.of(way).unwrap();
+    let charge = |scenario| *bill.of(scenario).unwrap();
     // (1), (2): 3 x (0.04 x 16.25 + 0.60)
-    let disk = way(Way::Disk);
+    let disk = charge(Scenario::Disk);
     assert_eq!((disk.compute, disk.storage()), (nanos("1.8"), nanos("1.95")));
     assert_eq!((disk.api, disk.total()), (Money(0), nanos("3.75")));
     // (3): 0.02 x 0.25 + 3 x 0.04 x 16; (4): 2 x 3 x 42 listings, 2 x 42,000 reads
-    let direct = way(Way::Direct);
+    let direct = charge(Scenario::Direct);
     assert_eq!((direct.store, direct.disk), (nanos("0.005"), nanos("1.92")));
     assert_eq!(direct.requests, Requests { listings: 252, reads: 84_000 });
     assert_eq!((direct.api, direct.total()), (nanos("0.03486"), nanos("3.75986")));
     // (3): 3 x 0.04 x 0.012 more; (5): 42 times as many listings
-    let fetched = way(Way::Prefetched);
+    let fetched = charge(Scenario::Prefetched);
     assert_eq!((fetched.store, fetched.disk), (nanos("0.005"), nanos("1.92144")));
     assert_eq!(fetched.requests, Requests { listings: 10_584, reads: 84_000 });
     assert_eq!((fetched.api, fetched.total()), (nanos("0.08652"), nanos("3.81296")));
     // 14 fetches of each node's 14,000; 9,000 are read twice.
-    let prototype = way(Way::Prototype);
+    let prototype = charge(Scenario::Prototype);
     assert_eq!(prototype.requests, Requests { listings: 3_528, reads: 102_000 });
     assert_eq!(prototype.api, nanos("0.05844"));
-    let planned = way(Way::Planned);
+    let planned = charge(Scenario::Planned);
     assert_eq!(planned.requests, Requests { listings: 42, reads: 60_000 });
     assert_eq!((planned.api, planned.total()), (nanos("0.02421"), nanos("3.74921")));
-    assert_eq!(bill.cheapest().unwrap().way, Way::Planned);
+    assert_eq!(bill.cheapest().unwrap().scenario, Scenario::Planned);
 }
 
-/// With 0.004 dollars per 10,000 reads, which was the list price; the text says 0.002.
+/// With the list price of 0.004 dollars per 10,000 reads; the text of the paper says 0.002.
 #[test]
-fn equations_four_and_five_give_the_requests_of_table_two_but_one_cell() {
+fn equations_four_and_five_give_all_but_one_cell_of_table_two() {
     let cents = |samples, fetch: Option<u64>| {
         let usage = Usage { samples, objects: samples, ..usage() };
         let bill = bill(
@@ -136,8 +136,8 @@ fn equations_four_and_five_give_the_requests_of_table_two_but_one_cell() {
                 ..usage
             },
         );
-        let way = if fetch.is_some() { Way::Prefetched } else { Way::Direct };
-        bill.of(way).unwrap().api.to_cents()
+        let scenario = if fetch.is_some() { Scenario::Prefetched } else { Scenario::Direct };
+        bill.of(scenario).unwrap().api.to_cents()
     };
     // CIFAR-10: three parts of 11,667.
     assert_eq!(
@@ -153,17 +153,17 @@ fn equations_four_and_five_give_the_requests_of_table_two_but_one_cell() {
 fn storage_is_charged_for_started_months_or_for_the_time() {
     let month = price::MONTH;
     let dollar = Money::cents(100);
-    let charge = |way: StorageCharged, time: u64| way.charge(dollar, Nanoseconds(time)).to_cents();
+    let charge = |by: StorageCharged, time: u64| by.charge(dollar, Nanoseconds(time)).to_cents();
     let (started, time) = (StorageCharged::StartedMonths, StorageCharged::Time);
     assert_eq!([0, 1, month.0, month.0 + 1].map(|it| charge(started, it)), [100, 100, 100, 200]);
     assert_eq!([0, 1, month.0 / 2, month.0 * 3].map(|it| charge(time, it)), [0, 0, 50, 300]);
 }
 
 #[test]
-fn a_way_whose_time_is_not_known_is_not_on_the_bill() {
+fn a_scenario_of_unknown_time_is_not_on_the_bill() {
     let known = Usage { disk: None, direct: None, planned: None, ..usage() };
-    let ways: Vec<_> = bill(&prices(), &known).charges.iter().map(|it| it.way).collect();
-    assert_eq!(ways, [Way::Prefetched, Way::Prototype]);
+    let scenarios: Vec<_> = bill(&prices(), &known).charges.iter().map(|it| it.scenario).collect();
+    assert_eq!(scenarios, [Scenario::Prefetched, Scenario::Prototype]);
     let nothing = bill(&prices(), &Usage { prefetched: None, ..known });
     assert_eq!(nothing.cheapest(), None);
 }
@@ -257,7 +257,7 @@ proptest! {
         _ = parse(&value);
     }
 
-    /// Every charge is a whole, non-negative amount, and more of anything never costs less.
+    /// A larger amount of any input never costs less.
     #[test]
     fn more_use_never_costs_less(
         nodes in any::<u32>(), epochs in any::<u32>(), samples in any::<u64>(), bytes in any::<u64>(),
@@ -283,8 +283,8 @@ proptest! {
             small(0, nodes), small(1, epochs), less(2, samples), less(3, bytes), less(4, time),
         );
         for (part, all) in part.charges.iter().zip(&all.charges) {
-            // Of a node less, the others' parts are larger, and may need one more fetch.
-            if which != 0 || part.way != Way::Prototype {
+            // With fewer nodes the parts of the others are larger and may need one more fetch.
+            if which != 0 || part.scenario != Scenario::Prototype {
                 prop_assert!(part.total() <= all.total(), "{part:?} {all:?}");
             }
         }

@@ -1,9 +1,8 @@
-//! What would make the trainers wait less, computed: each change is made, and the verdict taken again.
+//! Changes that reduce the stall: each is applied, and the verdict computed again.
 //!
-//! 1. No change is advised that the verdict does not show to help by at least a hundredth of the
-//!    stall.
-//! 2. A size, rate or number is the smallest that takes the brake away, to the unit in which it is
-//!    given; where something else stalls then, `stall_s_after` says so.
+//! 1. A change is advised only if it reduces the stall by at least a hundredth.
+//! 2. A size, rate or number is the smallest that removes the bottleneck, in the unit in which it is given;
+//!    if another part stalls then, `stall_s_after` shows it.
 
 use serde::{Serialize, Serializer};
 use tierfeed_core::{
@@ -18,33 +17,33 @@ use super::{
     verdict::{Verdict, verdict},
 };
 
-/// A change of the job or of the node, with what it brings.
+/// A change of the job or of the node, with its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// What to change.
+    /// The setting to change.
     pub change: Change,
-    /// As it is.
+    /// The current value, as text.
     pub from: String,
-    /// As it should be.
+    /// The advised value, as text.
     pub to: String,
-    /// How long the trainers wait in the whole job as it is.
+    /// How long the trainers stall in the whole job without the change.
     #[serde(rename = "stall_s_before", serialize_with = "plain::seconds")]
     pub before: Nanoseconds,
-    /// How long with the change.
+    /// How long the trainers stall in the whole job with the change.
     #[serde(rename = "stall_s_after", serialize_with = "plain::seconds")]
     pub after: Nanoseconds,
-    /// Why it helps.
+    /// The reason, as a sentence.
     pub reason: String,
 }
 
-/// What can be changed.
+/// A setting that can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The rule by which samples stay.
+    /// The key `policy`: the retention policy.
     Policy,
-    /// What a tier keeps for the cache.
+    /// The size of the cache of a tier.
     CacheSize(tier::Kind),
-    /// How fast a tier is read.
+    /// The read speed of a tier.
     TierSpeed(tier::Kind),
     /// Batches that are staged ahead.
     PrefetchBatches,
@@ -55,7 +54,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The key of the job file, or what to call it.
+    /// The key of the job file, or a name if there is no key.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -75,33 +74,35 @@ impl Serialize for Change {
     }
 }
 
-/// What would help, most first; nothing if the trainers never wait or the step time is unknown.
+/// The changes that help, the most effective first; empty if the trainers never stall or the step time is
+/// unknown.
 #[must_use]
 pub fn advice(demand: &Demand, supply: &Supply) -> Vec<Advice> {
     let verdict = verdict(demand, supply);
     let Some(before) = verdict.job_stall.filter(|stall| stall.0 > 0) else { return Vec::new() };
-    let case = Case { demand, supply, verdict: &verdict, before };
-    let mut found: Vec<_> = [case.policy(), case.depth(), case.workers(), case.cold_rate()]
-        .into_iter()
-        .flatten()
-        .chain((0..supply.tiers.len()).filter_map(|place| case.capacity(place)))
-        .chain((0..supply.tiers.len()).filter_map(|place| case.tier_rate(place)))
-        .filter(|advice| before.0 - advice.after.0.min(before.0) >= before.0.div_ceil(100))
-        .collect();
-    // A stable sort: of equals the cheaper stand first above.
+    let baseline = Baseline { demand, supply, verdict: &verdict, before };
+    let mut found: Vec<_> =
+        [baseline.policy(), baseline.depth(), baseline.workers(), baseline.cold_rate()]
+            .into_iter()
+            .flatten()
+            .chain((0..supply.tiers.len()).filter_map(|index| baseline.capacity(index)))
+            .chain((0..supply.tiers.len()).filter_map(|index| baseline.tier_rate(index)))
+            .filter(|advice| before.0 - advice.after.0.min(before.0) >= before.0.div_ceil(100))
+            .collect();
+    // A stable sort: equal changes stay in the order above, the cheaper first.
     found.sort_by_key(|advice| advice.after);
     found
 }
 
-/// The job as it is.
-struct Case<'a> {
+/// The job without any change.
+struct Baseline<'a> {
     demand: &'a Demand,
     supply: &'a Supply,
     verdict: &'a Verdict,
     before: Nanoseconds,
 }
 
-impl Case<'_> {
+impl Baseline<'_> {
     fn policy(&self) -> Option<Advice> {
         if self.supply.rule == Rule::Gap {
             return None;
@@ -117,8 +118,8 @@ impl Case<'_> {
         Some(self.with(Change::Policy, (from, Rule::Gap.name().to_owned()), &changed, reason))
     }
 
-    /// A place in staging is held while its batch arrives and while it is computed on, so the trainer
-    /// never waits with as many places as steps fit into that time.
+    /// A staged batch occupies its memory while it arrives and while the trainer computes on it, so the trainer
+    /// never stalls with as many batches as steps fit into that time.
     fn depth(&self) -> Option<Advice> {
         let step = self.demand.step_time?;
         let hits = if self.demand.epochs > 1 { self.verdict.hit_ratio } else { 0.0 };
@@ -162,7 +163,7 @@ impl Case<'_> {
         Some(self.with(Change::LoaderWorkers, change, &changed, reason))
     }
 
-    /// The rate at which a node reads what it must within the time of the other parts.
+    /// The rate at which a node reads its cold bytes within the compute time.
     fn cold_rate(&self) -> Option<Advice> {
         let bandwidth = self.supply.cold.bandwidth;
         if bandwidth.0 == 0 {
@@ -186,29 +187,29 @@ impl Case<'_> {
         Some(self.with(Change::ColdRate, change, &changed, reason))
     }
 
-    /// The smallest cache with which reading cold, and whatever lies below, is no longer the brake.
+    /// The smallest cache with which neither the cold store nor a lower tier is the bottleneck.
     ///
-    /// More room in a tier moves reads from below into it: their time falls and its own rises, so the
-    /// point where both meet, or meet the trainer's, is found by bisection.
-    fn capacity(&self, place: usize) -> Option<Advice> {
-        let tier = self.supply.tiers[place];
-        let is_last = !self.supply.tiers[place + 1..].iter().any(|it| it.kind == tier.kind);
+    /// A larger tier takes reads from the parts below: their time falls and its own rises, so the point where
+    /// both are equal, or equal to the compute time, is found by bisection.
+    fn capacity(&self, index: usize) -> Option<Advice> {
+        let tier = self.supply.tiers[index];
+        let is_last = !self.supply.tiers[index + 1..].iter().any(|it| it.kind == tier.kind);
         if !is_last || self.demand.epochs < 2 {
             return None;
         }
         let chunk = self.supply.chunk.0.max(1);
         let mut enough = self.demand.epoch.0.div_ceil(chunk);
         let mut too_little = 0;
-        if self.is_enough(place, 0) || !self.is_enough(place, enough) {
+        if self.is_enough(index, 0) || !self.is_enough(index, enough) {
             return None;
         }
         while enough - too_little > 1 {
             let middle = too_little + (enough - too_little) / 2;
-            if self.is_enough(place, middle) { enough = middle } else { too_little = middle }
+            if self.is_enough(index, middle) { enough = middle } else { too_little = middle }
         }
-        let supply = self.grown(place, enough);
+        let supply = self.with_more_cache(index, enough);
         let changed = verdict(self.demand, &supply);
-        let to = supply.tiers[place].capacity;
+        let to = supply.tiers[index].capacity;
         let reason = format!(
             "{} more keep {:.1} % of the dataset on each node instead of {:.1} %",
             Bytes(to.0 - tier.capacity.0),
@@ -219,31 +220,31 @@ impl Case<'_> {
         Some(self.with(Change::CacheSize(tier.kind), change, &changed, reason))
     }
 
-    /// Whether with so many chunks more nothing takes longer than the trainer or the tier itself.
-    fn is_enough(&self, place: usize, chunks: u64) -> bool {
-        let epoch = Epoch::later(self.demand, &self.grown(place, chunks));
-        let own = epoch.tier_time(place);
+    /// Whether with `chunks` more, no part takes longer than the trainer or the tier itself.
+    fn is_enough(&self, index: usize, chunks: u64) -> bool {
+        let epoch = Epoch::later(self.demand, &self.with_more_cache(index, chunks));
+        let own = epoch.tier_time(index);
         let (bound, longest) = epoch.longest(self.demand);
         bound == Bound::Compute || longest <= own || bound == Bound::Preprocessing
     }
 
-    fn grown(&self, place: usize, chunks: u64) -> Supply {
+    fn with_more_cache(&self, index: usize, chunks: u64) -> Supply {
         let mut supply = self.supply.clone();
-        let tier = &mut supply.tiers[place];
+        let tier = &mut supply.tiers[index];
         let more = chunks.saturating_mul(self.supply.chunk.0.max(1));
         tier.capacity = Bytes(tier.capacity.0.saturating_add(more));
         supply
     }
 
-    /// How fast a tier that is the brake would have to be.
-    fn tier_rate(&self, place: usize) -> Option<Advice> {
+    /// The speed with which a tier is not the bottleneck.
+    fn tier_rate(&self, index: usize) -> Option<Advice> {
         let compute = self.demand.compute_per_epoch()?;
-        let time = Epoch::later(self.demand, self.supply).tier_time(place);
+        let time = Epoch::later(self.demand, self.supply).tier_time(index);
         if self.demand.epochs < 2 || time <= compute {
             return None;
         }
         let mut supply = self.supply.clone();
-        let tier = &mut supply.tiers[place];
+        let tier = &mut supply.tiers[index];
         let from = speed_of(tier.read, tier.reads_per_s);
         tier.read = BytesPerSecond(ratio_up(tier.read.0, time, compute));
         tier.reads_per_s = tier.reads_per_s.map(|rate| ratio_up(rate, time, compute));
@@ -258,7 +259,7 @@ impl Case<'_> {
         Some(self.with(Change::TierSpeed(kind), (from, to), &changed, reason))
     }
 
-    /// The epoch that matters: the only one, or any later one.
+    /// The epoch that is optimised: the only one, or any later one.
     fn epoch(&self, supply: &Supply) -> Epoch {
         if self.demand.epochs > 1 {
             Epoch::later(self.demand, supply)
@@ -279,7 +280,7 @@ impl Case<'_> {
     }
 }
 
-/// As job files allow.
+/// The most batches that a job file allows.
 const PREFETCH_BATCHES_MAX: u32 = 1_024;
 
 /// `value` times `longer` over `shorter`, rounded up.
@@ -300,7 +301,7 @@ fn speed_of(rate: BytesPerSecond, reads_per_s: Option<u64>) -> String {
 mod tests {
     use super::*;
 
-    /// A rate that were rounded down would leave a stall.
+    /// A rate that is rounded down would leave a stall.
     #[test]
     fn a_rate_is_rounded_up() {
         let ratio =

@@ -1,5 +1,4 @@
-//! How long one epoch takes on a node: the slowest of the trainer, its loader, the tiers and the cold
-//! store.
+//! The duration of one epoch on a node: that of the slowest of trainer, loader, tiers and cold store.
 
 use serde::{Serialize, Serializer};
 use tierfeed_core::{
@@ -13,13 +12,13 @@ use super::{
     plain,
 };
 
-/// What a tier must give in an epoch after the first, on each node.
+/// The load of a tier in an epoch after the first, on each node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TierLoad {
-    /// What it is.
+    /// The kind of the tier.
     #[serde(serialize_with = "plain::kind")]
     pub kind: tier::Kind,
-    /// Bytes that it keeps.
+    /// Bytes that it caches.
     #[serde(rename = "cached_bytes", serialize_with = "plain::bytes")]
     pub cached: Bytes,
     /// Bytes that are read from it.
@@ -27,23 +26,23 @@ pub struct TierLoad {
     pub read: Bytes,
     /// Samples that are read from it.
     pub requests: u64,
-    /// How long that takes at its speed.
+    /// How long these reads take.
     #[serde(rename = "read_s", serialize_with = "plain::seconds")]
     pub time: Nanoseconds,
 }
 
-/// What keeps an epoch from being shorter.
+/// The part that determines the duration of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// The trainer: the tiers are fast enough.
     Compute,
-    /// The loader, which decodes and transforms.
+    /// The loader, which decodes and transforms samples.
     Preprocessing,
-    /// Reading what no cache holds.
+    /// The rate of the cold store.
     ColdStore,
-    /// Waiting for the cold store to answer, with too few batches under way.
+    /// The latency of the cold store, with too few batches in flight.
     Latency,
-    /// Reading what this tier holds.
+    /// The read speed of this tier.
     Tier(tier::Kind),
 }
 
@@ -70,22 +69,22 @@ impl Serialize for Bound {
 /// One epoch of one node.
 #[derive(Debug)]
 pub(super) struct Epoch {
-    /// The caches of the node, as a share of the bytes of an epoch.
+    /// The size of the caches of the node as a share of the bytes of an epoch.
     pub(super) cached: f64,
-    /// The share of reads that they save.
+    /// The share of reads that hit them.
     pub(super) hits: f64,
-    /// What each tier gives.
+    /// The load of each tier.
     pub(super) loads: Vec<TierLoad>,
-    /// What all nodes together read cold.
+    /// Bytes that all nodes together read cold.
     pub(super) cold: Bytes,
-    /// How long this node reads its part of it.
+    /// How long this node reads its part of these bytes.
     pub(super) cold_time: Nanoseconds,
-    /// How long the batches take to come one after the other.
+    /// How long all batches take to arrive with the given number in flight.
     pub(super) pipeline: Nanoseconds,
 }
 
 impl Epoch {
-    /// Any epoch but the first.
+    /// Any epoch after the first.
     pub(super) fn later(demand: &Demand, supply: &Supply) -> Self {
         let loads = tier_loads(demand, supply);
         let cached = loads.iter().fold(0, |sum: u64, load| sum.saturating_add(load.cached.0));
@@ -94,7 +93,7 @@ impl Epoch {
         Self::with(demand, supply, loads, (cached, hits))
     }
 
-    /// The first: every byte is read cold.
+    /// The first epoch, in which every byte is read cold.
     pub(super) fn first(demand: &Demand, supply: &Supply) -> Self {
         Self::with(demand, supply, Vec::new(), (0.0, 0.0))
     }
@@ -111,7 +110,7 @@ impl Epoch {
         Self { cached, hits, loads, cold, cold_time, pipeline }
     }
 
-    /// What takes longest. The first of equals: tiers that just keep up are not the brake.
+    /// The part that takes longest. The first of equal ones: tiers as fast as the trainer are no bottleneck.
     pub(super) fn longest(&self, demand: &Demand) -> (Bound, Nanoseconds) {
         let tiers = self.loads.iter().map(|load| (Bound::Tier(load.kind), load.time));
         let others = [
@@ -128,13 +127,13 @@ impl Epoch {
         longest
     }
 
-    /// How long the tier at `place` is read.
-    pub(super) fn tier_time(&self, place: usize) -> Nanoseconds {
-        self.loads[place].time
+    /// How long tier `index` is read.
+    pub(super) fn tier_time(&self, index: usize) -> Nanoseconds {
+        self.loads[index].time
     }
 }
 
-/// How long a batch takes from the request to the last of its samples, as far as they are cold.
+/// How long the cold samples of a batch take from the request to the last byte.
 pub(super) fn arrival(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
     let misses = 1.0 - hits;
     if misses <= 0.0 {
@@ -145,8 +144,8 @@ pub(super) fn arrival(demand: &Demand, supply: &Supply, hits: f64) -> Nanosecond
     Nanoseconds(supply.cold.latency.0.saturating_add(transfer.0))
 }
 
-/// A batch that is staged takes its place for as long as it arrives and is computed on, and there are
-/// as many places as batches ahead: one batch comes in that part of the time.
+/// The time per batch if latency is the limit: a staged batch occupies one of `batches_ahead` places while it
+/// arrives and while the trainer computes on it.
 fn pipeline_step(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
     let arrival = arrival(demand, supply, hits);
     if arrival == Nanoseconds(0) {
@@ -156,7 +155,7 @@ fn pipeline_step(demand: &Demand, supply: &Supply, hits: f64) -> Nanoseconds {
     Nanoseconds(arrival.0.saturating_add(held.0).div_ceil(demand.batches_ahead.into()))
 }
 
-/// How long the loaders take in an epoch.
+/// How long the loaders preprocess in an epoch.
 pub(super) fn preprocessing(demand: &Demand) -> Option<Nanoseconds> {
     let step = demand.preprocessing?;
     let beside = match demand.loader_workers {
@@ -192,7 +191,7 @@ fn tier_loads(demand: &Demand, supply: &Supply) -> Vec<TierLoad> {
         .collect()
 }
 
-/// The part of each node.
+/// The part of each node, rounded up.
 pub(super) fn per_node(bytes: Bytes, demand: &Demand) -> Bytes {
     Bytes(bytes.0.div_ceil(u64::from(demand.nodes)))
 }

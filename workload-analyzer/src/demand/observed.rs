@@ -1,4 +1,4 @@
-//! What an earlier run of the job really took, from the `report.json` that it left.
+//! The measured step time and stall of an earlier run of the job, from its `report.json`.
 
 use std::fmt;
 
@@ -8,57 +8,56 @@ use tierfeed_core::units::Nanoseconds;
 use super::plain;
 use crate::Job;
 
-/// What an earlier run took.
+/// Measurements of an earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Observed {
-    /// What the trainer did between two batches, decoding included: the time of the run without the
-    /// waits, over its steps. What it did before the first batch and after the last counts in, and so do validation
-    /// and checkpoints.
+    /// The time between two batches, decoding included: the duration of the run without the stall, divided by
+    /// its steps. Includes the time before the first and after the last batch, validation and checkpoints.
     #[serde(rename = "step_time_ns", serialize_with = "plain::nanoseconds")]
     pub step_time: Option<Nanoseconds>,
-    /// How long each rank waited for batches in all, in seconds.
+    /// The total stall of each rank, in seconds.
     pub stall_s: f64,
-    /// What 99 of 100 waits for a batch did not exceed, in seconds.
+    /// The 99th percentile of the waits for a batch, in seconds.
     pub batch_wait_p99_s: f64,
-    /// The share of the run in which the ranks waited, in hundredths.
+    /// The stall as a percentage of the duration of the run.
     pub stall_percent: f64,
 }
 
-/// Why a report tells nothing about a job.
+/// Why a report cannot be used for a job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObservedError {
-    /// Not the `report.json` of a run.
+    /// The text is not the `report.json` of a run.
     #[error("not the report of a run: {0}")]
     NotAReport(#[source] serde_json::Error),
-    /// The report of another job.
+    /// The report is that of another job.
     #[error("the report of the job `{found}`, not of `{expected}`")]
     OtherJob {
-        /// As reported.
+        /// The job that the report names.
         found: String,
         /// The job that is analysed.
         expected: String,
     },
-    /// A run that took no batch, or figures that cannot be.
+    /// The run used no batch, or its figures are inconsistent.
     #[error(
         "{steps} steps in {wall_s} s of which {stall_s} s waiting; a run that took batches is needed"
     )]
     NothingObserved {
-        /// Batches of all ranks of the node.
+        /// Batches that all ranks of the node used.
         steps: u64,
-        /// Length of the run.
+        /// Duration of the run, in seconds.
         wall_s: f64,
-        /// Of which waiting.
+        /// The reported stall, in seconds.
         stall_s: f64,
     },
 }
 
-/// The keys of a report that matter here.
+/// The keys of a report that are used here.
 #[derive(Deserialize)]
 struct ReportFile {
     job: String,
     steps: u64,
-    /// With those that trainers read themselves; reports of earlier versions do not say.
+    /// Includes batches that trainers read themselves; absent in reports of earlier versions.
     used_batches: Option<u64>,
     wall_s: f64,
     stall_s: f64,
@@ -94,7 +93,7 @@ impl Observed {
     ///
     /// # Errors
     ///
-    /// If it is no report, that of another job, or that of a run that did nothing.
+    /// If the text is not a report, is that of another job, or is that of a run without a batch.
     pub fn parse(text: &str, job: &Job) -> Result<Self, ObservedError> {
         let report: ReportFile = serde_json::from_str(text).map_err(ObservedError::NotAReport)?;
         let ReportFile { wall_s, stall_s, .. } = report;
@@ -103,12 +102,12 @@ impl Observed {
             let expected = job.name.clone();
             return Err(ObservedError::OtherJob { found: report.job, expected });
         }
-        // Written so that a NaN is refused too.
+        // In this form, NaN is refused too.
         let is_possible = wall_s > 0.0 && (0.0..=wall_s).contains(&stall_s);
         if steps == 0 || !is_possible {
             return Err(ObservedError::NothingObserved { steps, wall_s, stall_s });
         }
-        // Whoever decodes does nothing else, but it asks for no batch meanwhile either.
+        // Decoding is no wait for tierfeed: the trainer requests no batch meanwhile.
         let waited_s = stall_s - report.stall_for_s.decoding.clamp(0.0, stall_s);
         let computing_s = (wall_s - waited_s) * f64::from(job.world.ranks_per_node) / double(steps);
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Quantities as JSON carries them: plain numbers, with the unit in the key.
+//! Serialises quantities as plain numbers; the unit is in the key.
 
 #![expect(
     clippy::trivially_copy_pass_by_ref,
@@ -74,7 +74,7 @@ pub(crate) fn kind<S: Serializer>(value: &tier::Kind, serializer: S) -> Result<S
     serializer.serialize_str(value.name())
 }
 
-/// Seconds for people.
+/// A time in seconds, as text.
 pub(crate) fn in_words(time: Nanoseconds) -> String {
     format!("{:.3} s", in_seconds(time))
 }

@@ -1,22 +1,22 @@
-//! The rules of retention that have a closed form.
+//! The retention rules that have a closed form.
 
 use serde::{Serialize, Serializer};
 use tierfeed_core::{retention::policy, units::Nanoseconds};
 
 use super::{limit, plain};
 
-/// What stays in a cache.
+/// A rule that decides which samples a cache keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// What is used again soonest: the limit.
+    /// Keeps the samples with the nearest next use; the optimum.
     Gap,
-    /// A part that was chosen once.
+    /// Keeps a part of the dataset that is chosen once.
     Pinned,
-    /// What came last.
+    /// Keeps the samples that were inserted last.
     Fifo,
-    /// What was used last.
+    /// Keeps the samples that were used last.
     Lru,
-    /// Nothing.
+    /// Keeps no sample at all.
     None,
 }
 
@@ -36,8 +36,7 @@ impl Rule {
         }
     }
 
-    /// The share of reads that a cache saves from the second epoch on. `cached` is the cache of each
-    /// node as a share of the dataset.
+    /// The hit ratio from the second epoch on. `cached` is the cache of each node as a share of the dataset.
     #[must_use]
     pub fn hit_share(self, cached: f64, nodes: u32) -> f64 {
         match self {
@@ -50,15 +49,15 @@ impl Rule {
     }
 }
 
-/// The closed form of a policy, or the one that stands in for it.
+/// The closed form of a policy, or the nearest one.
 ///
-/// - `belady` and `lobster-lazy` come to what `gap` comes to.
-/// - `lobster` does so on one node. On several it keeps only what is used in the next epoch, at most
-///   1 / nodes of the reads, which the form does not know.
-/// - `nopfs` is `pinned` on one node. On several it begins above and comes closer with every epoch.
-/// - `deli` is `fifo`. So is `deepmemory` with one tier, but for the part of its buffers that it leaves
-///   free; with several it keeps what its last demotions spare, for which there is no closed form.
-/// - `page-cache` begins as `lru` and learns to protect a part; there is no closed form for how much.
+/// - `belady` and `lobster-lazy` have the hit ratio of `gap`.
+/// - `lobster` has it on one node. On several nodes it keeps only samples that are used in the next epoch, at
+///   most 1 / nodes of the reads, which the form ignores.
+/// - `nopfs` is `pinned` on one node. On several nodes it starts above and approaches it with every epoch.
+/// - `deli` is `fifo`. So is `deepmemory` with one tier, except for the part of its buffers that it leaves
+///   free; with several tiers the effect of its demotions has no closed form.
+/// - `page-cache` starts as `lru` and learns to protect a part, which has no closed form.
 impl From<policy::Kind> for Rule {
     fn from(kind: policy::Kind) -> Self {
         use policy::Kind;
@@ -78,14 +77,14 @@ impl Serialize for Rule {
     }
 }
 
-/// What a rule would come to on the same tiers.
+/// The result of a rule on the same tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RuleOutcome {
-    /// Which one.
+    /// The rule that is evaluated.
     pub policy: Rule,
     /// The share of the reads of an epoch after the first that need no cold read.
     pub hit_ratio: f64,
-    /// How long the trainers wait in an epoch after the first, if the step time is known.
+    /// How long the trainers stall in an epoch after the first, if the step time is known.
     #[serde(rename = "stall_s", serialize_with = "plain::optional_seconds")]
     pub stall: Option<Nanoseconds>,
 }

@@ -1,6 +1,6 @@
-//! What a demand needs of a dataset: how many samples and objects there are, and how sizes spread.
+//! The statistics of a dataset that a demand needs: numbers of samples and objects, mean and variance of sizes.
 //!
-//! Integers throughout, so that every machine prints the same figures.
+//! Computed with integers, so that every machine prints the same figures.
 
 use tierfeed_core::units::Bytes;
 
@@ -8,7 +8,7 @@ use super::narrow;
 use crate::job::Described;
 use tierfeed_dataset::Index;
 
-/// A dataset in sums.
+/// The statistics of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     samples: u32,
@@ -19,16 +19,16 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Sums up a dataset of `objects`. `sizes` gives the size of each sample, and is asked twice.
+    /// The statistics of a dataset of `objects`. `sizes` yields the size of each sample, and is called twice.
     ///
     /// # Panics
     ///
-    /// If there are no samples, or more than 32 bits can number.
+    /// If there are no samples, or more than fit in 32 bits.
     pub fn of<I: Iterator<Item = Bytes>>(objects: u64, sizes: impl Fn() -> I) -> Self {
         Self::of_groups(objects, || sizes().map(|size| (size, 1)))
     }
 
-    /// As [`Self::of`]. `groups` gives each size with the number of samples that have it.
+    /// As [`Self::of`]. `groups` yields each size with the number of samples that have it.
     fn of_groups<I: Iterator<Item = (Bytes, u64)>>(objects: u64, groups: impl Fn() -> I) -> Self {
         let (mut count, mut total, mut max) = (0_u128, 0_u128, 0_u128);
         for (size, times) in groups() {
@@ -46,11 +46,11 @@ impl Sizes {
         Self { samples, objects, total, variance, max }
     }
 
-    /// A dataset that is not here, with the sizes that `seed` gives to its samples.
+    /// The statistics of a described dataset with the sizes for `seed`.
     ///
     /// # Panics
     ///
-    /// If the description has no samples; a job with such a one does not load.
+    /// If the description has no samples; a job with such a description does not load.
     #[must_use]
     pub fn described(described: &Described, seed: u64) -> Self {
         let sizes = described.sizes(seed);
@@ -63,7 +63,7 @@ impl Sizes {
         self.samples
     }
 
-    /// Files, or what a bucket has under keys.
+    /// Number of files, or of objects of a bucket.
     #[must_use]
     pub const fn objects(&self) -> u64 {
         self.objects
@@ -81,14 +81,14 @@ impl Sizes {
         narrow(self.total.saturating_mul(samples.into()).div_ceil(self.samples.into()))
     }
 
-    /// Bytes of `reads` samples of mean size, rounded down: what an epoch reads.
+    /// Bytes of an epoch of `reads` samples of mean size, rounded down.
     #[must_use]
     pub fn epoch_of(&self, reads: u64) -> Bytes {
         narrow(self.total.saturating_mul(reads.into()) / u128::from(self.samples))
     }
 
-    /// What 99 of 100 random sets of `samples` do not exceed: the mean plus 2.326 standard deviations
-    /// of a sum, and no more than the largest sample so many times.
+    /// The 99th percentile of the bytes of `samples` random samples: the mean plus 2.326 standard deviations of
+    /// a sum, at most `samples` times the largest sample.
     #[must_use]
     pub fn p99_of(&self, samples: u64) -> Bytes {
         let count = u128::from(samples);

@@ -1,4 +1,4 @@
-//! What a node can give: its tiers, its cold store, and the rule by which it keeps samples.
+//! The resources of a node: its tiers, its cold store, and its retention rule.
 
 use tierfeed_core::{
     tier::{self, Speed},
@@ -7,24 +7,24 @@ use tierfeed_core::{
 
 use super::Rule;
 
-/// A tier of a node as it was measured.
+/// The measured figures of a tier of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TierFigure {
-    /// What it is.
+    /// The kind of the tier.
     pub kind: tier::Kind,
-    /// What it can keep for the cache; staging does not count.
+    /// The size of its cache, without staging.
     pub capacity: Bytes,
-    /// How fast it is read. Zero means unlimited.
+    /// The read rate; 0 if unlimited.
     pub read: BytesPerSecond,
-    /// Random reads per second, or `None` if they are not limited or not known.
+    /// Random reads per second; `None` if unlimited or unknown.
     pub reads_per_s: Option<u64>,
 }
 
 impl TierFigure {
-    /// How long it takes to read `bytes` as `requests` samples: the longer of both limits.
+    /// The time to read `bytes` as `requests` samples: the longer of both limits.
     pub(super) fn time_for(&self, bytes: Bytes, requests: u64) -> Nanoseconds {
         let requests = match self.reads_per_s {
-            // A rate of requests is kept by the same arithmetic as one of bytes.
+            // Requests per second are computed like bytes per second.
             Some(per_second) => BytesPerSecond(per_second).time_for(Bytes(requests)),
             None => Nanoseconds(0),
         };
@@ -32,15 +32,15 @@ impl TierFigure {
     }
 }
 
-/// What every node has to serve its ranks with.
+/// The resources with which every node serves its ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supply {
     /// The tiers of a node, fastest first.
     pub tiers: Vec<TierFigure>,
-    /// The link of a node to the cold store. A rate of zero means unlimited.
+    /// The link of a node to the cold store; a rate of 0 is unlimited.
     pub cold: Speed,
-    /// What stays in the tiers.
+    /// The retention rule of the tiers.
     pub rule: Rule,
-    /// The unit in which tiers grow; advice asks for whole ones.
+    /// The unit in which tiers grow; advice is in whole chunks.
     pub chunk: Bytes,
 }

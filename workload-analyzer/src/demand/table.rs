@@ -1,12 +1,12 @@
-//! Prints a demand, a verdict and advice for people.
+//! Prints a demand, a verdict and advice as text.
 
 use std::fmt::Write as _;
 
 use tierfeed_core::units::Nanoseconds;
 
-use super::{Advice, Bound, Demand, Flow, Verdict, plain::in_words as seconds};
+use super::{Advice, Bound, Demand, ReadRate, Verdict, plain::in_words as seconds};
 
-/// The lines that `tierfeed analyze` shows.
+/// The lines of `tierfeed analyze` about the demand.
 #[must_use]
 pub fn table(demand: &Demand, verdict: &Verdict) -> String {
     let mut text = String::new();
@@ -16,7 +16,7 @@ pub fn table(demand: &Demand, verdict: &Verdict) -> String {
     text
 }
 
-/// What `tierfeed analyze` shows first: whether the tiers can meet the demand, and what would help.
+/// The first lines of `tierfeed analyze`: whether the tiers can meet the demand, and which changes help.
 #[must_use]
 pub fn summary(demand: &Demand, verdict: &Verdict, advice: &[Advice]) -> String {
     let mut text = format!("{:<20}{}\n", "verdict", sentence(demand, verdict));
@@ -46,8 +46,8 @@ fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
             "staged per node",
             format!("{} for {} batches a rank", demand.staged_per_node, demand.batches_ahead),
         ),
-        ("demand per rank", flow(demand.rank, demand.rank_p99)),
-        ("demand per node", flow(demand.node, demand.node_p99)),
+        ("demand per rank", rate(demand.rank, demand.rank_p99)),
+        ("demand per node", rate(demand.node, demand.node_p99)),
         ("lead", demand.lead.map_or_else(unknown, |lead| lead.to_string())),
     ];
     for tier in &verdict.tiers {
@@ -90,8 +90,8 @@ fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn flow(mean: Option<Flow>, p99: Option<Flow>) -> String {
-    let words = |(mean, p99): (Flow, Flow)| {
+fn rate(mean: Option<ReadRate>, p99: Option<ReadRate>) -> String {
+    let words = |(mean, p99): (ReadRate, ReadRate)| {
         format!("{} ({} p99), {} samples/s", mean.bytes, p99.bytes, mean.requests_per_s)
     };
     mean.zip(p99).map_or_else(unknown, words)
@@ -127,8 +127,8 @@ fn sentence(demand: &Demand, verdict: &Verdict) -> String {
             _ => String::new(),
         };
         return format!(
-            "the tiers can meet the demand{condition}; the trainer is the brake, and no memory makes it \
-             faster"
+            "the tiers can meet the demand{condition}; the trainer is the bottleneck, and more memory \
+             does not make it faster"
         );
     }
     let (first, job_s) = (seconds(first), seconds(job));

@@ -66,9 +66,10 @@ fn demand_is_what_the_ranks_read_in_a_step_over_the_time_of_a_step() {
     assert_eq!((demand.batch_mean, demand.batch_p99), (Bytes(50_000), Bytes(50_000)));
     assert_eq!(demand.staged_per_node, Bytes(50_000 * 4 * 2));
     assert_eq!(demand.lead, Some(Nanoseconds(40_000_000)));
-    let flow = |bytes, requests_per_s| Some(Flow { bytes: BytesPerSecond(bytes), requests_per_s });
-    assert_eq!(demand.rank, flow(5_000_000, 5_000));
-    assert_eq!(demand.node, flow(10_000_000, 10_000));
+    let rate =
+        |bytes, requests_per_s| Some(ReadRate { bytes: BytesPerSecond(bytes), requests_per_s });
+    assert_eq!(demand.rank, rate(5_000_000, 5_000));
+    assert_eq!(demand.node, rate(10_000_000, 10_000));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Puts a demand against the figures of a node: what an epoch takes, and who is the brake.
+//! Compares a demand with the figures of a node: how long an epoch takes, and which part is the bottleneck.
 
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
@@ -7,28 +7,28 @@ use super::{
     Demand, Rule, RuleOutcome, Supply,
     epoch::{Bound, Epoch, TierLoad, per_node, preprocessing},
     limit::part_of,
-    plain,
+    plain, rate_of,
 };
 
-/// What an epoch costs on nodes like the one that was measured.
+/// How long an epoch takes on nodes like the one that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The caches of a node together, as a share of the bytes of an epoch; at most 1.
+    /// The size of all caches of a node as a share of the bytes of an epoch; at most 1.
     pub cached_share: f64,
-    /// The rule by which samples stay.
+    /// The retention rule of the tiers.
     pub policy: Rule,
-    /// The share of reads that it saves.
+    /// The share of reads that hit the cache.
     pub hit_ratio: f64,
     /// The tiers of a node, fastest first.
     pub tiers: Vec<TierLoad>,
     /// Bytes that all nodes together read cold in an epoch after the first.
     #[serde(rename = "cold_bytes", serialize_with = "plain::bytes")]
     pub cold: Bytes,
-    /// How long each node reads its part of them.
+    /// How long each node reads its part of these bytes.
     #[serde(rename = "cold_s", serialize_with = "plain::seconds")]
     pub cold_time: Nanoseconds,
-    /// What the cold store must give to each node in an epoch after the first, so that nobody waits
-    /// for it; known if the step time is.
+    /// The rate of the cold store for each node with which no trainer stalls for it in an epoch after the
+    /// first; known if the step time is.
     #[serde(rename = "cold_needed_bytes_per_s", serialize_with = "plain::optional_rate")]
     pub cold_needed: Option<BytesPerSecond>,
     /// The same in the first epoch.
@@ -37,57 +37,56 @@ pub struct Verdict {
         serialize_with = "plain::optional_rate"
     )]
     pub first_epoch_cold_needed: Option<BytesPerSecond>,
-    /// What it gives to each node as far as is known; 0 if unlimited or unknown.
+    /// The rate of the cold store for each node; 0 if unlimited or unknown.
     #[serde(rename = "cold_bytes_per_s", serialize_with = "plain::rate")]
     pub cold_rate: BytesPerSecond,
-    /// Bytes that all nodes together must read cold whatever the policy.
+    /// Bytes that all nodes together must read cold with any policy.
     #[serde(rename = "minimal_cold_bytes", serialize_with = "plain::bytes")]
     pub minimal_cold: Bytes,
     /// How long the trainers compute, if the step time is known.
     #[serde(rename = "compute_s", serialize_with = "plain::optional_seconds")]
     pub compute: Option<Nanoseconds>,
-    /// How long the loaders preprocess, if the job says it; where the trainer does it between steps,
-    /// computing counts too.
+    /// How long the loaders preprocess, if the job gives it; includes the compute time if the trainer
+    /// preprocesses between its steps.
     #[serde(rename = "preprocessing_s", serialize_with = "plain::optional_seconds")]
     pub preprocessing: Option<Nanoseconds>,
-    /// How long the batches take to come one after the other, as many under way as are staged.
+    /// How long all batches take to arrive with as many in flight as are staged.
     #[serde(rename = "pipeline_s", serialize_with = "plain::seconds")]
     pub pipeline: Nanoseconds,
-    /// What no policy can undercut after the first epoch: the longer of computing and reading cold.
+    /// The lower bound for any policy after the first epoch: the longer of computing and reading cold.
     #[serde(rename = "lower_bound_s", serialize_with = "plain::seconds")]
     pub lower_bound: Nanoseconds,
     /// The same for the first epoch, in which every byte is read cold.
     #[serde(rename = "first_epoch_lower_bound_s", serialize_with = "plain::seconds")]
     pub first_epoch_lower_bound: Nanoseconds,
-    /// What takes longest in an epoch after the first.
+    /// The part that takes longest in an epoch after the first.
     pub bound_by: Bound,
-    /// What takes longest in the first.
+    /// The part that takes longest in the first epoch.
     pub first_epoch_bound_by: Bound,
-    /// How long the trainers wait in an epoch after the first; zero if the tiers can meet the demand,
-    /// unknown without the step time.
+    /// How long the trainers stall in an epoch after the first; zero if the tiers can meet the demand, unknown
+    /// without the step time.
     #[serde(rename = "stall_s", serialize_with = "plain::optional_seconds")]
     pub stall: Option<Nanoseconds>,
-    /// The same as a share of the time of such an epoch, in hundredths.
+    /// The stall as a percentage of the duration of such an epoch.
     pub stall_percent: Option<f64>,
-    /// How long they wait in the first.
+    /// How long the trainers stall in the first epoch.
     #[serde(rename = "first_epoch_stall_s", serialize_with = "plain::optional_seconds")]
     pub first_epoch_stall: Option<Nanoseconds>,
-    /// How long they wait in the whole job.
+    /// How long the trainers stall in the whole job.
     #[serde(rename = "job_stall_s", serialize_with = "plain::optional_seconds")]
     pub job_stall: Option<Nanoseconds>,
-    /// What other rules would come to.
+    /// The results of all rules on the same tiers.
     pub policies: Vec<RuleOutcome>,
 }
 
-/// Judges whether a node with `supply` can meet `demand`.
+/// Computes whether a node with `supply` can meet `demand`.
 ///
-/// Every node is taken to have these tiers and a link of this speed of its own. Trainer, loader, tiers
-/// and cold store work at the same time, so an epoch takes as long as the slowest of them.
+/// Assumes that every node has these tiers and its own link of this speed. Trainer, loader, tiers and cold
+/// store work at the same time, so an epoch takes as long as the slowest of them.
 ///
 /// # Source
 ///
-/// `docs/demand.md`. The shares of hits are derived in `demand/limit.rs`; they hold between every two
-/// tiers too.
+/// `docs/demand.md`. The hit ratios are derived in `demand/limit.rs`; they also hold between any two tiers.
 #[must_use]
 pub fn verdict(demand: &Demand, supply: &Supply) -> Verdict {
     let later = Epoch::later(demand, supply);
@@ -98,10 +97,10 @@ pub fn verdict(demand: &Demand, supply: &Supply) -> Verdict {
     let busy = compute.unwrap_or_default();
     let minimal_cold = part_of(demand.epoch, 1.0 - Rule::Gap.hit_share(later.cached, demand.nodes));
     let minimal_time = supply.cold.bandwidth.time_for(per_node(minimal_cold, demand));
-    let waits = |longest: Nanoseconds| {
+    let stall_of = |longest: Nanoseconds| {
         compute.map(|compute| Nanoseconds(longest.0.saturating_sub(compute.0)))
     };
-    let (stall, first_epoch_stall) = (waits(longest), waits(first_longest));
+    let (stall, first_epoch_stall) = (stall_of(longest), stall_of(first_longest));
     Verdict {
         cached_share: later.cached,
         policy: supply.rule,
@@ -136,11 +135,6 @@ fn outcome(demand: &Demand, supply: &Supply, rule: Rule) -> RuleOutcome {
     let (_, longest) = epoch.longest(demand);
     let stall = demand.compute_per_epoch().map(|it| Nanoseconds(longest.0.saturating_sub(it.0)));
     RuleOutcome { policy: rule, hit_ratio: epoch.hits, stall }
-}
-
-fn rate_of(bytes: Bytes, time: Nanoseconds) -> BytesPerSecond {
-    let rate = (u128::from(bytes.0) * 1_000_000_000).div_ceil(time.0.max(1).into());
-    BytesPerSecond(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than 53 bits")]

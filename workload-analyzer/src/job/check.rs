@@ -1,6 +1,6 @@
-//! Turns a job file as typed into a job, key by key, or says which key is wrong.
+//! Turns a job file as typed into a job, key by key.
 //!
-//! The first wrong key ends the check. Defaults are here and nowhere else.
+//! The first invalid key ends the check with an error. All defaults are in this module.
 
 mod dataset;
 mod order;
@@ -17,7 +17,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Job, JobError, Misfit, OnError, Reason, Verify, location};
+use super::{Job, JobError, KeyConflict, OnError, Reason, Verify, location};
 use crate::job_file::{JobFile, Text, Whole, WorldFile};
 
 const CHUNK_MIN: Bytes = Bytes(64 << 10);
@@ -30,7 +30,7 @@ const RANKS_PER_NODE_MAX: u32 = 1_024;
 const BATCH_SIZE_MAX: u32 = 1 << 20;
 const EPOCHS_MAX: u32 = 1_000_000;
 
-/// What the tools of object stores call their secrets.
+/// The names that tools of object stores give to their secrets.
 const CREDENTIALS: [&str; 18] = [
     "access_key",
     "access_key_id",
@@ -52,12 +52,12 @@ const CREDENTIALS: [&str; 18] = [
     "token",
 ];
 
-/// Reads `text`. Errors name `file`; relative paths start at `directory`.
+/// Checks the job in `text`. Errors name `file`; relative paths start at `directory`.
 pub(super) fn job(text: &str, file: &Path, directory: &Path) -> Result<Job, JobError> {
     Check { text, file, directory }.job()
 }
 
-/// What every check needs to find its place in the file.
+/// The text of the file, by which checks find the line of a key.
 struct Check<'a> {
     text: &'a str,
     file: &'a Path,
@@ -111,13 +111,14 @@ impl Check<'_> {
         serde_path_to_error::deserialize(yaml).map_err(|error| self.unread(error))
     }
 
-    /// The key alone is named where it is a credential: its value must not get into a log.
+    /// The error for a text that does not parse. A credential is reported by its key only, because its value
+    /// must not get into a log.
     fn unread(&self, error: serde_path_to_error::Error<serde_yaml::Error>) -> JobError {
         let path = error.path().to_string();
         let keys: Vec<_> = path.split('.').collect();
         let is_unknown = error.inner().to_string().contains("unknown field");
         if is_unknown && keys.last().is_some_and(|key| CREDENTIALS.contains(key)) {
-            return self.misfit(&keys, Misfit::Credential);
+            return self.conflict(&keys, KeyConflict::Credential);
         }
         self.malformed(path, error.into_inner())
     }
@@ -155,16 +156,14 @@ impl Check<'_> {
 
     fn on_error(&self, typed: Option<&Text>) -> Result<OnError, JobError> {
         let Some(typed) = typed else { return Ok(OnError::Fail) };
-        let known = [OnError::Fail, OnError::Skip].into_iter().find(|it| it.name() == typed.0);
-        let reason = Reason::NotOneOf { allowed: "fail, skip" };
-        known.ok_or_else(|| self.invalid(&["on_error"], &typed.0, reason))
+        let known = [OnError::Fail, OnError::Skip];
+        self.one_of(&["on_error"], typed, &known, OnError::name, "fail, skip")
     }
 
     fn verify(&self, typed: Option<&Text>) -> Result<Verify, JobError> {
         let Some(typed) = typed else { return Ok(Verify::Shared) };
-        let known = [Verify::Shared, Verify::Always].into_iter().find(|it| it.name() == typed.0);
-        let reason = Reason::NotOneOf { allowed: "shared, always" };
-        known.ok_or_else(|| self.invalid(&["verify"], &typed.0, reason))
+        let known = [Verify::Shared, Verify::Always];
+        self.one_of(&["verify"], typed, &known, Verify::name, "shared, always")
     }
 
     fn chunk(&self, typed: Option<&Text>) -> Result<Option<Bytes>, JobError> {
@@ -187,12 +186,12 @@ impl Check<'_> {
         }
     }
 
-    fn misfit(&self, keys: &[&str], misfit: Misfit) -> JobError {
-        JobError::Misfit {
+    fn conflict(&self, keys: &[&str], conflict: KeyConflict) -> JobError {
+        JobError::Conflict {
             file: self.file.to_owned(),
             line: location::line_of(self.text, keys),
             key: keys.join("."),
-            misfit,
+            conflict,
         }
     }
 

@@ -1,38 +1,38 @@
-//! A dataset that is not here yet: how many samples it has and how large they are.
+//! A dataset that does not exist yet: the number and the sizes of its samples.
 //!
-//! The sizes are those of a normal distribution, cut off below 1 B, and dealt to the samples by a
+//! The sizes follow a normal distribution, truncated below 1 B, and are assigned to the samples by a
 //! permutation.
 //!
-//! 1. A size depends on the description, the seed and the number of the sample alone. It is computed
-//!    with integers and with the operations of floating-point numbers that IEEE 754 rounds exactly, so
-//!    every machine gives the same.
-//! 2. Mean and standard deviation of all sizes are as described: what the cut takes away below, a
-//!    wider distribution gives back. Rounding to whole bytes aside, this is exact for up to
-//!    [`KNOTS_MAX`] samples and for multiples of it.
+//! 1. A size depends only on the description, the seed and the number of the sample. It is computed with
+//!    integers and with the floating-point operations that IEEE 754 rounds exactly, so every machine gives
+//!    the same result.
+//! 2. Mean and standard deviation of all sizes are as described: a wider distribution compensates for the
+//!    truncation. Apart from rounding to whole bytes, this is exact for up to
+//!    [`QUANTILES_MAX`] samples and for multiples of it.
 
 mod normal;
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// How many different sizes there are at most.
-pub const KNOTS_MAX: u32 = 1_024;
+/// The most different sizes of a dataset.
+pub const QUANTILES_MAX: u32 = 1_024;
 
-/// The longest mean of a described dataset: with the widest spread no sample is longer than an index allows.
+/// The largest mean of a described dataset: with the largest deviation no sample exceeds the limit of an index.
 pub const MEAN_BYTES_MAX: Bytes = Bytes(64 << 30);
 
 /// The most bytes of a described dataset, 1 EiB: sums over some epochs stay below 64 bits.
 pub const DATASET_BYTES_MAX: Bytes = Bytes(1 << 60);
 
-/// Rounds of the permutation. Four make a Feistel network a strong permutation (Luby and Rackoff).
+/// Rounds of the Feistel network. Four make it a strong permutation (Luby and Rackoff).
 const ROUNDS: u64 = 4;
 
-/// A dataset in numbers.
+/// The description of a dataset that does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Described {
-    /// Files, or what a bucket has under a key.
+    /// Number of files, or of objects of a bucket.
     pub objects: u32,
-    /// Samples in each of them; with `objects` at most what 32 bits can number.
+    /// Samples in each object; the product with `objects` fits in 32 bits.
     pub samples_per_object: u32,
     /// The mean size of a sample, at least 1.
     pub sample_bytes: Bytes,
@@ -40,14 +40,14 @@ pub struct Described {
     pub sample_bytes_stdev: Bytes,
 }
 
-/// The sizes of all samples, without a list of them.
+/// The sizes of all samples, computed on demand.
 #[derive(Debug, Clone)]
 pub struct DescribedSizes {
     samples: u32,
     seed: u64,
-    /// Ascending; each is the size of as many samples as any other, but for one.
-    knots: Vec<u64>,
-    /// Of each half of a number that the permutation takes apart.
+    /// Ascending; the numbers of samples with each of these sizes differ by at most one.
+    quantiles: Vec<u64>,
+    /// Bits of each half of the Feistel network.
     half_bits: u32,
 }
 
@@ -58,23 +58,27 @@ impl Described {
         self.objects.saturating_mul(self.samples_per_object)
     }
 
-    /// The sizes that `seed` gives to the samples.
+    /// The sizes of the samples for `seed`.
     #[must_use]
     pub fn sizes(&self, seed: u64) -> DescribedSizes {
         let samples = self.samples();
-        let count = samples.clamp(1, KNOTS_MAX) as usize;
+        let count = samples.clamp(1, QUANTILES_MAX) as usize;
         let bits = u32::BITS - samples.saturating_sub(1).leading_zeros();
         DescribedSizes {
             samples,
             seed,
-            knots: normal::knots(self.sample_bytes.0, self.sample_bytes_stdev.0, count),
+            quantiles: normal::size_quantiles(
+                self.sample_bytes.0,
+                self.sample_bytes_stdev.0,
+                count,
+            ),
             half_bits: bits.div_ceil(2).max(1),
         }
     }
 }
 
 impl DescribedSizes {
-    /// The bytes of one sample.
+    /// The size of one sample.
     ///
     /// # Panics
     ///
@@ -82,28 +86,28 @@ impl DescribedSizes {
     #[must_use]
     pub fn size(&self, sample: SampleId) -> Bytes {
         assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
-        let place = u64::from(self.permuted(sample.0)) * self.knots.len() as u64;
-        let knot = usize::try_from(place / u64::from(self.samples)).expect("a place of a list");
-        Bytes(self.knots[knot])
+        let rank = u64::from(self.permuted(sample.0)) * self.quantiles.len() as u64;
+        let quantile = usize::try_from(rank / u64::from(self.samples)).expect("an index of a list");
+        Bytes(self.quantiles[quantile])
     }
 
-    /// The bytes of each sample, in the order of their ids.
+    /// The size of each sample, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = Bytes> + '_ {
         (0..self.samples).map(|sample| self.size(SampleId(sample)))
     }
 
     /// Each size with the number of samples that have it: the same as counting [`Self::iter`], without
-    /// going through the samples.
+    /// iterating over the samples.
     pub fn groups(&self) -> impl Iterator<Item = (Bytes, u64)> + '_ {
-        let (samples, count) = (u64::from(self.samples), self.knots.len() as u64);
-        let first_of = move |knot: u64| (knot * samples).div_ceil(count);
-        (0..)
-            .zip(&self.knots)
-            .map(move |(knot, size)| (Bytes(*size), first_of(knot + 1) - first_of(knot)))
+        let (samples, count) = (u64::from(self.samples), self.quantiles.len() as u64);
+        let first_of = move |quantile: u64| (quantile * samples).div_ceil(count);
+        (0..).zip(&self.quantiles).map(move |(quantile, size)| {
+            (Bytes(*size), first_of(quantile + 1) - first_of(quantile))
+        })
     }
 
-    /// A Feistel network over the smallest even number of bits that holds all samples; what falls
-    /// outside goes through it again.
+    /// A Feistel network over the smallest even number of bits that holds all samples; results outside of the
+    /// range are permuted again.
     fn permuted(&self, sample: u32) -> u32 {
         let mask = (1_u64 << self.half_bits) - 1;
         let mut value = u64::from(sample);
@@ -193,24 +197,27 @@ mod tests {
     }
 
     #[test]
-    fn every_knot_is_the_size_of_as_many_samples() {
+    fn every_quantile_is_the_size_of_equally_many_samples() {
         for samples in [1, 2, 3, 255, 256, 257, 4_096] {
             let sizes = described(samples, 1 << 40, 1 << 38).sizes(9);
             let mut found: Vec<_> = sizes.iter().map(|size| size.0).collect();
             found.sort_unstable();
-            let times = samples as usize / sizes.knots.len();
-            let expected: Vec<_> =
-                sizes.knots.iter().flat_map(|knot| std::iter::repeat_n(*knot, times)).collect();
+            let times = samples as usize / sizes.quantiles.len();
+            let expected: Vec<_> = sizes
+                .quantiles
+                .iter()
+                .flat_map(|quantile| std::iter::repeat_n(*quantile, times))
+                .collect();
             assert_eq!(found, expected, "{samples}");
         }
     }
 
     #[test]
-    fn sizes_depend_on_the_seed_and_on_nothing_else() {
+    fn sizes_depend_on_the_seed_only() {
         let sizes = |seed| described(100, 1_000, 100).sizes(seed).iter().collect::<Vec<_>>();
         assert_eq!(sizes(1), sizes(1));
         assert_ne!(sizes(1), sizes(2));
-        // As printed on the first machine: another one must print the same.
+        // Golden values: every machine must compute the same.
         let first: Vec<_> = sizes(42).into_iter().take(6).map(|size| size.0).collect();
         assert_eq!(first, [949, 978, 1_040, 1_043, 1_079, 963]);
     }

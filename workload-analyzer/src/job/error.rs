@@ -1,4 +1,4 @@
-//! What can be wrong with a job file, told so that the user can correct it without a manual.
+//! Errors in a job file, with messages that say what would be right.
 
 use std::{io, path::PathBuf};
 
@@ -6,81 +6,81 @@ use tierfeed_core::units::{self, Bytes};
 
 use crate::nearest;
 
-/// Why a job file describes no job.
+/// Why a job file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// The file cannot be opened or is not UTF-8.
     #[error("{}: cannot be read: {source}", .file.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is far too large for a job file.
     #[error("{}: longer than {}; no job file is", .file.display(), Bytes(super::FILE_BYTES_MAX))]
     TooLarge {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
     },
-    /// No YAML, an unknown, missing or repeated key, or a value of another type.
+    /// Not YAML, an unknown, missing or repeated key, or a value of the wrong type.
     #[error("{}:{line}: {}", .file.display(), phrase(.key, .said))]
     Malformed {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// The keys that lead to the place, or `.` for the whole file.
+        /// The path of the key, or `.` for the whole file.
         key: String,
-        /// What the parser said. Not a source of this error: the message holds all of it.
+        /// The error of the parser. Not a source of this error: the message contains it.
         said: serde_yaml::Error,
     },
-    /// A value that cannot be.
+    /// A value that is not allowed.
     #[error("{}:{line}: {key} is `{value}`; {reason}{}", .file.display(), .reason.meant(.value))]
     Invalid {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// The keys that lead to the value.
+        /// The path of the key.
         key: String,
         /// The value as typed.
         value: String,
         /// What would be right.
         reason: Reason,
     },
-    /// Keys that do not go together.
-    #[error("{}:{line}: {key} {misfit}", .file.display())]
-    Misfit {
-        /// The file.
+    /// Keys that conflict, or a missing key.
+    #[error("{}:{line}: {key} {conflict}", .file.display())]
+    Conflict {
+        /// The path of the file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// The keys that lead to the place.
+        /// The path of the key.
         key: String,
-        /// What does not go together.
-        misfit: Misfit,
+        /// The conflict, and what would be right.
+        conflict: KeyConflict,
     },
 }
 
-/// Why a value cannot be, and what would be right.
+/// Why a value is not allowed, and what would be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Not one of a fixed set of words.
+    /// The text is not one of the allowed words.
     #[error("expected one of {allowed}")]
     NotOneOf {
         /// The words that may stand here.
         allowed: &'static str,
     },
-    /// A rule that a job file cannot give what it needs.
+    /// A rule that needs rates which a job file cannot give.
     #[error(
         "it divides by rates that were measured with several numbers of threads, which a job does not \
          have; expected one of shared, proportional"
     )]
     NeedsMeasuredRates,
-    /// A number outside its range.
+    /// The number is outside of its range.
     #[error("it must be between {min} and {max}")]
     OutOfRange {
         /// The smallest that is allowed.
@@ -88,132 +88,132 @@ pub enum Reason {
         /// The largest that is allowed.
         max: u64,
     },
-    /// A size, time or rate that does not read as one.
+    /// The text is not a size, time or rate.
     #[error("{problem}, for example `{example}`")]
     NotAQuantity {
-        /// What the parser said.
+        /// The error of the parser.
         problem: units::ParseError,
-        /// One that would be right.
+        /// A value that would be right.
         example: &'static str,
     },
-    /// A size, time or rate of zero.
+    /// The size, time or rate is zero.
     #[error("it must be above 0, for example `{example}`")]
     Zero {
-        /// One that would be right.
+        /// A value that would be right.
         example: &'static str,
     },
-    /// A share that is none.
+    /// The text is not a share.
     #[error("expected a whole percentage from 1 % to 90 %, for example `20 %`")]
     NotAShare,
-    /// A size that is none.
+    /// The text is not a size.
     #[error("expected a whole number of bytes, or a size such as `4 KiB`")]
     NotASize,
-    /// A record size that is none.
+    /// The text is not a size of at least 1 B.
     #[error("expected a whole number of bytes of at least 1, or a size such as `4 KiB`")]
     NotARecordSize,
-    /// A chunk that memory cannot be cut into.
+    /// The chunk size is not possible.
     #[error(
         "a chunk is a multiple of 4 KiB, at least 64 KiB and at most 1 TiB, for example `512 MiB`"
     )]
     NotAChunk,
-    /// Less than one chunk of a tier that only has whole chunks.
+    /// The size is less than one chunk, and a tier has only whole chunks.
     #[error("a tier has at least one chunk, which is {chunk} in this job")]
     BelowChunk {
-        /// The chunk of the job.
+        /// The chunk size of the job.
         chunk: Bytes,
     },
-    /// A name that cannot name a directory.
+    /// The name cannot be that of a directory.
     #[error("expected 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front")]
     NotAName,
-    /// An empty path.
+    /// The path is empty.
     #[error("expected a path, absolute or from the directory of the job file")]
     EmptyPath,
-    /// A URL where only a path goes.
+    /// A URL is given in place of a path.
     #[error("expected a path on the node, absolute or from the directory of the job file")]
     UrlForPath,
-    /// A path that a shell would have changed.
+    /// The path contains shell syntax, which is not expanded.
     #[error(
         "`~` and `$NAME` are for shells, and no shell reads this; write the whole path, as a URL such as \
          file:///data if there is a `$` in it"
     )]
     ForShells,
-    /// A URL that lacks a slash.
+    /// The URL lacks a slash.
     #[error("that is a path; a URL has two slashes, as in `{right}`")]
     OneSlash {
-        /// The start of what is meant, as in `s3://`.
+        /// The scheme that is meant, as in `s3://`.
         right: &'static str,
     },
-    /// A scheme that nobody knows.
+    /// The scheme of the URL is unknown.
     #[error(
         "expected a path, or a URL that starts with file://, s3://, gs://, az://, https:// or http://"
     )]
     UnknownScheme,
-    /// A URL without a bucket.
+    /// The URL has no bucket.
     #[error("expected a bucket or a host behind {scheme}, for example `{scheme}name/train`")]
     NoBucket {
         /// The scheme, as in `s3://`.
         scheme: &'static str,
     },
-    /// A URL with a user or a signature.
+    /// The URL contains a user or a signature.
     #[error(
         "a URL holds no credentials and no query; give them to the environment, for example as \
          AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     CredentialsInUrl,
-    /// A server that is none.
+    /// The text is not the URL of a server.
     #[error("expected the URL of a server, for example `http://127.0.0.1:9000`")]
     NotAnEndpoint,
-    /// A pattern that no path below the source can match.
+    /// No path below the source can match the pattern.
     #[error("expected a pattern for paths below the source, for example `**/*.npz`")]
     NotAPattern,
-    /// A name without a letter.
+    /// The name is empty.
     #[error("expected a name, for example `{example}`")]
     EmptyName {
-        /// One that would be right.
+        /// A value that would be right.
         example: &'static str,
     },
-    /// A name that is listed twice.
+    /// The name is listed twice.
     #[error("each name may be listed once")]
     NamedTwice,
-    /// A file URL with a host or a relative path.
+    /// The file URL has a host or a relative path.
     #[error("a file URL has three slashes and an absolute path, for example `file:///data/train`")]
     NotAFileUrl,
-    /// A spread that a size cannot have.
+    /// The standard deviation is too large for the mean.
     #[error("sizes that spread by more than nine tenths of their mean, {mean}, are not supported")]
     TooMuchSpread {
-        /// The mean.
+        /// The mean size of a sample.
         mean: Bytes,
     },
-    /// More samples than 32 bits can number.
+    /// The dataset has more samples than fit in 32 bits.
     #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
     TooManySamples {
-        /// In all objects.
+        /// Number of samples in all objects.
         samples: u64,
     },
-    /// More bytes than can be counted on all paths through a plan.
+    /// The dataset has more bytes than the sums of a plan can hold.
     #[error(
         "{samples} samples of this size; a sample has at most 64 GiB, all together at most 1 EiB"
     )]
     TooMuchData {
-        /// In all objects.
+        /// Number of samples in all objects.
         samples: u64,
     },
-    /// A distance that is none.
+    /// The text is not an interval of epochs or steps.
     #[error("expected a number of epochs or steps, for example `1 epoch` or `500 steps`")]
-    NotADistance,
-    /// A distance in steps where only epochs go.
+    NotAnInterval,
+    /// The interval is in steps where only epochs are allowed.
     #[error("expected a number of epochs, for example `1 epoch`")]
     NotEpochs,
-    /// No release of PyTorch.
+    /// The text is not a version of PyTorch.
     #[error("expected a version as `torch.__version__` prints it, for example `2.6.0`")]
     NotATorchVersion,
-    /// A NUMA node that is listed twice.
+    /// The NUMA node is listed twice.
     #[error("each NUMA node may be listed once")]
     Repeated,
 }
 
 impl Reason {
-    /// The allowed word that `value` is like, as the end of a sentence.
+    /// A suggestion of the allowed word that `value` is most like, as the end of a sentence.
     fn meant(self, value: &str) -> String {
         match self {
             Self::NotOneOf { allowed } => did_you_mean(value, allowed.split(", ")),
@@ -222,12 +222,12 @@ impl Reason {
     }
 }
 
-/// The end of a sentence about a word that is not known; empty if no known word is like it.
+/// The end of a sentence about an unknown word; empty if no known word is similar.
 fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, known).map_or_else(String::new, |known| format!("; did you mean `{known}`?"))
 }
 
-/// What an unknown key may have meant, by the list of keys in the sentence of the parser.
+/// A suggestion for an unknown key, from the list of keys in the message of the parser.
 fn meant_key(said: &str) -> String {
     let Some((_, rest)) = said.split_once("unknown field `") else { return String::new() };
     let mut quoted = rest.split('`').step_by(2);
@@ -235,110 +235,110 @@ fn meant_key(said: &str) -> String {
     did_you_mean(key, quoted)
 }
 
-/// Which keys do not go together, and what would be right.
+/// Which keys conflict or are missing, and what would be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misfit {
-    /// Neither size nor reserve.
+pub enum KeyConflict {
+    /// The tier has neither size nor reserve.
     #[error("has no budget; give `size: 16 GiB` or `reserve: 20 %`")]
     NoBudget,
-    /// Both size and reserve.
+    /// The tier has both size and reserve.
     #[error("has both `size` and `reserve`; keep one of them")]
     TwoBudgets,
-    /// Tiers without the one that batches are staged in.
+    /// The tiers do not include main memory, in which batches are staged.
     #[error("has no `main-memory`, where batches are staged; give it a size or a reserve")]
     NoMainMemory,
-    /// Scratch for the job without a tier that it could come from.
+    /// Scratch for the job is requested without a scratch tier.
     #[error("is a part of `tiers.scratch`, which the job does not have; add it")]
     NoScratchTier,
-    /// A format without a key that it cannot do without.
+    /// A key that the format needs is missing.
     #[error("has `format: {format}`, which needs `{key}`, {what}")]
     NeededByFormat {
         /// The name of the format.
         format: &'static str,
         /// The key that is missing.
         key: &'static str,
-        /// What it says.
+        /// The meaning of the key.
         what: &'static str,
     },
-    /// A key of another format.
+    /// The key belongs to another format.
     #[error("is for `format: {formats}` only; remove it")]
     OfOtherFormat {
         /// The formats that have the key.
         formats: &'static str,
     },
-    /// A key of buckets, or of other buckets.
+    /// The key belongs to buckets, or to buckets of another provider.
     #[error("is for sources that start with {schemes} only; remove it")]
     OfOtherSource {
         /// The schemes that have the key.
         schemes: &'static str,
     },
-    /// Two keys that say the same.
+    /// Two keys have the same meaning.
     #[error("stands beside `{other}`, which says the same; keep one of them")]
     Beside {
-        /// The other key.
+        /// The key that has the same meaning.
         other: &'static str,
     },
-    /// A list of names without any.
+    /// The list of names is empty.
     #[error("is empty; list a name, or remove it to take all")]
     EmptyList,
-    /// A key with a secret in a file that others read.
+    /// The key is a credential, and a job file is read by others.
     #[error(
         "is a credential, and a job file holds none; give it to the environment, for example as \
          AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )]
     Credential,
-    /// A decoded sample without an array.
+    /// The decoded sample has no array.
     #[error("has no array; give `width`, `height` and `channels`, or 1 to 256 `elements`")]
     NoElement,
-    /// A checkpoint of unknown size.
+    /// The size of a checkpoint is unknown.
     #[error(
         "has no `bytes`, and there is no `model` from which they would follow; give one of them"
     )]
     NoCheckpointBytes,
-    /// A shuffle without a key that it cannot do without.
+    /// A key that the shuffle needs is missing.
     #[error("has `shuffle: {shuffle}`, which needs `{key}`, {what}")]
     NeededByShuffle {
         /// The name of the shuffle.
         shuffle: &'static str,
         /// The key that is missing.
         key: &'static str,
-        /// What it says.
+        /// The meaning of the key.
         what: &'static str,
     },
-    /// A key of another shuffle.
+    /// The key belongs to another shuffle.
     #[error("is for `shuffle: {shuffles}` only; remove it")]
     OfOtherShuffle {
         /// The shuffles that have the key.
         shuffles: &'static str,
     },
-    /// `emulate` without anything in it.
+    /// The key `emulate` is empty.
     #[error("has neither `latency` nor `bandwidth`; give one of them, or remove it")]
     EmulatesNothing,
-    /// Samples that are to be read in place always, and compared always.
+    /// Samples are always read in place, but also always compared with their checksum, which needs a copy.
     #[error(
-        "is `always` in a job with `verify: always`: what nobody copies is compared by nobody; \
-         use `auto` or `never` here, or `verify: shared`"
+        "is `always` in a job with `verify: always`: a sample is compared when it is copied, and one that \
+         is read in place is not; use `auto` or `never` here, or `verify: shared`"
     )]
     DirectUnverified,
-    /// Samples that are to be read in place always, and may have to make room at any time.
+    /// Samples are always read in place, but the policy may evict them at any time.
     #[error(
-        "is `always`, but with `policy: {policy}` and this order a sample may have to make room at any \
-         time; use `auto` or `never` here, or `policy: gap` with an order that is computed, or \
+        "is `always`, but with `policy: {policy}` and this order a sample may be evicted at any time; \
+         use `auto` or `never` here, or `policy: gap` with an order that is computed, or \
          `policy: pinned`"
     )]
     DirectUnsettled {
         /// The policy of the job.
         policy: tierfeed_core::retention::policy::Kind,
     },
-    /// A list of NUMA nodes without any.
+    /// The list of NUMA nodes is empty.
     #[error("is empty; list a NUMA node, or remove it to use what was measured")]
     NoNumaNodes,
 }
 
-/// The parser's sentence without the position, which stands in front, and with the key once.
+/// The message of the parser without the position, which is printed in front, and with the key only once.
 ///
-/// The parser names the mapping that an unknown key is in, and `key` ends in the unknown key itself.
+/// The parser names the mapping of an unknown key, and `key` ends in the unknown key itself.
 pub(crate) fn phrase(key: &str, said: &serde_yaml::Error) -> String {
     let position = said.location().map_or_else(String::new, |location| {
         format!(" at line {} column {}", location.line(), location.column())

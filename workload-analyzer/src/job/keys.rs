@@ -1,9 +1,7 @@
-//! The keys of a dataset as a user gives them, in a job file or as options of a command: one check
-//! for both.
+//! The keys of a dataset, from a job file or from options of a command, checked in the same way.
 //!
-//! 1. A key that the format or the source does not look at is refused: whoever wrote it believes that
-//!    it does something.
-//! 2. No credentials pass, and none is repeated in an error.
+//! 1. A key that the format or the source does not use is refused, because its author expects an effect.
+//! 2. Credentials are refused, and never repeated in an error.
 
 mod format;
 mod path;
@@ -12,12 +10,12 @@ mod source;
 use serde::Deserialize;
 use tierfeed_core::units::Bytes;
 
-use super::{Misfit, Reason};
+use super::{KeyConflict, Reason};
 
 pub use format::FORMATS;
 pub(crate) use path::mistake;
 
-/// What a user says about where a dataset is and how it is stored, unchecked.
+/// The location and the format of a dataset as given by the user, unchecked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DatasetKeys {
@@ -29,7 +27,7 @@ pub struct DatasetKeys {
     pub region: Option<String>,
     /// For buckets: whether requests are left unsigned.
     pub anonymous: Option<bool>,
-    /// One of [`FORMATS`].
+    /// The name of the format, one of [`FORMATS`].
     pub format: String,
     /// For `files`: a pattern.
     pub glob: Option<String>,
@@ -55,10 +53,10 @@ pub struct DatasetKeys {
     pub dataset: Option<String>,
 }
 
-/// A key of a dataset that is wrong. Who asked knows how to call it.
+/// An invalid key of a dataset. The caller adds the name of the key for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyError {
-    /// A value that cannot be.
+    /// A value that is not allowed.
     Invalid {
         /// The key, as in job files.
         key: &'static str,
@@ -67,16 +65,16 @@ pub enum KeyError {
         /// What would be right.
         reason: Reason,
     },
-    /// A key that is too many, or `None` if one is missing.
-    Misfit {
-        /// The key, as in job files.
+    /// A key that conflicts with others, or a missing one.
+    Conflict {
+        /// The key, as in job files; `None` if a key is missing.
         key: Option<&'static str>,
-        /// What does not go together.
-        misfit: Misfit,
+        /// The conflict, and what would be right.
+        conflict: KeyConflict,
     },
 }
 
-/// A size without or with a unit: its key itself says bytes.
+/// A size with or without a unit: the name of its key says bytes.
 pub(super) fn parse_size(typed: &str) -> Option<Bytes> {
     typed.parse::<u64>().ok().map(Bytes).or_else(|| typed.parse().ok())
 }
@@ -85,8 +83,8 @@ fn invalid(key: &'static str, value: &str, reason: Reason) -> KeyError {
     KeyError::Invalid { key, value: value.to_owned(), reason }
 }
 
-fn misfit(key: &'static str, misfit: Misfit) -> KeyError {
-    KeyError::Misfit { key: Some(key), misfit }
+fn conflict(key: &'static str, conflict: KeyConflict) -> KeyError {
+    KeyError::Conflict { key: Some(key), conflict }
 }
 
 #[cfg(test)]

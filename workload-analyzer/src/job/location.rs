@@ -1,34 +1,35 @@
-//! Finds the line of a key in a YAML text, and keys that stand in one mapping twice.
+//! Finds the line of a key in a YAML text, and keys that are repeated in one mapping.
 //!
-//! The parser knows the position of every value but tells it only in errors. So a walk goes down the
-//! keys with the parser itself and fails on purpose where it arrives; whatever YAML allows (quoted
-//! keys, flow style, comments, anchors) is found without a second reader of YAML.
+//! The parser knows the position of every value but reports it only in errors. So a visitor descends to the
+//! key with the parser itself and fails there on purpose. All styles of YAML (quoted keys, flow style,
+//! comments, anchors) are handled without a second YAML parser.
 
 use std::{collections::BTreeSet, fmt};
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// The line, from 1, of the value that `keys` lead to, or of its nearest parent that exists.
+/// The line, from 1, of the value at the path `keys`, or of its nearest parent that exists.
 pub(crate) fn line_of(text: &str, keys: &[&str]) -> usize {
     (0..=keys.len()).rev().find_map(|len| exact_line_of(text, &keys[..len])).unwrap_or(1)
 }
 
-/// Fails at the first key that its mapping already has, and says on which line the key stands before.
+/// Fails at the first repeated key of a mapping; the error names the line of its first occurrence.
 pub(crate) fn refuse_repeated_keys(text: &str) -> Result<(), serde_yaml::Error> {
-    let walk =
-        |before| Walk { goal: None, before }.deserialize(serde_yaml::Deserializer::from_str(text));
+    let walk = |first_line| {
+        Walk { goal: None, first_line }.deserialize(serde_yaml::Deserializer::from_str(text))
+    };
     let Err(error) = walk(None) else { return Ok(()) };
-    match place_before(text, &error.to_string()) {
-        // The same walk again, now that it is known what its error has to say.
+    match first_line_of_repeated(text, &error.to_string()) {
+        // A second walk, whose error can name that line.
         Some(line) => walk(Some(line)),
         None => Err(error),
     }
 }
 
-/// The line on which a repeated key stands first, by the sentence that a walk failed with: the parser puts
-/// the keys of the mapping in front of it.
-fn place_before(text: &str, said: &str) -> Option<usize> {
-    let (parents, rest) = said.split_once(TWICE)?;
+/// The line of the first occurrence of a repeated key, from the error message of a walk: the parser puts
+/// the path of the mapping in front of it.
+fn first_line_of_repeated(text: &str, said: &str) -> Option<usize> {
+    let (parents, rest) = said.split_once(REPEATED)?;
     let (key, _) = rest.split_once('`')?;
     let parents = parents.strip_suffix(": ").unwrap_or_default();
     let mut keys: Vec<&str> = parents.split('.').filter(|key| !key.is_empty()).collect();
@@ -36,36 +37,36 @@ fn place_before(text: &str, said: &str) -> Option<usize> {
     exact_line_of(text, &keys)
 }
 
-/// The line, from 1, of the value that `keys` lead to, if there is one.
+/// The line, from 1, of the value at the path `keys`, if it exists.
 pub(super) fn exact_line_of(text: &str, keys: &[&str]) -> Option<usize> {
-    match (Walk { goal: Some(keys), before: None })
+    match (Walk { goal: Some(keys), first_line: None })
         .deserialize(serde_yaml::Deserializer::from_str(text))
     {
-        Err(error) if error.to_string().contains(ARRIVED) => Some(error.location()?.line()),
+        Err(error) if error.to_string().contains(FOUND) => Some(error.location()?.line()),
         _ => None,
     }
 }
 
 /// The text of the error that ends a successful search; no other error holds a control character.
-const ARRIVED: &str = "\u{1}arrived\u{1}";
+const FOUND: &str = "\u{1}arrived\u{1}";
 
-/// In front of a key that is repeated.
-const TWICE: &str = "the key `";
+/// The text in front of a repeated key in an error message.
+const REPEATED: &str = "the key `";
 
-/// Visits everything below a value, or fails with [`ARRIVED`] once no key of `goal` is left.
+/// Visits everything below a value, or fails with [`FOUND`] once no key of `goal` is left.
 #[derive(Clone, Copy)]
 struct Walk<'a> {
     goal: Option<&'a [&'a str]>,
-    /// On which line the key stands first that will be found repeated.
-    before: Option<usize>,
+    /// The line of the first occurrence of the key that the walk will find repeated.
+    first_line: Option<usize>,
 }
 
 impl Walk<'_> {
     fn enter<E: de::Error>(self) -> Result<(), E> {
-        if self.goal == Some(&[]) { Err(E::custom(ARRIVED)) } else { Ok(()) }
+        if self.goal == Some(&[]) { Err(E::custom(FOUND)) } else { Ok(()) }
     }
 
-    /// The walk for the value under `key`: without a goal if the goal lies elsewhere.
+    /// The walk for the value of `key`: without a goal if that lies elsewhere.
     fn below(self, key: &str) -> Self {
         let rest = self.goal.and_then(<[_]>::split_first);
         let goal = rest.filter(|(first, _)| **first == key).map(|(_, rest)| rest);
@@ -91,7 +92,9 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         self.enter()?;
         let mut seen = BTreeSet::new();
-        while let Some(key) = map.next_key_seed(NewKey { seen: &seen, before: self.before })? {
+        while let Some(key) =
+            map.next_key_seed(NewKey { seen: &seen, first_line: self.first_line })?
+        {
             map.next_value_seed(self.below(&key))?;
             seen.insert(key);
         }
@@ -128,16 +131,16 @@ impl<'de> Visitor<'de> for Walk<'_> {
         self.enter()
     }
 
-    /// An empty text.
+    /// The value of an empty document.
     fn visit_none<E: de::Error>(self) -> Result<(), E> {
         self.enter()
     }
 }
 
-/// Reads a key and fails inside it if it was seen, so that the error carries the key's own line.
+/// Reads a key and fails inside it if it is repeated, so that the error carries the line of the key.
 struct NewKey<'a> {
     seen: &'a BTreeSet<String>,
-    before: Option<usize>,
+    first_line: Option<usize>,
 }
 
 impl<'de> DeserializeSeed<'de> for NewKey<'_> {
@@ -157,10 +160,11 @@ impl Visitor<'_> for NewKey<'_> {
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<String, E> {
         if self.seen.contains(key) {
-            let before =
-                self.before.map_or_else(String::new, |line| format!(", and on line {line} before"));
+            let before = self
+                .first_line
+                .map_or_else(String::new, |line| format!(", and on line {line} before"));
             return Err(E::custom(format_args!(
-                "{TWICE}{key}` stands here again{before}; keep one"
+                "{REPEATED}{key}` stands here again{before}; keep one"
             )));
         }
         Ok(key.to_owned())

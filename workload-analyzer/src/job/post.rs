@@ -1,4 +1,5 @@
-//! Where a job file says how many ranks there are, for messages that compare it with the launcher.
+//! The numbers of nodes and ranks of a job file with their lines, for messages that compare them with the
+//! launcher.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use tierfeed_core::fleet::launch::Post;
 use super::{Job, location};
 
 impl Job {
-    /// What this job says of its ranks, and at which lines of its `text`, which came from `file`.
+    /// The world of this job, with the lines of its keys in `text`, the text of `file`.
     #[must_use]
     pub fn post(&self, text: &str, file: &Path) -> Post {
         let at = |key: &str| match location::exact_line_of(text, &["world", key]) {

@@ -12,7 +12,7 @@ mod order;
 mod reference;
 mod trainer;
 
-/// Every key there is, one to a line, so that a case can replace the line it is about.
+/// Every key, one per line, so that a case can replace one line.
 const FULL: &str = "\
 name: resnet50
 dataset:
@@ -179,7 +179,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
 }
 
 #[test]
-fn a_value_that_cannot_be_is_named_with_its_line_and_what_would_be_right() {
+fn an_invalid_value_is_named_with_its_line_and_what_would_be_right() {
     check_line(
         1,
         "name: a/b",
@@ -323,7 +323,7 @@ fn a_quantity_without_its_unit_is_refused() {
 }
 
 #[test]
-fn what_limits_the_source_is_bytes_unless_it_says_requests() {
+fn a_source_is_limited_by_bytes_by_default() {
     let with = |keys| REQUIRED.replace("image-folder }", &format!("image-folder, {keys} }}"));
     let limit = |keys| parse(&with(keys)).map(|job| job.cold.limited_by);
     assert_eq!(limit("limited_by: requests").unwrap(), policy::Saves::Requests);
@@ -389,7 +389,7 @@ fn a_bucket_has_a_server_a_region_and_a_reader() {
     assert_eq!(parse(&text).unwrap().dataset.source, Location::Bucket(expected));
 }
 
-/// Reports and logs are read by others: neither the value nor the text around it may show.
+/// Reports and logs are read by others: neither the value nor the text around it may appear.
 #[test]
 fn a_credential_is_refused_by_its_name_and_not_shown() {
     let elsewhere = "is a credential, and a job file holds none; give it to the environment, for \
@@ -404,7 +404,7 @@ fn a_credential_is_refused_by_its_name_and_not_shown() {
 }
 
 #[test]
-fn keys_that_do_not_go_together_are_refused() {
+fn keys_that_conflict_are_refused() {
     check_line(30, "", "29: tiers.storage has no budget; give `size: 16 GiB` or `reserve: 20 %`");
     check_line(
         25,
@@ -608,7 +608,7 @@ proptest! {
         drop(parse(&text));
     }
 
-    /// Text that is almost a job reaches further into the checks than noise does.
+    /// Text that is almost a job reaches further into the checks than random text.
     #[test]
     fn any_change_to_a_job_is_read_without_a_panic(
         line in 1_usize..31,
@@ -651,7 +651,7 @@ fn what_is_verified_and_what_an_epoch_may_write_can_be_said() {
     let with = |more: &str| {
         let mut lines = lines.clone();
         let block = format!("  storage: {{ path: /nvme, size: 1 GiB{more} }}");
-        // What stood below the key goes with it.
+        // The keys below it are removed with it.
         lines.truncate(storage);
         lines.push(&block);
         parse(&lines.join("\n"))

@@ -1,34 +1,34 @@
-//! What the trainer does besides reading its batches: known to the analysis, of no effect on a run.
+//! The work of the trainer besides reading batches: used by the analysis, without effect on a run.
 
 use std::path::PathBuf;
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
-/// What the trainer does besides reading its batches.
+/// The work of the trainer besides reading batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trainer {
-    /// How it turns samples into tensors.
+    /// How it decodes and transforms samples.
     pub loader: Loader,
     /// The arrays that a sample is decoded to; empty if unknown.
     pub decoded: Vec<Element>,
-    /// What is read between epochs.
+    /// The passes between epochs.
     pub validation: Option<Validation>,
-    /// What is read after the last epoch.
+    /// The pass after the last epoch.
     pub evaluation: Option<Pass>,
-    /// What is trained.
+    /// The model that is trained.
     pub model: Option<Model>,
-    /// What is written meanwhile.
+    /// The checkpoints that are written.
     pub checkpoint: Option<Checkpoint>,
     /// Whether the framework caches samples itself.
     pub cache: NativeCache,
 }
 
-/// How samples become tensors.
+/// How a rank decodes and transforms samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loader {
     /// Worker processes or threads of each rank; 0 if the training process does it between steps.
     pub workers: u32,
-    /// What one of them takes to decode and transform one sample, or `None` if unknown.
+    /// The time in which one worker decodes and transforms one sample; `None` if unknown.
     pub preprocessing: Option<Nanoseconds>,
 }
 
@@ -40,9 +40,9 @@ pub struct Loader {
 /// takes x y z d bytes, and a batch the sum over its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element {
-    /// At least 1.
+    /// Elements in the first dimension, at least 1.
     pub width: u32,
-    /// At least 1.
+    /// Elements in the second dimension, at least 1.
     pub height: u32,
     /// Channels of an image, or the third dimension of a volume; at least 1.
     pub depth: u32,
@@ -51,7 +51,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// What the array takes, or the largest number if that is more.
+    /// The size of the array; saturates.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         let sides = [self.width, self.height, self.depth, self.bytes_per_element];
@@ -59,49 +59,49 @@ impl Element {
     }
 }
 
-/// One pass over other samples than those of the training.
+/// One pass over samples other than those of the training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// How many, all ranks together.
+    /// Number of samples, of all ranks together.
     pub samples: u32,
-    /// Their mean size, or `None` if they are as those of the training.
+    /// The mean size of a sample; `None` if as in training.
     pub sample_bytes: Option<Bytes>,
-    /// Samples per rank and step, or `None` if as in training.
+    /// Samples per rank and step; `None` if as in training.
     pub batch_size: Option<u32>,
-    /// What a step takes, or `None` if unknown.
+    /// The duration of a step; `None` if unknown.
     pub step_time: Option<Nanoseconds>,
 }
 
-/// A pass between epochs.
+/// The passes between epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validation {
-    /// What is read.
+    /// The samples of each pass.
     pub pass: Pass,
-    /// After how many epochs each time, at least 1.
+    /// Number of epochs between two passes, at least 1.
     pub every_epochs: u32,
 }
 
-/// What is trained, as far as memory goes.
+/// The memory requirements of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Model {
-    /// Numbers that are trained.
+    /// Number of trained parameters.
     pub parameters: u64,
-    /// Bytes of one of them, and of its gradient and of each state of the optimizer.
+    /// Bytes of a parameter, of its gradient and of each optimizer state.
     pub bytes_per_parameter: u32,
-    /// What moves the parameters.
+    /// The optimizer, which determines the number of states.
     pub optimizer: Optimizer,
-    /// Whose memory holds them.
+    /// The memory that holds the model.
     pub device: Device,
 }
 
 impl Model {
-    /// Parameters and the states of the optimizer: what has to be saved to go on later.
+    /// The size of parameters and optimizer states, which a checkpoint saves.
     #[must_use]
     pub fn saved_bytes(&self) -> Bytes {
         self.copies(1 + self.optimizer.states())
     }
 
-    /// Parameters, gradients and the states of the optimizer.
+    /// The size of parameters, gradients and optimizer states.
     #[must_use]
     pub fn trained_bytes(&self) -> Bytes {
         self.copies(2 + self.optimizer.states())
@@ -113,27 +113,27 @@ impl Model {
     }
 }
 
-/// A rule that moves parameters.
+/// An optimizer, which determines the states per parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Optimizer {
-    /// Plain gradient descent.
+    /// Gradient descent without momentum: no state.
     Sgd,
-    /// Gradient descent with momentum.
+    /// Gradient descent with momentum: one state.
     SgdMomentum,
-    /// `Adam`.
+    /// `Adam`, with two states per parameter.
     Adam,
-    /// `AdamW`.
+    /// `AdamW`, with two states per parameter.
     AdamW,
-    /// `Adagrad`.
+    /// `Adagrad`, with one state per parameter.
     Adagrad,
-    /// `RMSprop`.
+    /// `RMSprop`, with one state per parameter.
     RmsProp,
-    /// `LAMB`.
+    /// `LAMB`, with two states per parameter.
     Lamb,
 }
 
 impl Optimizer {
-    /// All of them.
+    /// All optimizers, in the order of the enum.
     pub const ALL: [Self; 7] = [
         Self::Sgd,
         Self::SgdMomentum,
@@ -158,7 +158,7 @@ impl Optimizer {
         }
     }
 
-    /// Numbers that it keeps for each parameter.
+    /// Number of states for each parameter.
     ///
     /// # Source
     ///
@@ -174,17 +174,17 @@ impl Optimizer {
     }
 }
 
-/// Whose memory holds the model.
+/// The memory that holds the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
     /// The main memory of the node.
     Cpu,
-    /// An accelerator's own.
+    /// The memory of an accelerator.
     Gpu,
 }
 
 impl Device {
-    /// Both of them.
+    /// All devices, in the order of the enum.
     pub const ALL: [Self; 2] = [Self::Cpu, Self::Gpu];
 
     /// The name in job files.
@@ -197,28 +197,28 @@ impl Device {
     }
 }
 
-/// What is written to be able to go on later.
+/// The checkpoints of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// How often.
-    pub every: Every,
-    /// What one takes, or `None` if that follows from the model.
+    /// The interval between two checkpoints.
+    pub every: Interval,
+    /// The size of one; `None` to compute it from the model.
     pub bytes: Option<Bytes>,
 }
 
-/// A distance in the training.
+/// An interval of the training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Every {
-    /// So many epochs, at least 1.
+pub enum Interval {
+    /// A number of epochs, at least 1.
     Epochs(u32),
-    /// So many steps, at least 1.
+    /// A number of steps, at least 1.
     Steps(u32),
 }
 
-/// Where the framework keeps samples for later epochs itself, as `Dataset.cache` of TensorFlow does.
+/// The cache of the framework itself, such as `Dataset.cache` of TensorFlow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum NativeCache {
-    /// Nowhere.
+    /// The framework caches no samples.
     #[default]
     None,
     /// In the memory of the training process.

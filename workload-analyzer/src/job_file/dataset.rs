@@ -1,4 +1,4 @@
-//! What is typed below `dataset`.
+//! The serde types of the keys below `dataset`.
 
 use serde::Deserialize;
 

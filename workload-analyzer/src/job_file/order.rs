@@ -1,4 +1,4 @@
-//! What is typed below `order`.
+//! The serde types of the keys below `order`.
 
 use serde::Deserialize;
 

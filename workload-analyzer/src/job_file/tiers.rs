@@ -1,4 +1,4 @@
-//! What is typed below `tiers`.
+//! The serde types of the keys below `tiers`.
 
 use serde::Deserialize;
 
@@ -56,7 +56,7 @@ pub(crate) struct StorageFile {
     pub(crate) emulate: Option<SpeedFile>,
 }
 
-/// The keys that every tier has.
+/// The keys that every kind of tier has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TierKeys<'a> {
     pub(crate) size: Option<&'a Text>,
@@ -64,30 +64,15 @@ pub(crate) struct TierKeys<'a> {
     pub(crate) emulate: Option<&'a SpeedFile>,
 }
 
-impl MainMemoryFile {
-    pub(crate) fn keys(&self) -> TierKeys<'_> {
-        let Self { size, reserve, emulate, .. } = self;
-        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
-    }
+macro_rules! tier_keys {
+    ($($file:ident)+) => {
+        $(impl $file {
+            pub(crate) fn keys(&self) -> TierKeys<'_> {
+                let Self { size, reserve, emulate, .. } = self;
+                TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
+            }
+        })+
+    };
 }
 
-impl CxlMemoryFile {
-    pub(crate) fn keys(&self) -> TierKeys<'_> {
-        let Self { size, reserve, emulate, .. } = self;
-        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
-    }
-}
-
-impl StorageFile {
-    pub(crate) fn keys(&self) -> TierKeys<'_> {
-        let Self { size, reserve, emulate, .. } = self;
-        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
-    }
-}
-
-impl DirectoryFile {
-    pub(crate) fn keys(&self) -> TierKeys<'_> {
-        let Self { size, reserve, emulate, .. } = self;
-        TierKeys { size: size.as_ref(), reserve: reserve.as_ref(), emulate: emulate.as_ref() }
-    }
-}
+tier_keys! { MainMemoryFile CxlMemoryFile StorageFile DirectoryFile }

@@ -1,4 +1,4 @@
-//! What is typed about the trainer itself.
+//! The serde types of the keys of the trainer.
 
 use serde::Deserialize;
 

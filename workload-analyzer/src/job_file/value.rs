@@ -1,4 +1,4 @@
-//! The kinds of value that a job file has: a text, a number, a version.
+//! The scalar types of a job file: a text, a number, a version.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{
     de::{self, Unexpected, Visitor},
 };
 
-/// A scalar as it was typed. A bare number is text too: the missing unit is reported with the key.
+/// A scalar as it is typed. A bare number is accepted as text: the missing unit is reported with the key.
 #[derive(Debug)]
 pub(crate) struct Text(pub(crate) String);
 
@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A version, which must be a text: as a number 2.10 would be read as 2.1.
+/// A version, which must be a text: as a number, 2.10 would be read as 2.1.
 #[derive(Debug)]
 pub(crate) struct Release(pub(crate) String);
 
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for Release {
     }
 }
 
-/// A number without a unit. Which range it must be in depends on the key and is checked later.
+/// A number without a unit. Its range depends on the key and is checked later.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whole(pub(crate) u64);
 

@@ -24,7 +24,7 @@ fn full() -> Holdings {
     Holdings::new(Bytes::mib(1), staging(), &[tier(DRAM, None, 6), tier(DRAM, None, 4)])
 }
 
-/// What is read when everything that is allowed is held.
+/// The reading when each tier holds all that it is allowed.
 fn reading(of: &Holdings, second: u64, free_mib: u64) -> Reading {
     let held = |tier: &Tier| TierReading {
         held: Bytes(u64::from(tier.cache()) << 20),
@@ -159,14 +159,14 @@ fn what_is_lent_the_cache_does_not_have() {
     assert_eq!(holdings.lend(TierId(9), 1), None);
 }
 
-/// What happens between two readings.
+/// The events between two readings.
 #[derive(Debug, Clone)]
 struct Turn {
     passed_ms: u64,
     waiting: u8,
-    /// What is free beside what is held, by pool, in MiB.
+    /// Free bytes by pool, in MiB.
     free: [u64; 2],
-    /// Whether what was told was carried out.
+    /// Whether the tiers hold what the last change allowed.
     is_prompt: bool,
     refused: bool,
 }
@@ -185,7 +185,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn whatever_is_read_the_order_and_the_limits_hold(
+    fn the_order_and_the_limits_hold_for_all_readings(
         turns in prop::collection::vec(any_turn(), 1..60),
         share in prop::option::of(1_u8..90),
     ) {

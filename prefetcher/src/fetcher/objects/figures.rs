@@ -1,23 +1,23 @@
-//! What the requests of a fetcher did, in numbers that only grow.
+//! Counters of the requests of a fetcher.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierfeed_core::units::Bytes;
 
-/// Everything that is counted about requests for objects, since the start.
+/// The counters of requests for objects, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectFigures {
     /// Requests that were sent, of every kind.
     pub requests: u64,
-    /// Those among them that repeat one that failed.
+    /// Requests among them that repeat a failed one.
     pub retries: u64,
-    /// Those among them that were sent because another was late.
+    /// Requests among them that were sent because another was late.
     pub hedges: u64,
-    /// Hedges that brought the last byte.
+    /// Hedges that delivered the last byte of their range.
     pub hedges_won: u64,
     /// Samples that were read by several requests for parts.
     pub split: u64,
-    /// Bytes that came and were of no use: they were there already, or had to be asked for again.
+    /// Bytes that were received in vain: another request delivered them first, or they are requested again.
     pub discarded: Bytes,
 }
 
@@ -33,7 +33,7 @@ pub struct ObjectCounters {
 }
 
 impl ObjectCounters {
-    /// The figures now; each is exact, together they may be from slightly different moments.
+    /// The counters now. Each is exact; they may be read at slightly different moments.
     #[must_use]
     pub fn figures(&self) -> ObjectFigures {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl ObjectCounters {
     }
 }
 
-/// Adds to a counter.
+/// Adds `amount` to a counter.
 pub(super) fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }

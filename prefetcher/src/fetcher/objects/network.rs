@@ -1,6 +1,6 @@
-//! The threads that sockets and TLS run on, however many requests are in flight.
+//! The fixed number of threads that sockets and TLS run on.
 //!
-//! They are started and ended by a thread of their own, because whoever drops a fetcher may be where a
+//! A thread of its own ends them, because a fetcher may be dropped in an asynchronous context, where a tokio
 //! runtime must not be dropped.
 
 use std::{
@@ -16,20 +16,20 @@ use tokio::{
     sync::watch,
 };
 
-/// Threads that the network and TLS get; a thread of an ordinary server decrypts some gigabytes a second.
+/// Threads for the network and TLS; a thread of an ordinary server decrypts some gigabytes a second.
 pub const NETWORK_THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("4 is not 0");
 
-/// No step of a task takes longer; a name that is being looked up may, and is left behind.
-const GRACE: Duration = Duration::from_secs(5);
+/// No step of a task takes longer, except a DNS lookup, which is abandoned.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Threads for requests, and the word that they shall end.
+/// Threads for requests, and their stop signal.
 #[derive(Debug)]
 pub(crate) struct Network {
     handle: Handle,
     is_stopped: watch::Sender<bool>,
-    /// Dropped to end the threads.
+    /// Dropped to shut the threads down.
     end: Option<SyncSender<()>>,
-    keeper: Option<JoinHandle<()>>,
+    shutdown_thread: Option<JoinHandle<()>>,
 }
 
 impl Network {
@@ -37,7 +37,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// If one cannot be started.
+    /// If a thread cannot be started.
     pub(crate) fn start() -> io::Result<Self> {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(NETWORK_THREADS.get())
@@ -46,27 +46,28 @@ impl Network {
             .build()?;
         let handle = runtime.handle().clone();
         let (end, ended) = sync_channel(0);
-        let keeper = Builder::new().name("tierfeed-network".to_owned()).spawn(move || {
-            // Nothing is ever sent: the error is the word.
-            let _ = ended.recv();
-            runtime.shutdown_timeout(GRACE);
-        })?;
-        let (end, keeper) = (Some(end), Some(keeper));
-        Ok(Self { handle, is_stopped: watch::Sender::new(false), end, keeper })
+        let shutdown_thread =
+            Builder::new().name("tierfeed-network".to_owned()).spawn(move || {
+                // Nothing is ever sent: the closed channel is the signal.
+                let _ = ended.recv();
+                runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+            })?;
+        let (end, shutdown_thread) = (Some(end), Some(shutdown_thread));
+        Ok(Self { handle, is_stopped: watch::Sender::new(false), end, shutdown_thread })
     }
 
-    /// Runs a task on the threads; it is dropped when [`Self::stop`] was or is called.
+    /// Runs a task on the threads. [`Self::stop`] drops it, also if it was called before.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = until_stopped(self.is_stopped.subscribe(), task);
         drop(self.handle.spawn(task));
     }
 
-    /// Waits for what runs on this thread, its sockets on the others; none if the network stops first.
+    /// Runs a task on this thread, with its sockets on the others; `None` if the network stops first.
     pub(crate) fn wait_blocking<T>(&self, task: impl Future<Output = T>) -> Option<T> {
         self.handle.block_on(until_stopped(self.is_stopped.subscribe(), task))
     }
 
-    /// Lets all tasks end, now and from now on.
+    /// Ends all tasks, also those that are started later.
     pub(crate) fn stop(&self) {
         self.is_stopped.send_replace(true);
     }
@@ -87,9 +88,9 @@ impl Drop for Network {
     fn drop(&mut self) {
         self.stop();
         drop(self.end.take());
-        if let Some(keeper) = self.keeper.take() {
-            // It has nothing to say, and panics of tasks end with them.
-            let _ = keeper.join();
+        if let Some(shutdown_thread) = self.shutdown_thread.take() {
+            // It returns nothing, and a panic of a task ends only that task.
+            let _ = shutdown_thread.join();
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Brings a range by one request, or by two if the first is late; one that brings too little is given up.
+//! Reads a range by one request, or by two if the first is late; gives up requests without progress.
 //!
-//! Both are polled by the task that puts their bytes to the place, and end when it ends: whoever has an
-//! answer of [`Race::run`] knows that nobody writes any more.
+//! One task polls both requests and writes their bytes, and both end with it: after [`Race::run`] returned,
+//! no request writes any more.
 
 use std::{
     future::poll_fn,
@@ -22,23 +22,23 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Requests, figures::count, landing::Landing};
+use super::{Requests, figures::count, range_writer::RangeWriter};
 
-/// In each period of silence at least as many bytes must come, or the rest.
+/// The least number of bytes that a request must deliver in each `Patience::silence`.
 pub(super) const PROGRESS_MIN: u64 = 16 << 10;
 
-/// Why a range is not there.
+/// Why a range could not be read.
 #[derive(Debug)]
-pub(super) enum Miss {
-    /// The store did not send it.
+pub(super) enum FetchError {
+    /// The store did not deliver it.
     Store(RangeError),
-    /// The place did not take it.
-    Place(io::Error),
-    /// It cannot be decoded.
+    /// The target refused it.
+    Target(io::Error),
+    /// The bytes cannot be decompressed.
     Damaged(FormatError),
 }
 
-impl From<RangeError> for Miss {
+impl From<RangeError> for FetchError {
     fn from(error: RangeError) -> Self {
         Self::Store(error)
     }
@@ -51,15 +51,15 @@ pub(super) struct Race<'a> {
     running: Vec<Attempt<'a>>,
 }
 
-/// One request.
+/// One request in flight.
 struct Attempt<'a> {
     state: State,
-    /// Of the object, the next byte that it brings.
+    /// The offset in the object of the next byte that it delivers.
     at: u64,
-    /// Where it was when the deadline was set.
+    /// The value of `at` when the deadline was set.
     marked: u64,
     deadline: Instant,
-    /// Of a hedge.
+    /// The permit of a hedge; `None` for the first request.
     extra: Option<SemaphorePermit<'a>>,
 }
 
@@ -73,30 +73,30 @@ impl<'a> Race<'a> {
         Self { requests, object, running: Vec::with_capacity(1) }
     }
 
-    /// Brings the rest of `landing`.
+    /// Reads the remaining range of `writer`.
     ///
     /// # Errors
     ///
-    /// What the last request failed with; `landing` then has what came until then.
-    pub(super) async fn run(mut self, landing: &mut Landing<'_>) -> Result<(), Miss> {
-        let (began, asked) = (Instant::now(), landing.rest());
+    /// The error of the last request; `writer` keeps the bytes that arrived before.
+    pub(super) async fn run(mut self, writer: &mut RangeWriter<'_>) -> Result<(), FetchError> {
+        let (began, asked) = (Instant::now(), writer.remaining());
         let len = Amount(asked.end - asked.start);
-        self.requests.earn();
+        self.requests.count_needed();
         self.send(asked, None);
-        let patience = self.object.strong_etag().and_then(|_| self.requests.patience(len));
-        let mut late = patience.map(|patience| began + patience);
-        while !landing.is_full() {
-            let deadlines = self.running.iter().map(|attempt| attempt.deadline).chain(late);
-            let look = deadlines.fold(Instant::now() + self.silence(), Instant::min);
+        let delay = self.object.strong_etag().and_then(|_| self.requests.hedge_delay(len));
+        let mut hedge_at = delay.map(|delay| began + delay);
+        while !writer.is_full() {
+            let deadlines = self.running.iter().map(|attempt| attempt.deadline).chain(hedge_at);
+            let wake = deadlines.fold(Instant::now() + self.silence(), Instant::min);
             tokio::select! {
                 biased;
-                (index, outcome) = self.next() => self.apply(index, outcome, landing)?,
-                () = sleep_until(look) => {
+                (index, outcome) = self.next() => self.apply(index, outcome, writer)?,
+                () = sleep_until(wake) => {
                     let now = Instant::now();
                     self.give_up_silent(now)?;
-                    if late.is_some_and(|late| late <= now) {
-                        late = None;
-                        self.hedge(landing.rest());
+                    if hedge_at.is_some_and(|at| at <= now) {
+                        hedge_at = None;
+                        self.hedge(writer.remaining());
                     }
                 }
             }
@@ -115,11 +115,11 @@ impl<'a> Race<'a> {
         self.running.push(Attempt { state, at, marked: at, deadline, extra });
     }
 
-    /// Asks a second time, if that is within bounds.
-    fn hedge(&mut self, rest: Range<u64>) {
-        if let Some(extra) = self.requests.extra() {
+    /// Sends a second request if the limits of hedges allow it.
+    fn hedge(&mut self, remaining: Range<u64>) {
+        if let Some(extra) = self.requests.try_hedge() {
             count(&self.requests.counters.hedges, 1);
-            self.send(rest, Some(extra));
+            self.send(remaining, Some(extra));
         }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Race<'a> {
         self.requests.settings.patience.silence
     }
 
-    /// What the first request that has something to say says. Nothing is lost if nobody waits for it.
+    /// The next piece or error of any request, with its index. Cancel safe.
     async fn next(&mut self) -> (usize, Result<Option<Bytes>, RangeError>) {
         poll_fn(|context| {
             for (index, attempt) in self.running.iter_mut().enumerate() {
@@ -144,30 +144,30 @@ impl<'a> Race<'a> {
         &mut self,
         index: usize,
         outcome: Result<Option<Bytes>, RangeError>,
-        landing: &mut Landing<'_>,
-    ) -> Result<(), Miss> {
-        let end = landing.rest().end;
+        writer: &mut RangeWriter<'_>,
+    ) -> Result<(), FetchError> {
+        let end = writer.remaining().end;
         let attempt = &mut self.running[index];
         let error = match outcome {
             Ok(Some(piece)) => {
-                let used = landing.take(attempt.at, &piece).map_err(Miss::Place)?;
+                let used = writer.write(attempt.at, &piece).map_err(FetchError::Target)?;
                 attempt.at += piece.len() as u64;
                 let counters = &self.requests.counters;
                 count(&counters.discarded, (piece.len() as u64).saturating_sub(used));
-                if landing.is_full() && attempt.extra.is_some() {
+                if writer.is_full() && attempt.extra.is_some() {
                     counters.hedges_won.fetch_add(1, Ordering::Relaxed);
                 }
                 return Ok(());
             }
-            // A body that ends has all that was asked for, and so the landing is full.
+            // A body that ends has delivered its whole range, so the writer would be full.
             Ok(None) => RangeError::Length { expected: end, found: attempt.at },
             Err(error) => error,
         };
-        self.lose(index, error)
+        self.drop_attempt(index, error)
     }
 
-    /// A request failed, which is no matter while there is another, unless no other can do better.
-    fn lose(&mut self, index: usize, error: RangeError) -> Result<(), Miss> {
+    /// Removes a failed request. An error if it was the last one, or if the error is permanent.
+    fn drop_attempt(&mut self, index: usize, error: RangeError) -> Result<(), FetchError> {
         self.running.remove(index);
         if self.running.is_empty() || !error.is_temporary() {
             return Err(error.into());
@@ -175,13 +175,13 @@ impl<'a> Race<'a> {
         Ok(())
     }
 
-    /// Ends requests that brought too little since their deadline was set.
-    fn give_up_silent(&mut self, now: Instant) -> Result<(), Miss> {
+    /// Ends requests that delivered too little since their deadline was set.
+    fn give_up_silent(&mut self, now: Instant) -> Result<(), FetchError> {
         let silence = self.silence();
         while let Some(index) =
-            self.running.iter_mut().position(|it| !it.is_on_its_way(now, silence))
+            self.running.iter_mut().position(|it| !it.makes_progress(now, silence))
         {
-            self.lose(index, RangeError::Silent { silence, least: PROGRESS_MIN })?;
+            self.drop_attempt(index, RangeError::Silent { silence, least: PROGRESS_MIN })?;
         }
         Ok(())
     }
@@ -209,8 +209,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether enough came, or there is still time; then the deadline is a later one.
-    fn is_on_its_way(&mut self, now: Instant, silence: Duration) -> bool {
+    /// Whether there is still time, or enough bytes arrived; in the latter case the deadline is extended.
+    fn makes_progress(&mut self, now: Instant, silence: Duration) -> bool {
         if now < self.deadline {
             return true;
         }

@@ -1,10 +1,10 @@
-//! Reads samples by requests of the version that was indexed: repeats what fails, asks twice for what is
-//! late, within bounds.
+//! Reads samples by requests for the indexed version of an object; retries failures and hedges late
+//! requests within limits.
 //!
-//! 1. Of the place of a sample each byte is written once, in order within a part.
-//! 2. A request is repeated at most [`Patience::retries`] times within [`Patience::retry_time`], then it is
-//!    an error.
-//! 3. Repetitions and hedges beyond their [`Share`] are late, or not made.
+//! 1. Each byte of the target of a sample is written once, in order within a part.
+//! 2. A request is repeated at most [`Patience::retries`] times within [`Patience::retry_time`]; then it
+//!    fails.
+//! 3. Beyond their [`Share`], retries are delayed and hedges are not sent.
 //!
 //! [`Patience::retries`]: tierfeed_object_stores::Patience::retries
 //! [`Patience::retry_time`]: tierfeed_object_stores::Patience::retry_time
@@ -27,8 +27,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{
     ObjectSettings, Requests,
     figures::count,
-    landing::{Landing, Put},
-    race::{Miss, Race},
+    race::{FetchError, Race},
+    range_writer::{Put, RangeWriter},
 };
 use tierfeed_dataset::read::{ReadError, Version, extent_of};
 
@@ -37,16 +37,16 @@ use tierfeed_dataset::read::{ReadError, Version, extent_of};
 pub(crate) struct Located {
     pub(super) extent: Extent,
     pub(super) object: Arc<Listed>,
-    /// For the user.
-    place: String,
+    /// The name of the object in messages.
+    name: String,
 }
 
 impl Requests {
-    /// Reads all bytes of `sample`, which shall be `len` long, by one request after another.
+    /// Reads all bytes of `sample`, which must be `len` long, by one request at a time.
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; some bytes may have been put.
+    /// A [`ReadError`]; some bytes may have been written.
     pub(crate) async fn read(
         &self,
         sample: SampleId,
@@ -58,17 +58,17 @@ impl Requests {
         self.explained(&located, outcome).await
     }
 
-    /// Where `sample` lies, which shall be `place` long.
+    /// Finds the object of `sample`, which must be `len` long.
     ///
     /// # Errors
     ///
     /// If there is no such sample, or no such object in the store.
-    pub(super) fn locate(&self, sample: SampleId, place: Bytes) -> Result<Located, ReadError> {
-        let extent = extent_of(&self.index, sample, place)?;
+    pub(super) fn locate(&self, sample: SampleId, len: Bytes) -> Result<Located, ReadError> {
+        let extent = extent_of(&self.index, sample, len)?;
         let below = extent.path.as_os_str().as_bytes();
-        let place = self.client.place_of(below);
+        let name = self.client.place_of(below);
         let Some(key) = self.client.key(below) else {
-            return Err(ReadError::Vanished { path: PathBuf::from(place) });
+            return Err(ReadError::Vanished { path: PathBuf::from(name) });
         };
         let object = Arc::new(Listed {
             key,
@@ -76,98 +76,110 @@ impl Requests {
             mtime_ns: extent.object_mtime_ns,
             etag: extent.etag.clone(),
         });
-        Ok(Located { extent, object, place })
+        Ok(Located { extent, object, name })
     }
 
-    /// Reads a sample that is not divided.
-    pub(super) async fn read_located(&self, located: &Located, put: Put<'_>) -> Result<(), Miss> {
+    /// Reads a sample by one request at a time, not in parts.
+    pub(super) async fn read_located(
+        &self,
+        located: &Located,
+        put: Put<'_>,
+    ) -> Result<(), FetchError> {
         let _slot = self.slots.acquire().await;
         match located.extent.encoding {
-            Encoding::Plain => self.bring(located, located.range(), put).await,
+            Encoding::Plain => self.fetch_range(located, located.range(), put).await,
             Encoding::Deflate { len, crc32 } => {
                 let bytes = self.inflated(located, len, crc32).await?;
-                put(0, &bytes).map_err(Miss::Place)
+                put(0, &bytes).map_err(FetchError::Target)
             }
         }
     }
 
-    /// The bytes of a deflated sample.
-    async fn inflated(&self, located: &Located, len: u64, crc32: u32) -> Result<Vec<u8>, Miss> {
+    /// Reads a deflated sample and decompresses it.
+    async fn inflated(
+        &self,
+        located: &Located,
+        len: u64,
+        crc32: u32,
+    ) -> Result<Vec<u8>, FetchError> {
         let mut stored = Vec::new();
         let mut put = |_, piece: &[u8]| {
             stored.extend_from_slice(piece);
             Ok(())
         };
-        self.bring(located, located.range(), &mut put).await?;
+        self.fetch_range(located, located.range(), &mut put).await?;
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| too_large())?];
-        npz::inflate(&stored, len, crc32, &mut bytes).map_err(Miss::Damaged)?;
+        npz::inflate(&stored, len, crc32, &mut bytes).map_err(FetchError::Damaged)?;
         Ok(bytes)
     }
 
-    /// Brings stored bytes of a sample by one request, repeated if it has to be.
-    pub(super) async fn bring(
+    /// Reads a range of the stored bytes of a sample by one request, with retries.
+    pub(super) async fn fetch_range(
         &self,
         located: &Located,
         range: Range<u64>,
         put: Put<'_>,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), FetchError> {
         let object = &located.object;
-        let mut tries = Tries::new(self, object, range.start);
+        let mut retries = Retries::new(self, object, range.start);
         if range.is_empty() {
-            return self.ask_after(object, tries).await;
+            return self.check_version(object, retries).await;
         }
-        let mut landing = Landing::new(range, located.extent.offset, put);
+        let mut writer = RangeWriter::new(range, located.extent.offset, put);
         loop {
-            match Race::new(self, object).run(&mut landing).await {
-                Err(Miss::Store(error)) => tries.again(error).await?,
+            match Race::new(self, object).run(&mut writer).await {
+                Err(FetchError::Store(error)) => retries.wait(error).await?,
                 outcome => return outcome,
             }
             if object.strong_etag().is_none() {
-                count(&self.counters.discarded, landing.start_over());
+                count(&self.counters.discarded, writer.restart());
             }
         }
     }
 
-    /// No server sends an empty range; that the object is the same is asked for all the same.
-    async fn ask_after(&self, object: &Listed, mut tries: Tries<'_>) -> Result<(), Miss> {
+    /// Compares the version of the object of an empty range, which no server sends.
+    async fn check_version(
+        &self,
+        object: &Listed,
+        mut retries: Retries<'_>,
+    ) -> Result<(), FetchError> {
         loop {
-            self.earn();
+            self.count_needed();
             count(&self.counters.requests, 1);
             match self.client.store().head(&object.key).await {
                 Ok(found) if object.is(&found) => return Ok(()),
                 Ok(_) => return Err(RangeError::Changed.into()),
-                Err(error) => tries.again(error.into()).await?,
+                Err(error) => retries.wait(error.into()).await?,
             }
         }
     }
 
-    /// What went wrong, in words for the user.
+    /// Turns a failure into the error for the user.
     pub(super) async fn explained(
         &self,
         located: &Located,
-        outcome: Result<(), Miss>,
+        outcome: Result<(), FetchError>,
     ) -> Result<(), ReadError> {
-        let path = PathBuf::from(&located.place);
-        let Err(miss) = outcome else { return Ok(()) };
-        Err(match miss {
-            Miss::Store(RangeError::Gone) => ReadError::Vanished { path },
-            Miss::Store(RangeError::Changed) => self.change(located).await,
-            Miss::Store(RangeError::Client(error)) => self.refusal(located, &error),
-            Miss::Store(error) => ReadError::Io { path, source: io::Error::other(error) },
-            Miss::Place(source) => ReadError::Io { path, source },
-            Miss::Damaged(source) => ReadError::Damaged { path, source },
+        let path = PathBuf::from(&located.name);
+        let Err(error) = outcome else { return Ok(()) };
+        Err(match error {
+            FetchError::Store(RangeError::Gone) => ReadError::Vanished { path },
+            FetchError::Store(RangeError::Changed) => self.change_error(located).await,
+            FetchError::Store(RangeError::Client(error)) => self.client_error(located, &error),
+            FetchError::Store(error) => ReadError::Io { path, source: io::Error::other(error) },
+            FetchError::Target(source) => ReadError::Io { path, source },
+            FetchError::Damaged(source) => ReadError::Damaged { path, source },
         })
     }
 
-    fn refusal(&self, located: &Located, error: &object_store::Error) -> ReadError {
-        let place = located.place.clone();
-        let source = io::Error::other(self.client.explain_object(error, place));
-        ReadError::Io { path: PathBuf::from(&located.place), source }
+    fn client_error(&self, located: &Located, error: &object_store::Error) -> ReadError {
+        let source = self.client.explain_object(error, located.name.clone());
+        ReadError::Io { path: PathBuf::from(&located.name), source: io::Error::other(source) }
     }
 
-    /// Asks what there is now.
-    async fn change(&self, located: &Located) -> ReadError {
-        let (object, path) = (&located.object, PathBuf::from(&located.place));
+    /// The error for a changed object, with its version now.
+    async fn change_error(&self, located: &Located) -> ReadError {
+        let (object, path) = (&located.object, PathBuf::from(&located.name));
         let indexed = Version { size: Bytes(object.size), mtime_ns: object.mtime_ns };
         match self.client.store().head(&object.key).await {
             Ok(found) => {
@@ -175,44 +187,44 @@ impl Requests {
                 ReadError::Changed { path, indexed, found }
             }
             Err(object_store::Error::NotFound { .. }) => ReadError::Vanished { path },
-            Err(error) => self.refusal(located, &error),
+            Err(error) => self.client_error(located, &error),
         }
     }
 }
 
 impl Located {
-    /// The stored bytes.
+    /// The range of the stored bytes in the object.
     pub(super) fn range(&self) -> Range<u64> {
         let Extent { offset, stored_len, .. } = self.extent;
         offset..offset.saturating_add(stored_len)
     }
 }
 
-fn too_large() -> Miss {
-    Miss::Place(io::ErrorKind::OutOfMemory.into())
+fn too_large() -> FetchError {
+    FetchError::Target(io::ErrorKind::OutOfMemory.into())
 }
 
-/// How often something failed, and since when it is asked for.
-struct Tries<'a> {
+/// The retries of one request so far.
+struct Retries<'a> {
     requests: &'a Requests,
     began: Instant,
     made: u32,
-    /// Differs from part to part, so that they are not repeated together.
+    /// Jitter: differs between parts, so that they are not repeated at the same time.
     seed: u64,
 }
 
-impl<'a> Tries<'a> {
+impl<'a> Retries<'a> {
     fn new(requests: &'a Requests, object: &Listed, start: u64) -> Self {
         let seed = xxh3_64_with_seed(object.key.as_ref().as_bytes(), start);
         Self { requests, began: Instant::now(), made: 0, seed }
     }
 
-    /// Waits until it may be asked again.
+    /// Waits until the request may be repeated.
     ///
     /// # Errors
     ///
-    /// The error, if that would not help or was done too often.
-    async fn again(&mut self, error: RangeError) -> Result<(), RangeError> {
+    /// The given error if it is permanent or the retries are used up.
+    async fn wait(&mut self, error: RangeError) -> Result<(), RangeError> {
         let Self { requests, began, made, seed } = self;
         let ObjectSettings { patience, .. } = requests.settings;
         let is_enough = usize::try_from(*made).is_ok_and(|made| made >= patience.retries)
@@ -222,7 +234,7 @@ impl<'a> Tries<'a> {
         }
         *made += 1;
         count(&requests.counters.retries, 1);
-        let is_quick = requests.repeat();
+        let is_quick = requests.count_retry();
         let chance = seed.wrapping_add(u64::from(*made).wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 32;
         sleep(requests.settings.pause(*made, is_quick, chance)).await;
         Ok(())

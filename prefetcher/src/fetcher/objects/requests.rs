@@ -1,5 +1,5 @@
-//! What the requests of a fetcher share: the index, the client, and the bounds within which requests are
-//! repeated or get company.
+//! The state that the requests of a fetcher share: the index, the client, and the limits of retries and
+//! hedges.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -17,10 +17,10 @@ use tierfeed_object_stores::Client;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
-    HEDGES_MAX, ObjectCounters, ObjectSettings, allowance::Allowance, stragglers::Stragglers,
+    HEDGES_MAX, ObjectCounters, ObjectSettings, hedge_delay::HedgeDelays, token_bucket::TokenBucket,
 };
 
-/// What all requests of a fetcher share.
+/// The index, the client and the limits of a fetcher.
 #[derive(Debug)]
 pub(crate) struct Requests {
     pub(crate) index: Arc<Index>,
@@ -30,23 +30,23 @@ pub(crate) struct Requests {
     /// One permit for each request in flight.
     pub(super) slots: Arc<Semaphore>,
     hedge_slots: Semaphore,
-    record: Mutex<Record>,
+    observations: Mutex<Observations>,
 }
 
-/// What was seen of the store, and what may be asked of it.
+/// Observed durations, and the remaining extra requests.
 #[derive(Debug)]
-struct Record {
-    stragglers: Stragglers,
-    hedges: Allowance,
-    retries: Allowance,
+struct Observations {
+    hedge_delays: HedgeDelays,
+    hedges: TokenBucket,
+    retries: TokenBucket,
 }
 
 impl Requests {
     pub(crate) fn new(index: Arc<Index>, client: Client, settings: ObjectSettings) -> Self {
-        let record = Record {
-            stragglers: Stragglers::default(),
-            hedges: Allowance::empty(settings.hedges),
-            retries: Allowance::full(settings.retries),
+        let observations = Observations {
+            hedge_delays: HedgeDelays::default(),
+            hedges: TokenBucket::empty(settings.hedges),
+            retries: TokenBucket::full(settings.retries),
         };
         Self {
             index,
@@ -55,11 +55,11 @@ impl Requests {
             counters: Arc::default(),
             slots: Arc::new(Semaphore::new(settings.requests_max.get())),
             hedge_slots: Semaphore::new(HEDGES_MAX),
-            record: Mutex::new(record),
+            observations: Mutex::new(observations),
         }
     }
 
-    /// What the user calls the object of a sample that there is.
+    /// The name of the object of a sample in messages; the name of the dataset for an unknown sample.
     pub(crate) fn path(&self, sample: SampleId) -> PathBuf {
         if sample.0 >= self.index.len() {
             return PathBuf::from(self.client.place());
@@ -68,35 +68,35 @@ impl Requests {
         PathBuf::from(self.client.place_of(extent.path.as_os_str().as_bytes()))
     }
 
-    /// A request that is needed is made.
-    pub(super) fn earn(&self) {
-        let mut record = self.record();
-        record.hedges.earn();
-        record.retries.earn();
+    /// Counts a needed request, which allows a share of extra ones.
+    pub(super) fn count_needed(&self) {
+        let mut observations = self.observations();
+        observations.hedges.deposit();
+        observations.retries.deposit();
     }
 
-    /// A request for `len` bytes ended well.
+    /// Records the duration of a successful request for `len` bytes.
     pub(super) fn observe(&self, len: Bytes, took: Nanoseconds) {
-        self.record().stragglers.observe(len, took);
+        self.observations().hedge_delays.observe(len, took);
     }
 
-    /// How long to wait for `len` bytes before they are asked for again.
-    pub(super) fn patience(&self, len: Bytes) -> Option<Duration> {
-        self.record().stragglers.patience(len).map(|patience| Duration::from_nanos(patience.0))
+    /// How long to wait for `len` bytes before a hedge; `None` for no hedge.
+    pub(super) fn hedge_delay(&self, len: Bytes) -> Option<Duration> {
+        self.observations().hedge_delays.delay(len).map(|delay| Duration::from_nanos(delay.0))
     }
 
-    /// The right to make one request because another is late.
-    pub(super) fn extra(&self) -> Option<SemaphorePermit<'_>> {
+    /// The permit for a hedge; `None` if too many are in flight or were sent lately.
+    pub(super) fn try_hedge(&self) -> Option<SemaphorePermit<'_>> {
         let slot = self.hedge_slots.try_acquire().ok()?;
-        self.record().hedges.spend().then_some(slot)
+        self.observations().hedges.try_spend().then_some(slot)
     }
 
-    /// Counts a repetition. Returns whether it is within the share of repetitions; one beyond comes late.
-    pub(super) fn repeat(&self) -> bool {
-        self.record().retries.spend()
+    /// Counts a retry. Returns whether it is within the share of retries; one beyond it is delayed.
+    pub(super) fn count_retry(&self) -> bool {
+        self.observations().retries.try_spend()
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn observations(&self) -> MutexGuard<'_, Observations> {
+        self.observations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

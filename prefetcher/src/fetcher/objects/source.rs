@@ -1,9 +1,9 @@
-//! Samples in objects of a bucket, or of a web server, for threads that wait for them.
+//! Samples in objects of a bucket or of a web server, read by blocking threads.
 //!
-//! Requests are those of the [`ObjectFetcher`](crate::fetcher::ObjectFetcher), one for each sample: this is
-//! for who has a thread for each read, as emulated links and processes without a data plane do.
+//! The requests are those of the [`ObjectFetcher`](crate::fetcher::ObjectFetcher), one for each sample. Used
+//! where each read has a thread: for emulated links and by processes without a data plane.
 //!
-//! Deliberately absent: several requests for parts of one sample, which need tasks that share its place.
+//! Deliberately absent: several requests for parts of one sample, which need tasks that share its target.
 
 use std::{io, sync::Arc};
 
@@ -22,7 +22,7 @@ pub struct ObjectSource {
 }
 
 impl ObjectSource {
-    /// Reads the samples of `index`, which is one of what `client` reads. The client must not repeat
+    /// Reads the samples of `index`, which was built from the objects of `client`. The client must not repeat
     /// requests itself.
     ///
     /// # Errors
@@ -40,15 +40,15 @@ impl ObjectSource {
 
     /// Reads all bytes of `sample` into `buffer`, which must be exactly as long.
     ///
-    /// For a process without a data plane: no staging memory.
+    /// For a process without a data plane, which has no staging memory.
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; `buffer` then holds garbage.
+    /// A [`ReadError`]; the content of `buffer` is undefined then.
     pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
         let len = Bytes(buffer.len() as u64);
-        self.read_blocking(sample, len, &mut |place, piece| {
-            let start = usize::try_from(place).unwrap_or(usize::MAX);
+        self.read_blocking(sample, len, &mut |at, piece| {
+            let start = usize::try_from(at).unwrap_or(usize::MAX);
             let rest = buffer.get_mut(start..).and_then(|rest| rest.get_mut(..piece.len()));
             rest.ok_or(io::ErrorKind::InvalidData)?.copy_from_slice(piece);
             Ok(())
@@ -66,7 +66,7 @@ impl ObjectSource {
 
 impl Source for ObjectSource {
     fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
-        self.read_blocking(sample, to.len(), &mut |place, piece| to.write(Bytes(place), piece))
+        self.read_blocking(sample, to.len(), &mut |at, piece| to.write(Bytes(at), piece))
     }
 
     fn stop(&self) {

@@ -1,6 +1,6 @@
-//! Decides into which ranges an object is divided, so that one stream does not set the pace of all of it.
+//! Divides a range of an object into parts, so that its rate is not limited to that of one stream.
 //!
-//! 1. The parts follow one another and are the whole range.
+//! 1. The parts are consecutive and cover the whole range.
 //! 2. No part is longer than [`Split::part_max`]; none is empty unless the range is.
 //! 3. A range that is not longer than [`Split::above`] is one part.
 
@@ -14,15 +14,15 @@ const STEP: u64 = 1 << 20;
 /// When and how finely samples are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
-    /// What is not longer is asked for by one request.
+    /// A sample that is not longer is read by one request.
     pub above: Bytes,
-    /// The longest part of what is longer.
+    /// The longest part of a divided sample.
     pub part_max: Bytes,
 }
 
 impl Default for Split {
-    /// One stream of a store carries some 50 to 100 MB/s, and a request costs it some 20 ms: parts of 8
-    /// to 16 MiB lose little to either.
+    /// One stream of a store has some 50 to 100 MB/s and a first byte after some 20 ms: parts of 8 to
+    /// 16 MiB lose little to either.
     fn default() -> Self {
         Self { above: Bytes(32 << 20), part_max: Bytes(16 << 20) }
     }
@@ -41,7 +41,7 @@ impl Split {
         std::iter::successors(Some(first), move |last| after(last, part))
     }
 
-    /// The length of all parts but the last: as equal as the steps allow.
+    /// The length of all parts but the last one: as equal as multiples of [`STEP`] allow.
     fn part(self, len: u64) -> u64 {
         let part_max = self.part_max.0.max(1);
         let even = len.div_ceil(len.div_ceil(part_max));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_split_is_split_into_8_to_16_mebibytes() {
+    fn large_ranges_are_split_into_8_to_16_mebibytes() {
         assert_eq!(lengths(32 * MIB), [32 * MIB]);
         assert_eq!(lengths(32 * MIB + 1), [11 * MIB, 11 * MIB, 10 * MIB + 1]);
         assert_eq!(lengths(64 * MIB), [16 * MIB; 4]);

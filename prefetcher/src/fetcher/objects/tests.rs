@@ -26,7 +26,7 @@ use super::*;
 const RECORD: usize = 100_000;
 const MARK: u8 = 0xEE;
 
-/// A fetcher of records of one object, and a place for each.
+/// A fetcher of records of one object, and memory for each record.
 struct Fixture {
     server: Server,
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ impl Fixture {
         Self { server, record, region: region(bytes.len()), bytes, fetcher }
     }
 
-    /// Starts to read a record to the place that it has in the object.
+    /// Starts to read a record to the offset that it has in the object.
     fn fetch(&self, sample: usize) -> Outcome {
         fetch(&self.fetcher, &self.region, sample, sample * self.record, self.record)
     }
@@ -85,7 +85,7 @@ impl Fixture {
         self.place(sample) == self.bytes[sample * self.record..][..self.record]
     }
 
-    /// Marks a place, as whoever uses it next would.
+    /// Fills the target with a mark, as its next user would.
     fn mark(&self, sample: usize) {
         let at = Bytes((sample * self.record) as u64);
         self.region.fill(at, Bytes(self.record as u64), MARK).unwrap();
@@ -99,7 +99,7 @@ impl Fixture {
         self.fetcher.counters().figures()
     }
 
-    /// Where the ranges begin that were asked for, in their order.
+    /// The start offsets of the requested ranges, in the order of the requests.
     fn starts(&self) -> Vec<usize> {
         let seen = self.server.seen();
         seen.iter().filter_map(|seen| start(seen.range.as_deref()?)).collect()
@@ -176,7 +176,7 @@ fn settings() -> ObjectSettings {
     ObjectSettings { patience, pause_max: pause, hedges, ..ObjectSettings::default() }
 }
 
-/// A hedge for whatever is late.
+/// Settings that hedge every late request.
 fn hedging() -> ObjectSettings {
     ObjectSettings { hedges: Share { per_mille: 1_000, saved_max: 100 }, ..settings() }
 }
@@ -211,7 +211,7 @@ fn a_hedge_wins_over_a_connection_that_is_stuck() {
         if stick { Verdict::NeverAnswer } else { Verdict::Serve }
     });
     fixture.fetch_quickly(40);
-    // Silence would be noticed after 20 s and be a repetition.
+    // The timeout of 20 s would show as a retry.
     fixture.fetch_all(40..41);
     let ObjectFigures { hedges, hedges_won, retries, .. } = fixture.figures();
     assert!(hedges >= 1 && hedges_won >= 1 && retries == 0, "{:?}", fixture.figures());
@@ -232,7 +232,7 @@ fn a_hedge_goes_on_where_a_body_is_stuck() {
 
 #[test]
 fn a_hedge_that_loses_writes_nothing_after_the_answer() {
-    // The first request for sample 40 is slow and its hedge slower still: it loses while it writes.
+    // The first request for sample 40 is slow and its hedge is slower: it loses while it writes.
     let asked_before = AtomicUsize::new(0);
     let fixture = Fixture::new(42, RECORD, hedging(), move |asked| {
         let rate = |bytes_per_s| Verdict::ServeAt { bytes_per_s };
@@ -455,7 +455,7 @@ fn a_fetcher_that_is_gone_has_answered_and_writes_nothing() {
     assert_eq!(outcome.try_recv().unwrap_err(), TryRecvError::Disconnected);
     let weak = Arc::downgrade(&region);
     drop(region);
-    assert!(weak.upgrade().is_none(), "nobody holds the place of {record} B any more");
+    assert!(weak.upgrade().is_none(), "the memory of {record} B is still held");
 }
 
 #[test]
@@ -475,7 +475,7 @@ fn a_fetch_too_many_is_dropped() {
 }
 
 #[test]
-fn what_is_not_there_or_does_not_fit_is_a_fault() {
+fn a_missing_object_or_a_wrong_length_is_a_fault() {
     let fixture = Fixture::new(2, 1_000, settings(), |_| Verdict::Serve);
     let fault = |sample, at, len| {
         let outcome = fetch(&fixture.fetcher, &fixture.region, sample, at, len);

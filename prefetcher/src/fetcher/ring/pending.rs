@@ -1,71 +1,71 @@
-//! What is to be read next, and what is read with it.
+//! Pieces of samples that wait to be read, merged into runs of adjacent pieces.
 //!
-//! Pieces of samples come in the order in which they are needed. What lies beside the first of them in
-//! the same file is read by the same request: one request of a megabyte costs a disk and a processor
-//! less than eight of 128 KiB.
+//! Pieces arrive in the order of their deadlines. Pieces that are adjacent to the first one in the same file
+//! are read by the same request: one request of a megabyte costs a disk and a processor less than eight of
+//! 128 KiB.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. Every piece comes out once, the first one in the next run.
-//! 2. The pieces of a run lie in one file, one behind the other, with gaps of at most [`GAP_MAX`].
+//! 1. Every piece is returned once, the oldest one in the next run.
+//! 2. The pieces of a run lie in one file in ascending order, with gaps of at most [`GAP_MAX`].
 //! 3. A run is no longer than [`RUN_MAX`] and has at most [`PLACES_MAX`] pieces, unless it is one piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tierfeed_file_io::reads::PLACES_MAX;
 
-/// The longest run that is put together, in bytes. A request costs little beside so many.
+/// The longest run that is merged, in bytes: the cost of the request is small beside it.
 pub(super) const RUN_MAX: u64 = 1 << 20;
 
-/// What is read in vain between two pieces, in bytes: headers between samples, the rest of a block.
+/// The longest gap between two pieces of a run, in bytes: headers between samples, the rest of a block.
 pub(super) const GAP_MAX: u64 = 4096;
 
-/// Where a piece lies, and whether it can be read without a detour.
+/// Where a piece lies, and whether it needs a bounce buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    /// The same for pieces of the same open file, another for all others.
+pub(super) struct FileRange {
+    /// An identifier of the open file.
     pub(super) file: usize,
     /// From the start of the file.
     pub(super) offset: u64,
-    /// How long it is, at least 1.
+    /// Length in bytes, at least 1.
     pub(super) len: u64,
-    /// How its bytes reach their place.
-    pub(super) way: Way,
+    /// How its bytes reach their target.
+    pub(super) buffering: Buffering,
 }
 
-/// How bytes get from a file to their place.
+/// How bytes get from a file to their target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
-    /// Place and file are aligned as direct I/O wants.
-    Straight,
-    /// Through a bounce buffer.
+pub(super) enum Buffering {
+    /// The kernel writes the target: it is aligned as direct I/O requires.
+    ZeroCopy,
+    /// Through a bounce buffer and a copy.
     Bounce,
 }
 
-impl Span {
+impl FileRange {
     fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 }
 
-/// Pieces that wait, each with what `T` knows of it.
+/// Pieces that wait to be read, each with a payload `T`.
 #[derive(Debug)]
 pub(super) struct Pending<T> {
     next: u64,
-    pieces: BTreeMap<u64, (Span, T)>,
-    places: BTreeSet<(usize, Way, u64, u64)>,
+    pieces: BTreeMap<u64, (FileRange, T)>,
+    by_offset: BTreeSet<(usize, Buffering, u64, u64)>,
 }
 
 impl<T> Default for Pending<T> {
     fn default() -> Self {
-        Self { next: 0, pieces: BTreeMap::new(), places: BTreeSet::new() }
+        Self { next: 0, pieces: BTreeMap::new(), by_offset: BTreeSet::new() }
     }
 }
 
 impl<T> Pending<T> {
-    /// Adds a piece behind all others.
-    pub(super) fn push(&mut self, span: Span, of: T) {
-        self.places.insert((span.file, span.way, span.offset, self.next));
+    /// Adds a piece behind all others; `of` is its payload.
+    pub(super) fn push(&mut self, span: FileRange, of: T) {
+        self.by_offset.insert((span.file, span.buffering, span.offset, self.next));
         self.pieces.insert(self.next, (span, of));
         self.next += 1;
     }
@@ -74,23 +74,18 @@ impl<T> Pending<T> {
         self.pieces.is_empty()
     }
 
-    /// Forgets all pieces.
-    pub(super) fn take_all(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
-    /// The first piece with its neighbours, as they lie in the file.
-    pub(super) fn next_run(&mut self) -> Option<Vec<(Span, T)>> {
+    /// Removes the oldest piece and its neighbours and returns them in the order of the file.
+    pub(super) fn next_run(&mut self) -> Option<Vec<(FileRange, T)>> {
         let number = *self.pieces.first_key_value()?.0;
         let first = self.take(number);
         let (mut start, mut end) = (first.0.offset, first.0.end());
         let mut run = VecDeque::from([first]);
         while run.len() < PLACES_MAX {
             let span = run[0].0;
-            if let Some(number) = self.behind(&span, end, start) {
+            if let Some(number) = self.successor(&span, end, start) {
                 run.push_back(self.take(number));
                 end = run[run.len() - 1].0.end();
-            } else if let Some(number) = self.before(&span, start, end) {
+            } else if let Some(number) = self.predecessor(&span, start, end) {
                 run.push_front(self.take(number));
                 start = run[0].0.offset;
             } else {
@@ -100,35 +95,35 @@ impl<T> Pending<T> {
         Some(run.into())
     }
 
-    fn take(&mut self, number: u64) -> (Span, T) {
+    fn take(&mut self, number: u64) -> (FileRange, T) {
         let piece = self.pieces.remove(&number).expect("its number was just found");
-        self.places.remove(&(piece.0.file, piece.0.way, piece.0.offset, number));
+        self.by_offset.remove(&(piece.0.file, piece.0.buffering, piece.0.offset, number));
         piece
     }
 
-    /// The piece that starts where a run ends, if both together are not too long.
-    fn behind(&self, of: &Span, end: u64, start: u64) -> Option<u64> {
-        let range = (of.file, of.way, end, 0)
-            ..=(of.file, of.way, end.saturating_add(gap(of.way)), u64::MAX);
-        let (.., number) = *self.places.range(range).next()?;
+    /// The piece behind a run, if it is adjacent and both together are not too long.
+    fn successor(&self, of: &FileRange, end: u64, start: u64) -> Option<u64> {
+        let range = (of.file, of.buffering, end, 0)
+            ..=(of.file, of.buffering, end.saturating_add(gap(of.buffering)), u64::MAX);
+        let (.., number) = *self.by_offset.range(range).next()?;
         (self.pieces[&number].0.end() - start <= RUN_MAX).then_some(number)
     }
 
-    /// The piece that ends where a run starts, if both together are not too long.
-    fn before(&self, of: &Span, start: u64, end: u64) -> Option<u64> {
-        let range = (of.file, of.way, 0, 0)..(of.file, of.way, start, 0);
-        let (.., offset, number) = *self.places.range(range).next_back()?;
+    /// The piece before a run, if it is adjacent and both together are not too long.
+    fn predecessor(&self, of: &FileRange, start: u64, end: u64) -> Option<u64> {
+        let range = (of.file, of.buffering, 0, 0)..(of.file, of.buffering, start, 0);
+        let (.., offset, number) = *self.by_offset.range(range).next_back()?;
         let its_end = self.pieces[&number].0.end();
-        let is_beside = its_end <= start && start - its_end <= gap(of.way);
+        let is_beside = its_end <= start && start - its_end <= gap(of.buffering);
         (is_beside && end - offset <= RUN_MAX).then_some(number)
     }
 }
 
-/// Bytes that no place wants can only be left in a bounce buffer.
-fn gap(way: Way) -> u64 {
-    match way {
-        Way::Straight => 0,
-        Way::Bounce => GAP_MAX,
+/// The longest gap inside a run: only a bounce buffer can hold bytes that belong to no target.
+fn gap(buffering: Buffering) -> u64 {
+    match buffering {
+        Buffering::ZeroCopy => 0,
+        Buffering::Bounce => GAP_MAX,
     }
 }
 
@@ -138,14 +133,14 @@ mod tests {
 
     use super::*;
 
-    fn span(offset: u64, len: u64) -> Span {
-        Span { file: 0, offset, len, way: Way::Straight }
+    fn span(offset: u64, len: u64) -> FileRange {
+        FileRange { file: 0, offset, len, buffering: Buffering::ZeroCopy }
     }
 
-    fn runs(spans: &[Span]) -> Vec<Vec<u64>> {
+    fn runs(spans: &[FileRange]) -> Vec<Vec<u64>> {
         let mut pending = Pending::default();
         spans.iter().for_each(|span| pending.push(*span, ()));
-        let run = |run: Vec<(Span, ())>| run.iter().map(|(span, ())| span.offset).collect();
+        let run = |run: Vec<(FileRange, ())>| run.iter().map(|(span, ())| span.offset).collect();
         std::iter::from_fn(|| pending.next_run()).map(run).collect()
     }
 
@@ -156,18 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn small_gaps_are_read_over_only_on_the_way_through_a_buffer() {
-        let bounce = |offset, len| Span { way: Way::Bounce, ..span(offset, len) };
+    fn small_gaps_are_read_over_only_into_a_buffer() {
+        let bounce = |offset, len| FileRange { buffering: Buffering::Bounce, ..span(offset, len) };
         assert_eq!(runs(&[bounce(0, 10), bounce(10 + GAP_MAX, 10)]), [[0, 10 + GAP_MAX]]);
         assert_eq!(runs(&[bounce(0, 10), bounce(11 + GAP_MAX, 10)]).len(), 2);
         assert_eq!(runs(&[span(0, 10), span(11, 10)]).len(), 2);
-        assert_eq!(runs(&[span(0, 10), bounce(10, 10)]).len(), 2, "each goes its own way");
+        assert_eq!(runs(&[span(0, 10), bounce(10, 10)]).len(), 2, "they are buffered differently");
     }
 
     #[test]
     fn the_same_bytes_asked_for_twice_are_read_twice() {
         assert_eq!(runs(&[span(0, 10), span(0, 10), span(5, 10)]).len(), 3);
-        let bounce = |offset, len| Span { way: Way::Bounce, ..span(offset, len) };
+        let bounce = |offset, len| FileRange { buffering: Buffering::Bounce, ..span(offset, len) };
         assert_eq!(runs(&[bounce(100, 10), bounce(95, 8), bounce(102, 9)]).len(), 3);
     }
 
@@ -178,9 +173,9 @@ mod tests {
         ) {
             const UNIT: u64 = RUN_MAX / 16;
             let mut pending = Pending::default();
-            for (number, (file, at, len, is_straight)) in spans.iter().enumerate() {
-                let way = if *is_straight { Way::Straight } else { Way::Bounce };
-                let span = Span { file: *file, offset: at * UNIT, len: len * UNIT, way };
+            for (number, (file, at, len, is_zero_copy)) in spans.iter().enumerate() {
+                let buffering = if *is_zero_copy { Buffering::ZeroCopy } else { Buffering::Bounce };
+                let span = FileRange { file: *file, offset: at * UNIT, len: len * UNIT, buffering };
                 pending.push(span, number);
             }
             let mut seen = vec![false; spans.len()];
@@ -192,7 +187,7 @@ mod tests {
                 }
                 for pair in run.windows(2) {
                     let ((one, _), (next, _)) = (&pair[0], &pair[1]);
-                    prop_assert_eq!((one.file, one.way), (next.file, next.way));
+                    prop_assert_eq!((one.file, one.buffering), (next.file, next.buffering));
                     prop_assert!(next.offset >= one.end() && next.offset - one.end() <= GAP_MAX);
                 }
                 let whole = run[run.len() - 1].0.end() - run[0].0.offset;
@@ -200,7 +195,7 @@ mod tests {
                 prop_assert!(run.len() <= PLACES_MAX, "invariant 3");
             }
             prop_assert!(seen.iter().all(|seen| *seen), "invariant 1");
-            prop_assert!(pending.is_empty() && pending.places.is_empty());
+            prop_assert!(pending.is_empty() && pending.by_offset.is_empty());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A sample on its way over a ring: which file, which pieces, and what comes of it.
+//! A sample that a ring reads: its file, its pieces, and its outcome.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use tierfeed_dataset::{Extent, format::Encoding};
 use tierfeed_file_io::direct;
 use tierfeed_numa_memory::cached;
 
-use super::pending::{RUN_MAX, Span, Way};
+use super::pending::{Buffering, FileRange, RUN_MAX};
 use crate::fetcher::{Fetch, Target};
 use tierfeed_dataset::read::{
     Version,
@@ -24,23 +24,23 @@ use tierfeed_dataset::read::{
     open_files::open_direct,
 };
 
-/// A file that is read past the page cache.
+/// A file that is open for direct I/O.
 #[derive(Debug)]
 pub(super) struct Direct {
     pub(super) file: Arc<File>,
-    /// What the place of a read must be a multiple of; a power of two.
+    /// The alignment of target addresses, in bytes; a power of two.
     memory: u64,
-    /// What offset and length must be multiples of; a power of two.
+    /// The alignment of file offsets and lengths, in bytes; a power of two.
     pub(super) block: u64,
 }
 
 impl Direct {
-    /// Opens a file past the page cache.
+    /// Opens a file for direct I/O.
     ///
     /// # Errors
     ///
-    /// As `open(2)`, and [`io::ErrorKind::Unsupported`] if the file system cannot, or wants more than a
-    /// page.
+    /// As `open(2)`, and [`io::ErrorKind::Unsupported`] if the file system has no direct I/O, or requires an
+    /// alignment of more than a page.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = open_direct(path)?;
         let alignment = direct::alignment(&file)?.ok_or(io::ErrorKind::Unsupported)?;
@@ -52,19 +52,19 @@ impl Direct {
         Ok(Self { file: Arc::new(file), memory, block })
     }
 
-    fn way(&self, offset: u64, len: u64, place: u64) -> Way {
-        let is_straight = offset.is_multiple_of(self.block)
+    fn buffering(&self, offset: u64, len: u64, place: u64) -> Buffering {
+        let is_zero_copy = offset.is_multiple_of(self.block)
             && len.is_multiple_of(self.block)
             && place.is_multiple_of(self.memory.max(self.block));
-        if is_straight { Way::Straight } else { Way::Bounce }
+        if is_zero_copy { Buffering::ZeroCopy } else { Buffering::Bounce }
     }
 
-    /// Whether the page cache holds most of a range, which is then read from there.
+    /// Whether the page cache holds more than half of a range.
     pub(super) fn is_cached(&self, offset: u64, len: u64) -> bool {
         self.cached(offset, len).is_ok_and(|it| it.0 > len / 2)
     }
 
-    /// How much of a range the page cache holds.
+    /// Bytes of a range that the page cache holds.
     pub(super) fn cached(&self, offset: u64, len: u64) -> io::Result<Bytes> {
         cached(self.file.as_fd(), Bytes(offset), Bytes(len))
     }
@@ -74,19 +74,19 @@ fn direct_max() -> u64 {
     tierfeed_file_io::buffer::ALIGNMENT as u64
 }
 
-/// A sample of which pieces are still to come.
+/// A sample with pieces that are not read yet.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// Taken when all pieces came.
+    /// Taken when all pieces ended.
     fetch: Mutex<Option<Fetch>>,
     to: Target,
     pub(super) direct: Arc<Direct>,
     extent: Extent,
     left: AtomicU64,
-    is_lost: AtomicBool,
+    has_failed: AtomicBool,
 }
 
-/// A part of a sample.
+/// A part of a sample, at most [`RUN_MAX`] long.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) sample: Arc<Sample>,
@@ -94,32 +94,32 @@ pub(super) struct Piece {
     pub(super) at: Bytes,
 }
 
-/// How a sample ended.
+/// The state of a sample after one of its pieces ended.
 pub(super) enum Outcome {
-    /// Other pieces are to come.
+    /// Other pieces are still being read.
     Unfinished,
-    /// All bytes are there, if the object is still the one that was indexed.
-    There(Fetch),
-    /// Some could not be read this way.
-    Lost(Fetch),
+    /// All bytes were read; the caller compares the version of the file with the index.
+    Complete(Fetch),
+    /// A piece could not be read by the ring.
+    Failed(Fetch),
 }
 
-/// Whether a ring can read it, as far as the index says.
+/// Whether a ring can read the sample, according to the index.
 pub(super) fn is_for_ring(extent: &Extent, to: &Target) -> bool {
     is_plain_part(extent) && extent.len == to.len.0
 }
 
-/// Whether it is a part of a file as it is stored.
+/// Whether the sample is a part of a file and stored without compression.
 pub(super) fn is_plain_part(extent: &Extent) -> bool {
     extent.encoding == Encoding::Plain && is_shared(extent) && extent.len > 0
 }
 
-/// Takes a sample apart; gives it back if it is better read through the page cache.
+/// Splits a sample into pieces; returns the fetch as an error if the page cache holds most of it.
 pub(super) fn pieces(
     fetch: Fetch,
     extent: Extent,
     direct: Arc<Direct>,
-) -> Result<Vec<(Span, Piece)>, Fetch> {
+) -> Result<Vec<(FileRange, Piece)>, Fetch> {
     let (from, len) = (extent.offset, extent.len);
     if direct.is_cached(from, len) {
         return Err(fetch);
@@ -131,51 +131,54 @@ pub(super) fn pieces(
         direct,
         extent,
         left: AtomicU64::new(len.div_ceil(RUN_MAX)),
-        is_lost: AtomicBool::new(false),
+        has_failed: AtomicBool::new(false),
         to,
     });
     let piece = |start: u64| {
         let len = (len - start).min(RUN_MAX);
         let place = sample.to.offset.0 + start;
         let offset = from + start;
-        // What is summed comes through memory that nobody else maps.
-        let way =
-            if sample.to.is_summed() { Way::Bounce } else { sample.direct.way(offset, len, place) };
+        // Bytes that are summed must pass through memory that only this process maps.
+        let buffering = if sample.to.is_summed() {
+            Buffering::Bounce
+        } else {
+            sample.direct.buffering(offset, len, place)
+        };
         let piece = Piece { sample: Arc::clone(&sample), at: Bytes(start) };
-        (Span { file, offset, len, way }, piece)
+        (FileRange { file, offset, len, buffering }, piece)
     };
     Ok((0..len).step_by(usize::try_from(RUN_MAX).unwrap_or(usize::MAX)).map(piece).collect())
 }
 
 impl Sample {
-    /// Where it goes.
+    /// The memory that it is read into.
     pub(super) fn to(&self) -> &Target {
         &self.to
     }
 
-    /// Whether an object like this is the one that was indexed.
+    /// Whether `found` is the version of the object that was indexed.
     pub(super) fn is_of(&self, found: Version) -> bool {
         found == indexed_version(&self.extent)
     }
 
-    /// The object.
+    /// The path of the file that holds it.
     pub(super) fn path(&self) -> &Path {
         &self.extent.path
     }
 
-    /// Takes note that a piece came, or did not.
+    /// Counts a piece that ended; `is_there` says whether it was read.
     pub(super) fn piece_ended(&self, is_there: bool) -> Outcome {
         if !is_there {
-            self.is_lost.store(true, Ordering::Relaxed);
+            self.has_failed.store(true, Ordering::Relaxed);
         }
-        // The last one sees what all others wrote before.
+        // `AcqRel`: the last thread sees all bytes that the others wrote.
         if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Outcome::Unfinished;
         }
         let fetch = mem::take(&mut *self.fetch.lock().unwrap_or_else(PoisonError::into_inner));
-        match (fetch, self.is_lost.load(Ordering::Relaxed)) {
-            (Some(fetch), false) => Outcome::There(fetch),
-            (Some(fetch), true) => Outcome::Lost(fetch),
+        match (fetch, self.has_failed.load(Ordering::Relaxed)) {
+            (Some(fetch), false) => Outcome::Complete(fetch),
+            (Some(fetch), true) => Outcome::Failed(fetch),
             (None, _) => Outcome::Unfinished,
         }
     }

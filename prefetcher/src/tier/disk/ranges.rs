@@ -1,22 +1,22 @@
-//! Which bytes of a window were gathered.
+//! The byte ranges of a window that are buffered.
 
 /// Ranges that neither overlap nor touch, in order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Ranges(Vec<(u64, u64)>);
 
-/// How much of a range is among the ranges.
+/// How much of a range is covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlap {
-    /// Nothing.
+    /// No byte of it is covered.
     None,
-    /// Some bytes.
+    /// Some but not all bytes are covered.
     Part,
-    /// All of it.
+    /// All bytes are covered.
     Whole,
 }
 
 impl Ranges {
-    /// Adds the bytes from `start` to before `end`.
+    /// Adds the bytes of `start..end`.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
         let (mut start, mut end) = (start, end);
         self.0.retain(|&(from, to)| {
@@ -31,7 +31,7 @@ impl Ranges {
         self.0.insert(at, (start, end));
     }
 
-    /// Whether all bytes from 0 to before `len` are there.
+    /// Whether all bytes of `0..len` are covered.
     pub(super) fn is_whole(&self, len: u64) -> bool {
         self.overlap(0, len) == Overlap::Whole
     }
@@ -49,12 +49,12 @@ impl Ranges {
         self.0.iter().copied()
     }
 
-    /// How many bytes are there.
+    /// Number of covered bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// The blocks that have any byte of the ranges, as ranges.
+    /// The ranges, extended to whole blocks.
     pub(super) fn aligned_to(&self, block: u64) -> Vec<(u64, u64)> {
         let mut aligned = Self::default();
         for (start, end) in self.iter() {
@@ -63,7 +63,7 @@ impl Ranges {
         aligned.0
     }
 
-    /// What is missing between `start` and `end`.
+    /// The ranges of `start..end` that are not covered.
     pub(super) fn gaps_in(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;

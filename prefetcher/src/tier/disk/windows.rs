@@ -1,4 +1,4 @@
-//! The memory in which all chunks of one tier gather what they write.
+//! The memory of the write buffers of all chunks of one tier.
 
 use std::{
     collections::VecDeque,
@@ -12,19 +12,20 @@ use std::{
     },
 };
 
-use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{Pages, Region, Request, capacity};
+use tierfeed_core::units::Bytes;
+use tierfeed_numa_memory::{Pages, Region, capacity};
 
 use super::DiskChunk;
+use crate::tier::bounce::buffer;
 
-/// What is written at once: enough for a disk to be as fast as it can.
+/// The size of one write: large enough for the full rate of a disk.
 pub(crate) const WINDOW: u64 = 4 << 20;
 
-/// Windows of a tier that are gathered at a time. Two threads fill two; the others are those that the
-/// log left half full because a sample did not fit.
+/// Windows of a tier that have memory at a time. Two threads fill two; the others are those that the log
+/// left partly filled because a sample did not fit.
 pub(crate) const WINDOWS_MAX: usize = 8;
 
-/// All windows of a tier.
+/// The memory of all windows of a tier.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     state: Mutex<State>,
@@ -36,89 +37,89 @@ pub(crate) struct Windows {
 #[derive(Debug, Default)]
 struct State {
     free: Vec<Region>,
-    made: usize,
-    /// The one opened longest ago first.
-    open: VecDeque<Entry>,
+    allocated: usize,
+    /// In the order in which they were opened.
+    open: VecDeque<OpenWindow>,
 }
 
-/// An open window.
+/// A window that has memory.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct OpenWindow {
     pub(super) chunk: Weak<DiskChunk>,
     pub(super) part: usize,
 }
 
-/// The memory of one window; it goes back when this is dropped.
+/// The memory of one window, which returns to the tier on drop.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// Only `None` while it is dropped.
+    /// `None` only during drop.
     region: Option<Region>,
     windows: Arc<Windows>,
 }
 
 impl Windows {
-    /// Memory for a window. If there is none left the window that was opened longest ago is written.
+    /// Memory for a window. If none is free, the window that was opened first is written back.
     ///
-    /// The caller holds no lock of a window.
+    /// The caller must not hold the lock of a window.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::OutOfMemory`].
-    pub(super) fn take(self: &Arc<Self>) -> io::Result<Memory> {
+    /// [`io::ErrorKind::OutOfMemory`] if the system refuses the memory.
+    pub(super) fn acquire(self: &Arc<Self>) -> io::Result<Memory> {
         let mut state = self.state();
         loop {
             if let Some(region) = state.free.pop() {
                 return Ok(Memory { region: Some(region), windows: Arc::clone(self) });
             }
-            if state.made == 0 || state.made < WINDOWS_MAX && has_room() {
-                state.made += 1;
+            if state.allocated == 0 || state.allocated < WINDOWS_MAX && has_room() {
+                state.allocated += 1;
                 drop(state);
-                let made = make();
-                if made.is_err() {
-                    self.state().made -= 1;
+                let allocated = buffer("tierfeed-window", Bytes(WINDOW), Pages::Huge);
+                if allocated.is_err() {
+                    self.state().allocated -= 1;
                 }
-                return Ok(Memory { region: Some(made?), windows: Arc::clone(self) });
+                return Ok(Memory { region: Some(allocated?), windows: Arc::clone(self) });
             }
             state = match state.open.pop_front() {
-                Some(Entry { chunk, part }) => {
+                Some(OpenWindow { chunk, part }) => {
                     drop(state);
                     if let Some(chunk) = chunk.upgrade() {
                         chunk.flush(part);
                     }
                     self.state()
                 }
-                // All are being written; one of them comes back.
+                // All windows are being written; wait for the memory of one of them.
                 None => self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
-    /// Notes that a window has memory.
-    pub(super) fn opened(&self, entry: Entry) {
-        self.state().open.push_back(entry);
-        // Who waits for memory can write this one out.
+    /// Adds a window to those that have memory.
+    pub(super) fn opened(&self, window: OpenWindow) {
+        self.state().open.push_back(window);
+        // A thread that waits for memory can write this window back.
         self.returned.notify_one();
     }
 
-    /// Notes that a window has none any more.
+    /// Removes a window that was written back.
     pub(super) fn closed(&self, chunk: &DiskChunk, part: usize) {
         self.state().open.retain(|it| it.part != part || !ptr::eq(it.chunk.as_ptr(), chunk));
     }
 
-    /// Notes that a chunk is gone.
+    /// Removes all windows of a chunk.
     pub(super) fn forget(&self, chunk: &DiskChunk) {
         self.state().open.retain(|it| !ptr::eq(it.chunk.as_ptr(), chunk));
     }
 
-    /// Counts what went to the disk.
-    pub(super) fn wrote(&self, bytes: u64, outcome: &io::Result<()>) {
+    /// Counts a write to the disk.
+    pub(super) fn count_write(&self, bytes: u64, outcome: &io::Result<()>) {
         match outcome {
             Ok(()) => self.written.fetch_add(bytes, Ordering::Relaxed),
             Err(_) => self.failed.fetch_add(1, Ordering::Relaxed),
         };
     }
 
-    /// Writes that failed so far; what they were to write is read from the cold store instead.
+    /// Number of failed writes; the lost samples are read from the cold store instead.
     pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -130,7 +131,7 @@ impl Windows {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two changes.
+        // No code under this lock panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -150,17 +151,7 @@ impl Drop for Memory {
     }
 }
 
-/// Whether the control groups have room for more than one window. One is made in any case.
+/// Whether the control groups have room for another window. The first one is allocated in any case.
 fn has_room() -> bool {
     capacity::cache_headroom(Path::new("/")).is_none_or(|room| room >= Bytes(WINDOW))
-}
-
-fn make() -> io::Result<Region> {
-    let request = Request {
-        len: Bytes(WINDOW),
-        locality: Locality::Anywhere,
-        name: "tierfeed-window",
-        pages: Pages::Huge,
-    };
-    Region::allocate(&request).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))
 }

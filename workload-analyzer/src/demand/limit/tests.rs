@@ -1,7 +1,7 @@
 use super::*;
 
-/// The misses of the whole cluster, to three digits, as derived for the planner and checked
-/// there against Belady's rule and a linear program.
+/// The misses of the whole cluster, to three digits, as derived for the planner and checked there against
+/// Belady's rule and a linear program.
 #[test]
 fn the_limit_is_the_table_of_minimal_cold_traffic() {
     let rows = [
@@ -41,8 +41,8 @@ fn on_one_node_the_rules_hit_as_in_the_simulation() {
     }
 }
 
-/// On three nodes a sample is new to a node in epoch e with the chance (2/3)^(e-1), which the forms,
-/// being for all times, leave out: over 50 epochs that is one read in 17.
+/// On three nodes a sample is new to a node in epoch e with probability (2/3)^(e-1). The forms describe the
+/// steady state and leave that out: over 50 epochs it is one read in 17.
 #[test]
 fn on_three_nodes_the_rules_hit_as_in_the_simulation() {
     let rows = [
@@ -63,7 +63,7 @@ fn on_three_nodes_the_rules_hit_as_in_the_simulation() {
 }
 
 #[test]
-fn a_cache_for_everything_misses_nothing_and_no_cache_hits_nothing() {
+fn a_full_cache_never_misses_and_an_empty_one_never_hits() {
     for nodes in [1, 2, 64, 65_536] {
         for rule in [best, fifo, lru] {
             assert!((rule(1.0, nodes) - 1.0).abs() < 1e-12);

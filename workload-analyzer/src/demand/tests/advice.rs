@@ -1,8 +1,8 @@
-//! What is advised helps as it says, and less would not.
+//! Advice has the stated effect, and a smaller change does not.
 
 use super::*;
 
-/// What is advised for `change`.
+/// The advice for `change`.
 fn found(advice: &[Advice], change: Change) -> Advice {
     let found = advice.iter().find(|it| it.change == change);
     found.unwrap_or_else(|| panic!("{change:?} in {advice:?}")).clone()
@@ -13,13 +13,13 @@ fn slow(tiers: &[TierFigure]) -> Supply {
 }
 
 #[test]
-fn who_never_waits_needs_no_advice() {
+fn a_job_without_stall_gets_no_advice() {
     assert_eq!(advice(&demand(), &supply(&[], cold(0))), []);
     let unknown = of(&job(""), &index()).unwrap();
     assert_eq!(advice(&unknown, &slow(&[])), []);
 }
 
-/// 1 MB in 20 steps of 10 ms: 0.8 MB must lie in the cache for the rest to come at 1 MB/s meanwhile.
+/// 1 MB in 20 steps of 10 ms: with 0.8 MB cached, the rest is read at 1 MB/s in the same time.
 #[test]
 fn the_cache_is_as_large_as_it_must_be_and_not_a_chunk_larger() {
     let tiers = [
@@ -28,7 +28,7 @@ fn the_cache_is_as_large_as_it_must_be_and_not_a_chunk_larger() {
     ];
     let found = found(&advice(&demand(), &slow(&tiers)), Change::CacheSize(tier::Kind::CxlMemory));
     assert_eq!((found.from.as_str(), found.to.as_str()), ("97.65 KiB", "683.59 KiB"));
-    // The first epoch is read cold whatever the cache: 1 s for 0.2 s.
+    // The first epoch is read cold with any cache: 1 s for 0.2 s.
     assert_eq!(found.after, Nanoseconds(800_000_000));
     assert_eq!(found.before, Nanoseconds(800_000_000 + 2 * 600_000_000));
     let stall = |cxl| {
@@ -39,8 +39,8 @@ fn the_cache_is_as_large_as_it_must_be_and_not_a_chunk_larger() {
     assert!(stall(699_000) > Nanoseconds(0));
 }
 
-/// A tier at 2 MB/s: what it takes off the cold store it reads at twice that rate. Both take the same
-/// time for 2/3 and 1/3 of the data, and that is longer than computing.
+/// A tier at 2 MB/s, twice the rate of the cold store. Both take equally long for 2/3 and 1/3 of the data, and
+/// that is longer than computing.
 #[test]
 fn a_slow_tier_is_advised_to_where_it_and_the_cold_store_take_the_same_time() {
     let tiers = [tier(tier::Kind::Storage, 100_000, 2_000_000)];
@@ -124,7 +124,7 @@ fn what_helps_most_stands_first() {
 }
 
 proptest::proptest! {
-    /// Whatever the figures are, advice takes some of the stall away and never adds to it.
+    /// For all figures, advice reduces the stall and never adds to it.
     #[test]
     fn advice_never_makes_it_worse(
         memory in 0_u64..1_200_000,

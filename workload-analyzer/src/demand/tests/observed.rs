@@ -1,4 +1,4 @@
-//! What is taken from the report of a run.
+//! The figures that are read from the report of a run.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_step_is_the_time_of_a_run_without_waits_over_the_steps_of_a_rank() {
 }
 
 #[test]
-fn a_report_that_tells_nothing_is_refused() {
+fn a_report_that_cannot_be_used_is_refused() {
     let said = |text: &str| Observed::parse(text, &job("")).unwrap_err().to_string();
     assert!(said("{}").starts_with("not the report of a run: missing field"), "{}", said("{}"));
     assert!(said("[").starts_with("not the report of a run"));

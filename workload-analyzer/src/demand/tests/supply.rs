@@ -1,4 +1,4 @@
-//! What limits an epoch beside bytes a second, and which rule keeps what.
+//! The limits of an epoch other than byte rates, and the effect of retention rules.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn preprocessing_beside_the_trainer_limits_and_between_its_steps_adds() {
 }
 
 #[test]
-fn a_cold_store_that_answers_late_needs_many_batches_under_way() {
+fn a_cold_store_of_high_latency_needs_many_batches_in_flight() {
     let far = Speed { latency: Nanoseconds(90_000_000), bandwidth: BytesPerSecond(0) };
     // 90 ms to arrive and 10 ms to compute on, four at a time: one in 25 ms.
     let verdict = verdict(&demand(), &supply(&[], far));
@@ -71,7 +71,7 @@ fn the_policy_decides_how_much_is_read_cold() {
 }
 
 #[test]
-fn a_job_waits_for_its_first_epoch_once_and_for_the_others_as_often_as_they_are() {
+fn the_stall_of_a_job_is_that_of_its_first_epoch_and_of_each_later_one() {
     let tiers = [tier(tier::Kind::MainMemory, 500_000, 0)];
     let verdict = verdict(&demand(), &supply(&tiers, cold(1_000_000)));
     assert_eq!(verdict.first_epoch_stall, Some(Nanoseconds(800_000_000)));
@@ -106,7 +106,7 @@ fn a_cold_store_of_unknown_rate_is_told_what_it_must_give() {
 }
 
 #[test]
-fn a_described_dataset_is_summed_up_as_if_it_were_there() {
+fn a_described_dataset_has_the_statistics_of_its_samples() {
     let described = crate::job::Described {
         objects: 77,
         samples_per_object: 31,
@@ -115,7 +115,7 @@ fn a_described_dataset_is_summed_up_as_if_it_were_there() {
     };
     let sizes = described.sizes(5);
     assert_eq!(Sizes::described(&described, 5), Sizes::of(77, || sizes.iter()));
-    // As many as can be numbered take no longer than a few.
+    // The largest number of samples takes no longer than a small one.
     let huge = crate::job::Described { objects: u32::MAX, samples_per_object: 1, ..described };
     let sizes = Sizes::described(&huge, 5);
     assert_eq!((sizes.samples(), sizes.mean_of(1)), (u32::MAX, Bytes(10_000)));

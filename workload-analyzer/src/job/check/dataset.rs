@@ -1,4 +1,4 @@
-//! Checks what stands below `dataset`.
+//! Checks the keys below `dataset`.
 
 use std::path::PathBuf;
 
@@ -19,8 +19,8 @@ impl Check<'_> {
     pub(super) fn dataset(&self, typed: &DatasetFile) -> Result<Dataset, JobError> {
         let keys = keys(typed);
         Ok(Dataset {
-            source: keys.location(self.directory).map_err(|error| self.placed(error))?,
-            format: keys.format(self.directory).map_err(|error| self.placed(error))?,
+            source: keys.location(self.directory).map_err(|error| self.located(error))?,
+            format: keys.format(self.directory).map_err(|error| self.located(error))?,
         })
     }
 
@@ -87,13 +87,15 @@ impl Check<'_> {
         parse_size(&typed.0).ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotASize))
     }
 
-    fn placed(&self, error: KeyError) -> JobError {
+    fn located(&self, error: KeyError) -> JobError {
         match error {
             KeyError::Invalid { key, value, reason } => {
                 self.invalid(&["dataset", key], &value, reason)
             }
-            KeyError::Misfit { key: Some(key), misfit } => self.misfit(&["dataset", key], misfit),
-            KeyError::Misfit { key: None, misfit } => self.misfit(&["dataset"], misfit),
+            KeyError::Conflict { key: Some(key), conflict } => {
+                self.conflict(&["dataset", key], conflict)
+            }
+            KeyError::Conflict { key: None, conflict } => self.conflict(&["dataset"], conflict),
         }
     }
 }

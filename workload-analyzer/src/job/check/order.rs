@@ -1,4 +1,4 @@
-//! Checks in which order the samples are read: each shuffle has keys of its own, and takes no others.
+//! Checks the order: each shuffle has its own keys and refuses those of others.
 
 use tierfeed_core::{
     id::Epoch,
@@ -12,7 +12,7 @@ use tierfeed_core::{
 
 use super::{Check, EPOCHS_MAX};
 use crate::{
-    job::{JobError, Misfit, Reason},
+    job::{JobError, KeyConflict, Reason},
     job_file::{OrderFile, Text, Whole},
 };
 
@@ -30,8 +30,7 @@ const SHUFFLES: [&str; 9] = [
 const SHUFFLES_IN_WORDS: &str = "sequential, torch-distributed, torch-random, tf-shuffle, tf-index, \
                                  mosaic, grain, block, published";
 
-/// What `StreamingDataset` takes for `shuffle_seed`, and for `num_canonical_nodes` and
-/// `shuffle_block_size` where they are not given.
+/// The defaults of `StreamingDataset` for `shuffle_seed`, `num_canonical_nodes` and `shuffle_block_size`.
 ///
 /// # Source
 ///
@@ -42,7 +41,7 @@ const STREAMING_BLOCK_TOTAL: u32 = 4_000_000;
 const STREAMING_BLOCK_MIN: u32 = 1 << 18;
 const STREAMING_BLOCK_MAX: u32 = 1 << 31;
 
-/// Everything below `order`, checked.
+/// The checked keys below `order`.
 pub(super) struct Order {
     pub(super) shuffle: Shuffle,
     pub(super) seed: u64,
@@ -112,14 +111,13 @@ impl Check<'_> {
         })
     }
 
-    /// Defaults as Streaming's own.
+    /// The order of Streaming, with its defaults.
     fn mosaic(&self, order: &OrderFile, world: World) -> Result<Mosaic, JobError> {
         let algorithm = match &order.algorithm {
             None => Algorithm::Py1e,
             Some(typed) => {
-                let known = Algorithm::ALL.into_iter().find(|it| it.name() == typed.0);
-                let reason = Reason::NotOneOf { allowed: "naive, py1s, py2s, py1e, py1br" };
-                known.ok_or_else(|| self.invalid(&["order", "algorithm"], &typed.0, reason))?
+                let (keys, names) = (["order", "algorithm"], "naive, py1s, py2s, py1e, py1br");
+                self.one_of(&keys, typed, &Algorithm::ALL, Algorithm::name, names)?
             }
         };
         let shard = self.needed(order, "shard_samples", order.shard_samples)?;
@@ -149,7 +147,7 @@ impl Check<'_> {
         }
     }
 
-    /// A seed that the framework takes 32 bits of.
+    /// A seed of which the framework uses 32 bits.
     fn narrow_seed(&self, key: &str, seed: Whole) -> Result<u32, JobError> {
         self.whole(&["order", key], seed, 0..=u32::MAX)
     }
@@ -162,9 +160,8 @@ impl Check<'_> {
 
     fn generator(&self, typed: Option<&Text>) -> Result<torch::Generator, JobError> {
         let Some(typed) = typed else { return Ok(torch::Generator::Default) };
-        let known = torch::Generator::ALL.into_iter().find(|it| it.name() == typed.0);
-        let reason = Reason::NotOneOf { allowed: "default, loader, sampler" };
-        known.ok_or_else(|| self.invalid(&["order", "generator"], &typed.0, reason))
+        let (keys, names) = (["order", "generator"], "default, loader, sampler");
+        self.one_of(&keys, typed, &torch::Generator::ALL, torch::Generator::name, names)
     }
 
     fn start(&self, order: &OrderFile, epochs: u32) -> Result<Position, JobError> {
@@ -188,11 +185,11 @@ impl Check<'_> {
         };
         let shuffle = SHUFFLES.into_iter().find(|known| *known == order.shuffle.0);
         let shuffle = shuffle.expect("only a known shuffle needs a key");
-        let misfit = Misfit::NeededByShuffle { shuffle, key, what };
-        value.ok_or_else(|| self.misfit(&["order"], misfit))
+        let conflict = KeyConflict::NeededByShuffle { shuffle, key, what };
+        value.ok_or_else(|| self.conflict(&["order"], conflict))
     }
 
-    /// A key that the shuffle does not look at changes nothing, and whoever wrote it believes it does.
+    /// Refuses a key that the shuffle does not use, because its author expects an effect.
     fn refuse_foreign_keys(&self, order: &OrderFile) -> Result<(), JobError> {
         let shuffle = order.shuffle.0.as_str();
         let is_foreign = |shuffles: &str| shuffles.split(", ").all(|owner| owner != shuffle);
@@ -214,7 +211,7 @@ impl Check<'_> {
             keys.into_iter().find(|(_, is_there, owners)| *is_there && is_foreign(owners));
         match foreign {
             Some((key, _, shuffles)) => {
-                Err(self.misfit(&["order", key], Misfit::OfOtherShuffle { shuffles }))
+                Err(self.conflict(&["order", key], KeyConflict::OfOtherShuffle { shuffles }))
             }
             None => Ok(()),
         }

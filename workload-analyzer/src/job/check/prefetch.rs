@@ -1,4 +1,4 @@
-//! Checks what stands below `prefetch`.
+//! Checks the keys below `prefetch`.
 
 use tierfeed_core::session::assignment::Assignment;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 const BATCHES: u32 = 4;
-/// Two, or no batch could be filled while another is read.
+/// With fewer than two, no batch could be filled while another is read.
 const BATCHES_MIN: u32 = 2;
 const BATCHES_MAX: u32 = 1_024;
 

@@ -1,4 +1,4 @@
-//! Checks which tiers a job asks for, and how much of each.
+//! Checks the tiers that a job requests, and their sizes.
 
 use tierfeed_core::{
     id::NumaNode,
@@ -13,19 +13,21 @@ use tierfeed_core::{
 
 use super::Check;
 use crate::{
-    job::{AfterRun, Budget, JobError, JobScratch, Misfit, Percent, Reason, TierRequest, Verify},
+    job::{
+        AfterRun, Budget, JobError, JobScratch, KeyConflict, Percent, Reason, TierRequest, Verify,
+    },
     job_file::{
         CxlMemoryFile, DirectoryFile, JobScratchFile, StorageFile, Text, TierKeys, TiersFile, Whole,
     },
 };
 
-/// A page of any machine: a RAM disk of less holds nothing.
+/// The largest page size of any machine: a smaller RAM disk holds nothing.
 const JOB_SCRATCH_MIN: Bytes = Bytes(64 << 10);
 
-/// The share of the free memory that DeepMemoryDL starts with.
+/// The initial share of free memory of DeepMemoryDL.
 const RESERVE: Budget = Budget::Reserve(Percent(20));
 
-/// NUMA nodes that a kernel can have (`MAX_NUMNODES`).
+/// The most NUMA nodes of a kernel (`MAX_NUMNODES`).
 const NUMA_NODES_MAX: u32 = 1_024;
 
 impl Check<'_> {
@@ -36,7 +38,7 @@ impl Check<'_> {
     ) -> Result<Vec<TierRequest>, JobError> {
         let Some(typed) = typed else { return Ok(vec![request(Kind::MainMemory, RESERVE)]) };
         let Some(main) = &typed.main_memory else {
-            return Err(self.misfit(&["tiers"], Misfit::NoMainMemory));
+            return Err(self.conflict(&["tiers"], KeyConflict::NoMainMemory));
         };
         let direct = self.direct(Kind::MainMemory, main.direct.as_ref())?;
         let main = TierRequest { direct, ..self.tier(Kind::MainMemory, main.keys())? };
@@ -61,7 +63,7 @@ impl Check<'_> {
     ) -> Result<Option<JobScratch>, JobError> {
         let Some(typed) = typed else { return Ok(None) };
         if !tiers.iter().any(|tier| tier.kind == Kind::Scratch) {
-            return Err(self.misfit(&["job_scratch"], Misfit::NoScratchTier));
+            return Err(self.conflict(&["job_scratch"], KeyConflict::NoScratchTier));
         }
         let keys = ["job_scratch", "size"];
         let size = self.quantity::<Bytes>(&keys, &typed.size, "4 GiB")?;
@@ -88,13 +90,11 @@ impl Check<'_> {
     }
 
     fn direct(&self, kind: Kind, typed: Option<&Text>) -> Result<Wish, JobError> {
-        let Some(typed) = typed else { return Ok(direct_unless_said(kind)) };
-        let known = Wish::ALL.into_iter().find(|wish| wish.name() == typed.0);
-        let reason = Reason::NotOneOf { allowed: Wish::NAMES };
-        known.ok_or_else(|| self.invalid(&direct_keys(kind), &typed.0, reason))
+        let Some(typed) = typed else { return Ok(default_direct(kind)) };
+        self.one_of(&direct_keys(kind), typed, &Wish::ALL, Wish::name, Wish::NAMES)
     }
 
-    /// Refuses to read in place always where it never can be.
+    /// Refuses `direct: always` if samples can never be read in place.
     pub(super) fn refuse_impossible_direct(
         &self,
         tiers: &[TierRequest],
@@ -107,11 +107,11 @@ impl Check<'_> {
         };
         let keys = direct_keys(tier.kind);
         if verify == Verify::Always {
-            return Err(self.misfit(&keys, Misfit::DirectUnverified));
+            return Err(self.conflict(&keys, KeyConflict::DirectUnverified));
         }
         match policy.stay(shuffle) {
             Stay::ForGood | Stay::UntilRead => Ok(()),
-            Stay::Unknown => Err(self.misfit(&keys, Misfit::DirectUnsettled { policy })),
+            Stay::Unknown => Err(self.conflict(&keys, KeyConflict::DirectUnsettled { policy })),
         }
     }
 
@@ -134,15 +134,15 @@ impl Check<'_> {
         Ok(TierRequest { path: Some(path), ..tier })
     }
 
-    /// What every kind has.
+    /// Checks the keys that every kind of tier has.
     fn tier(&self, kind: Kind, typed: TierKeys<'_>) -> Result<TierRequest, JobError> {
         let keys = ["tiers", kind.name()];
         let below = |key| [keys[0], keys[1], key];
         let budget = match (typed.size, typed.reserve) {
             (Some(size), None) => Budget::Size(self.quantity(&below("size"), size, "16 GiB")?),
             (None, Some(share)) => Budget::Reserve(self.share(&below("reserve"), share)?),
-            (None, None) => return Err(self.misfit(&keys, Misfit::NoBudget)),
-            (Some(_), Some(_)) => return Err(self.misfit(&keys, Misfit::TwoBudgets)),
+            (None, None) => return Err(self.conflict(&keys, KeyConflict::NoBudget)),
+            (Some(_), Some(_)) => return Err(self.conflict(&keys, KeyConflict::TwoBudgets)),
         };
         let speed = self.speed(&below("emulate"), typed.emulate)?;
         Ok(TierRequest { speed, ..request(kind, budget) })
@@ -157,10 +157,14 @@ impl Check<'_> {
             }
             nodes.push(node);
         }
-        if nodes.is_empty() { Err(self.misfit(keys, Misfit::NoNumaNodes)) } else { Ok(nodes) }
+        if nodes.is_empty() {
+            Err(self.conflict(keys, KeyConflict::NoNumaNodes))
+        } else {
+            Ok(nodes)
+        }
     }
 
-    /// Main memory is left out: staging takes what it needs, even if no whole chunk is left.
+    /// Refuses a tier of less than a chunk. Main memory may be smaller: staging needs no whole chunk.
     fn refuse_less_than_a_chunk(
         &self,
         tiers: &[TierRequest],
@@ -178,13 +182,14 @@ impl Check<'_> {
     }
 }
 
-/// The key of direct use.
+/// The path of the key `direct` of a tier.
 fn direct_keys(kind: Kind) -> [&'static str; 3] {
     ["tiers", kind.name(), "direct"]
 }
 
-/// Trainers may write over a copy, and many do; that of a CXL tier costs more than that of main memory.
-fn direct_unless_said(kind: Kind) -> Wish {
+/// The default of `direct`. Trainers may overwrite a copy, and many do, so main memory is copied; a copy from a
+/// CXL tier costs more.
+fn default_direct(kind: Kind) -> Wish {
     match kind {
         Kind::CxlMemory => Wish::Auto,
         Kind::MainMemory | Kind::Scratch | Kind::Storage => Wish::Never,
@@ -199,6 +204,6 @@ fn request(kind: Kind, budget: Budget) -> TierRequest {
         path: None,
         writes_per_epoch: None,
         speed: None,
-        direct: direct_unless_said(kind),
+        direct: default_direct(kind),
     }
 }

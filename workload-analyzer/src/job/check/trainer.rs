@@ -1,13 +1,13 @@
-//! Checks what a job says about the trainer itself.
+//! Checks the keys of the trainer.
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::{BATCH_SIZE_MAX, Check, EPOCHS_MAX};
 use crate::{
     job::{
-        JobError, Misfit, Reason,
+        JobError, KeyConflict, Reason,
         trainer::{
-            Checkpoint, Device, Element, Every, Loader, Model, NativeCache, Optimizer, Pass,
+            Checkpoint, Device, Element, Interval, Loader, Model, NativeCache, Optimizer, Pass,
             Trainer, Validation,
         },
     },
@@ -20,7 +20,7 @@ use crate::{
 const WORKERS_MAX: u32 = 4_096;
 const SIDE_MAX: u32 = 1 << 20;
 const BYTES_PER_NUMBER_MAX: u32 = 16;
-/// A thousand times the largest model of today.
+/// A thousand times the largest model of 2026.
 const PARAMETERS_MAX: u64 = 1 << 50;
 const ELEMENTS_MAX: usize = 256;
 
@@ -60,17 +60,17 @@ impl Check<'_> {
         let sides = [typed.width, typed.height, typed.channels, typed.bytes_per_element];
         let Some(elements) = &typed.elements else {
             if sides.iter().all(Option::is_none) {
-                return Err(self.misfit(&["decoded"], Misfit::NoElement));
+                return Err(self.conflict(&["decoded"], KeyConflict::NoElement));
             }
             let names = ["width", "height", "channels", "bytes_per_element"];
             return Ok(vec![self.element(&["decoded"], names, sides)?]);
         };
         if sides.iter().any(Option::is_some) {
-            let misfit = Misfit::Beside { other: "width, height and channels" };
-            return Err(self.misfit(&["decoded", "elements"], misfit));
+            let conflict = KeyConflict::Beside { other: "width, height and channels" };
+            return Err(self.conflict(&["decoded", "elements"], conflict));
         }
         if elements.is_empty() || elements.len() > ELEMENTS_MAX {
-            return Err(self.misfit(&["decoded", "elements"], Misfit::NoElement));
+            return Err(self.conflict(&["decoded", "elements"], KeyConflict::NoElement));
         }
         let element = |it: &ElementFile| {
             let names = ["width", "height", "depth", "bytes_per_element"];
@@ -80,7 +80,7 @@ impl Check<'_> {
         elements.iter().map(element).collect()
     }
 
-    /// Whatever is left out is 1: a vector has a width only.
+    /// An array. A missing dimension is 1, so a vector needs only a width.
     fn element(
         &self,
         keys: &[&str],
@@ -103,9 +103,9 @@ impl Check<'_> {
         let keys = (typed.sample_bytes.as_ref(), typed.batch_size, typed.step_time.as_ref());
         let every_epochs = match &typed.every {
             None => 1,
-            Some(text) => match self.every(&["validation", "every"], text)? {
-                Every::Epochs(count) => count,
-                Every::Steps(_) => {
+            Some(text) => match self.interval(&["validation", "every"], text)? {
+                Interval::Epochs(count) => count,
+                Interval::Steps(_) => {
                     let reason = Reason::NotEpochs;
                     return Err(self.invalid(&["validation", "every"], &text.0, reason));
                 }
@@ -132,17 +132,15 @@ impl Check<'_> {
     }
 
     fn model(&self, typed: &ModelFile) -> Result<Model, JobError> {
-        let optimizer = Optimizer::ALL.into_iter().find(|it| it.name() == typed.optimizer.0);
-        let allowed = "sgd, sgd-momentum, adam, adamw, adagrad, rmsprop, lamb";
-        let unknown = |key, text: &Text, allowed| {
-            self.invalid(&["model", key], &text.0, Reason::NotOneOf { allowed })
-        };
+        let optimizers = "sgd, sgd-momentum, adam, adamw, adagrad, rmsprop, lamb";
+        let keys = ["model", "optimizer"];
+        let optimizer =
+            self.one_of(&keys, &typed.optimizer, &Optimizer::ALL, Optimizer::name, optimizers);
         let device = match &typed.device {
             None => Device::Cpu,
-            Some(text) => Device::ALL
-                .into_iter()
-                .find(|it| it.name() == text.0)
-                .ok_or_else(|| unknown("device", text, "cpu, gpu"))?,
+            Some(text) => {
+                self.one_of(&["model", "device"], text, &Device::ALL, Device::name, "cpu, gpu")?
+            }
         };
         let bytes = typed.bytes_per_parameter.unwrap_or(Whole(4));
         Ok(Model {
@@ -152,12 +150,12 @@ impl Check<'_> {
                 bytes,
                 1..=BYTES_PER_NUMBER_MAX,
             )?,
-            optimizer: optimizer.ok_or_else(|| unknown("optimizer", &typed.optimizer, allowed))?,
+            optimizer: optimizer?,
             device,
         })
     }
 
-    /// `25.6e6` reaches this as `25600000`.
+    /// The number of parameters. YAML turns `25.6e6` into `25600000`.
     fn parameters(&self, typed: &Text) -> Result<u64, JobError> {
         let count = typed.0.replace('_', "").parse().ok();
         let reason = Reason::OutOfRange { min: 1, max: PARAMETERS_MAX };
@@ -167,22 +165,22 @@ impl Check<'_> {
 
     fn checkpoint(&self, typed: &CheckpointFile, has_model: bool) -> Result<Checkpoint, JobError> {
         if typed.bytes.is_none() && !has_model {
-            return Err(self.misfit(&["checkpoint"], Misfit::NoCheckpointBytes));
+            return Err(self.conflict(&["checkpoint"], KeyConflict::NoCheckpointBytes));
         }
         Ok(Checkpoint {
-            every: self.every(&["checkpoint", "every"], &typed.every)?,
+            every: self.interval(&["checkpoint", "every"], &typed.every)?,
             bytes: self.bytes(&["checkpoint", "bytes"], typed.bytes.as_ref())?,
         })
     }
 
-    fn every(&self, keys: &[&str], typed: &Text) -> Result<Every, JobError> {
-        let invalid = || self.invalid(keys, &typed.0, Reason::NotADistance);
+    fn interval(&self, keys: &[&str], typed: &Text) -> Result<Interval, JobError> {
+        let invalid = || self.invalid(keys, &typed.0, Reason::NotAnInterval);
         let (count, unit) = typed.0.split_once(' ').ok_or_else(invalid)?;
         let count = count.parse().ok().filter(|it| (1..=EPOCHS_MAX).contains(it));
         let count = count.ok_or_else(invalid)?;
         match unit.trim() {
-            "epoch" | "epochs" => Ok(Every::Epochs(count)),
-            "step" | "steps" => Ok(Every::Steps(count)),
+            "epoch" | "epochs" => Ok(Interval::Epochs(count)),
+            "step" | "steps" => Ok(Interval::Steps(count)),
             _ => Err(invalid()),
         }
     }

@@ -1,4 +1,4 @@
-//! Checks single values: numbers in a range, quantities with their unit, shares, paths, speeds.
+//! Checks single values: numbers in a range, quantities with a unit, shares, paths, speeds.
 
 use std::{ops::RangeInclusive, path::PathBuf, str::FromStr};
 
@@ -10,13 +10,13 @@ use tierfeed_core::{
 use super::Check;
 use crate::{
     job::{
-        JobError, Misfit, Percent, Reason,
+        JobError, KeyConflict, Percent, Reason,
         keys::{mistake, parse_size},
     },
     job_file::{SpeedFile, Text, Whole},
 };
 
-/// The shares of a tier that leave something to others and still are worth having.
+/// The allowed shares of a tier in percent: at least 10 % is left to other processes.
 const SHARES: RangeInclusive<u8> = 1..=90;
 
 impl Check<'_> {
@@ -30,6 +30,19 @@ impl Check<'_> {
         let reason =
             Reason::OutOfRange { min: u64::from(*allowed.start()), max: u64::from(*allowed.end()) };
         value.ok_or_else(|| self.invalid(keys, &typed.0.to_string(), reason))
+    }
+
+    /// The value of `known` with the name `typed`; `allowed` lists these names.
+    pub(super) fn one_of<T: Copy>(
+        &self,
+        keys: &[&str],
+        typed: &Text,
+        known: &[T],
+        name: impl Fn(T) -> &'static str,
+        allowed: &'static str,
+    ) -> Result<T, JobError> {
+        let found = known.iter().copied().find(|it| name(*it) == typed.0);
+        found.ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotOneOf { allowed }))
     }
 
     /// A size, time or rate above zero.
@@ -51,7 +64,7 @@ impl Check<'_> {
         Ok(quantity)
     }
 
-    /// A size without or with a unit, at least 1: the key itself says bytes.
+    /// A size with or without a unit, at least 1 B: the name of the key says bytes.
     pub(super) fn positive_bytes(&self, keys: &[&str], typed: &Text) -> Result<Bytes, JobError> {
         let bytes = parse_size(&typed.0).filter(|bytes| bytes.0 > 0);
         bytes.ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotARecordSize))
@@ -77,7 +90,7 @@ impl Check<'_> {
         Ok(self.directory.join(&typed.0))
     }
 
-    /// What is left out is not emulated: no latency, or an unlimited rate.
+    /// An emulated speed. A missing latency is zero, and a missing rate is unlimited.
     pub(super) fn speed(
         &self,
         keys: &[&str],
@@ -99,7 +112,7 @@ impl Check<'_> {
             }
         };
         if latency.is_none() && bandwidth.is_none() {
-            return Err(self.misfit(keys, Misfit::EmulatesNothing));
+            return Err(self.conflict(keys, KeyConflict::EmulatesNothing));
         }
         Ok(Some(Speed {
             latency: latency.unwrap_or_default(),

@@ -1,23 +1,23 @@
-//! The quantiles of a normal distribution that is cut off below 1, with a given mean and deviation.
+//! The quantiles of a normal distribution truncated below 1, with a given mean and deviation.
 
-/// Where the tails end, in standard deviations; beyond is less than 1e-15 of the whole.
+/// The length of a tail in standard deviations; less than 1e-15 of the distribution lies beyond.
 const TAIL: f64 = 8.0;
-/// Steps in which the density is summed up.
+/// Steps of the numerical integration of the density.
 const STEPS: u32 = 2_048;
-/// Halvings of the interval that holds the cut.
+/// Iterations of the bisection that finds the cut.
 const HALVINGS: u32 = 40;
 
-/// `count` sizes, ascending, of which each stands for the same share of the distribution.
+/// `count` sizes, ascending, each for an equal share of the distribution.
 ///
-/// The deviation holds if it is at most nine tenths of the mean. One size has none.
+/// The deviation is exact if it is at most nine tenths of the mean. A single size is the mean.
 ///
 /// # Source
 ///
-/// A normal distribution without its part below `cut` has any deviation below its mean for some `cut`
-/// (it goes to the exponential distribution as the cut goes to the right). So the quantiles are
-/// computed for a cut, shifted and stretched to the mean and the deviation, and the leftmost cut is
-/// taken that leaves the smallest of them at 1 or above.
-pub(super) fn knots(mean: u64, deviation: u64, count: usize) -> Vec<u64> {
+/// A normal distribution truncated below `cut` has any deviation below its mean for some `cut` (it
+/// approaches the exponential distribution as the cut moves right). So the quantiles are computed for a
+/// cut, scaled to the mean and the deviation, and the leftmost cut is taken for which the smallest quantile
+/// is at least 1.
+pub(super) fn size_quantiles(mean: u64, deviation: u64, count: usize) -> Vec<u64> {
     if count < 2 || deviation == 0 {
         return vec![mean; count];
     }
@@ -39,7 +39,7 @@ pub(super) fn knots(mean: u64, deviation: u64, count: usize) -> Vec<u64> {
     standard.into_iter().map(|quantile| whole(mean + deviation * quantile)).collect()
 }
 
-/// The quantiles right of `cut`, shifted and stretched to mean 0 and deviation 1.
+/// The quantiles right of `cut`, scaled to mean 0 and deviation 1.
 fn standard_quantiles(cut: f64, count: usize) -> Vec<f64> {
     let quantiles = quantiles(cut, count);
     let count = double(count as u64);
@@ -49,13 +49,13 @@ fn standard_quantiles(cut: f64, count: usize) -> Vec<f64> {
     quantiles.into_iter().map(|quantile| (quantile - mean) / deviation).collect()
 }
 
-/// Sums up the density from `cut` on, and looks where it passes the middle of each share.
+/// Integrates the density from `cut` on; a quantile is where the integral passes the middle of a share.
 fn quantiles(cut: f64, count: usize) -> Vec<f64> {
     let end = cut.max(0.0) + TAIL;
     let step = (end - cut) / f64::from(STEPS);
     let mass = |number: u32| {
         let middle = cut + (f64::from(number) + 0.5) * step;
-        // Against the density at the cut, lest the far tail vanish.
+        // Relative to the density at the cut, so that a far tail does not underflow.
         exponential(f64::midpoint(middle, cut) * (middle - cut))
     };
     let total: f64 = (0..STEPS).map(mass).sum();
@@ -75,7 +75,7 @@ fn quantiles(cut: f64, count: usize) -> Vec<f64> {
     found
 }
 
-/// e to the power of `-x`. That of the standard library differs from machine to machine.
+/// e to the power of `-x`. The result of the standard library differs between machines.
 fn exponential(x: f64) -> f64 {
     const SQUARINGS: u32 = 10;
     const TERMS: u32 = 6;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_power_is_as_the_standard_library_has_it() {
+    fn the_power_equals_that_of_the_standard_library() {
         for x in [0.0, 0.1, 1.0, 5.0, 31.9] {
             assert!((exponential(x) / f64::exp(-x) - 1.0).abs() < 1e-9, "{x}");
         }

@@ -1,35 +1,46 @@
-//! Checks how samples lie in objects: each format has keys of its own, and takes no others.
+//! Checks the format of a dataset: each format has its own keys and refuses those of others.
 
 use std::{num::NonZeroU64, path::Path};
 
 use tierfeed_core::units::Bytes;
 
-use super::{DatasetKeys, KeyError, invalid, misfit, mistake, parse_size};
-use crate::job::{Misfit, Reason};
+use super::{DatasetKeys, KeyError, conflict, invalid, mistake, parse_size};
+use crate::job::{KeyConflict, Reason};
 use tierfeed_dataset::format::{Compression, Files, Format, Parquet, Raw, Rest, Unit};
 
-/// The formats of job files, in the order of [`Format`].
-pub const FORMATS: [&str; 15] = [
-    "image-folder",
-    "files",
-    "raw",
-    "tfrecord",
-    "webdataset",
-    "mds",
-    "litdata",
-    "megatron",
-    "npy",
-    "npz",
-    "parquet",
-    "arrow",
-    "hdf5",
-    "lmdb",
-    "ffcv",
+/// Every format with empty keys, in the order of [`Format`].
+static BLANK_FORMATS: [Format; 15] = [
+    Format::ImageFolder,
+    Format::Files(Files::Glob(String::new())),
+    Format::Raw(Raw::of_records(Bytes(0))),
+    Format::TfRecord(Compression::None),
+    Format::WebDataset,
+    Format::Mds,
+    Format::LitData { sequence_length: None },
+    Format::Megatron,
+    Format::Npy,
+    Format::Npz { members: Vec::new() },
+    Format::Parquet(Parquet { unit: Unit::RowGroup, columns: Vec::new() }),
+    Format::Arrow,
+    Format::Hdf5 { dataset: String::new() },
+    Format::Lmdb,
+    Format::Ffcv,
 ];
-const FORMATS_IN_WORDS: &str = "image-folder, files, raw, tfrecord, webdataset, mds, litdata, megatron, npy, npz, \
+
+/// The names of the formats in job files, in the order of [`Format`].
+pub const FORMATS: [&str; BLANK_FORMATS.len()] = {
+    let mut names = [""; BLANK_FORMATS.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = BLANK_FORMATS[index].name();
+        index += 1;
+    }
+    names
+};
+pub(super) const FORMATS_IN_WORDS: &str = "image-folder, files, raw, tfrecord, webdataset, mds, litdata, megatron, npy, npz, \
                                 parquet, arrow, hdf5, lmdb, ffcv";
 
-/// What tokens are stored as, with the bytes of one.
+/// The types of tokens, with the size of one in bytes.
 const DTYPES: [(&str, u64); 12] = [
     ("uint8", 1),
     ("int8", 1),
@@ -50,40 +61,42 @@ const DTYPES_IN_WORDS: &str = "uint8, int8, uint16, int16, float16, bfloat16, ui
 const SEQUENCE_LENGTH_MAX: u64 = u32::MAX as u64;
 
 impl DatasetKeys {
-    /// How the samples lie in objects. Relative paths start at `directory`.
+    /// The format with its keys. Relative paths start at `directory`.
     ///
     /// # Errors
     ///
-    /// If there is no such format, if it lacks a key that it needs, or if a key of another format
-    /// stands beside it.
+    /// If the format is unknown, if a key that it needs is missing, or if a key of another format is given.
     pub fn format(&self, directory: &Path) -> Result<Format, KeyError> {
-        if !FORMATS.contains(&self.format.as_str()) {
+        let Some(blank) = BLANK_FORMATS.iter().find(|format| format.name() == self.format) else {
             let reason = Reason::NotOneOf { allowed: FORMATS_IN_WORDS };
             return Err(invalid("format", &self.format, reason));
-        }
+        };
         self.refuse_foreign_keys()?;
-        Ok(match self.format.as_str() {
-            "image-folder" => Format::ImageFolder,
-            "files" => Format::Files(self.files(directory)?),
-            "raw" => Format::Raw(self.raw()?),
-            "tfrecord" => Format::TfRecord(self.compression()?),
-            "webdataset" => Format::WebDataset,
-            "mds" => Format::Mds,
-            "litdata" => Format::LitData { sequence_length: self.sequence_length()? },
-            "megatron" => Format::Megatron,
-            "npy" => Format::Npy,
-            "npz" => Format::Npz { members: names("members", self.members.as_ref(), "x.npy")? },
-            "parquet" => Format::Parquet(self.parquet()?),
-            "arrow" => Format::Arrow,
-            "hdf5" => Format::Hdf5 { dataset: self.hdf5_dataset()? },
-            "lmdb" => Format::Lmdb,
-            _ => Format::Ffcv,
+        // Exhaustive, so that a new format does not compile without its keys.
+        Ok(match blank {
+            Format::Files(_) => Format::Files(self.files(directory)?),
+            Format::Raw(_) => Format::Raw(self.raw()?),
+            Format::TfRecord(_) => Format::TfRecord(self.compression()?),
+            Format::LitData { .. } => Format::LitData { sequence_length: self.sequence_length()? },
+            Format::Npz { .. } => {
+                Format::Npz { members: names("members", self.members.as_ref(), "x.npy")? }
+            }
+            Format::Parquet(_) => Format::Parquet(self.parquet()?),
+            Format::Hdf5 { .. } => Format::Hdf5 { dataset: self.hdf5_dataset()? },
+            Format::ImageFolder
+            | Format::WebDataset
+            | Format::Mds
+            | Format::Megatron
+            | Format::Npy
+            | Format::Arrow
+            | Format::Lmdb
+            | Format::Ffcv => blank.clone(),
         })
     }
 
     fn files(&self, directory: &Path) -> Result<Files, KeyError> {
         match (&self.glob, &self.manifest) {
-            (Some(_), Some(_)) => Err(misfit("manifest", Misfit::Beside { other: "glob" })),
+            (Some(_), Some(_)) => Err(conflict("manifest", KeyConflict::Beside { other: "glob" })),
             (None, None) => {
                 let what = "which files are samples, for example `**/*.npz`; or `manifest`, a file that \
                             lists them";
@@ -108,10 +121,13 @@ impl DatasetKeys {
         let (record_bytes, rest) = match (&self.record_bytes, &self.dtype, self.sequence_length) {
             (Some(typed), None, None) => (record_bytes(typed)?, Rest::Refuse),
             (Some(_), Some(_), _) => {
-                return Err(misfit("dtype", Misfit::Beside { other: "record_bytes" }));
+                return Err(conflict("dtype", KeyConflict::Beside { other: "record_bytes" }));
             }
             (Some(_), None, Some(_)) => {
-                return Err(misfit("sequence_length", Misfit::Beside { other: "record_bytes" }));
+                return Err(conflict(
+                    "sequence_length",
+                    KeyConflict::Beside { other: "record_bytes" },
+                ));
             }
             (None, Some(dtype), Some(length)) => (tokens(dtype, length)?, Rest::Drop),
             (None, Some(_), None) => {
@@ -169,7 +185,10 @@ impl DatasetKeys {
     fn needs(&self, key: &'static str, what: &'static str) -> KeyError {
         let format = FORMATS.into_iter().find(|known| *known == self.format);
         let format = format.expect("only a known format needs a key");
-        KeyError::Misfit { key: None, misfit: Misfit::NeededByFormat { format, key, what } }
+        KeyError::Conflict {
+            key: None,
+            conflict: KeyConflict::NeededByFormat { format, key, what },
+        }
     }
 
     fn refuse_foreign_keys(&self) -> Result<(), KeyError> {
@@ -187,12 +206,12 @@ impl DatasetKeys {
         ];
         let foreign = keys.into_iter().find(|(_, is_there, of)| *is_there && *of != self.format);
         match foreign {
-            Some((key, _, formats)) => Err(misfit(key, Misfit::OfOtherFormat { formats })),
+            Some((key, _, formats)) => Err(conflict(key, KeyConflict::OfOtherFormat { formats })),
             None if self.sequence_length.is_some()
                 && !["raw", "litdata"].contains(&self.format.as_str()) =>
             {
                 let formats = "raw or litdata";
-                Err(misfit("sequence_length", Misfit::OfOtherFormat { formats }))
+                Err(conflict("sequence_length", KeyConflict::OfOtherFormat { formats }))
             }
             None => Ok(()),
         }
@@ -221,7 +240,7 @@ fn length_of_sequence(length: u64) -> Result<NonZeroU64, KeyError> {
     NonZeroU64::new(length).filter(|length| length.get() <= SEQUENCE_LENGTH_MAX).ok_or_else(wrong)
 }
 
-/// A list that is left out stands for everything; one that is empty is a mistake.
+/// A list of names. A missing list means all; an empty one is an error.
 fn names(
     key: &'static str,
     typed: Option<&Vec<String>>,
@@ -229,13 +248,13 @@ fn names(
 ) -> Result<Vec<String>, KeyError> {
     let Some(typed) = typed else { return Ok(Vec::new()) };
     if typed.is_empty() {
-        return Err(misfit(key, Misfit::EmptyList));
+        return Err(conflict(key, KeyConflict::EmptyList));
     }
-    for (place, name) in typed.iter().enumerate() {
+    for (index, name) in typed.iter().enumerate() {
         if name.is_empty() {
             return Err(invalid(key, name, Reason::EmptyName { example }));
         }
-        if typed[..place].contains(name) {
+        if typed[..index].contains(name) {
             return Err(invalid(key, name, Reason::NamedTwice));
         }
     }

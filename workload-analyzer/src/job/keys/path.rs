@@ -1,14 +1,14 @@
-//! Finds what is wrong with a path before anything looks whether it is there.
+//! Checks the form of a path before it is opened.
 
 use crate::job::Reason;
 
-/// What URLs that tierfeed reads start with.
+/// The schemes of URLs that tierfeed reads.
 const STARTS: [&str; 6] = ["s3://", "gs://", "az://", "https://", "http://", "file://"];
 
-/// Why `path` is no path as its user means it, if so.
+/// The reason why `path` is not a usable path, if there is one.
 ///
-/// A job file says the same on every node, so nothing of the user or the environment gets into it. A URL is
-/// taken as it stands.
+/// A job file means the same on every node, so home directories and variables are not expanded. A URL is
+/// accepted unchanged.
 pub(crate) fn mistake(path: &str) -> Option<Reason> {
     if path.is_empty() {
         return Some(Reason::EmptyPath);
@@ -23,7 +23,7 @@ pub(crate) fn mistake(path: &str) -> Option<Reason> {
     STARTS.into_iter().find(lacks_slash).map(|right| Reason::OneSlash { right })
 }
 
-/// `$NAME` or `${NAME}`.
+/// Whether the path contains `$NAME` or `${NAME}`.
 fn has_variable(path: &str) -> bool {
     let begins_name =
         |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic() || "_{".contains(c));
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_for_shells_and_what_lacks_a_slash_is_no_path() {
+    fn shell_syntax_and_a_missing_slash_are_refused() {
         for path in ["~", "~/data", "$DATA/train", "/data/${SPLIT}", "/data/$_x"] {
             assert_eq!(mistake(path), Some(Reason::ForShells), "{path}");
         }

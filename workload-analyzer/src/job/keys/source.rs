@@ -1,25 +1,25 @@
-//! Checks where the samples are: a path, or a bucket without credentials.
+//! Checks the location of a dataset: a path, or a bucket without credentials.
 
 use std::path::{Path, PathBuf};
 
-use super::{DatasetKeys, KeyError, invalid, misfit, mistake};
-use crate::job::{Misfit, Reason};
+use super::{DatasetKeys, KeyError, conflict, invalid, mistake};
+use crate::job::{KeyConflict, Reason};
 use tierfeed_dataset::source::{Bucket, Identity, Location};
 
 const SCHEMES: [&str; 5] = ["s3://", "gs://", "az://", "https://", "http://"];
-/// Schemes that name a service, so that the server may be another than the usual.
+/// Schemes that name a service, whose server can be replaced by `endpoint`.
 const NAMED_STORES: &str = "s3://, gs://, az://";
 const ALL_STORES: &str = "s3://, gs://, az://, https://";
 
 impl DatasetKeys {
-    /// Where the samples are. Relative paths start at `directory`.
+    /// The location of the dataset. Relative paths start at `directory`.
     ///
-    /// A URL is taken as it stands: `%20` names a file with a percent sign.
+    /// A URL is not decoded: `%20` names a file with a percent sign.
     ///
     /// # Errors
     ///
-    /// If `source` is neither a path nor a URL that can be read, if it holds credentials, or if a key
-    /// for buckets stands beside a path.
+    /// If `source` is neither a path nor a supported URL, if it contains credentials, or if a key of buckets is
+    /// given with a path.
     pub fn location(&self, directory: &Path) -> Result<Location, KeyError> {
         let source = self.source.as_str();
         if let Some(scheme) = SCHEMES.into_iter().find(|scheme| source.starts_with(scheme)) {
@@ -50,10 +50,10 @@ impl DatasetKeys {
         }
         let is_web = scheme.starts_with("http");
         if is_web && self.endpoint.is_some() {
-            return Err(misfit("endpoint", Misfit::OfOtherSource { schemes: NAMED_STORES }));
+            return Err(conflict("endpoint", KeyConflict::OfOtherSource { schemes: NAMED_STORES }));
         }
         if scheme != "s3://" && self.region.is_some() {
-            return Err(misfit("region", Misfit::OfOtherSource { schemes: "s3://" }));
+            return Err(conflict("region", KeyConflict::OfOtherSource { schemes: "s3://" }));
         }
         if let Some(endpoint) = &self.endpoint {
             check_endpoint(endpoint)?;
@@ -79,7 +79,7 @@ impl DatasetKeys {
             ("anonymous", self.anonymous.is_some(), ALL_STORES),
         ];
         match keys.into_iter().find(|(_, is_there, _)| *is_there) {
-            Some((key, _, schemes)) => Err(misfit(key, Misfit::OfOtherSource { schemes })),
+            Some((key, _, schemes)) => Err(conflict(key, KeyConflict::OfOtherSource { schemes })),
             None => Ok(()),
         }
     }
@@ -94,19 +94,20 @@ fn check_endpoint(endpoint: &str) -> Result<(), KeyError> {
     }
 }
 
-/// A user in front of an `@`, or a signature behind a `?`: both would end up in logs and reports.
+/// Refuses a user in front of an `@`, and a signature behind a `?`: both would appear in logs and reports.
 fn refuse_secrets(key: &'static str, url: &str) -> Result<(), KeyError> {
     let shown = without_secrets(url);
     if shown == url { Ok(()) } else { Err(invalid(key, &shown, Reason::CredentialsInUrl)) }
 }
 
-/// A secret may hold a slash, so whatever stands behind a colon and is no port is taken for one.
+/// The URL without user, query and anything that may be a secret. A secret may contain a slash, so text behind
+/// a colon that is not a port is removed.
 fn without_secrets(url: &str) -> String {
     let plain = url.find(['?', '#']).map_or(url, |end| &url[..end]);
     let (scheme, rest) = plain.split_at(plain.find("://").map_or(0, |end| end + 3));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    // The colons of an address in brackets are none of a port.
+    // The colons of an IPv6 address in brackets do not start a port.
     let behind_address = host.rfind(']').map_or(host, |end| &host[end..]);
     let port = behind_address.split_once(':').map_or("0", |(_, port)| port);
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());

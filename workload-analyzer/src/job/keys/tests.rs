@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tierfeed_core::units::Bytes;
 
-use super::*;
+use super::{format::FORMATS_IN_WORDS, *};
 use tierfeed_dataset::{
     format::{Compression, Files, Format, Parquet, Raw, Rest, Unit},
     source::{Bucket, Identity, Location},
@@ -33,11 +33,11 @@ fn check(keys: &DatasetKeys, expected: &Format) {
     assert_eq!(keys.format(Path::new("/jobs")).as_ref(), Ok(expected), "{keys:?}");
 }
 
-/// What is wrong, as `key: message`.
+/// The message of an error with its key.
 fn said(error: KeyError) -> String {
     match error {
         KeyError::Invalid { key, value, reason } => format!("{key} is {value}; {reason}"),
-        KeyError::Misfit { key, misfit } => format!("{} {misfit}", key.unwrap_or("dataset")),
+        KeyError::Conflict { key, conflict } => format!("{} {conflict}", key.unwrap_or("dataset")),
     }
 }
 
@@ -100,9 +100,11 @@ fn every_format_has_its_name_and_its_keys() {
     check(&of("ffcv"), &Format::Ffcv);
 }
 
-/// The list of names and the names of the formats are written in two places.
+/// [`FORMATS`] is the list in error messages, and each name gives the format of this name.
 #[test]
-fn the_names_of_the_formats_are_those_of_the_keys() {
+fn every_name_gives_the_format_of_this_name() {
+    let reason = Reason::NotOneOf { allowed: FORMATS_IN_WORDS };
+    assert_eq!(reason.to_string(), format!("expected one of {}", FORMATS.join(", ")));
     let complete = |format: &str| DatasetKeys {
         glob: (format == "files").then(|| "*".to_owned()),
         record_bytes: (format == "raw").then(|| "1".to_owned()),
@@ -115,7 +117,7 @@ fn the_names_of_the_formats_are_those_of_the_keys() {
 }
 
 #[test]
-fn tokens_make_records_of_a_sequence_and_leave_the_rest() {
+fn tokens_make_records_of_a_sequence_and_drop_the_rest() {
     for (dtype, bytes) in [("uint16", 2), ("int8", 1), ("uint32", 4), ("int64", 8), ("bfloat16", 2)]
     {
         let keys = DatasetKeys { dtype: text(dtype), sequence_length: Some(1_025), ..of("raw") };

@@ -1,4 +1,4 @@
-//! The keys of `order`: each shuffle with its own, and none with those of another.
+//! The keys of `order`: each shuffle accepts its own and refuses those of others.
 
 use tierfeed_core::{
     id::Epoch,
@@ -186,7 +186,7 @@ fn a_key_of_another_shuffle_is_refused() {
 }
 
 #[test]
-fn a_value_that_cannot_be_names_what_would_be_right() {
+fn an_invalid_value_names_what_would_be_right() {
     check_error(
         &["shuffle: torch-distributed", "version: two"],
         "5: order.version is `two`; expected a version as `torch.__version__` prints it, for example `2.6.0`",

@@ -1,6 +1,6 @@
-//! `docs/job-file.md` lists the keys that the parser takes, all of them and no other.
+//! `docs/job-file.md` lists exactly the keys that the parser accepts.
 //!
-//! The parser itself says which keys a mapping may have, when it is given one that no mapping has.
+//! The parser lists the keys of a mapping in its error for an unknown key.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Keys of the trainer and of a dataset that is described.
+//! The keys of the trainer and of a described dataset.
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 
@@ -6,8 +6,8 @@ use super::{REQUIRED, check_text, parse};
 use crate::job::{
     Described, Job,
     trainer::{
-        Checkpoint, Device, Element, Every, Loader, Model, NativeCache, Optimizer, Pass, Trainer,
-        Validation,
+        Checkpoint, Device, Element, Interval, Loader, Model, NativeCache, Optimizer, Pass,
+        Trainer, Validation,
     },
 };
 
@@ -53,14 +53,17 @@ fn every_key_of_the_trainer_arrives() {
             optimizer: Optimizer::AdamW,
             device: Device::Gpu,
         }),
-        checkpoint: Some(Checkpoint { every: Every::Steps(500), bytes: Some(Bytes(300_000_000)) }),
+        checkpoint: Some(Checkpoint {
+            every: Interval::Steps(500),
+            bytes: Some(Bytes(300_000_000)),
+        }),
         cache: NativeCache::Memory,
     };
     assert_eq!(job.trainer, expected);
 }
 
 #[test]
-fn what_is_left_out_of_the_trainer_has_the_documented_default() {
+fn missing_keys_of_the_trainer_have_the_documented_defaults() {
     let job = with(
         "loader: {}\n\
          decoded: { elements: [ { width: 5 }, { depth: 2, bytes_per_element: 8 } ] }\n\
@@ -84,14 +87,14 @@ fn what_is_left_out_of_the_trainer_has_the_documented_default() {
             optimizer: Optimizer::Sgd,
             device: Device::Cpu,
         }),
-        checkpoint: Some(Checkpoint { every: Every::Epochs(1), bytes: None }),
+        checkpoint: Some(Checkpoint { every: Interval::Epochs(1), bytes: None }),
         cache: NativeCache::Path("jobs/spool".into()),
     };
     assert_eq!(job.trainer, expected);
 }
 
 #[test]
-fn a_key_of_the_trainer_that_cannot_be_is_refused() {
+fn an_invalid_key_of_the_trainer_is_refused() {
     check_refused(
         "loader: { workers: 5000 }",
         "loader.workers is `5000`; it must be between 0 and 4096",
@@ -143,7 +146,7 @@ fn a_key_of_the_trainer_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_described_dataset_is_not_here() {
+fn a_job_with_a_described_dataset_cannot_run() {
     let keys =
         "objects: 1024, samples_per_object: 1251, sample_bytes: 114660, sample_bytes_stdev: 1 kB";
     let job = parse(&described(keys)).unwrap();
@@ -160,7 +163,7 @@ fn a_described_dataset_is_not_here() {
 }
 
 #[test]
-fn a_description_that_cannot_be_is_refused() {
+fn an_invalid_description_is_refused() {
     check_text(
         &described("objects: 65536, samples_per_object: 65536, sample_bytes: 1"),
         "2: dataset.described.objects is `65536`; 4294967296 samples; at most 4294967295 can be numbered",
@@ -188,7 +191,7 @@ fn a_description_that_cannot_be_is_refused() {
     );
 }
 
-/// Of the documentation of `torch.optim`: states for each parameter.
+/// The states for each parameter are those of the documentation of `torch.optim`.
 #[test]
 fn a_model_takes_its_parameters_gradients_and_states() {
     let bytes = |optimizer| {

@@ -1,4 +1,4 @@
-//! What all threads of the data plane share: tiers, arenas and counters.
+//! The state that all threads of the data plane share: tiers, arenas and counters.
 
 use std::{
     collections::BTreeMap,
@@ -19,33 +19,35 @@ use tierfeed_numa_memory::{HugePages, Pages, Region, Stores};
 
 use crate::{
     plane::{
-        counters::{Counters, Meters, TierTraffic, TierUsage, TrafficCounter, Usage, Ways},
+        counters::{
+            Counters, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage, WriteModes,
+        },
         failure::{Cause, CopyError, Failure, Failures},
+        operation::Operation,
         settings::{Settings, StartError, Verify},
-        work::Work,
     },
     recorder::Recorder,
-    tier::{Body, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
+    tier::{Allocation, SpaceError, Store, Tier, TierSettings, WriteMode, allocate, faster_stores},
 };
 use tierfeed_dataset::pace::Pace;
 use tierfeed_handoff::Shelved;
 
-/// Told of every operation that ended.
+/// The callback that is called for every operation that ended.
 pub(crate) type Completed = Box<dyn Fn(OpId, Result<(), Fault>) + Send + Sync>;
 
-/// What all threads share.
-pub(crate) struct Operations {
-    tiers: Vec<WatchedTier>,
+/// Tiers, arenas and counters of a data plane, shared by its threads.
+pub(crate) struct PlaneState {
+    tiers: Vec<CountedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
-    /// How the first arena is stored to, and the pages that it lies in.
-    arena_way: OnceLock<(Stores, HugePages)>,
+    /// How the first arena is written, and the pages that it lies in.
+    arena_write_mode: OnceLock<(Stores, HugePages)>,
     staging: Locality,
     stopping: AtomicBool,
     faults: AtomicU64,
     abandoned: AtomicU64,
     failures: Failures,
-    meters: Meters,
+    move_counters: MoveCounters,
     recorder: OnceLock<Arc<Recorder>>,
     completed: Completed,
     pub(crate) verify: Verify,
@@ -53,35 +55,35 @@ pub(crate) struct Operations {
     pub(crate) pace: Pace,
 }
 
-/// A tier with its counters.
+/// A tier with its traffic counters.
 #[derive(Debug)]
-pub(crate) struct WatchedTier {
+pub(crate) struct CountedTier {
     pub(crate) id: TierId,
     pub(crate) tier: Tier,
     pub(crate) read: TrafficCounter,
     pub(crate) written: TrafficCounter,
 }
 
-impl Operations {
-    /// Opens the tiers.
+impl PlaneState {
+    /// Opens the directories of the tiers.
     ///
     /// # Errors
     ///
-    /// [`StartError::Directory`].
+    /// [`StartError::Directory`] if a directory cannot hold chunks.
     pub(crate) fn open(settings: &Settings, completed: Completed) -> Result<Self, StartError> {
         let tiers = settings.tiers.iter().zip((0..).map(TierId));
-        let tiers = tiers.map(|(tier, id)| WatchedTier::open(id, tier, settings.chunk));
+        let tiers = tiers.map(|(tier, id)| CountedTier::open(id, tier, settings.chunk));
         Ok(Self {
             tiers: tiers.collect::<Result<_, _>>()?,
             arenas: RwLock::default(),
             arenas_held: Arc::default(),
-            arena_way: OnceLock::new(),
+            arena_write_mode: OnceLock::new(),
             staging: settings.staging,
             stopping: AtomicBool::new(false),
             faults: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             failures: Failures::default(),
-            meters: Meters::new(settings.tiers.len()),
+            move_counters: MoveCounters::new(settings.tiers.len()),
             recorder: OnceLock::new(),
             completed,
             verify: settings.verify,
@@ -90,7 +92,7 @@ impl Operations {
         })
     }
 
-    /// Lets operations that have not begun end at once, and those that wait stop waiting.
+    /// Ends operations that have not begun, and the emulated waits of those that run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.pace.release();
@@ -101,42 +103,42 @@ impl Operations {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Takes the memory of an arena.
+    /// Allocates the memory of an arena.
     pub(crate) fn open_arena_blocking(&self, rank: Rank, len: Bytes) -> Result<(), SpaceError> {
         if self.arena_store(rank).is_ok() {
             return Err(SpaceError::Taken);
         }
         let name = format!("tierfeed-staging-{}", rank.0);
         let region = allocate(&name, self.staging, len, Pages::Reserved)?;
-        let way = || (faster_stores(&region, &self.pace), region.huge_pages());
-        let (stores, _) = *self.arena_way.get_or_init(way);
+        let write_mode = || (faster_stores(&region, &self.pace), region.huge_pages());
+        let (stores, _) = *self.arena_write_mode.get_or_init(write_mode);
         let store =
-            Arc::new(Store::new(None, Body::Memory(region), len, &self.arenas_held, stores));
+            Arc::new(Store::new(None, Allocation::Memory(region), len, &self.arenas_held, stores));
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
         Ok(())
     }
 
-    /// Forgets the arena of a rank.
+    /// Removes the arena of a rank and returns it.
     pub(crate) fn take_arena(&self, rank: Rank) -> Option<Arc<Store>> {
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).remove(&rank)
     }
 
-    /// Forgets a chunk.
+    /// Removes a chunk of a tier and returns it.
     pub(crate) fn take_chunk(&self, tier: TierId, chunk: ChunkId) -> Option<Arc<Store>> {
         self.tier(tier).ok()?.tier.take_chunk(chunk)
     }
 
     /// The staging memory of a rank.
     pub(crate) fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
-        match self.arena_store(rank).ok()?.body() {
-            Body::Memory(region) => Some(Arc::clone(region)),
-            Body::Shelved(_) | Body::File(_) | Body::Disk(_) => None,
+        match self.arena_store(rank).ok()?.allocation() {
+            Allocation::Memory(region) => Some(Arc::clone(region)),
+            Allocation::SharedMemory(_) | Allocation::File(_) | Allocation::Disk(_) => None,
         }
     }
 
-    /// The memory of the tiers that trainers map.
-    pub(crate) fn shelves(&self) -> Vec<Shelved> {
-        self.tiers.iter().filter_map(|watched| watched.tier.shelved(watched.id)).collect()
+    /// The tiers whose memory trainers map for reading.
+    pub(crate) fn shared_tiers(&self) -> Vec<Shelved> {
+        self.tiers.iter().filter_map(|counted| counted.tier.shared(counted.id)).collect()
     }
 
     pub(crate) fn arena_store(&self, rank: Rank) -> Result<Arc<Store>, CopyError> {
@@ -144,28 +146,33 @@ impl Operations {
         arenas.get(&rank).cloned().ok_or(CopyError::UnknownArena { rank })
     }
 
-    pub(crate) fn tier(&self, tier: TierId) -> Result<&WatchedTier, CopyError> {
+    pub(crate) fn tier(&self, tier: TierId) -> Result<&CountedTier, CopyError> {
         let unknown = CopyError::UnknownTier { tier, tiers: self.tiers.len() };
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
     }
 
-    /// Lets a recorder note every operation from now on. The first one stays.
+    /// Records every operation from now on; only the first recorder that is given is used.
     pub(crate) fn record_with(&self, recorder: Arc<Recorder>) {
         self.recorder.get_or_init(|| recorder);
     }
 
-    /// Counts an operation that ended, and has it recorded.
-    pub(crate) fn meter(&self, work: Option<Work>, begun: Nanoseconds, fault: Option<Fault>) {
+    /// Counts and records an operation that ended.
+    pub(crate) fn count(
+        &self,
+        operation: Option<Operation>,
+        begun: Nanoseconds,
+        fault: Option<Fault>,
+    ) {
         let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
-        if let Some(Work::Move { from, to, len, .. }) = work {
-            self.meters.count(from, to, len, lasted, fault);
+        if let Some(Operation::Move { from, to, len, .. }) = operation {
+            self.move_counters.count(from, to, len, lasted, fault);
         }
-        if let Some((recorder, work)) = self.recorder.get().zip(work) {
-            recorder.ended(lasted, work.ended(fault));
+        if let Some((recorder, operation)) = self.recorder.get().zip(operation) {
+            recorder.record_ended(lasted, operation.event(fault));
         }
     }
 
-    /// Counts and keeps a failure, then tells the session.
+    /// Counts and keeps a failure, then reports the outcome to the session.
     pub(crate) fn answer(&self, op: OpId, outcome: Result<(), Failure>) {
         let outcome = outcome.map_err(|failure| {
             let fault = failure.cause.fault();
@@ -184,8 +191,8 @@ impl Operations {
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        let usage_of = |watched: &WatchedTier| {
-            let tier = &watched.tier;
+        let usage_of = |counted: &CountedTier| {
+            let tier = &counted.tier;
             TierUsage { kind: tier.kind(), medium: tier.medium(), bytes: tier.held() }
         };
         Usage {
@@ -194,33 +201,35 @@ impl Operations {
         }
     }
 
-    pub(crate) fn ways(&self) -> Ways {
-        let of_memory =
-            |(stores, pages): &(Stores, HugePages)| Way::Memory { stores: *stores, pages: *pages };
-        Ways {
-            staging: self.arena_way.get().map(of_memory),
-            tiers: self.tiers.iter().map(|watched| watched.tier.way()).collect(),
+    pub(crate) fn write_modes(&self) -> WriteModes {
+        let of_memory = |(stores, pages): &(Stores, HugePages)| WriteMode::Memory {
+            stores: *stores,
+            pages: *pages,
+        };
+        WriteModes {
+            staging: self.arena_write_mode.get().map(of_memory),
+            tiers: self.tiers.iter().map(|counted| counted.tier.write_mode()).collect(),
         }
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let traffic_of = |watched: &WatchedTier| TierTraffic {
-            kind: watched.tier.kind(),
-            read: watched.read.read(),
-            written: watched.written.read(),
-            writes_failed: watched.tier.writes_failed(),
+        let traffic_of = |counted: &CountedTier| TierTraffic {
+            kind: counted.tier.kind(),
+            read: counted.read.read(),
+            written: counted.written.read(),
+            writes_failed: counted.tier.writes_failed(),
         };
         Counters {
             source: self.fetched.read(),
             tiers: self.tiers.iter().map(traffic_of).collect(),
-            moves: self.meters.read(),
+            moves: self.move_counters.read(),
             faults: self.faults.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
         }
     }
 }
 
-impl WatchedTier {
+impl CountedTier {
     fn open(id: TierId, settings: &TierSettings, chunk: Bytes) -> Result<Self, StartError> {
         let kind = settings.kind;
         let failed = |source| StartError::Directory { tier: id, kind, source };
@@ -233,8 +242,8 @@ impl WatchedTier {
     }
 }
 
-impl fmt::Debug for Operations {
+impl fmt::Debug for PlaneState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operations").field("tiers", &self.tiers).finish_non_exhaustive()
+        f.debug_struct("PlaneState").field("tiers", &self.tiers).finish_non_exhaustive()
     }
 }

@@ -1,23 +1,23 @@
-//! Decides how many requests may be made beyond those that are needed: a share of what was asked lately.
+//! A token bucket: limits extra requests (retries, hedges) to a share of the needed ones.
 //!
-//! A store that is slow or refuses must not get more work for it than it has anyway. Pure: what counts is
-//! requests, not time.
+//! Extra requests must not overload a store that is slow or refuses requests. Pure: it counts requests, not
+//! time.
 //!
-//! 1. Over any stretch, the extra requests are at most the share of those made in it, and what was saved
-//!    before, which is at most [`Share::saved_max`].
+//! 1. In any sequence of requests, the extra ones are at most the share of the needed ones in it, and the
+//!    tokens that were saved before, at most [`Share::saved_max`].
 
-/// A share of requests.
+/// The limit of extra requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Extra requests for each thousand.
+    /// Extra requests for each thousand needed ones.
     pub per_mille: u32,
-    /// Extra requests that can be saved up.
+    /// The capacity of the bucket: extra requests that can be saved up.
     pub saved_max: u32,
 }
 
-/// What is left of a share.
+/// The tokens that are left of a [`Share`].
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct TokenBucket {
     share: Share,
     /// In thousandths of a request.
     left: u64,
@@ -25,25 +25,25 @@ pub(crate) struct Allowance {
 
 const REQUEST: u64 = 1_000;
 
-impl Allowance {
-    /// With nothing saved.
+impl TokenBucket {
+    /// A bucket without tokens.
     pub(crate) fn empty(share: Share) -> Self {
         Self { share, left: 0 }
     }
 
-    /// With as much saved as can be.
+    /// A bucket with all tokens that it can hold.
     pub(crate) fn full(share: Share) -> Self {
         Self { share, left: u64::from(share.saved_max) * REQUEST }
     }
 
-    /// A request was made that was needed.
-    pub(crate) fn earn(&mut self) {
+    /// Adds the share of one needed request.
+    pub(crate) fn deposit(&mut self) {
         let most = u64::from(self.share.saved_max) * REQUEST;
         self.left = self.left.saturating_add(u64::from(self.share.per_mille)).min(most);
     }
 
-    /// Whether an extra one may be made, which is taken to be made.
-    pub(crate) fn spend(&mut self) -> bool {
+    /// Takes a token for an extra request. Returns whether there was one.
+    pub(crate) fn try_spend(&mut self) -> bool {
         let left = self.left.checked_sub(REQUEST);
         self.left = left.unwrap_or(self.left);
         left.is_some()
@@ -58,31 +58,31 @@ mod tests {
 
     #[test]
     fn one_in_twenty_is_one_in_twenty() {
-        let mut allowance = Allowance::empty(Share { per_mille: 50, saved_max: 8 });
+        let mut bucket = TokenBucket::empty(Share { per_mille: 50, saved_max: 8 });
         let extra = (0..2_000).filter(|_| {
-            allowance.earn();
-            allowance.spend()
+            bucket.deposit();
+            bucket.try_spend()
         });
         assert_eq!(extra.count(), 100);
     }
 
     proptest! {
         #[test]
-        fn no_stretch_has_more_than_its_share_and_what_was_saved(
+        fn no_sequence_exceeds_its_share_and_the_saved_tokens(
             per_mille in 0_u32..400,
             saved_max in 0_u32..20,
             earned in prop::collection::vec(any::<bool>(), 1..400),
         ) {
-            let mut allowance = Allowance::full(Share { per_mille, saved_max });
+            let mut bucket = TokenBucket::full(Share { per_mille, saved_max });
             // How many were made and how many extra, after each step.
             let mut steps = vec![(0, 0)];
             for earns in earned {
                 let (mut made, mut extra) = *steps.last().unwrap();
                 if earns {
-                    allowance.earn();
+                    bucket.deposit();
                     made += 1;
                 } else {
-                    extra += u64::from(allowance.spend());
+                    extra += u64::from(bucket.try_spend());
                 }
                 steps.push((made, extra));
             }

@@ -1,4 +1,4 @@
-//! Memory of a tier that trainers read: what was copied there is there, where the plane says.
+//! Tiers whose memory trainers map: a sample lies at the offset that the plane reports.
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -13,7 +13,7 @@ use tierfeed_numa_memory::{ReadView, bus_errors::injection::break_page};
 
 use crate::{
     faulty_source::{FaultySource, content},
-    rig::{CHUNK, CXL, Rig, SHELF_CHUNKS, four_tiers, place, slot},
+    rig::{CHUNK, CXL, Rig, SHARED_CHUNKS, four_tiers, place, slot},
 };
 
 const LEN: u64 = 8_192;
@@ -21,12 +21,12 @@ const LEN: u64 = 8_192;
 fn ready() -> (tempfile::TempDir, Rig, Shelved, ReadView) {
     let root = tempfile::tempdir().unwrap();
     let rig = Rig::start_ready(&four_tiers(root.path()), Arc::new(FaultySource::default()));
-    let mut shelves = rig.plane.shelves();
-    let shelf = shelves.pop().expect("the second of four tiers");
-    assert_eq!((shelves.len(), shelf.tier()), (0, CXL));
-    let descriptor: OwnedFd = shelf.shelf().fd().try_clone_to_owned().unwrap();
-    let view = ReadView::map(descriptor, shelf.shelf().len()).unwrap();
-    (root, rig, shelf, view)
+    let mut shared_tiers = rig.plane.shared_tiers();
+    let shared = shared_tiers.pop().expect("the second of four tiers");
+    assert_eq!((shared_tiers.len(), shared.tier()), (0, CXL));
+    let descriptor: OwnedFd = shared.shelf().fd().try_clone_to_owned().unwrap();
+    let view = ReadView::map(descriptor, shared.shelf().len()).unwrap();
+    (root, rig, shared, view)
 }
 
 fn shown(chunk: u32, offset: u64) -> Shown {
@@ -41,24 +41,24 @@ fn seen(view: &ReadView, offset: Bytes) -> Vec<u8> {
 
 #[test]
 fn a_trainer_sees_the_bytes_of_the_source_where_the_plane_says() {
-    let (_root, mut rig, shelf, view) = ready();
+    let (_root, mut rig, shared, view) = ready();
     for (sample, chunk, offset) in [(1, 0, 64), (2, 1, 128 * 64), (3, 1, 0)] {
         rig.cache(sample, LEN, &place(CXL, &[(chunk, offset, LEN)]));
-        let at = shelf.offset_of(shown(chunk, offset)).unwrap();
+        let at = shared.offset_of(shown(chunk, offset)).unwrap();
         assert_eq!(seen(&view, at), content(SampleId(sample), Bytes(LEN)));
     }
-    assert_eq!(shelf.offset_of(shown(9, 0)), None, "no such chunk");
+    assert_eq!(shared.offset_of(shown(9, 0)), None, "no such chunk");
 }
 
 #[test]
 fn chunks_that_go_leave_their_addresses_to_others() {
-    let (_root, mut rig, shelf, view) = ready();
-    let before = shelf.offset_of(shown(1, 0)).unwrap();
+    let (_root, mut rig, shared, view) = ready();
+    let before = shared.offset_of(shown(1, 0)).unwrap();
     for chunk in 2..40 {
         rig.drop_chunk(CXL, chunk - 1);
         rig.add_chunk(CXL, chunk).unwrap();
-        assert_eq!(shelf.offset_of(shown(chunk - 1, 0)), None);
-        assert_eq!(shelf.offset_of(shown(chunk, 0)), Some(before));
+        assert_eq!(shared.offset_of(shown(chunk - 1, 0)), None);
+        assert_eq!(shared.offset_of(shown(chunk, 0)), Some(before));
         rig.cache(chunk, LEN, &place(CXL, &[(chunk, 0, LEN)]));
         assert_eq!(seen(&view, before), content(SampleId(chunk), Bytes(LEN)));
     }
@@ -68,10 +68,10 @@ fn chunks_that_go_leave_their_addresses_to_others() {
 
 #[test]
 fn what_a_trainer_reads_in_place_stays_when_the_plane_ends() {
-    let (_root, mut rig, shelf, view) = ready();
+    let (_root, mut rig, shared, view) = ready();
     rig.cache(1, LEN, &place(CXL, &[(1, 64, LEN)]));
-    let at = shelf.offset_of(shown(1, 64)).unwrap();
-    drop(shelf);
+    let at = shared.offset_of(shown(1, 64)).unwrap();
+    drop(shared);
     rig.shut_down();
     assert_eq!(seen(&view, at), content(SampleId(1), Bytes(LEN)));
 }
@@ -79,36 +79,36 @@ fn what_a_trainer_reads_in_place_stays_when_the_plane_ends() {
 #[test]
 fn a_tier_has_no_more_chunks_than_addresses() {
     let (_root, mut rig, _, _) = ready();
-    for chunk in 2..SHELF_CHUNKS.get() {
+    for chunk in 2..SHARED_CHUNKS.get() {
         rig.add_chunk(CXL, chunk).unwrap();
     }
     assert_eq!(rig.add_chunk(CXL, 99), Err(Fault::NoSpace));
 }
 
 #[test]
-fn what_broke_under_a_copy_is_shown_to_nobody_any_more() {
-    let (_root, mut rig, shelf, _) = ready();
+fn a_chunk_with_a_memory_error_is_not_read_any_more() {
+    let (_root, mut rig, shared, _) = ready();
     let at = |offset| place(CXL, &[(1, offset, LEN)]);
     rig.cache(1, LEN, &at(0));
     rig.cache(2, LEN, &at(LEN));
-    let before = shelf.offset_of(shown(1, 0)).unwrap();
-    let address = address_of_shelf() + usize::try_from(before.0).unwrap();
+    let before = shared.offset_of(shown(1, 0)).unwrap();
+    let address = address_of_shared_memory() + usize::try_from(before.0).unwrap();
     break_page(address).unwrap();
     let broken = Err(Fault::Poisoned(CXL, ChunkId(1)));
     assert_eq!(rig.promote(1, &at(0), slot(0, LEN)), broken);
-    // The agent has another page there than a trainer: nothing goes through it.
+    // The agent and a trainer see different pages there, so the memory is not used.
     assert_eq!(rig.promote(2, &at(LEN), slot(0, LEN)), broken);
     rig.fetch(3, slot(0, LEN)).unwrap();
     assert_eq!(rig.demote(3, Origin::Staging(slot(0, LEN)), LEN, &at(2 * LEN)), broken);
     rig.drop_chunk(CXL, 1);
     rig.add_chunk(CXL, 2).unwrap();
-    assert_ne!(shelf.offset_of(shown(2, 0)), Some(before), "its addresses are not used again");
+    assert_ne!(shared.offset_of(shown(2, 0)), Some(before), "its addresses are not used again");
 }
 
-/// Where this process has the shelf mapped for writing.
-fn address_of_shelf() -> usize {
+/// The address at which this process maps the shared memory for writing.
+fn address_of_shared_memory() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_it = |line: &&str| line.contains("/memfd:tierfeed-cxl-memory ") && line.contains("rw-s");
-    let line = maps.lines().find(is_it).expect("the shelf is mapped");
+    let line = maps.lines().find(is_it).expect("the shared memory is mapped");
     usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap()
 }

@@ -1,5 +1,4 @@
-//! Puts the place in a job file in front of what is found wrong with a key only later, when host and
-//! dataset are looked at.
+//! Adds file and line of a key to an error that is found later, when host and dataset are examined.
 
 use std::{
     error::Error,
@@ -9,30 +8,30 @@ use std::{
 
 use super::location;
 
-/// What is wrong with a key of a job file, with the place of the key.
+/// An error about a key of a job file, with the location of the key.
 #[derive(Debug, thiserror::Error)]
 #[error("{}:{line}: {source}", .file.display())]
-pub struct At<E: Error + 'static> {
-    /// The job file.
+pub struct LocatedError<E: Error + 'static> {
+    /// The path of the job file.
     pub file: PathBuf,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error about the key.
     pub source: E,
 }
 
-impl<E: Error + 'static> At<E> {
-    /// `error` at the place that `keys` have in `text`, the text of `file`; at their nearest parent if the
+impl<E: Error + 'static> LocatedError<E> {
+    /// `error` at the line of `keys` in `text`, the text of `file`; at the line of their nearest parent if the
     /// text does not have them.
     #[must_use]
     pub fn in_text(text: &str, file: &Path, keys: &[&str], error: E) -> Self {
         Self { file: file.to_owned(), line: location::line_of(text, keys), source: error }
     }
 
-    /// As [`Self::in_text`], for a file that was read before.
+    /// As [`Self::in_text`], reading `file` again.
     #[must_use]
     pub fn in_file(file: &Path, keys: &[&str], error: E) -> Self {
-        // One that is gone meanwhile has no lines.
+        // A file that was removed meanwhile has no lines.
         let text = fs::read_to_string(file).unwrap_or_default();
         Self::in_text(&text, file, keys, error)
     }
