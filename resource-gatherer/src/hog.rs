@@ -237,7 +237,7 @@ fn said(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     fn settings(goal: Goal) -> Settings {
         Settings {

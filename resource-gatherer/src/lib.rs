@@ -35,8 +35,6 @@
 pub mod available;
 pub mod classify;
 pub mod doctor;
-#[cfg(test)]
-mod fake_sysroot;
 mod figures;
 pub mod hog;
 pub mod inventory;
@@ -44,6 +42,8 @@ mod measure;
 pub mod probe;
 pub mod report;
 pub mod sysroot;
+#[cfg(test)]
+mod tests_support;
 
 pub use self::{
     available::{Available, DiskSpace, Watch},

@@ -64,15 +64,6 @@ impl Sysroot<'_> {
         path.canonicalize().ok().filter(|place| place.starts_with(root))
     }
 
-    /// The NUMA node of a device: what the device says, else what the ones above it say (a disk leaves
-    /// it to its controller, a controller to its bus).
-    pub(crate) fn nearest_node(self, device: &Path) -> Option<u32> {
-        let devices = self.0.canonicalize().ok()?.join("sys/devices");
-        let place = self.resolve(device)?;
-        let mut above = place.ancestors().take_while(|level| level.starts_with(&devices));
-        above.find_map(|level| optional_node(&level.join("numa_node")))
-    }
-
     /// The text of a file that must be there.
     pub(crate) fn require(self, path: &str) -> Result<String, ReadError> {
         let path = self.join(path);

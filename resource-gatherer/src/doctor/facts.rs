@@ -136,7 +136,7 @@ impl Facts {
             clock: optional(
                 &sysroot.join("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             ),
-            cpus_online: inventory.processor.thread_count(),
+            cpus_online: inventory.processor.cpus_online,
             has_hwloc: cfg!(feature = "hwloc"),
             scratch: Directory::look(sysroot, &inventory.mounts, Path::new("/dev/shm")),
             storage: Directory::look(sysroot, &inventory.mounts, storage(sysroot)),
@@ -239,7 +239,7 @@ fn in_container(sysroot: Sysroot<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn files_of_a_machine_become_facts() {

@@ -103,7 +103,7 @@ impl Lookout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fake_sysroot::FakeSysroot, hog::decision::Strain};
+    use crate::{hog::decision::Strain, tests_support::FakeSysroot};
 
     fn lookout(machine: &FakeSysroot, locality: Locality) -> Lookout {
         Lookout::new(Sysroot(machine.path()), locality).unwrap()

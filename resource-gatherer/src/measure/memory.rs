@@ -348,7 +348,7 @@ pub(crate) fn buffer_max(node: &Node, place: Locality) -> Result<Bytes, MemoryEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     fn measured(huge_page_share: Option<f64>, cache_bound: Option<CacheBound>) -> Measured {
         Measured { figures: Figures::default(), cache_bound, huge_page_share }

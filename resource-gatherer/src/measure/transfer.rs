@@ -193,7 +193,7 @@ fn with_best(mut transfers: Vec<Transfer>) -> Vec<Transfer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn chunks_are_copied_by_one_two_and_four_threads_as_cores_allow() {

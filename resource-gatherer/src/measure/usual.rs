@@ -42,7 +42,7 @@ pub fn usual_directories(sysroot: Sysroot<'_>) -> Result<Directories, ReadError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn each_directory_must_lie_on_its_medium() {

@@ -66,7 +66,7 @@ pub(crate) fn ticks(stat: &str, name: &str) -> Option<Ticks> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     const STAT: &str = "\
 cpu  10 1 2 100 3 0 4 30 0 0

@@ -55,7 +55,7 @@ pub(super) fn to_bytes(value: f64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fake_sysroot::FakeSysroot, sysroot::Sysroot};
+    use crate::{sysroot::Sysroot, tests_support::FakeSysroot};
 
     #[test]
     fn caches_are_stated_by_the_last_level() {
