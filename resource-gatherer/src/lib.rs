@@ -11,7 +11,7 @@
 //! use tierfeed_resource_gatherer::{Budget, ProbeSettings, Sysroot, probe, report};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let directories = probe::usual_directories(Sysroot::live())?;
+//! let directories = probe::default_directories(Sysroot::live())?;
 //! let settings = ProbeSettings {
 //!     sysroot: "/".into(),
 //!     scratch: directories.scratch,

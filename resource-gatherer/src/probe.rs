@@ -1,10 +1,10 @@
-//! Measures a node and reports its tiers: the one entry for whoever wants a report.
+//! Measures a node and reports its tiers: the one entry for a report.
 //!
 //! The shell around the parts: [`crate::inventory`] says what there is, [`memory`] and [`directory`]
 //! measure it cell by cell, [`crate::classify`] sorts it, [`crate::report`] keeps it. What cannot be
 //! measured is reported without figures and with the reason; only wrong input ends the probe.
 
-pub mod place;
+mod candidate;
 mod round;
 pub mod settings;
 #[cfg(test)]
@@ -24,14 +24,14 @@ use tierfeed_core::{
 
 pub use self::settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings};
 use self::{
-    place::{Place, Unmeasured},
-    round::Round,
+    candidate::Candidate,
+    round::{Round, not_measured},
 };
 #[cfg(feature = "object-store")]
 pub use crate::measure::{buckets::Bucket, object_store};
 use crate::{
     classify::{self, Ruling},
-    figures::Skipped,
+    figures::{Figures, Skipped},
     inventory::{Inventory, node::Node},
     measure::{
         allotment::Allotment,
@@ -45,10 +45,11 @@ use crate::{
 pub use crate::{
     figures::estimate,
     measure::{
-        cell, clock, directory,
+        clock,
+        default_directories::{Directories, default_directories},
+        directory,
         directory::RANDOM_READ_DEPTH,
-        memory, sampler, usual,
-        usual::{Directories, usual_directories},
+        memory,
     },
 };
 
@@ -182,23 +183,21 @@ pub fn probe_until(
 
     let object_stores = round.measure_buckets(settings)?;
     round.allotment = Allotment::new(SystemClock.wall(), limits.total, &is_stopped);
-    let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
-    places.extend(unreached(&inventory, &pairs, &ruling));
+    let (matrix, mut candidates, pair_reports) = round.measure_pairs(&pairs)?;
+    candidates.extend(unreached(&inventory, &pairs, &ruling));
     let mut storage = Vec::new();
     let count = directories.len();
     for (index, (kind, path)) in directories.into_iter().enumerate() {
-        let outcome = round.measure_directory(&path, count - index)?.map(|found| {
-            storage.push(found.storage);
-            found.summary
-        });
-        places.push(Place::directory(kind, path, outcome));
+        let found = round.measure_directory(&path, count - index)?;
+        candidates.push(Candidate::directory(kind, path, found.as_ref().map_err(Clone::clone)));
+        storage.extend(found.ok().map(|found| found.storage));
     }
-    let emulated = settings.emulated.iter().map(|tier| Place::emulated(tier, &places));
-    let emulated: Vec<Place> = emulated.collect();
-    places.extend(emulated);
-    let mut transfers = round.measure_transfers(&place::into_tiers(&places, &ruling))?;
+    let emulated = settings.emulated.iter().map(|tier| Candidate::emulated(tier, &candidates));
+    let emulated: Vec<Candidate> = emulated.collect();
+    candidates.extend(emulated);
+    let mut transfers = round.measure_transfers(&candidate::into_tiers(&candidates, &ruling))?;
     round.announce(Step::Classification)?;
-    let tiers = place::into_tiers_by_transfer(&places, &ruling, &mut transfers);
+    let tiers = candidate::into_tiers_by_transfer(&candidates, &ruling, &mut transfers);
     let skipped = round.skipped;
     Ok(Report {
         format: FORMAT,
@@ -268,8 +267,11 @@ fn unreached<'a>(
     inventory: &'a Inventory,
     pairs: &'a [Pair<'a>],
     ruling: &'a Ruling<'a>,
-) -> impl Iterator<Item = Place> + 'a {
+) -> impl Iterator<Item = Candidate> + 'a {
     let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
-    unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), None, ruling))
+    unreached.map(|node| {
+        let remarks = vec![not_measured("no node with CPUs reaches it")];
+        Candidate::node(node, Figures::default(), None, remarks, ruling)
+    })
 }

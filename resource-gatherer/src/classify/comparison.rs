@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{
     kernel::{self, Performance, Role},
-    view::{best_pair, common_threads, is_usable, peak},
+    view::{best_pair, common_threads, peak},
 };
 use crate::{
     figures::{Comparison, Pair, Source, Traffic, estimate::to_f64, whole},
@@ -24,7 +24,7 @@ pub const DIFFERENCE_MAX: f64 = 1.25;
 #[must_use]
 pub fn comparisons(inventory: &Inventory, pairs: &[Pair]) -> Vec<Comparison> {
     let nodes: Vec<&Node> = inventory.memory_nodes().collect();
-    let best = |node: &&Node| best_pair(pairs, node.id).filter(|pair| is_usable(pair));
+    let best = |node: &&Node| best_pair(pairs, node.id).filter(|pair| pair.is_usable());
     let threads = common_threads(&nodes.iter().filter_map(best).collect::<Vec<_>>());
     let measured: Vec<_> = nodes.iter().map(|it| best(it).map(|pair| (*it, pair))).collect();
     let mut found: Vec<Comparison> =

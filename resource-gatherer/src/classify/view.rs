@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Profile, Ruling, classify};
 use crate::{
-    figures::{HUGE_PAGES_MIN, Pair, Traffic, View, estimate::Estimate},
+    figures::{Pair, Traffic, View, estimate::Estimate},
     inventory::{Inventory, node::Node},
 };
 
@@ -20,7 +20,7 @@ pub fn views(inventory: &Inventory, pairs: &[Pair], ruling: &Ruling<'_>) -> Vec<
     let initiators: BTreeSet<u32> = pairs.iter().map(|pair| pair.initiator).collect();
     let views = initiators.into_iter().map(|initiator| {
         let seen: Vec<&Pair> =
-            pairs.iter().filter(|it| it.initiator == initiator && is_usable(it)).collect();
+            pairs.iter().filter(|it| it.initiator == initiator && it.is_usable()).collect();
         let threads = common_threads(&seen);
         let (nodes, places): (Vec<u32>, Vec<Profile>) = seen
             .iter()
@@ -45,7 +45,7 @@ pub fn host_profiles(
     ruling: &Ruling<'_>,
 ) -> BTreeMap<u32, Profile> {
     let ruling = ruling.on(&inventory.host);
-    let best = |node| best_pair(pairs, node).filter(|pair| is_usable(pair));
+    let best = |node| best_pair(pairs, node).filter(|pair| pair.is_usable());
     let seen: Vec<&Pair> = inventory.memory_nodes().filter_map(|node| best(node.id)).collect();
     let threads = common_threads(&seen);
     let nodes = inventory.memory_nodes();
@@ -93,10 +93,4 @@ pub(super) fn common_threads(pairs: &[&Pair]) -> BTreeSet<u32> {
         reads.map(|it| it.threads).collect()
     };
     pairs.iter().map(of).reduce(|a, b| &a & &b).unwrap_or_default()
-}
-
-/// Figures from the caches, or with misses of the TLB in them, sort nothing.
-pub(super) fn is_usable(pair: &Pair) -> bool {
-    let has_huge_pages = pair.huge_page_share.is_none_or(|share| share >= HUGE_PAGES_MIN);
-    !pair.cache_bound && has_huge_pages && pair.idle_latency_ns.is_some()
 }

@@ -78,8 +78,7 @@ async fn measure_within(
     // Invariant 1.
     let left = time::timeout(duration(request.patience), made.remove(bucket)).await;
     let left = left.unwrap_or_else(|_| made.left(bucket));
-    let measured =
-        outcome.map_err(|_| ObjectStoreError::NoAnswer { place: bucket.place(), patience })?;
+    let measured = outcome.map_err(|_| ObjectStoreError::NoAnswer(bucket.place(), patience))?;
     let mut report = measured.map_err(|failure| bucket.explain(failure))?;
     report.remarks.extend(left);
     Ok(report)

@@ -1,4 +1,4 @@
-//! Turns places with figures into the tiers of a report.
+//! Turns candidates with figures into the tiers of a report.
 //!
 //! A tier that the settings name has the plain name of its kind; the others of the kind are numbered in
 //! their order.
@@ -16,13 +16,13 @@ use crate::{
         tenths, whole,
     },
     inventory::node::Node,
-    measure::{directory, memory},
+    measure::directory::Findings,
     report::{Basis, Tier},
 };
 
-/// Something that may be a tier or a part of one.
+/// A memory node, a directory or an emulated tier: it may be a tier or a part of one.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(super) struct Candidate {
     kind: Kind,
     numa_node: Option<u32>,
     path: Option<PathBuf>,
@@ -37,29 +37,10 @@ pub struct Place {
     basis: Basis,
 }
 
-/// Why a place has no figures.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unmeasured {
-    /// The tree that describes the machine is not this machine's.
-    #[error("not measured: the inventory is another machine's")]
-    OtherMachine,
-    /// No CPU reaches the memory.
-    #[error("not measured: no node with CPUs reaches it")]
-    NoInitiator,
-    /// The memory node cannot be measured.
-    #[error("not measured: {0}")]
-    Memory(#[from] memory::MemoryError),
-    /// The directory cannot be measured.
-    #[error("not measured: {0}")]
-    Directory(#[from] directory::DirectoryError),
-}
-
-impl Place {
+impl Candidate {
     /// A memory node. `profile` is what the classification shall look at, `None` where the figures say
     /// nothing of the memory; then it is placed by what the firmware rates it at.
-    #[must_use]
-    pub fn node(
+    pub(super) fn node(
         node: &Node,
         figures: Figures,
         profile: Option<Profile>,
@@ -88,46 +69,27 @@ impl Place {
         }
     }
 
-    /// A memory node as its best CPUs found it. `profile` is not looked at if the outcome says that its
-    /// figures are not of the memory.
-    #[must_use]
-    pub fn measured_node(
-        node: &Node,
-        outcome: Result<memory::Measured, Unmeasured>,
-        profile: Option<Profile>,
-        ruling: &Ruling<'_>,
-    ) -> Self {
-        match outcome {
-            Ok(measured) => {
-                let profile = profile.filter(|_| measured.is_usable());
-                let remarks = measured.remarks().into_iter().collect();
-                Self::node(node, measured.figures, profile, remarks, ruling)
-            }
-            Err(reason) => {
-                Self::node(node, Figures::default(), None, vec![reason.to_string()], ruling)
-            }
-        }
-    }
-
-    /// A directory.
-    #[must_use]
-    pub fn directory(
-        kind: Kind,
-        path: PathBuf,
-        outcome: Result<directory::Measured, Unmeasured>,
-    ) -> Self {
-        let remarks = outcome.as_ref().err().map(ToString::to_string);
-        let measured = outcome.ok();
-        let figures = measured.map_or_else(Figures::default, |it| it.figures);
+    /// A directory, with why it has no figures if it has none.
+    pub(super) fn directory(kind: Kind, path: PathBuf, found: Result<&Findings, String>) -> Self {
+        let remarks = found.as_ref().err().cloned();
+        let found = found.ok();
+        let figures = found.map_or_else(Figures::default, |it| it.figures);
         Self {
             kind,
             numa_node: None,
             path: Some(path),
-            capacity_bytes: measured.map(|it| it.capacity_bytes),
-            free_bytes: measured.map(|it| it.free_bytes),
+            capacity_bytes: found.map(|it| it.capacity_bytes),
+            free_bytes: found.map(|it| it.free_bytes),
             is_emulated: false,
-            access: measured.map(|it| it.access),
-            profile: directory_profile(kind, &figures),
+            access: found.map(|it| it.storage.access),
+            profile: Profile {
+                kind,
+                fellowship: Fellowship::Alone,
+                before: None,
+                latency_ns: figures.idle_latency_ns,
+                read_bytes_per_s: figures.read_bytes_per_s,
+                copy_bytes_per_s: figures.copy_bytes_per_s,
+            },
             class: None,
             basis: if figures == Figures::default() { Basis::Kind } else { Basis::Measured },
             figures,
@@ -137,8 +99,7 @@ impl Place {
 
     /// An emulated tier: reported as stated, but placed no faster than the main memory among `others`,
     /// which plays it.
-    #[must_use]
-    pub fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
+    pub(super) fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
         let rate = Some(tier.speed.bandwidth.0).filter(|rate| *rate > 0);
         let rate = rate.map(|rate| Estimate::stated(to_f64(rate)));
         let latency = Estimate::stated(to_f64(tier.speed.latency.0));
@@ -176,16 +137,14 @@ impl Place {
 }
 
 /// The tiers of `places`, fastest first.
-#[must_use]
-pub fn into_tiers(places: &[Place], ruling: &Ruling<'_>) -> Vec<Tier> {
+pub(super) fn into_tiers(places: &[Candidate], ruling: &Ruling<'_>) -> Vec<Tier> {
     sort(places, ruling).into_iter().map(|(tier, _)| tier).collect()
 }
 
 /// The tiers of `places`, ranked by measured copies into main memory. `transfers` go by the names that
 /// [`into_tiers`] gave, and get the names of the answer.
-#[must_use]
-pub fn into_tiers_by_transfer(
-    places: &[Place],
+pub(super) fn into_tiers_by_transfer(
+    places: &[Candidate],
     ruling: &Ruling<'_>,
     transfers: &mut [Transfer],
 ) -> Vec<Tier> {
@@ -229,12 +188,12 @@ fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
 }
 
 /// The tiers with the indices of their places.
-fn sort(places: &[Place], ruling: &Ruling<'_>) -> Vec<(Tier, Vec<usize>)> {
+fn sort(places: &[Candidate], ruling: &Ruling<'_>) -> Vec<(Tier, Vec<usize>)> {
     let profiles: Vec<Profile> = places.iter().map(|place| place.profile).collect();
     let sorted = classify::classify(&profiles).into_iter().map(|group| {
-        let members: Vec<&Place> = group.iter().map(|index| &places[*index]).collect();
-        let slowest = classify::slowest(&profiles, &group);
-        let mut tier = tier(&members, &places[slowest], ruling);
+        let members: Vec<&Candidate> = group.iter().map(|index| &places[*index]).collect();
+        let slowest = &places[classify::slowest(&profiles, &group)];
+        let mut tier = tier(&members, slowest, ruling);
         tier.memory = classify::class_of(&profiles, group[0]).or(members[0].class);
         (tier, group)
     });
@@ -255,19 +214,19 @@ fn name(mut tiers: Vec<&mut Tier>) {
     }
 }
 
-/// `speaker` gives the figures: a tier promises what its slowest place keeps.
-fn tier(members: &[&Place], speaker: &Place, ruling: &Ruling<'_>) -> Tier {
-    let figures = speaker.figures.rounded();
-    let is_named = |place: &&Place| {
+/// The figures are those of the slowest member: a tier promises what all its members keep.
+fn tier(members: &[&Candidate], slowest: &Candidate, ruling: &Ruling<'_>) -> Tier {
+    let figures = slowest.figures.rounded();
+    let is_named = |place: &&Candidate| {
         place.numa_node.is_some_and(|node| ruling.names_node(node))
             || place.path.as_ref().is_some_and(|path| ruling.names_path(path))
     };
     Tier {
         name: String::new(),
-        kind: speaker.kind,
-        numa_node: speaker.numa_node,
+        kind: slowest.kind,
+        numa_node: slowest.numa_node,
         numa_nodes: members.iter().filter_map(|place| place.numa_node).collect(),
-        path: speaker.path.clone(),
+        path: slowest.path.clone(),
         capacity_bytes: members.iter().map(|place| place.capacity_bytes).sum(),
         free_bytes: members.iter().map(|place| place.free_bytes).sum(),
         read_bytes_per_s: figures.read_bytes_per_s.map(whole),
@@ -277,25 +236,13 @@ fn tier(members: &[&Place], speaker: &Place, ruling: &Ruling<'_>) -> Tier {
         idle_latency_ns: figures.idle_latency_ns.map(tenths),
         loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
         random_read_iops: figures.random_read_iops.map(whole),
-        emulated: speaker.is_emulated,
+        emulated: slowest.is_emulated,
         memory: None,
-        source: if members.iter().any(is_named) { Basis::Config } else { speaker.basis },
-        access: speaker.access,
+        source: if members.iter().any(is_named) { Basis::Config } else { slowest.basis },
+        access: slowest.access,
         quality: figures.quality(),
         estimates: figures,
         remarks: members.iter().flat_map(|place| place.remarks.clone()).collect(),
-    }
-}
-
-/// What the classification looks at in a directory.
-fn directory_profile(kind: Kind, figures: &Figures) -> Profile {
-    Profile {
-        kind,
-        fellowship: Fellowship::Alone,
-        before: None,
-        latency_ns: figures.idle_latency_ns,
-        read_bytes_per_s: figures.read_bytes_per_s,
-        copy_bytes_per_s: figures.copy_bytes_per_s,
     }
 }
 
@@ -343,7 +290,7 @@ mod tests {
         }
     }
 
-    fn node(id: u32, kind: MemoryKind, latency_ns: f64, bytes_per_s: f64) -> Place {
+    fn node(id: u32, kind: MemoryKind, latency_ns: f64, bytes_per_s: f64) -> Candidate {
         let rate = Some(Estimate { samples: 10, ..Estimate::stated(bytes_per_s) });
         let figures = Figures {
             idle_latency_ns: Some(Estimate::stated(latency_ns)),
@@ -351,17 +298,16 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
-        let measured = memory::Measured { figures, cache_bound: None, huge_page_share: None };
         let node = unmeasured(id, kind);
         let profile = Some(node_profile(&node, &figures));
-        Place::measured_node(&node, Ok(measured), profile, &Ruling::default())
+        Candidate::node(&node, figures, profile, Vec::new(), &Ruling::default())
     }
 
-    fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Place]) -> Place {
+    fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Candidate]) -> Candidate {
         let speed =
             Speed { latency: Nanoseconds(latency_ns), bandwidth: BytesPerSecond(bytes_per_s) };
         let tier = EmulatedTier { kind: Kind::CxlMemory, speed, capacity: Bytes(0) };
-        Place::emulated(&tier, others)
+        Candidate::emulated(&tier, others)
     }
 
     #[test]
@@ -394,7 +340,7 @@ mod tests {
     fn a_tier_that_the_settings_name_has_the_plain_name_wherever_it_stands() {
         let assignments = [Assignment { kind: Kind::CxlMemory, numa_nodes: vec![2], path: None }];
         let ruling = Ruling { assignments: &assignments, previous: None };
-        let slow = Place {
+        let slow = Candidate {
             profile: Profile { fellowship: Fellowship::Assigned(0), ..slow_cxl().profile },
             ..slow_cxl()
         };
@@ -408,11 +354,11 @@ mod tests {
         );
     }
 
-    fn fast_cxl() -> Place {
+    fn fast_cxl() -> Candidate {
         node(1, MemoryKind::Cxl, 280.0, 10e9)
     }
 
-    fn slow_cxl() -> Place {
+    fn slow_cxl() -> Candidate {
         node(2, MemoryKind::Cxl, 390.0, 5e9)
     }
 
@@ -458,8 +404,7 @@ mod tests {
     fn what_a_place_rests_on_is_said() {
         let rated = inventory_node_with_rating();
         let place = |node: &Node| {
-            let outcome = Err(Unmeasured::OtherMachine);
-            Place::measured_node(node, outcome, None, &Ruling::default()).basis
+            Candidate::node(node, Figures::default(), None, Vec::new(), &Ruling::default()).basis
         };
         assert_eq!(place(&rated), Basis::Rated);
         assert_eq!(place(&unmeasured(0, MemoryKind::Dram)), Basis::Kind);
@@ -494,22 +439,16 @@ mod tests {
     }
 
     #[test]
-    fn figures_from_the_caches_are_shown_but_sort_nothing() {
-        let bound = memory::CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
+    fn figures_that_sort_nothing_are_shown() {
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
-        let measured = memory::Measured {
-            figures: fast.figures,
-            cache_bound: Some(bound),
-            huge_page_share: None,
-        };
-        let place = Place::measured_node(
+        let shown = Candidate::node(
             &unmeasured(0, MemoryKind::Cxl),
-            Ok(measured),
-            Some(fast.profile),
+            fast.figures,
+            None,
+            vec!["cache bound".to_owned()],
             &Ruling::default(),
         );
-        assert_eq!(place.profile.latency_ns, None);
-        assert!(place.figures.idle_latency_ns.is_some());
-        assert!(place.remarks[0].starts_with("cache bound: buffers of 8 MiB"));
+        assert_eq!((shown.profile.latency_ns, shown.basis), (None, Basis::Kind));
+        assert!(shown.figures.idle_latency_ns.is_some() && shown.remarks == ["cache bound"]);
     }
 }
