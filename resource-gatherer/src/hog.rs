@@ -26,9 +26,8 @@ use self::{
     observer::Observer,
 };
 pub use self::{
-    control::{Ending, Reason},
     goal::{Goal, Profile, ProfileError, STEP_MIN, STEPS_MAX, Step},
-    report::{GivenBack, KeptBy, OnNode, Point, Record, Report, Requested},
+    report::{Ending, GivenBack, KeptBy, OnNode, Point, Reason, Record, Report, Requested},
 };
 use crate::sysroot::{ReadError, Sysroot};
 
@@ -48,7 +47,7 @@ pub struct Hog {
 pub struct Settings {
     /// Where it takes memory.
     pub locality: Locality,
-    /// What it holds.
+    /// What it holds, step by step.
     pub profile: Profile,
     /// Until when, counted from the first amount held; `None` for once through the profile.
     pub limit: Option<Nanoseconds>,
@@ -109,7 +108,7 @@ impl Hog {
     ///
     /// # Errors
     ///
-    /// [`HogError::TooMuch`] if a step of the profile cannot be held whatever others do; the node is not
+    /// [`HogError::TooMuch`] if a step of the profile could not even be held alone; the node is not
     /// there, or the kernel does not say how much memory is free.
     pub fn new(settings: Settings) -> Result<Self, HogError> {
         Self::within(Sysroot::live(), settings)
@@ -221,7 +220,7 @@ impl Hog {
         let before = self.observer.observe(now);
         let record = &mut self.controller.record;
         if let Ok(seen) = &before {
-            record.note_last(now, seen, held);
+            record.note_last(now, seen.available, held);
         }
         record.note_given_back(now, held, Reason::End);
         let mut report = Report::new(record.clone(), &self.memory, ending);
@@ -314,7 +313,7 @@ mod tests {
         let goal = Goal::Take(Bytes::mib(60));
         let mut hog = Hog::within(Sysroot(machine.path()), settings(goal)).unwrap();
         hog.step(Nanoseconds(0)).unwrap();
-        // 5 % of 1 GiB is 51 MiB, and 4 MiB more stay so that small changes disturb nobody.
+        // 5 % of 1 GiB is 51 MiB, and 4 MiB more stay for small changes of others.
         assert_eq!(hog.held(), Bytes::mib(24));
         machine.write("proc/meminfo", &meminfo(56));
         assert_eq!(settle(&mut hog), Pace::Later);

@@ -4,7 +4,7 @@
 //! on, hwloc fills what they leave open; it never overrules them, because both read the same firmware
 //! tables and a fixture of sysfs must give what the machine gave.
 //!
-//! The only node of a host has all its memory, whatever its own `meminfo` says: guests whose memory
+//! The only node of a host has all its memory, also where its own `meminfo` says less: guests whose memory
 //! grows with its use were seen to account for 25 GB on the host and 9 GB on the node.
 
 pub mod allowed;
@@ -48,19 +48,19 @@ pub struct Inventory {
     pub memory: Memory,
     /// Its NUMA nodes in ascending order; at least one.
     pub nodes: Vec<Node>,
-    /// Its processors.
+    /// Its processor model and CPUs.
     pub processor: Processor,
-    /// Its data caches.
+    /// Its data caches, each once.
     pub caches: Vec<Cache>,
-    /// Its CXL devices.
+    /// Its CXL devices and regions.
     pub cxl: Cxl,
-    /// Its DAX devices.
+    /// Its DAX devices, by name.
     pub dax: Vec<DaxDevice>,
     /// The tiers that the kernel made.
     pub kernel_tiers: Vec<KernelTier>,
     /// How the kernel places and moves pages.
     pub placement: Placement,
-    /// What is mounted.
+    /// The mounts of this process.
     pub mounts: Vec<Mount>,
     /// What this process may use.
     pub allowed: Allowed,

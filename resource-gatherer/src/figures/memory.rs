@@ -77,7 +77,7 @@ impl Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
-    /// Loads only.
+    /// Loads only, no stores.
     Read,
     /// Ordinary stores: the line is read before it is written.
     Write,
@@ -127,7 +127,7 @@ impl Traffic {
 /// One kind of traffic by one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// Which.
+    /// The kind of traffic.
     pub traffic: Traffic,
     /// By how many threads, each on a core of its own.
     pub threads: u32,

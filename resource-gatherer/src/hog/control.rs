@@ -10,14 +10,12 @@
 //! moves by some MiB all the time. The profile starts when its first amount is held; until then the
 //! controller waits, but not for ever.
 
-use std::fmt;
-
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_numa_memory::ballast::QUANTUM;
 
 use super::{
     goal::{Goal, Profile},
-    report::Record,
+    report::{Ending, Reason, Record},
 };
 
 /// One observation of the place that memory is taken from.
@@ -48,45 +46,6 @@ pub(super) enum Action {
     Rest,
     /// Give everything back and end.
     End(Ending),
-}
-
-/// Why memory is given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Others took memory, and the floor must stay.
-    OthersGrew,
-    /// Others wait for memory.
-    Pressure,
-    /// The goal is lower than what is held.
-    Goal,
-    /// The hog ends.
-    End,
-}
-
-/// Why a hog ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ending {
-    /// Its time was over.
-    Time,
-    /// It was told to.
-    Stopped,
-    /// The command beside it ended.
-    Command,
-    /// It could not take what it was told within the time to wait for that.
-    Unreached,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OthersGrew => "others took memory",
-            Self::Pressure => "others wait for memory",
-            Self::Goal => "less is to be held now",
-            Self::End => "the hog ends",
-        })
-    }
 }
 
 /// What is taken between two observations: a tenth of a second on memory that the host must bring first.
@@ -151,7 +110,7 @@ impl Controller {
     /// What to do at `now` after an observation.
     pub(super) fn next(&mut self, now: Nanoseconds, seen: &Observation, held: Bytes) -> Action {
         let Some((step, goal)) = self.goal(now) else { return Action::End(Ending::Time) };
-        self.record.note_observation(now, seen, held);
+        self.record.note_observation(now, seen.available, held);
         if is_reached(seen, held, goal) {
             self.record.note_reached(step, now);
             self.started.get_or_insert(now);

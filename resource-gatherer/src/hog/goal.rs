@@ -13,7 +13,7 @@ use tierfeed_core::units::{Bytes, Nanoseconds, ParseError};
 /// An amount to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Goal {
-    /// Hold this much.
+    /// Hold so many bytes.
     #[serde(rename = "take_bytes", serialize_with = "in_bytes")]
     Take(Bytes),
     /// Hold all but this much.
@@ -24,7 +24,7 @@ pub enum Goal {
 /// One step of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What it holds.
+    /// How much it holds.
     pub goal: Goal,
     /// For how long; `None` has no end.
     pub lasts: Option<Nanoseconds>,

@@ -29,7 +29,6 @@ pub(super) struct HeldMemory {
 }
 
 impl HeldMemory {
-    /// Holds nothing yet.
     pub(super) fn new(locality: Locality) -> Self {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -66,7 +65,7 @@ impl HeldMemory {
         self.placement
     }
 
-    /// How much lies on which node; `None` where the kernel lets nobody look.
+    /// How much lies on which node; `None` where the kernel does not tell.
     pub(super) fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
         self.segments.iter().try_fold(BTreeMap::new(), |mut sum, segment| {
             for (node, bytes) in segment.nodes()? {

@@ -1,5 +1,7 @@
 //! What a hog held and gave back, kept within bounds while it runs, and one JSON document at its end.
 
+use std::fmt;
+
 use serde::Serialize;
 use tierfeed_core::{
     id::NumaNode,
@@ -9,7 +11,6 @@ use tierfeed_core::{
 use tierfeed_numa_memory::Placement;
 
 use super::{
-    control::{Ending, Observation, Reason},
     goal::{Goal, Profile, Step},
     memory::HeldMemory,
 };
@@ -40,13 +41,13 @@ pub struct Report {
     pub kept_by: KeptBy,
     /// Why not all was locked.
     pub lock_refusal: Option<String>,
-    /// Where it lay, estimated from one page in 128 KiB; `None` where the kernel lets nobody look.
+    /// Where it lay, estimated from one page in 128 KiB; `None` where the kernel does not tell.
     pub nodes: Option<Vec<OnNode>>,
     /// What others could take just before the end.
     pub available_bytes_final: u64,
     /// What others could take when everything was given back.
     pub available_bytes_after: u64,
-    /// Why it ended.
+    /// What ended it.
     pub ended_by: Ending,
 }
 
@@ -92,7 +93,7 @@ pub struct Requested {
 pub struct GivenBack {
     /// Why it was given back.
     pub reason: Reason,
-    /// How often.
+    /// How often it was given back.
     pub times: u64,
     /// How much in all.
     pub bytes: u64,
@@ -107,7 +108,7 @@ pub struct GivenBack {
 pub struct Point {
     /// Seconds since the hog started to take memory.
     pub at_s: f64,
-    /// What it held.
+    /// What it held then.
     pub held_bytes: u64,
     /// What others could take.
     pub available_bytes: u64,
@@ -130,6 +131,45 @@ pub struct OnNode {
     pub numa_node: u32,
     /// How much lies there.
     pub held_bytes: u64,
+}
+
+/// Why memory is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Others took memory, and the floor must stay.
+    OthersGrew,
+    /// Others wait for memory.
+    Pressure,
+    /// The goal is lower than what is held.
+    Goal,
+    /// The hog gives everything back at its end.
+    End,
+}
+
+/// Why a hog ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// Its time was over.
+    Time,
+    /// It was told to.
+    Stopped,
+    /// The command beside it ended.
+    Command,
+    /// It could not take what it was told within the time to wait for that.
+    Unreached,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OthersGrew => "others took memory",
+            Self::Pressure => "others wait for memory",
+            Self::Goal => "less is to be held now",
+            Self::End => "the hog ends",
+        })
+    }
 }
 
 /// The most points of a timeline; when there are more, every second one is dropped.
@@ -174,16 +214,15 @@ impl Record {
         Self { requested, point_every: POINT_EVERY, ..Self::default() }
     }
 
-    pub(super) fn note_observation(&mut self, now: Nanoseconds, seen: &Observation, held: Bytes) {
+    pub(super) fn note_observation(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
         self.held_bytes_max = self.held_bytes_max.max(held.0);
         if self.held_after_s.is_some() {
-            let available = seen.available.0;
-            self.available_bytes_min =
-                Some(self.available_bytes_min.map_or(available, |least| least.min(available)));
-            self.available_bytes_max = self.available_bytes_max.max(Some(available));
+            let least = self.available_bytes_min.unwrap_or(available.0);
+            self.available_bytes_min = Some(least.min(available.0));
+            self.available_bytes_max = self.available_bytes_max.max(Some(available.0));
         }
         if now >= self.next_point {
-            self.add_point(now, seen, held);
+            self.add_point(now, available, held);
             if self.timeline.len() > POINTS_MAX {
                 self.timeline = self.timeline.iter().copied().step_by(2).collect();
                 self.point_every.0 *= 2;
@@ -193,17 +232,17 @@ impl Record {
     }
 
     /// The last observation, which is part of the timeline in any case.
-    pub(super) fn note_last(&mut self, now: Nanoseconds, seen: &Observation, held: Bytes) {
+    pub(super) fn note_last(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
         self.next_point = Nanoseconds(u64::MAX);
-        self.note_observation(now, seen, held);
-        self.add_point(now, seen, held);
+        self.note_observation(now, available, held);
+        self.add_point(now, available, held);
     }
 
-    fn add_point(&mut self, now: Nanoseconds, seen: &Observation, held: Bytes) {
+    fn add_point(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
         self.timeline.push(Point {
             at_s: seconds(now),
             held_bytes: held.0,
-            available_bytes: seen.available.0,
+            available_bytes: available.0,
         });
     }
 
@@ -256,14 +295,9 @@ pub(super) fn seconds(time: Nanoseconds) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hog::control::Stall;
 
     fn record() -> Record {
         Record::new(&Profile::constant(Goal::Take(Bytes(80))))
-    }
-
-    fn seen(available: u64) -> Observation {
-        Observation { available: Bytes(available), total: Bytes(100), stall: Stall::None }
     }
 
     #[test]
@@ -271,7 +305,7 @@ mod tests {
         let mut record = record();
         let observations = 100_000;
         for tenth in 0..observations {
-            record.note_observation(Nanoseconds(tenth * 100_000_000), &seen(tenth), Bytes(tenth));
+            record.note_observation(Nanoseconds(tenth * 100_000_000), Bytes(tenth), Bytes(tenth));
         }
         let points = &record.timeline;
         assert!((POINTS_MAX / 2..=POINTS_MAX).contains(&points.len()), "{}", points.len());
@@ -279,7 +313,7 @@ mod tests {
         assert!(points[0].at_s < 1e-9 && points[points.len() - 1].at_s > 9_900.0);
         assert_eq!(record.held_bytes_max, observations - 1);
         let end = Nanoseconds(observations * 100_000_000);
-        record.note_last(end, &seen(7), Bytes(8));
+        record.note_last(end, Bytes(7), Bytes(8));
         let last = Point { at_s: 10_000.0, held_bytes: 8, available_bytes: 7 };
         assert_eq!(record.timeline.last(), Some(&last));
     }
@@ -287,11 +321,11 @@ mod tests {
     #[test]
     fn extremes_count_from_the_first_holding() {
         let mut record = record();
-        record.note_observation(Nanoseconds(0), &seen(90), Bytes(0));
+        record.note_observation(Nanoseconds(0), Bytes(90), Bytes(0));
         assert_eq!(record.available_bytes_min, None);
         record.note_reached(0, Nanoseconds(1));
         for available in [12, 10, 11] {
-            record.note_observation(Nanoseconds(2), &seen(available), Bytes(80));
+            record.note_observation(Nanoseconds(2), Bytes(available), Bytes(80));
         }
         assert_eq!((record.available_bytes_min, record.available_bytes_max), (Some(10), Some(12)));
     }

@@ -19,15 +19,15 @@ use crate::sysroot::{
 /// All that the CXL bus has; empty without the drivers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cxl {
-    /// The memory devices.
+    /// Its memory devices, by number.
     pub memories: Vec<CxlMemory>,
-    /// The regions.
+    /// Its regions, by number.
     pub regions: Vec<CxlRegion>,
     /// The parts of the host's address space that regions can be made in.
     pub windows: Vec<CxlWindow>,
 }
 
-/// A memory device.
+/// A memory device on the CXL bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CxlMemory {
     /// Its name, for instance `mem0`.
@@ -41,7 +41,7 @@ pub struct CxlMemory {
 pub struct CxlRegion {
     /// Its name, for instance `region0`.
     pub name: String,
-    /// Its capacity.
+    /// Its capacity in bytes.
     pub size_bytes: Option<u64>,
     /// The memory devices, in the order of interleaving.
     pub memories: Vec<String>,

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use super::memory_kind::MemoryKind;
 use crate::sysroot::{ReadError, Sysroot, entries, link_name, optional_node, strict_number};
 
-/// A DAX device.
+/// A DAX device and what stands behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaxDevice {
     /// Its name, for instance `dax0.0`.
     pub name: String,
     /// What stands behind it; [`MemoryKind::CpuLess`] where its path does not tell.
     pub kind: MemoryKind,
-    /// Its capacity.
+    /// Its capacity in bytes.
     pub size_bytes: Option<u64>,
     /// The node that it makes as ordinary memory.
     pub target_node: Option<u32>,

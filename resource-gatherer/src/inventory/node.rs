@@ -21,13 +21,13 @@ use crate::sysroot::{
 /// How far another node is, in the kernel's relative unit (10 is local).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distance {
-    /// The other node.
+    /// The number of the other node.
     pub to: u32,
     /// From this node to the other; `None` where the firmware says unreachable (255).
     pub relative: Option<u8>,
 }
 
-/// A NUMA node.
+/// A NUMA node and its memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Node {
     /// Its number, as in `/sys/devices/system/node/node<N>`.
@@ -38,7 +38,7 @@ pub struct Node {
     pub cpus: Vec<u32>,
     /// All its memory; zero for a node that only has CPUs.
     pub memory_total_bytes: u64,
-    /// What of it no one uses, page cache not counted as free.
+    /// What of it is free, page cache not counted as free.
     pub memory_free_bytes: u64,
     /// The share of its memory that takes movable pages only: no kernel data and nothing that stays
     /// pinned. `None` where the kernel does not tell.
@@ -81,7 +81,7 @@ pub(crate) fn read_all(
         .collect()
 }
 
-/// What no one uses on node `id`.
+/// What is free on node `id`.
 pub(crate) fn free(sysroot: Sysroot<'_>, id: u32) -> Result<Bytes, ReadError> {
     let path = sysroot.join(format!("sys/devices/system/node/node{id}/meminfo"));
     Ok(Bytes(meminfo::read_node(&path)?.free_bytes))

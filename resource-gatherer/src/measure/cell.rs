@@ -45,7 +45,7 @@ pub(crate) struct StopRule {
 /// What threads do while a kernel runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupation {
-    /// One thread computes; whatever keeps it from the CPU is a disturbance.
+    /// One thread computes; time without the CPU is a disturbance.
     Computes,
     /// Several threads compute side by side.
     ComputesTogether,
@@ -94,7 +94,6 @@ impl Cell {
         }
     }
 
-    /// Adds a sample.
     pub(crate) fn record(&mut self, sample: Sample) {
         self.record_scaled(sample, sample.wall);
     }

@@ -7,12 +7,12 @@ use crate::{
     sysroot::{ReadError, Sysroot},
 };
 
-/// Directories to measure.
+/// The directories to measure by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Directories {
-    /// On a RAM disk.
+    /// A directory on a RAM disk.
     pub scratch: Option<PathBuf>,
-    /// On local storage.
+    /// A directory on local storage.
     pub storage: Option<PathBuf>,
 }
 

@@ -74,7 +74,7 @@ pub struct Request {
 /// What was found in a directory.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    /// All figures.
+    /// All figures of the directory.
     pub storage: Storage,
     /// Those that a tier is made of.
     pub figures: Figures,
@@ -258,7 +258,7 @@ fn random(
     Ok(alone.into_iter().chain(deep).collect())
 }
 
-/// Invariant 1.
+/// The length of the file, by invariant 1.
 fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, DirectoryError> {
     let free = match medium {
         Medium::Memory => {

@@ -4,7 +4,7 @@
 //! 1. The buffers are larger than the caches, as those are found to be, and smaller than what would
 //!    hurt: together a quarter of what may be taken on the node, control groups and cpusets included.
 //! 2. They are bound before they are touched, and their placement is read back; where the kernel put
-//!    them elsewhere, or lets nobody look on a host with several nodes, there are no figures. Huge pages
+//!    them elsewhere, or does not tell on a host with several nodes, there are no figures. Huge pages
 //!    are read back too; figures from small pages are shown, but sort nothing.
 //! 3. Threads run on the cores of the initiator only, one on each.
 //! 4. The chain is TLB-local (groups of 256 KiB) and has a stride of 256 B, which prefetchers that
@@ -20,8 +20,8 @@ mod loaded;
 mod measurement;
 mod plan;
 pub mod single;
-pub(crate) mod team;
 mod sizing;
+pub(crate) mod team;
 pub(crate) mod work;
 
 use std::{
@@ -80,7 +80,7 @@ pub enum Part {
     Latency,
     /// Bandwidth by one thread and by all.
     Bandwidth,
-    /// Latency under load.
+    /// Latency while others make traffic.
     LoadedLatency,
     /// The other numbers of threads and kinds of traffic.
     MoreBandwidth,

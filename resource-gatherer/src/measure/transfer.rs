@@ -33,7 +33,7 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// What copies chunks.
+/// Copies chunks on this machine.
 pub(crate) struct Copier<'a> {
     pub(crate) inventory: &'a Inventory,
     pub(crate) sysroot: Sysroot<'a>,

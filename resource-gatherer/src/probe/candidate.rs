@@ -9,7 +9,7 @@ use tierfeed_core::tier::Kind;
 
 use super::settings::EmulatedTier;
 use crate::{
-    classify::{self, Fellowship, MemoryClass, Profile, Ruling},
+    classify::{self, Constraints, Grouping, MemoryClass, Profile},
     figures::{
         Access, Figures, Transfer,
         estimate::{Estimate, to_f64},
@@ -45,16 +45,16 @@ impl Candidate {
         figures: Figures,
         profile: Option<Profile>,
         remarks: Vec<String>,
-        ruling: &Ruling<'_>,
+        constraints: &Constraints<'_>,
     ) -> Self {
-        let rated = rated_profile(node, ruling);
+        let rated = rated_profile(node, constraints);
         let basis = match (profile, rated.latency_ns.or(rated.read_bytes_per_s)) {
             (Some(_), _) => Basis::Measured,
             (None, Some(_)) => Basis::Rated,
             (None, None) => Basis::Kind,
         };
         Self {
-            kind: ruling.kind(node),
+            kind: constraints.kind(node),
             numa_node: Some(node.id),
             path: None,
             capacity_bytes: Some(node.memory_total_bytes),
@@ -84,7 +84,7 @@ impl Candidate {
             access: found.map(|it| it.storage.access),
             profile: Profile {
                 kind,
-                fellowship: Fellowship::Alone,
+                grouping: Grouping::Alone,
                 before: None,
                 latency_ns: figures.idle_latency_ns,
                 read_bytes_per_s: figures.read_bytes_per_s,
@@ -124,7 +124,7 @@ impl Candidate {
             remarks: Vec::new(),
             profile: Profile {
                 kind: tier.kind,
-                fellowship: Fellowship::Alone,
+                grouping: Grouping::Alone,
                 before: None,
                 latency_ns: Some(Estimate::stated(latency.median.max(played_latency))),
                 read_bytes_per_s: slower(rate, player.and_then(|it| it.read_bytes_per_s)),
@@ -137,18 +137,18 @@ impl Candidate {
 }
 
 /// The tiers of `places`, fastest first.
-pub(super) fn into_tiers(places: &[Candidate], ruling: &Ruling<'_>) -> Vec<Tier> {
-    sort(places, ruling).into_iter().map(|(tier, _)| tier).collect()
+pub(super) fn into_tiers(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<Tier> {
+    sort(places, constraints).into_iter().map(|(tier, _)| tier).collect()
 }
 
 /// The tiers of `places`, ranked by measured copies into main memory. `transfers` go by the names that
 /// [`into_tiers`] gave, and get the names of the answer.
 pub(super) fn into_tiers_by_transfer(
     places: &[Candidate],
-    ruling: &Ruling<'_>,
+    constraints: &Constraints<'_>,
     transfers: &mut [Transfer],
 ) -> Vec<Tier> {
-    let before = sort(places, ruling);
+    let before = sort(places, constraints);
     let mut places = places.to_vec();
     for (tier, members) in &before {
         if let Some(rate) = into_main_memory(transfers, &tier.name) {
@@ -162,7 +162,7 @@ pub(super) fn into_tiers_by_transfer(
         let stated = played.profile.copy_bytes_per_s;
         played.profile.copy_bytes_per_s = slower(stated, player);
     }
-    let after = sort(&places, ruling);
+    let after = sort(&places, constraints);
     let renamed = |name: &str| {
         let (_, members) = before.iter().find(|(tier, _)| tier.name == name)?;
         let (tier, _) = after.iter().find(|(_, others)| others == members)?;
@@ -188,12 +188,12 @@ fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
 }
 
 /// The tiers with the indices of their places.
-fn sort(places: &[Candidate], ruling: &Ruling<'_>) -> Vec<(Tier, Vec<usize>)> {
+fn sort(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<(Tier, Vec<usize>)> {
     let profiles: Vec<Profile> = places.iter().map(|place| place.profile).collect();
     let sorted = classify::classify(&profiles).into_iter().map(|group| {
         let members: Vec<&Candidate> = group.iter().map(|index| &places[*index]).collect();
         let slowest = &places[classify::slowest(&profiles, &group)];
-        let mut tier = tier(&members, slowest, ruling);
+        let mut tier = tier(&members, slowest, constraints);
         tier.memory = classify::class_of(&profiles, group[0]).or(members[0].class);
         (tier, group)
     });
@@ -215,11 +215,11 @@ fn name(mut tiers: Vec<&mut Tier>) {
 }
 
 /// The figures are those of the slowest member: a tier promises what all its members keep.
-fn tier(members: &[&Candidate], slowest: &Candidate, ruling: &Ruling<'_>) -> Tier {
+fn tier(members: &[&Candidate], slowest: &Candidate, constraints: &Constraints<'_>) -> Tier {
     let figures = slowest.figures.rounded();
     let is_named = |place: &&Candidate| {
-        place.numa_node.is_some_and(|node| ruling.names_node(node))
-            || place.path.as_ref().is_some_and(|path| ruling.names_path(path))
+        place.numa_node.is_some_and(|node| constraints.names_node(node))
+            || place.path.as_ref().is_some_and(|path| constraints.names_path(path))
     };
     Tier {
         name: String::new(),
@@ -246,13 +246,13 @@ fn tier(members: &[&Candidate], slowest: &Candidate, ruling: &Ruling<'_>) -> Tie
     }
 }
 
-fn rated_profile(node: &Node, ruling: &Ruling<'_>) -> Profile {
+fn rated_profile(node: &Node, constraints: &Constraints<'_>) -> Profile {
     let rated = node.rated.clone().unwrap_or_default();
     let stated = |value: Option<u64>| value.map(|value| Estimate::stated(to_f64(value)));
     Profile {
-        kind: ruling.kind(node),
-        fellowship: ruling.fellowship(node),
-        before: ruling.before(node.id),
+        kind: constraints.kind(node),
+        grouping: constraints.grouping(node),
+        before: constraints.before(node.id),
         latency_ns: stated(rated.read_latency_ns),
         read_bytes_per_s: stated(rated.read_bytes_per_s),
         copy_bytes_per_s: None,
@@ -286,7 +286,7 @@ mod tests {
             latency_ns: figures.idle_latency_ns,
             read_bytes_per_s: figures.read_bytes_per_s,
             copy_bytes_per_s: figures.copy_bytes_per_s,
-            ..rated_profile(node, &Ruling::default())
+            ..rated_profile(node, &Constraints::default())
         }
     }
 
@@ -300,7 +300,7 @@ mod tests {
         };
         let node = unmeasured(id, kind);
         let profile = Some(node_profile(&node, &figures));
-        Candidate::node(&node, figures, profile, Vec::new(), &Ruling::default())
+        Candidate::node(&node, figures, profile, Vec::new(), &Constraints::default())
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Candidate]) -> Candidate {
@@ -317,7 +317,7 @@ mod tests {
             node(1, MemoryKind::Cxl, 300.0, 10e9),
             node(2, MemoryKind::Dram, 110.0, 18e9),
         ];
-        let tiers = into_tiers(&places, &Ruling::default());
+        let tiers = into_tiers(&places, &Constraints::default());
         let [main, cxl] = &tiers[..] else { panic!("two tiers, not {tiers:?}") };
         assert_eq!(
             (main.name.as_str(), main.numa_node, &main.numa_nodes[..]),
@@ -331,21 +331,23 @@ mod tests {
     fn tiers_of_one_kind_are_numbered() {
         let places =
             [node(0, MemoryKind::Dram, 100.0, 20e9), node(1, MemoryKind::Dram, 200.0, 10e9)];
-        let names: Vec<String> =
-            into_tiers(&places, &Ruling::default()).into_iter().map(|tier| tier.name).collect();
+        let names: Vec<String> = into_tiers(&places, &Constraints::default())
+            .into_iter()
+            .map(|tier| tier.name)
+            .collect();
         assert_eq!(names, ["main-memory", "main-memory-2"]);
     }
 
     #[test]
     fn a_tier_that_the_settings_name_has_the_plain_name_wherever_it_stands() {
         let assignments = [Assignment { kind: Kind::CxlMemory, numa_nodes: vec![2], path: None }];
-        let ruling = Ruling { assignments: &assignments, previous: None };
+        let constraints = Constraints { assignments: &assignments, previous: None };
         let slow = Candidate {
-            profile: Profile { fellowship: Fellowship::Assigned(0), ..slow_cxl().profile },
+            profile: Profile { grouping: Grouping::Assigned(0), ..slow_cxl().profile },
             ..slow_cxl()
         };
         let places = [node(0, MemoryKind::Dram, 100.0, 20e9), fast_cxl(), slow];
-        let tiers = into_tiers(&places, &ruling);
+        let tiers = into_tiers(&places, &constraints);
         let seen: Vec<_> = tiers.iter().map(|it| (it.name.as_str(), it.source)).collect();
         let (measured, config) = (Basis::Measured, Basis::Config);
         assert_eq!(
@@ -383,9 +385,9 @@ mod tests {
         let nodes = |tiers: &[Tier]| -> Vec<Vec<u32>> {
             tiers.iter().map(|tier| tier.numa_nodes.clone()).collect()
         };
-        let before = into_tiers(&places, &Ruling::default());
+        let before = into_tiers(&places, &Constraints::default());
         assert_eq!(nodes(&before), [[0], [1], [2]]);
-        let after = into_tiers_by_transfer(&places, &Ruling::default(), &mut transfers);
+        let after = into_tiers_by_transfer(&places, &Constraints::default(), &mut transfers);
         assert_eq!(nodes(&after), [[0], [2], [1]]);
         let ways: Vec<_> = transfers.iter().map(|it| (it.from.as_str(), it.to.as_str())).collect();
         assert_eq!(
@@ -404,7 +406,8 @@ mod tests {
     fn what_a_place_rests_on_is_said() {
         let rated = inventory_node_with_rating();
         let place = |node: &Node| {
-            Candidate::node(node, Figures::default(), None, Vec::new(), &Ruling::default()).basis
+            Candidate::node(node, Figures::default(), None, Vec::new(), &Constraints::default())
+                .basis
         };
         assert_eq!(place(&rated), Basis::Rated);
         assert_eq!(place(&unmeasured(0, MemoryKind::Dram)), Basis::Kind);
@@ -446,7 +449,7 @@ mod tests {
             fast.figures,
             None,
             vec!["cache bound".to_owned()],
-            &Ruling::default(),
+            &Constraints::default(),
         );
         assert_eq!((shown.profile.latency_ns, shown.basis), (None, Basis::Kind));
         assert!(shown.figures.idle_latency_ns.is_some() && shown.remarks == ["cache bound"]);

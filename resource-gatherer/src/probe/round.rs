@@ -12,7 +12,7 @@ use super::{Limits, ProbeError, ProbeSettings, Progress, Step, candidate::Candid
 #[cfg(feature = "object-store")]
 use crate::measure::buckets;
 use crate::{
-    classify::{self, Ruling},
+    classify::{self, Constraints},
     figures::{self, Figures, Skipped, Transfer, tenths, whole},
     inventory::Inventory,
     measure::{
@@ -29,7 +29,7 @@ use crate::{
 /// One round of measurements, step by step.
 pub(super) struct Round<'a> {
     pub(super) inventory: &'a Inventory,
-    pub(super) ruling: Ruling<'a>,
+    pub(super) constraints: Constraints<'a>,
     pub(super) limits: Limits,
     pub(super) sysroot: Sysroot<'a>,
     pub(super) allotment: Allotment<'a>,
@@ -120,11 +120,11 @@ impl<'a> Round<'a> {
                 best.push((pair.target, outcome));
             }
         }
-        let profiles = classify::host_profiles(self.inventory, &reports, &self.ruling);
+        let profiles = classify::host_profiles(self.inventory, &reports, &self.constraints);
         let candidates = best.into_iter().map(|(node, outcome)| {
             let (figures, remarks) = outcome.unwrap_or_else(|why| (Figures::default(), vec![why]));
             let profile = profiles.get(&node.id).copied();
-            Candidate::node(node, figures, profile, remarks, &self.ruling)
+            Candidate::node(node, figures, profile, remarks, &self.constraints)
         });
         Ok((matrix, candidates.collect(), reports))
     }

@@ -1,7 +1,7 @@
 //! Reads from `/proc/stat` how long a hypervisor kept CPUs from running.
 //!
 //! The kernel counts it in ticks of 10 ms, so one tick spoils any sample that is shorter than a second.
-//! That is as it should be: the CPU was gone for some of it, and nobody knows for how much.
+//! That is as it should be: the CPU was gone for an unknown part of it.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The three arrays of the bandwidth kernels, cut into blocks that threads take one after the other.
 //!
-//! Threads share a cursor instead of having parts of their own: whatever the number of threads and
-//! whatever ran before, the next block is the one that was left alone longest. So a sample may be short
+//! Threads share a cursor instead of having parts of their own: with any number of
+//! threads, after any pass, the next block is the one that was used least recently. So a sample may be short
 //! and yet finds nothing in the caches, and a thread on a slow core takes fewer blocks instead of
 //! holding up the others.
 
@@ -67,7 +67,7 @@ impl Arrays {
         Some(sum)
     }
 
-    /// The arrays, cut.
+    /// The arrays cut into blocks, for so many threads.
     pub(crate) fn shared_blocks(&mut self, threads: usize) -> SharedBlocks<'_> {
         let words = usize::try_from(BLOCK.0).expect("a block fits in memory") / WORD_BYTES;
         let second = self.second.as_ref().map_or(&[][..], Anonymous::words);

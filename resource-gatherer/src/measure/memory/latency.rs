@@ -27,7 +27,7 @@ use crate::{
 /// The stride of [`ChainShape::tlb_local`] over a cache line.
 const STRIDE_LINES: u64 = ChainShape::tlb_local(0).stride.0 / LINE_BYTES as u64;
 
-/// Which latency.
+/// Which of the two latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     /// Near hops on huge pages.

@@ -138,7 +138,7 @@ fn point(
     })
 }
 
-/// A generator that was held up made less traffic than a core can, whatever the latency says.
+/// A generator that was held up made less traffic than a core can, also where the latency looks undisturbed.
 fn judged(point: LoadedPoint, generated: Sample) -> LoadedPoint {
     const SHARE_MIN: f64 = 0.95;
     let ran = to_f64(generated.thread_cpu.0) >= SHARE_MIN * to_f64(generated.wall.0);

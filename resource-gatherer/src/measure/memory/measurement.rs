@@ -106,7 +106,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         begin(Part::Latency);
         let mut chain = self.latencies()?;
         begin(Part::Bandwidth);
-        // The latencies stand, whatever becomes of the rest.
+        // The latencies are kept if the rest fails.
         if let Err(error) = self.bandwidths(&mut chain, begin) {
             self.skip("bandwidth and latency under load", &error.to_string());
         }
@@ -224,7 +224,7 @@ impl<'a, C: Clock> Measurement<'a, C> {
         latency::random_chain(self.place, whole_units(wanted.min(possible))).map(Some)
     }
 
-    /// Where nobody looked yet: what the caches of the initiator really hold. Then whether they held too
+    /// Finds what the caches of the initiator really hold, if that is not known yet. Then whether they held too
     /// much of the chain.
     fn find_caches(&mut self, footprint: Bytes, idle: Estimate) {
         if self.knee.is_none() {

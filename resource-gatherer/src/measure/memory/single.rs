@@ -61,7 +61,7 @@ pub struct Request {
     pub initiator: u32,
     /// The node whose memory it runs on.
     pub target: u32,
-    /// Which figure.
+    /// Which figure is taken.
     pub subject: Subject,
     /// The length of each buffer, at least 2 MiB: one for a latency, three for a bandwidth.
     pub buffer: Bytes,
@@ -71,7 +71,7 @@ pub struct Request {
     pub time: Nanoseconds,
 }
 
-/// A figure.
+/// A figure of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// A dependent load, TLB-local, on huge pages; in nanoseconds.
@@ -80,7 +80,7 @@ pub enum Subject {
     RandomLatency,
     /// Bytes per second as STREAM counts them: what is read and what is written.
     Bandwidth {
-        /// Of which traffic.
+        /// The kind of traffic.
         traffic: Traffic,
         /// By how many threads, each on a core of its own.
         threads: usize,
@@ -95,11 +95,8 @@ pub enum SingleError {
     #[error(transparent)]
     Inventory(#[from] ReadError),
     /// There is no such node.
-    #[error("this host has no NUMA node {node}")]
-    NoNode {
-        /// As asked for.
-        node: u32,
-    },
+    #[error("this host has no NUMA node {0}")]
+    NoNode(u32),
     /// The memory cannot be measured.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -127,7 +124,7 @@ pub fn estimate(request: &Request) -> Result<Estimate, SingleError> {
 fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, SingleError> {
     let find = |id: u32| {
         let node = inventory.nodes.iter().find(|node| node.id == id);
-        node.ok_or(SingleError::NoNode { node: id })
+        node.ok_or(SingleError::NoNode(id))
     };
     let (initiator, target) = (find(request.initiator)?, find(request.target)?);
     check_allowed(Sysroot::live(), target)?;
@@ -148,7 +145,7 @@ fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, S
     Ok(found?)
 }
 
-/// One cell with its own time is filled, whatever else happens.
+/// Fills one cell, which has a time of its own.
 fn filled<W: Workload>(
     clock: &mut GuestClock,
     workload: &mut W,
@@ -161,7 +158,7 @@ fn filled<W: Workload>(
     cells[0].1.estimate().ok_or(MemoryError::OutOfTime)
 }
 
-/// The only chain stands in the first place, whatever its kind.
+/// The only chain stands in the first place, also if it is a random one.
 fn walk(chain: Chain, request: &Request, clock: &mut GuestClock) -> Result<Estimate, MemoryError> {
     let mut walks = Walks::new(chain, None, clock, request.sample);
     let cell = latency::cells(&[Walk::Local], request.time).remove(0);
@@ -227,6 +224,6 @@ mod tests {
     #[test]
     fn a_node_that_is_not_there_is_named() {
         let request = Request { target: 4095, ..request(Subject::IdleLatency) };
-        assert!(matches!(estimate(&request), Err(SingleError::NoNode { node: 4095 })));
+        assert!(matches!(estimate(&request), Err(SingleError::NoNode(4095))));
     }
 }

@@ -2,10 +2,10 @@
 //! until it is told to stop.
 //!
 //! 1. The threads are started and pinned once; the one that measures is the first of them. Between
-//!    samples the others sleep, so an idle team disturbs nobody.
+//!    samples the others sleep, so an idle team disturbs no measurement.
 //! 2. A pass begins when all its threads have come to the gate, and lasts from the first start to the
 //!    last end.
-//! 3. The team ends when it is dropped, whatever it was doing.
+//! 3. The team ends when it is dropped, also in the middle of a load.
 
 use std::{
     io,
@@ -62,8 +62,7 @@ impl Pass {
     /// A cell for its samples, for `time`.
     pub(crate) fn cell(self, time: Nanoseconds) -> Cell {
         let alone = self.threads == 1;
-        let occupation =
-            if alone { Occupation::Computes } else { Occupation::ComputesTogether };
+        let occupation = if alone { Occupation::Computes } else { Occupation::ComputesTogether };
         let rule = StopRule { half_width: HALF_WIDTH, samples_min: 10, samples_max: 100, time };
         Cell::new(rule, occupation)
     }

@@ -91,7 +91,7 @@ impl Bucket {
     }
 }
 
-/// Something to read.
+/// An object to read.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) path: Path,

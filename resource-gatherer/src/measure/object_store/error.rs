@@ -21,7 +21,7 @@ pub enum ObjectStoreError {
     /// No runtime could be started.
     #[error("cannot start a runtime: {0}")]
     Runtime(#[source] io::Error),
-    /// A request failed.
+    /// A request to the store failed.
     #[error(transparent)]
     Request(RequestError),
     /// There is nothing to read.
