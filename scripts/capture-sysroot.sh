@@ -4,7 +4,7 @@
 # usage: scripts/capture-sysroot.sh [ROOT] > machine.tree
 #
 # Needs no root and nothing but a shell, cat, sed, dirname and readlink (busybox will do).
-# Left out: the host's name, addresses, serial numbers and the DMI table, which is full of them.
+# Left out: the host's name, addresses and serial numbers.
 # Servers of network file systems are renamed. Mount points and names of control groups stay as they
 # are: read the tree before giving it away. ROOT is for a copy of a machine's /proc and /sys.
 set -u
@@ -65,17 +65,6 @@ links() {
   done
 }
 
-# The first ancestors of a device that know their NUMA node.
-numa_nodes_above() {
-  for start in "$@"; do
-    above="$(readlink -f "$start")" || continue
-    while [ "${above#"$root"/sys/devices/}" != "$above" ]; do
-      files "$above/numa_node"
-      above="${above%/*}"
-    done
-  done
-}
-
 host() {
   printf 'proc/sys/kernel/hostname = captured\n'
   filtered '/^Mem\(Total\|Free\|Available\):/!d' "$root/proc/meminfo"
@@ -96,13 +85,9 @@ host() {
 
 processors() {
   cpu="$root/sys/devices/system/cpu"
-  files "$cpu/online" "$cpu"/cpu[0-9]*/topology/physical_package_id \
-    "$cpu"/cpu[0-9]*/topology/thread_siblings_list \
+  files "$cpu/online" "$cpu"/cpu[0-9]*/topology/thread_siblings_list \
     "$cpu"/cpu[0-9]*/cache/index[0-9]*/level "$cpu"/cpu[0-9]*/cache/index[0-9]*/type \
     "$cpu"/cpu[0-9]*/cache/index[0-9]*/size "$cpu"/cpu[0-9]*/cache/index[0-9]*/shared_cpu_list
-  for limit in cpuinfo_min_freq cpuinfo_max_freq base_frequency; do
-    files "$cpu"/cpufreq/policy[0-9]*/"$limit"
-  done
 }
 
 memory() {
@@ -111,7 +96,6 @@ memory() {
   for directory in "$node"/node[0-9]*; do
     filtered '/ Mem\(Total\|Free\):/!d' "$directory/meminfo"
     files "$directory/cpulist" "$directory/distance" "$directory"/memory_side_cache/index*/size
-    files "$directory"/hugepages/hugepages-*/nr_hugepages "$directory"/hugepages/hugepages-*/free_hugepages
     for class in access0 access1; do
       links "$directory/$class/initiators"/node[0-9]*
       files "$directory/$class/initiators"/*_latency "$directory/$class/initiators"/*_bandwidth
@@ -120,64 +104,26 @@ memory() {
   tiers="$root/sys/devices/virtual/memory_tiering"
   files "$tiers"/memory_tier*/nodelist "$tiers"/memory_tier*/nodes
   files "$root"/sys/kernel/mm/mempolicy/weighted_interleave/* "$root/sys/kernel/mm/numa/demotion_enabled"
-  for directory in "$root"/sys/devices/system/edac/mc/mc[0-9]*/dimm[0-9]* \
-    "$root"/sys/devices/system/edac/mc/mc[0-9]*/rank[0-9]*; do
-    files "$directory/size" "$directory/dimm_mem_type" "$directory/dimm_location" "$directory/dimm_label"
-  done
 }
 
 cxl_and_dax() {
   links "$root"/sys/bus/cxl/devices/* "$root"/sys/bus/dax/devices/*
   for device in "$root"/sys/bus/cxl/devices/*; do
-    files "$device"/ram/size "$device"/pmem/size "$device"/firmware_version "$device"/numa_node \
-      "$device"/size "$device"/mode "$device"/commit "$device"/interleave_ways \
-      "$device"/interleave_granularity "$device"/target[0-9]* "$device"/dpa_size "$device"/region \
-      "$device"/cap_ram "$device"/cap_pmem "$device"/access[01]/*_latency \
-      "$device"/access[01]/*_bandwidth
+    files "$device"/ram/size "$device"/size "$device"/target[0-9]* "$device"/cap_ram
     links "$device"/uport
   done
   for device in "$root"/sys/bus/dax/devices/*; do
-    files "$device"/target_node "$device"/numa_node "$device"/size "$device"/align
+    files "$device"/target_node "$device"/size
     links "$device"/driver
   done
 }
 
 storage() {
-  links "$root"/sys/dev/block/* "$root"/sys/class/block/* "$root"/sys/class/nvme/* "$root"/sys/block/*/device
+  links "$root"/sys/dev/block/* "$root"/sys/class/block/*
   for device in "$root"/sys/class/block/* "$root"/sys/dev/block/*; do
     # A partition has the queue of its disk.
-    for queue in "$device"/queue "$device"/../queue; do
-      files "$queue"/rotational "$queue"/logical_block_size "$queue"/physical_block_size \
-        "$queue"/scheduler "$queue"/write_cache "$queue"/nr_requests
-    done
-    files "$device"/partition "$device"/loop/backing_file \
-      "$device"/device/model
-    links "$device"/slaves/* "$device"/device
-    numa_nodes_above "$device" "$device"/slaves/*
-    # Where a disk has several paths, its controllers stand beside it.
-    beside="$(readlink -f "$device"/..)" || continue
-    links "$beside"/nvme[0-9]*
-    numa_nodes_above "$beside"/nvme[0-9]*
-  done
-  links "$root"/sys/class/nvme/*/device
-  numa_nodes_above "$root"/sys/class/nvme/*
-}
-
-network() {
-  links "$root"/sys/class/net/* "$root"/sys/class/infiniband/*
-  for device in "$root"/sys/class/net/* "$root"/sys/class/infiniband/*; do
-    files "$device"/operstate "$device"/speed "$device"/mtu "$device"/type \
-      "$device"/ports/*/rate "$device"/ports/*/state "$device"/ports/*/link_layer
-    links "$device"/device/driver "$device"/device
-    numa_nodes_above "$device"
-  done
-  for device in "$root"/sys/bus/pci/devices/*; do
-    case "$(cat "$device/class" 2>/dev/null)" in
-      0x03* | 0x12* | 0x0502*)
-        links "$device" "$device"/driver
-        files "$device"/class "$device"/vendor "$device"/device "$device"/numa_node
-        ;;
-    esac
+    files "$device"/queue/rotational "$device"/../queue/rotational "$device"/partition \
+      "$device"/loop/backing_file
   done
 }
 
@@ -211,4 +157,3 @@ processors
 memory
 cxl_and_dax
 storage
-network

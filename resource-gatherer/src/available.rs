@@ -31,7 +31,7 @@ pub struct Available {
     pub host: Bytes,
     /// What the control group still allows, `None` without a limit.
     pub cgroup: Option<Bytes>,
-    /// What no one uses, by node, in ascending order; page cache does not count as free here.
+    /// What is free, by node, in ascending order; page cache does not count as free here.
     pub nodes_free: Vec<(NumaNode, Bytes)>,
     /// How long tasks waited for memory, `None` on a kernel without PSI.
     pub pressure: Option<Pressure>,

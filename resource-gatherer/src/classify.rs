@@ -3,7 +3,7 @@
 //! 1. Two memory nodes belong together if they are of one kind and class and neither latency nor
 //!    bandwidth differs by more than [`RATIO_MAX`], or by more than the confidence intervals tell apart.
 //!    Groups are chained (single linkage), so that the order of the nodes does not matter.
-//! 2. What an earlier classification decided stands until a ratio leaves [`RATIO_STAYS`].
+//! 2. What an earlier classification decided stands until a ratio leaves [`group::RATIO_STAYS`].
 //! 3. Directories and emulated tiers stand alone. Nodes that the settings put together make one tier,
 //!    without others, however fast they are.
 //! 4. Tiers are ranked by what it costs to bring one chunk from them into main memory: latency plus
@@ -18,34 +18,33 @@
 
 mod class;
 mod comparison;
+mod constraints;
 mod group;
-pub mod kernel;
+mod kernel;
 mod rank;
-mod ruling;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use tierfeed_core::{tier::Kind, units::Bytes};
 
-pub use self::{
-    class::MemoryClass,
-    comparison::{DIFFERENCE_MAX, comparisons},
-    group::RATIO_STAYS,
-    ruling::{Assignment, Classification, Ruling},
-    view::{best_pair, host_profiles, peak, profile, views},
+pub use self::{class::MemoryClass, constraints::Assignment};
+pub(crate) use self::{
+    comparison::comparisons,
+    constraints::{Classification, Constraints},
+    view::{host_profiles, peak, views},
 };
 use crate::figures::estimate::{Estimate, to_f64};
 
 /// The largest ratio of two figures that count as the same.
-pub const RATIO_MAX: f64 = 1.30;
+pub(crate) const RATIO_MAX: f64 = 1.30;
 
 /// The chunk whose way into main memory ranks a tier.
-pub const CHUNK: Bytes = Bytes::mib(512);
+pub(crate) const CHUNK: Bytes = Bytes::mib(512);
 
 /// With which other places a place may share a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fellowship {
+pub(crate) enum Grouping {
     /// A memory node of this class: with nodes as fast.
     Node(MemoryClass),
     /// A memory node that the settings name: with those named under the same number.
@@ -56,33 +55,31 @@ pub enum Fellowship {
 
 /// What the classification looks at.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Profile {
+pub(crate) struct Profile {
     /// Places of different kinds never share a tier.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Whether it may share one at all.
-    pub fellowship: Fellowship,
+    pub(crate) grouping: Grouping,
     /// The number of its tier in an earlier classification, `None` if there was none.
-    pub before: Option<usize>,
+    pub(crate) before: Option<usize>,
     /// From request to first byte, in nanoseconds.
-    pub latency_ns: Option<Estimate>,
+    pub(crate) latency_ns: Option<Estimate>,
     /// The rate of reads.
-    pub read_bytes_per_s: Option<Estimate>,
+    pub(crate) read_bytes_per_s: Option<Estimate>,
     /// The rate at which a chunk comes into main memory; where it is unknown, the rate of reads counts.
-    pub copy_bytes_per_s: Option<Estimate>,
+    pub(crate) copy_bytes_per_s: Option<Estimate>,
 }
 
 impl Profile {
     /// What it costs to bring one chunk into main memory, in nanoseconds; `None` without figures.
-    #[must_use]
-    pub fn chunk_cost_ns(&self) -> Option<f64> {
+    pub(crate) fn chunk_cost_ns(&self) -> Option<f64> {
         let rate = self.copy_bytes_per_s.or(self.read_bytes_per_s)?;
         Some(self.latency_ns?.median + to_f64(CHUNK.0) * 1e9 / rate.median)
     }
 }
 
 /// The tiers, fastest first, each as the indices of its places in ascending order of their numbers.
-#[must_use]
-pub fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
+pub(crate) fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
     let places = class::settle(places);
     rank::rank(&places, group::group(&places))
 }
@@ -92,11 +89,10 @@ pub fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
 /// # Panics
 ///
 /// If `places` has no place number `index`.
-#[must_use]
-pub fn class_of(places: &[Profile], index: usize) -> Option<MemoryClass> {
-    match class::settle(places)[index].fellowship {
-        Fellowship::Node(class) => Some(class),
-        Fellowship::Assigned(_) | Fellowship::Alone => None,
+pub(crate) fn class_of(places: &[Profile], index: usize) -> Option<MemoryClass> {
+    match class::settle(places)[index].grouping {
+        Grouping::Node(class) => Some(class),
+        Grouping::Assigned(_) | Grouping::Alone => None,
     }
 }
 
@@ -105,8 +101,7 @@ pub fn class_of(places: &[Profile], index: usize) -> Option<MemoryClass> {
 /// # Panics
 ///
 /// If `group` is empty.
-#[must_use]
-pub fn slowest(places: &[Profile], group: &[usize]) -> usize {
+pub(crate) fn slowest(places: &[Profile], group: &[usize]) -> usize {
     let cost = |index: usize| places[index].chunk_cost_ns().unwrap_or(0.0);
     let slowest = group.iter().copied().max_by(|a, b| cost(*a).total_cmp(&cost(*b)));
     slowest.expect("a tier has at least one place")

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use self::facts::Facts;
 
-/// How something stands.
+/// Whether a subject can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -27,7 +27,7 @@ pub enum State {
     Ok,
     /// Usable with a loss.
     Degraded,
-    /// Not usable.
+    /// It cannot be used.
     Missing,
 }
 
@@ -36,7 +36,7 @@ pub enum State {
 pub struct Finding {
     /// What was looked at.
     pub subject: &'static str,
-    /// How it stands.
+    /// Whether it can be used.
     pub state: State,
     /// What was found, values with their units.
     pub found: String,

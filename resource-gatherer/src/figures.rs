@@ -9,10 +9,7 @@ mod storage;
 use serde::{Deserialize, Serialize};
 
 use self::estimate::Estimate;
-pub(crate) use self::{
-    estimate::{tenths, whole},
-    memory::HUGE_PAGES_MIN,
-};
+pub(crate) use self::estimate::{tenths, whole};
 pub use self::{
     memory::{Bandwidth, LoadedLatency, LoadedPoint, Pair, Traffic},
     object_store::{ObjectStore, Throughput},

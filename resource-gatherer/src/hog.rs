@@ -1,51 +1,45 @@
 //! Holds memory on purpose, as background jobs of a shared node would.
 //!
-//! [`goal`] says what shall be held and when, [`decision`] what to do next, [`course`] leads through
-//! the schedule, [`holding`] has the memory, [`lookout`] sees what others can still take. This file
-//! ties them together; the clock is an argument.
+//! [`goal`] says what shall be held and when, [`control`] decides, [`memory`] holds, [`observer`] sees what
+//! others can still take, [`report`] tells. This file is the loop; the clock is an argument.
 //!
 //! A hog makes a node tight, not dead: it takes in steps of 128 MiB and looks between them, leaves a
 //! floor in any case, and gives back when others need memory. If the kernel kills all the same, it
 //! kills the hog first ([`oom_score`]).
 
-pub mod course;
-pub mod decision;
-pub mod goal;
-pub mod holding;
-pub mod lookout;
+mod control;
+mod goal;
+mod memory;
+mod observer;
 pub mod oom_score;
-pub mod record;
-pub mod report;
-mod strain;
+mod report;
 
 use tierfeed_core::{
+    id::NumaNode,
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
 
-pub use self::{
-    course::Ending,
-    goal::{Goal, Profile, ProfileError, Schedule},
-    lookout::LookoutError,
-    report::Report,
-};
 use self::{
-    course::{Course, Order},
-    decision::{Action, Look, Reason},
-    holding::Holding,
-    lookout::Lookout,
-    record::Record,
+    control::{Action, Controller, Observation},
+    memory::HeldMemory,
+    observer::Observer,
+};
+pub use self::{
+    goal::{Goal, Profile, ProfileError, STEP_MIN, STEPS_MAX, Step},
+    report::{Ending, GivenBack, KeptBy, OnNode, Point, Reason, Record, Report, Requested},
 };
 use crate::sysroot::{ReadError, Sysroot};
 
 /// A hog at work.
 #[derive(Debug)]
 pub struct Hog {
-    locality: Locality,
-    holding: Holding,
-    lookout: Lookout,
-    course: Course,
-    last_look: Option<Look>,
+    memory: HeldMemory,
+    observer: Observer,
+    controller: Controller,
+    last: Option<Observation>,
+    /// The goal of the last step, which stands in the report of a profile that is over.
+    last_goal: Goal,
 }
 
 /// What a hog shall do.
@@ -53,8 +47,10 @@ pub struct Hog {
 pub struct Settings {
     /// Where it takes memory.
     pub locality: Locality,
-    /// What it holds and when.
-    pub schedule: Schedule,
+    /// What it holds, step by step.
+    pub profile: Profile,
+    /// Until when, counted from the first amount held; `None` for once through the profile.
+    pub limit: Option<Nanoseconds>,
     /// How long it may take until it holds the first amount.
     pub wait: Nanoseconds,
 }
@@ -63,9 +59,16 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HogError {
-    /// The place cannot be watched.
+    /// There is no such node.
+    #[error("NUMA node {} has no memory on this host; see /sys/devices/system/node/has_memory",
+        .node.0)]
+    AbsentNode {
+        /// The node that was asked for.
+        node: NumaNode,
+    },
+    /// The kernel's files do not tell how much memory there is.
     #[error(transparent)]
-    Lookout(#[from] LookoutError),
+    Read(#[from] ReadError),
     /// No machine of this size can hold so much.
     #[error(
         "cannot hold {wanted}: of {total} at least {floor} stay with others; take at most {most}"
@@ -105,64 +108,64 @@ impl Hog {
     ///
     /// # Errors
     ///
-    /// [`HogError::TooMuch`] if a step of the schedule cannot be held whatever others do; the node is
-    /// not there, or the kernel does not say how much memory is free.
+    /// [`HogError::TooMuch`] if a step of the profile could not even be held alone; the node is not
+    /// there, or the kernel does not say how much memory is free.
     pub fn new(settings: Settings) -> Result<Self, HogError> {
         Self::within(Sysroot::live(), settings)
     }
 
     /// As [`Self::new`], on a machine with as much memory as the tree below `sysroot` says.
     fn within(sysroot: Sysroot<'_>, settings: Settings) -> Result<Self, HogError> {
-        let Settings { locality, schedule, wait } = settings;
-        let lookout = Lookout::new(sysroot, locality)?;
-        let total = lookout.total();
-        for step in schedule.profile().steps() {
-            let floor = decision::floor(step.goal, total);
+        let Settings { locality, profile, limit, wait } = settings;
+        let observer = Observer::new(sysroot, locality)?;
+        let total = observer.total();
+        for step in profile.steps() {
+            let floor = control::floor(step.goal, total);
             let most = Bytes(total.0.saturating_sub(floor.0));
-            match step.goal {
-                Goal::Take(wanted) if wanted > most => {
-                    return Err(HogError::TooMuch { wanted, total, floor, most });
-                }
-                Goal::Take(_) | Goal::Leave(_) => (),
+            if let Goal::Take(wanted) = step.goal
+                && wanted > most
+            {
+                return Err(HogError::TooMuch { wanted, total, floor, most });
             }
         }
-        let holding = Holding::new(locality);
-        let course = Course::new(schedule, wait);
-        Ok(Self { locality, holding, lookout, course, last_look: None })
+        let last_goal = profile.steps().last().expect("a profile has a step").goal;
+        let memory = HeldMemory::new(locality);
+        let controller = Controller::new(profile, limit, wait);
+        Ok(Self { memory, observer, controller, last: None, last_goal })
     }
 
     /// What it holds.
     #[must_use]
     pub fn held(&self) -> Bytes {
-        self.holding.held()
+        self.memory.held()
     }
 
-    /// What the kernel may not move to swap of it.
+    /// What of it the kernel may not move to swap.
     #[must_use]
     pub fn locked(&self) -> Bytes {
-        self.holding.locked()
+        self.memory.locked()
     }
 
-    /// Whether its schedule runs: it holds or held its first amount.
+    /// Whether its profile runs: it holds or held its first amount.
     #[must_use]
     pub fn has_started(&self) -> bool {
-        self.course.has_started()
+        self.controller.has_started()
     }
 
     /// What it shall hold at `now`, if anything.
     #[must_use]
     pub fn goal(&self, now: Nanoseconds) -> Option<Goal> {
-        self.course.goal(now).map(|(_, goal)| goal)
+        self.controller.goal(now).map(|(_, goal)| goal)
     }
 
-    /// How much it would hold if it had reached its goal at the last look.
+    /// How much it would hold if it had reached its goal at the last observation.
     #[must_use]
     pub fn target(&self, now: Nanoseconds) -> Bytes {
-        match (self.goal(now), self.last_look) {
+        match (self.goal(now), self.last) {
             (Some(Goal::Take(bytes)), _) => bytes,
-            (Some(goal @ Goal::Leave(_)), Some(look)) => {
-                let surplus = look.available.0.saturating_sub(decision::floor(goal, look.total).0);
-                Bytes(self.held().0 + surplus)
+            (Some(goal @ Goal::Leave(_)), Some(seen)) => {
+                let floor = control::floor(goal, seen.total);
+                Bytes(self.held().0 + seen.available.0.saturating_sub(floor.0))
             }
             (Some(Goal::Leave(_)), None) | (None, _) => Bytes(0),
         }
@@ -171,42 +174,39 @@ impl Hog {
     /// What happened so far.
     #[must_use]
     pub fn record(&self) -> &Record {
-        self.course.record()
+        &self.controller.record
     }
 
-    /// Looks, and takes, gives back or rests. `now` counts from the first step.
+    /// Observes, and takes, gives back or rests. `now` counts from the first step.
     ///
     /// # Errors
     ///
     /// The kernel's report of its memory cannot be read; what is held stays held.
     pub fn step(&mut self, now: Nanoseconds) -> Result<Pace, ReadError> {
-        let look = self.lookout.look(now)?;
-        self.last_look = Some(look);
-        let action = match self.course.next(now, &look, self.held()) {
-            Order::End(ending) => return Ok(Pace::Over(ending)),
-            Order::Do(action) => action,
-        };
-        match action {
+        let seen = self.observer.observe(now)?;
+        self.last = Some(seen);
+        match self.controller.next(now, &seen, self.held()) {
             Action::Take(bytes) => {
-                self.lookout.note_taking();
-                if let Err(refusal) = self.holding.take(bytes) {
-                    self.course.note_refusal(now, said(&refusal));
+                self.observer.stalls.note_taking();
+                if let Err(refusal) = self.memory.take(bytes) {
+                    self.controller.note_refusal(now, with_source(&refusal));
                     return Ok(Pace::Later);
                 }
                 Ok(Pace::AtOnce)
             }
             Action::GiveBack(bytes, reason) => {
-                self.holding.give_back(bytes);
-                self.course.note_given_back(now, bytes, reason);
+                self.memory.give_back(bytes);
+                self.controller.record.note_given_back(now, bytes, reason);
                 Ok(Pace::AtOnce)
             }
             Action::Rest => {
                 let part = Bytes(self.held().0 / TOUCH_ROUND).max(TOUCH_MIN);
-                if let Err(refusal) = self.holding.keep_warm(part) {
-                    self.course.note_refusal(now, refusal.to_string());
+                if let Err(refusal) = self.memory.touch_part(part) {
+                    self.controller.note_refusal(now, refusal.to_string());
                 }
                 Ok(Pace::Later)
             }
+            Action::End(ending) => Ok(Pace::Over(ending)),
         }
     }
 
@@ -216,33 +216,39 @@ impl Hog {
     ///
     /// The kernel's report of its memory cannot be read; everything is given back all the same.
     pub fn end(mut self, now: Nanoseconds, ending: Ending) -> Result<Report, ReadError> {
-        let held = report::Held::of(&self.holding, Sysroot::live());
-        let before = self.lookout.look(now);
-        if let Ok(look) = &before {
-            self.course.note_last_look(now, look, self.held());
+        let held = self.held();
+        let before = self.observer.observe(now);
+        let record = &mut self.controller.record;
+        if let Ok(seen) = &before {
+            record.note_last(now, seen.available, held);
         }
-        self.course.note_given_back(now, self.held(), Reason::End);
-        self.holding.give_back(Bytes(u64::MAX));
-        let (before, after) = (before?, self.lookout.look(now)?);
-        let place = report::Place { locality: self.locality, before, after };
-        Ok(Report::new(&self.course, &held, &place, now, ending))
+        record.note_given_back(now, held, Reason::End);
+        let mut report = Report::new(record.clone(), &self.memory, ending);
+        self.memory.give_back(Bytes(u64::MAX));
+        let goal = self.goal(now).unwrap_or(self.last_goal);
+        report.floor_bytes = control::floor(goal, self.observer.total()).0;
+        report.held_for_s = report::seconds(self.controller.elapsed(now));
+        report.available_bytes_final = before?.available.0;
+        report.available_bytes_after = self.observer.observe(now)?.available.0;
+        Ok(report)
     }
 }
 
-/// The message with what is behind it.
-fn said(error: &dyn std::error::Error) -> String {
+/// The message with that of its source.
+fn with_source(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     fn settings(goal: Goal) -> Settings {
         Settings {
             locality: Locality::Anywhere,
-            schedule: Schedule::new(Profile::constant(goal), None),
+            profile: Profile::constant(goal),
+            limit: None,
             wait: Nanoseconds(1),
         }
     }
@@ -264,9 +270,9 @@ mod tests {
         assert!(hog.has_started());
         let report = hog.end(Nanoseconds(0), Ending::Stopped).unwrap();
         let twenty = Bytes::mib(20).0;
-        assert_eq!((report.held_bytes_final, report.held_bytes_max), (twenty, twenty));
+        assert_eq!((report.held_bytes_final, report.record.held_bytes_max), (twenty, twenty));
         assert!(report.resident_bytes.unwrap() >= twenty);
-        assert_eq!(report.given_back.last().unwrap().bytes, twenty);
+        assert_eq!(report.record.given_back.last().unwrap().bytes, twenty);
         let on_nodes: u64 = report.nodes.unwrap().iter().map(|node| node.held_bytes).sum();
         assert_eq!(on_nodes, twenty);
     }
@@ -307,7 +313,7 @@ mod tests {
         let goal = Goal::Take(Bytes::mib(60));
         let mut hog = Hog::within(Sysroot(machine.path()), settings(goal)).unwrap();
         hog.step(Nanoseconds(0)).unwrap();
-        // 5 % of 1 GiB is 51 MiB, and 4 MiB more stay so that small changes disturb nobody.
+        // 5 % of 1 GiB is 51 MiB, and 4 MiB more stay for small changes of others.
         assert_eq!(hog.held(), Bytes::mib(24));
         machine.write("proc/meminfo", &meminfo(56));
         assert_eq!(settle(&mut hog), Pace::Later);

@@ -4,32 +4,26 @@
 //! on, hwloc fills what they leave open; it never overrules them, because both read the same firmware
 //! tables and a fixture of sysfs must give what the machine gave.
 //!
-//! The only node of a host has all its memory, whatever its own `meminfo` says: guests whose memory
+//! The only node of a host has all its memory, also where its own `meminfo` says less: guests whose memory
 //! grows with its use were seen to account for 25 GB on the host and 9 GB on the node.
 
 pub mod allowed;
 pub mod attributes;
-pub mod block;
+mod block;
 pub mod cache;
 pub mod cgroup;
 pub mod cxl;
 pub mod dax;
-mod edac;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 pub mod kernel_tiers;
 pub mod meminfo;
-pub mod memory_disk;
 mod memory_kind;
-pub mod memory_module;
 pub mod mount;
-pub mod network;
 pub mod node;
 pub(crate) mod number_list;
-pub mod pci;
 pub mod placement;
 pub mod processor;
-mod smbios;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -39,22 +33,9 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 pub(crate) use self::number_list::parse as numbers;
 pub use self::{
-    allowed::Allowed,
-    attributes::Rated,
-    block::BlockDevice,
-    cache::Cache,
-    cgroup::CgroupMemory,
-    cxl::Cxl,
-    dax::DaxDevice,
-    kernel_tiers::KernelTier,
-    meminfo::Memory,
-    memory_module::MemoryHardware,
-    mount::Mount,
-    network::{InfinibandPort, NetworkInterface},
-    node::Node,
-    pci::PciDevice,
-    placement::Placement,
-    processor::Processor,
+    allowed::Allowed, attributes::Rated, cache::Cache, cgroup::CgroupMemory, cxl::Cxl,
+    dax::DaxDevice, kernel_tiers::KernelTier, meminfo::Memory, mount::Mount, node::Node,
+    placement::Placement, processor::Processor,
 };
 use crate::sysroot::{ReadError, Sysroot, optional};
 
@@ -67,28 +48,20 @@ pub struct Inventory {
     pub memory: Memory,
     /// Its NUMA nodes in ascending order; at least one.
     pub nodes: Vec<Node>,
-    /// Its processors.
+    /// Its processor model and CPUs.
     pub processor: Processor,
-    /// Its data caches.
+    /// Its data caches, each once.
     pub caches: Vec<Cache>,
-    /// Its memory modules, where somebody tells.
-    pub memory_hardware: Option<MemoryHardware>,
-    /// Its CXL devices.
+    /// Its CXL devices and regions.
     pub cxl: Cxl,
-    /// Its DAX devices.
+    /// Its DAX devices, by name.
     pub dax: Vec<DaxDevice>,
     /// The tiers that the kernel made.
     pub kernel_tiers: Vec<KernelTier>,
     /// How the kernel places and moves pages.
     pub placement: Placement,
-    /// What is mounted.
+    /// The mounts of this process.
     pub mounts: Vec<Mount>,
-    /// Its network interfaces.
-    pub network: Vec<NetworkInterface>,
-    /// The ports of its InfiniBand and RoCE devices.
-    pub infiniband: Vec<InfinibandPort>,
-    /// GPUs, other accelerators, and CXL memory as the bus lists it.
-    pub pci: Vec<PciDevice>,
     /// What this process may use.
     pub allowed: Allowed,
     /// The memory limit of this process's control group.
@@ -122,14 +95,10 @@ impl Inventory {
             nodes,
             processor: processor::read(sysroot)?,
             caches: cache::read_all(sysroot),
-            memory_hardware: smbios::read(sysroot).or_else(|| edac::read(sysroot)),
             cxl: cxl::read(sysroot, &dax)?,
             dax,
             kernel_tiers: kernel_tiers::read_all(sysroot)?,
             placement: placement::read(sysroot)?,
-            network: network::interfaces(sysroot),
-            infiniband: network::infiniband(sysroot),
-            pci: pci::read_all(sysroot),
             allowed: allowed::read(sysroot, &mounts)?,
             cgroup: cgroup::read(sysroot, &mounts)?,
             mounts,

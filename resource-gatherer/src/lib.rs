@@ -11,7 +11,7 @@
 //! use tierfeed_resource_gatherer::{Budget, ProbeSettings, Sysroot, probe, report};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let directories = probe::usual_directories(Sysroot::live())?;
+//! let directories = probe::default_directories(Sysroot::live())?;
 //! let settings = ProbeSettings {
 //!     sysroot: "/".into(),
 //!     scratch: directories.scratch,
@@ -35,8 +35,6 @@
 pub mod available;
 pub mod classify;
 pub mod doctor;
-#[cfg(test)]
-mod fake_sysroot;
 mod figures;
 pub mod hog;
 pub mod inventory;
@@ -44,6 +42,8 @@ mod measure;
 pub mod probe;
 pub mod report;
 pub mod sysroot;
+#[cfg(test)]
+mod tests_support;
 
 pub use self::{
     available::{Available, DiskSpace, Watch},

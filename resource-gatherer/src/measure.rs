@@ -6,18 +6,18 @@
 pub(crate) mod allotment;
 #[cfg(feature = "object-store")]
 pub(crate) mod buckets;
-pub mod cell;
+mod cell;
 pub mod clock;
 pub(crate) mod conditions;
+pub(crate) mod default_directories;
 mod direct_file;
 pub mod directory;
 mod histogram;
+mod laps;
 pub(crate) mod limits;
 pub mod memory;
 #[cfg(feature = "object-store")]
 pub mod object_store;
-mod pace;
 pub(crate) mod random;
-pub mod sampler;
+mod sampler;
 pub(crate) mod transfer;
-pub mod usual;

@@ -1,10 +1,10 @@
-//! Measures a node and reports its tiers: the one entry for whoever wants a report.
+//! Measures a node and reports its tiers: the one entry for a report.
 //!
 //! The shell around the parts: [`crate::inventory`] says what there is, [`memory`] and [`directory`]
 //! measure it cell by cell, [`crate::classify`] sorts it, [`crate::report`] keeps it. What cannot be
 //! measured is reported without figures and with the reason; only wrong input ends the probe.
 
-pub mod place;
+mod candidate;
 mod round;
 pub mod settings;
 #[cfg(test)]
@@ -24,14 +24,14 @@ use tierfeed_core::{
 
 pub use self::settings::{Budget, EmulatedTier, Limits, Pairs, ProbeSettings};
 use self::{
-    place::{Place, Unmeasured},
-    round::Round,
+    candidate::Candidate,
+    round::{Round, not_measured},
 };
 #[cfg(feature = "object-store")]
 pub use crate::measure::{buckets::Bucket, object_store};
 use crate::{
-    classify::{self, Ruling},
-    figures::Skipped,
+    classify::{self, Constraints},
+    figures::{Figures, Skipped},
     inventory::{Inventory, node::Node},
     measure::{
         allotment::Allotment,
@@ -45,10 +45,11 @@ use crate::{
 pub use crate::{
     figures::estimate,
     measure::{
-        cell, clock, directory,
+        clock,
+        default_directories::{Directories, default_directories},
+        directory,
         directory::RANDOM_READ_DEPTH,
-        memory, sampler, usual,
-        usual::{Directories, usual_directories},
+        memory,
     },
 };
 
@@ -60,14 +61,8 @@ pub enum ProbeError {
     #[error(transparent)]
     Inventory(#[from] ReadError),
     /// A directory that shall be measured is not there.
-    #[error("cannot measure {}: {source}; name a directory that exists", path.display())]
-    NoDirectory {
-        /// As the settings name it.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot measure {path}: {1}; name a directory that exists", path = .0.display())]
+    NoDirectory(PathBuf, #[source] io::Error),
     /// No thread could be started to measure on.
     #[error("cannot start a thread to measure on: {0}")]
     Thread(#[source] io::Error),
@@ -83,7 +78,7 @@ pub enum ProbeError {
 /// How far the probe is; told before each step and once at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// What comes next.
+    /// The step that comes next.
     pub step: Step,
     /// How many steps are behind.
     pub done: usize,
@@ -105,13 +100,13 @@ pub enum Step {
         /// Which part of the work on them.
         part: Part,
     },
-    /// A directory.
+    /// A directory is measured.
     Directory(PathBuf),
     /// A bucket, by its number among those that the settings name, from 1; its URL may be secret.
     ObjectStore(usize),
     /// Copies of chunks from tier to tier.
     Transfers,
-    /// Everything is measured.
+    /// Everything is measured and is sorted now.
     Classification,
 }
 
@@ -162,13 +157,14 @@ pub fn probe_until(
     let inventory = Inventory::read(sysroot)?;
     let limits = settings.budget.limits();
     let previous = settings.previous.as_deref().map(Report::classification);
-    let ruling = Ruling { assignments: &settings.assignments, previous: previous.as_ref() }
-        .on(&inventory.host);
+    let constraints =
+        Constraints { assignments: &settings.assignments, previous: previous.as_ref() }
+            .on(&inventory.host);
     let pairs = memory::pairs(&inventory, limits.pairs);
     let is_stopped = AtomicBool::new(false);
     let mut round = Round {
         inventory: &inventory,
-        ruling,
+        constraints,
         limits,
         sysroot,
         allotment: Allotment::new(SystemClock.wall(), limits.total, &is_stopped),
@@ -182,30 +178,29 @@ pub fn probe_until(
 
     let object_stores = round.measure_buckets(settings)?;
     round.allotment = Allotment::new(SystemClock.wall(), limits.total, &is_stopped);
-    let (matrix, mut places, pair_reports) = round.measure_pairs(&pairs)?;
-    places.extend(unreached(&inventory, &pairs, &ruling));
+    let (matrix, mut candidates, pair_reports) = round.measure_pairs(&pairs)?;
+    candidates.extend(unreached(&inventory, &pairs, &constraints));
     let mut storage = Vec::new();
     let count = directories.len();
     for (index, (kind, path)) in directories.into_iter().enumerate() {
-        let outcome = round.measure_directory(&path, count - index)?.map(|found| {
-            storage.push(found.storage);
-            found.summary
-        });
-        places.push(Place::directory(kind, path, outcome));
+        let found = round.measure_directory(&path, count - index)?;
+        candidates.push(Candidate::directory(kind, path, found.as_ref().map_err(Clone::clone)));
+        storage.extend(found.ok().map(|found| found.storage));
     }
-    let emulated = settings.emulated.iter().map(|tier| Place::emulated(tier, &places));
-    let emulated: Vec<Place> = emulated.collect();
-    places.extend(emulated);
-    let mut transfers = round.measure_transfers(&place::into_tiers(&places, &ruling))?;
+    let emulated = settings.emulated.iter().map(|tier| Candidate::emulated(tier, &candidates));
+    let emulated: Vec<Candidate> = emulated.collect();
+    candidates.extend(emulated);
+    let mut transfers =
+        round.measure_transfers(&candidate::into_tiers(&candidates, &constraints))?;
     round.announce(Step::Classification)?;
-    let tiers = place::into_tiers_by_transfer(&places, &ruling, &mut transfers);
+    let tiers = candidate::into_tiers_by_transfer(&candidates, &constraints, &mut transfers);
     let skipped = round.skipped;
     Ok(Report {
         format: FORMAT,
         host: inventory.host.clone(),
         tiers,
         numa: matrix,
-        views: classify::views(&inventory, &pair_reports, &ruling),
+        views: classify::views(&inventory, &pair_reports, &constraints),
         comparisons: classify::comparisons(&inventory, &pair_reports),
         pairs: pair_reports,
         storage,
@@ -227,7 +222,7 @@ fn bucket_count(_settings: &ProbeSettings) -> usize {
     0
 }
 
-/// What a budget leaves out whatever the machine.
+/// What a budget leaves out on any machine.
 fn skipped_by(budget: Budget, inventory: &Inventory) -> Vec<Skipped> {
     if budget != Budget::Quick {
         return Vec::new();
@@ -259,17 +254,19 @@ fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeEr
 }
 
 fn existing_directory(path: &Path) -> Result<PathBuf, ProbeError> {
-    directory::existing(path)
-        .map_err(|source| ProbeError::NoDirectory { path: path.to_owned(), source })
+    directory::existing(path).map_err(|source| ProbeError::NoDirectory(path.to_owned(), source))
 }
 
 /// Memory that no node with CPUs reaches; there is none on a sane machine.
 fn unreached<'a>(
     inventory: &'a Inventory,
     pairs: &'a [Pair<'a>],
-    ruling: &'a Ruling<'a>,
-) -> impl Iterator<Item = Place> + 'a {
+    constraints: &'a Constraints<'a>,
+) -> impl Iterator<Item = Candidate> + 'a {
     let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
-    unreached.map(|node| Place::measured_node(node, Err(Unmeasured::NoInitiator), None, ruling))
+    unreached.map(|node| {
+        let remarks = vec![not_measured("no node with CPUs reaches it")];
+        Candidate::node(node, Figures::default(), None, remarks, constraints)
+    })
 }

@@ -39,10 +39,10 @@ use crate::{
 /// The version of the document; another one is refused when read.
 pub const FORMAT: u32 = 2;
 
-/// The whole document.
+/// What a probe found, as one document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`FORMAT`].
+    /// The version of the document, [`FORMAT`].
     pub format: u32,
     /// The name of the host.
     pub host: String,
@@ -54,7 +54,7 @@ pub struct Report {
     pub pairs: Vec<Pair>,
     /// Every measured directory, in full.
     pub storage: Vec<Storage>,
-    /// Every measured bucket.
+    /// Every measured bucket, in full.
     pub object_stores: Vec<ObjectStore>,
     /// Chunk copies for each ordered pair of tiers.
     pub transfers: Vec<Transfer>,
@@ -72,8 +72,7 @@ pub struct Report {
 
 impl Report {
     /// What it decided, for a later classification of the same host.
-    #[must_use]
-    pub fn classification(&self) -> Classification {
+    pub(crate) fn classification(&self) -> Classification {
         Classification {
             host: self.host.clone(),
             tiers: self.tiers.iter().map(|tier| tier.numa_nodes.clone()).collect(),
@@ -82,12 +81,12 @@ impl Report {
     }
 }
 
-/// One tier.
+/// One tier with its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// Its kind, with `-2`, `-3` behind it where there are several of one kind.
     pub name: String,
-    /// What it is.
+    /// The kind of tier.
     #[serde(with = "kind_name")]
     pub kind: Kind,
     /// The memory node that the figures are of, `None` for a directory or an emulated tier.
@@ -136,7 +135,7 @@ pub struct Tier {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// Its own figures.
+    /// Its own measured figures.
     Measured,
     /// What the firmware states.
     Rated,

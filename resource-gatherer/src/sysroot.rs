@@ -1,6 +1,6 @@
 //! The root of the tree that everything is read from: `/`, or a copy of a machine's `/proc` and `/sys`.
 //!
-//! Every reader of this crate takes one, so that a machine that nobody here owns (a CXL node, a
+//! Every reader of this crate takes one, so that a rare machine (a CXL node, a
 //! machine with 255 as distances) is a directory in a test.
 
 use std::{
@@ -17,18 +17,12 @@ pub struct Sysroot<'root>(pub &'root Path);
 #[non_exhaustive]
 pub enum ReadError {
     /// The file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The file could be read, but its text is not what the kernel documents.
-    #[error("{}: found {found:?}, expected {expected}", path.display())]
+    #[error("cannot read {path}: {1}", path = .0.display())]
+    Unreadable(PathBuf, #[source] io::Error),
+    /// The file could be read, but its text (shortened) is not what the kernel documents.
+    #[error("{path}: found {found:?}, expected {expected}", path = .path.display())]
     Malformed {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What it says, shortened.
         found: String,
@@ -64,19 +58,10 @@ impl Sysroot<'_> {
         path.canonicalize().ok().filter(|place| place.starts_with(root))
     }
 
-    /// The NUMA node of a device: what the device says, else what the ones above it say (a disk leaves
-    /// it to its controller, a controller to its bus).
-    pub(crate) fn nearest_node(self, device: &Path) -> Option<u32> {
-        let devices = self.0.canonicalize().ok()?.join("sys/devices");
-        let place = self.resolve(device)?;
-        let mut above = place.ancestors().take_while(|level| level.starts_with(&devices));
-        above.find_map(|level| optional_node(&level.join("numa_node")))
-    }
-
     /// The text of a file that must be there.
     pub(crate) fn require(self, path: &str) -> Result<String, ReadError> {
         let path = self.join(path);
-        fs::read_to_string(&path).map_err(|source| ReadError::Unreadable { path, source })
+        fs::read_to_string(&path).map_err(|source| ReadError::Unreadable(path, source))
     }
 }
 
@@ -115,7 +100,7 @@ pub(crate) fn whole_number(text: &str) -> Option<u64> {
     }
 }
 
-/// [`whole_number`] of a file that says nothing else.
+/// [`whole_number`] of a file that holds one number.
 pub(crate) fn strict_number(path: &Path) -> Result<Option<u64>, ReadError> {
     parsed(path, "a whole number", whole_number)
 }

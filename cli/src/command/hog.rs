@@ -13,8 +13,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Nanoseconds};
 use tierfeed_resource_gatherer::hog::{
-    Ending, Goal, Hog as Held, HogError, LookoutError, Pace, Profile, Report, Schedule, Settings,
-    oom_score::OomScore,
+    Ending, Goal, Hog as Held, HogError, Pace, Profile, Report, Settings, oom_score::OomScore,
 };
 use tokio::time::Instant;
 
@@ -97,16 +96,15 @@ fn settings(arguments: &Hog) -> Settings {
         locality: arguments
             .numa_node
             .map_or(Locality::Anywhere, |node| Locality::Numa(NumaNode(node))),
-        schedule: Schedule::new(profile, arguments.duration),
+        profile,
+        limit: arguments.duration,
         wait: arguments.wait,
     }
 }
 
 fn refused(error: HogError) -> Failure {
     match error {
-        HogError::TooMuch { .. } | HogError::Lookout(LookoutError::AbsentNode { .. }) => {
-            Failure::input(error)
-        }
+        HogError::TooMuch { .. } | HogError::AbsentNode { .. } => Failure::input(error),
         _ => Failure::work(error),
     }
 }

@@ -12,9 +12,9 @@ use tierfeed_resource_gatherer::{
     Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot,
     classify::Assignment,
     probe::{
-        Bucket, Directories,
+        Bucket, Directories, default_directories,
         object_store::{Identity, Options},
-        probe_until, usual_directories,
+        probe_until,
     },
     report,
 };
@@ -95,7 +95,7 @@ fn settings(arguments: &Probe, report: &Path) -> Result<ProbeSettings, Failure> 
     let tiers = job.map(|job| job.tiers).unwrap_or_default();
     let sysroot = Sysroot(&arguments.sysroot);
     let usual = if sysroot.is_live() {
-        usual_directories(sysroot).map_err(Failure::work)?
+        default_directories(sysroot).map_err(Failure::work)?
     } else {
         Directories::default()
     };

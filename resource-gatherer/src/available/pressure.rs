@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Option<Pressure> {
     Some(Pressure { some: waiting(text, "some ")?, full: waiting(text, "full ")? })
 }
 
-fn waiting(text: &str, which: &str) -> Option<Waiting> {
+pub(crate) fn waiting(text: &str, which: &str) -> Option<Waiting> {
     let line = text.lines().find_map(|line| line.strip_prefix(which))?;
     let value = |key| line.split_whitespace().find_map(|field| field.strip_prefix(key));
     let percent = value("avg10=")?.parse().ok().filter(|it: &f64| (0.0..=100.0).contains(it))?;

@@ -3,7 +3,7 @@ use std::path::Path;
 use tierfeed_core::units::Nanoseconds;
 
 use super::*;
-use crate::fake_sysroot::FakeSysroot;
+use crate::tests_support::FakeSysroot;
 
 const PRESSURE: &str = "some avg10=2.50 avg60=1.00 avg300=0.00 total=123\n\
     full avg10=9.00 avg60=0.00 avg300=0.00 total=45\n";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fellowship, Profile};
+use super::{Grouping, Profile};
 use crate::inventory::node::MemoryKind;
 
 /// How much more bandwidth than the best DRAM makes a node without a known device high-bandwidth memory.
@@ -16,9 +16,9 @@ const HIGH_BANDWIDTH: f64 = 2.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryClass {
-    /// Ordinary main memory.
+    /// Ordinary main memory of a node with CPUs.
     Dram,
-    /// High-bandwidth memory.
+    /// High-bandwidth memory (HBM).
     Hbm,
     /// Memory behind a CXL link.
     Cxl,
@@ -30,8 +30,7 @@ pub enum MemoryClass {
 
 impl MemoryClass {
     /// What the kernel tells of it.
-    #[must_use]
-    pub fn of(kind: MemoryKind) -> Self {
+    pub(crate) fn of(kind: MemoryKind) -> Self {
         match kind {
             MemoryKind::Dram => Self::Dram,
             MemoryKind::Cxl => Self::Cxl,
@@ -41,8 +40,7 @@ impl MemoryClass {
     }
 
     /// The name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Dram => "DRAM",
             Self::Hbm => "HBM",
@@ -55,14 +53,14 @@ impl MemoryClass {
 
 /// `places`, with the unknown that is much faster than all DRAM taken for high-bandwidth memory.
 pub(super) fn settle(places: &[Profile]) -> Vec<Profile> {
-    let is = |place: &Profile, class| place.fellowship == Fellowship::Node(class);
+    let is = |place: &Profile, class| place.grouping == Grouping::Node(class);
     let dram = places.iter().filter(|place| is(place, MemoryClass::Dram));
     let dram = dram.filter_map(|place| Some(place.read_bytes_per_s?.median)).reduce(f64::max);
     let settled = places.iter().map(|place| {
         let rate = place.read_bytes_per_s.map(|rate| rate.median);
         let is_faster = dram.zip(rate).is_some_and(|(dram, rate)| rate >= HIGH_BANDWIDTH * dram);
         if is(place, MemoryClass::Unknown) && is_faster {
-            Profile { fellowship: Fellowship::Node(MemoryClass::Hbm), ..*place }
+            Profile { grouping: Grouping::Node(MemoryClass::Hbm), ..*place }
         } else {
             *place
         }

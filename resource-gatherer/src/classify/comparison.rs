@@ -1,13 +1,13 @@
 //! Puts measured figures beside what the firmware rates and what the kernel made of it.
 //!
 //! Both are often wrong: without an HMAT every node lands in `memory_tier4`, and a table may state what
-//! the device was sold with. Whoever relies on them should know before.
+//! the device was sold with. Programs that rely on them need to know.
 
 use std::collections::BTreeSet;
 
 use super::{
     kernel::{self, Performance, Role},
-    view::{best_pair, common_threads, is_usable, peak},
+    view::{best_pair, common_threads, peak},
 };
 use crate::{
     figures::{Comparison, Pair, Source, Traffic, estimate::to_f64, whole},
@@ -17,14 +17,13 @@ use crate::{
     },
 };
 
-/// The largest ratio of stated and measured that misleads nobody.
-pub const DIFFERENCE_MAX: f64 = 1.25;
+/// The largest ratio of stated and measured that counts as agreement.
+pub(crate) const DIFFERENCE_MAX: f64 = 1.25;
 
 /// Everything that somebody states of a memory node that was measured too, by node.
-#[must_use]
-pub fn comparisons(inventory: &Inventory, pairs: &[Pair]) -> Vec<Comparison> {
+pub(crate) fn comparisons(inventory: &Inventory, pairs: &[Pair]) -> Vec<Comparison> {
     let nodes: Vec<&Node> = inventory.memory_nodes().collect();
-    let best = |node: &&Node| best_pair(pairs, node.id).filter(|pair| is_usable(pair));
+    let best = |node: &&Node| best_pair(pairs, node.id).filter(|pair| pair.is_usable());
     let threads = common_threads(&nodes.iter().filter_map(best).collect::<Vec<_>>());
     let measured: Vec<_> = nodes.iter().map(|it| best(it).map(|pair| (*it, pair))).collect();
     let mut found: Vec<Comparison> =

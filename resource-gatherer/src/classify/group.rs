@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Fellowship, Profile, RATIO_MAX};
+use super::{Grouping, Profile, RATIO_MAX};
 use crate::figures::estimate::Estimate;
 
 /// While the ratio of two figures is in here, their nodes stay together or apart as they were.
-pub const RATIO_STAYS: RangeInclusive<f64> = 1.25..=1.35;
+pub(crate) const RATIO_STAYS: RangeInclusive<f64> = 1.25..=1.35;
 
 /// What an earlier classification said of two places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub(super) fn group(places: &[Profile]) -> Vec<Vec<usize>> {
 }
 
 fn joins(a: &Profile, b: &Profile) -> bool {
-    match (a.fellowship, b.fellowship) {
-        (Fellowship::Assigned(first), Fellowship::Assigned(second)) => first == second,
-        (Fellowship::Node(first), Fellowship::Node(second)) => {
+    match (a.grouping, b.grouping) {
+        (Grouping::Assigned(first), Grouping::Assigned(second)) => first == second,
+        (Grouping::Node(first), Grouping::Node(second)) => {
             let bond = bond(a, b);
             first == second
                 && a.kind == b.kind

@@ -11,30 +11,30 @@
 //! 50 GB/s beside 100 ns and 200 GB/s.
 
 /// The width of a tier in abstract distance.
-pub const CHUNK: u64 = 128;
+pub(crate) const CHUNK: u64 = 128;
 
 /// The abstract distance of ordinary DRAM: the middle of the fifth chunk.
-pub const DRAM: u64 = 4 * CHUNK + CHUNK / 2;
+pub(crate) const DRAM: u64 = 4 * CHUNK + CHUNK / 2;
 
-/// The abstract distance of DAX memory that nobody rates.
-pub const DAX: u64 = 5 * DRAM;
+/// The abstract distance of DAX memory without a rating.
+pub(crate) const DAX: u64 = 5 * DRAM;
 
 /// What the formula takes; all four are above zero where they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Performance {
+pub(crate) struct Performance {
     /// In nanoseconds.
-    pub read_latency_ns: u64,
+    pub(crate) read_latency_ns: u64,
     /// In nanoseconds.
-    pub write_latency_ns: u64,
+    pub(crate) write_latency_ns: u64,
     /// In MiB/s, as the firmware states it.
-    pub read_mib_per_s: u64,
+    pub(crate) read_mib_per_s: u64,
     /// In MiB/s, as the firmware states it.
-    pub write_mib_per_s: u64,
+    pub(crate) write_mib_per_s: u64,
 }
 
 /// What the kernel takes a node for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// It has CPUs, so it is a reference.
     Dram,
     /// A DAX device that became memory.
@@ -44,8 +44,7 @@ pub enum Role {
 }
 
 /// The abstract distance of each node, in the order of `nodes`.
-#[must_use]
-pub fn abstract_distances(nodes: &[(Role, Option<Performance>)]) -> Vec<u64> {
+pub(crate) fn abstract_distances(nodes: &[(Role, Option<Performance>)]) -> Vec<u64> {
     let reference = reference(nodes);
     let distance = |(role, performance): &(Role, Option<Performance>)| {
         let default = if *role == Role::Dax { DAX } else { DRAM };
@@ -55,8 +54,7 @@ pub fn abstract_distances(nodes: &[(Role, Option<Performance>)]) -> Vec<u64> {
 }
 
 /// The `N` of `memory_tierN`.
-#[must_use]
-pub fn tier(abstract_distance: u64) -> u64 {
+pub(crate) fn tier(abstract_distance: u64) -> u64 {
     abstract_distance / CHUNK
 }
 

@@ -9,11 +9,11 @@ use super::{Profile, RATIO_MAX, slowest};
 
 /// The groups, fastest first.
 pub(super) fn rank(places: &[Profile], groups: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
-    let speaker = |group: &[usize]| places[slowest(places, group)];
+    let slowest_of = |group: &[usize]| places[slowest(places, group)];
     let (known, mut unknown): (Vec<_>, Vec<_>) =
-        groups.into_iter().partition(|group| speaker(group).chunk_cost_ns().is_some());
+        groups.into_iter().partition(|group| slowest_of(group).chunk_cost_ns().is_some());
     let mut ranked = rank_known(places, known);
-    unknown.sort_by(|a, b| compare_unknown(&speaker(a), &speaker(b)).then_with(|| a.cmp(b)));
+    unknown.sort_by(|a, b| compare_unknown(&slowest_of(a), &slowest_of(b)).then_with(|| a.cmp(b)));
     for group in unknown {
         let kind = places[group[0]].kind;
         let after = ranked.iter().rposition(|other| places[other[0]].kind <= kind);
@@ -43,8 +43,8 @@ fn rank_known(places: &[Profile], groups: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
 }
 
 fn compare_tied(places: &[Profile], a: &(f64, Vec<usize>), b: &(f64, Vec<usize>)) -> Ordering {
-    let speaker = |group: &[usize]| &places[slowest(places, group)];
-    let (first, second) = (speaker(&a.1), speaker(&b.1));
+    let slowest_of = |group: &[usize]| &places[slowest(places, group)];
+    let (first, second) = (slowest_of(&a.1), slowest_of(&b.1));
     first
         .kind
         .cmp(&second.kind)

@@ -14,7 +14,7 @@ use super::*;
 fn node(kind: Kind, latency_ns: f64, gb_per_s: f64) -> Profile {
     Profile {
         kind,
-        fellowship: Fellowship::Node(match kind {
+        grouping: Grouping::Node(match kind {
             Kind::MainMemory => MemoryClass::Dram,
             _ => MemoryClass::Cxl,
         }),
@@ -28,7 +28,7 @@ fn node(kind: Kind, latency_ns: f64, gb_per_s: f64) -> Profile {
 fn alone(kind: Kind, latency_ns: f64, gb_per_s: f64) -> Profile {
     let rate = Some(Estimate::stated(gb_per_s * 1e9));
     let place = node(kind, latency_ns, gb_per_s);
-    Profile { fellowship: Fellowship::Alone, copy_bytes_per_s: rate, ..place }
+    Profile { grouping: Grouping::Alone, copy_bytes_per_s: rate, ..place }
 }
 
 fn unmeasured(kind: Kind) -> Profile {
@@ -91,7 +91,7 @@ fn a_ram_disk_that_seems_a_little_faster_stays_behind_main_memory() {
 #[test]
 fn emulated_tiers_join_nothing() {
     let cxl = node(Kind::CxlMemory, 300.0, 20.0);
-    let places = [cxl, Profile { fellowship: Fellowship::Alone, ..cxl }];
+    let places = [cxl, Profile { grouping: Grouping::Alone, ..cxl }];
     assert_eq!(classify(&places).len(), 2);
 }
 

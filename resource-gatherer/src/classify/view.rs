@@ -6,28 +6,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Profile, Ruling, classify};
+use super::{Constraints, Profile, classify};
 use crate::{
-    figures::{HUGE_PAGES_MIN, Pair, Traffic, View, estimate::Estimate},
+    figures::{Pair, Traffic, View, estimate::Estimate},
     inventory::{Inventory, node::Node},
 };
 
 /// One view for each node whose CPUs measured something, in ascending order. A node that was not
 /// measured from there is in none of its tiers.
-#[must_use]
-pub fn views(inventory: &Inventory, pairs: &[Pair], ruling: &Ruling<'_>) -> Vec<View> {
-    let ruling = ruling.on(&inventory.host);
+pub(crate) fn views(
+    inventory: &Inventory,
+    pairs: &[Pair],
+    constraints: &Constraints<'_>,
+) -> Vec<View> {
+    let constraints = constraints.on(&inventory.host);
     let initiators: BTreeSet<u32> = pairs.iter().map(|pair| pair.initiator).collect();
     let views = initiators.into_iter().map(|initiator| {
         let seen: Vec<&Pair> =
-            pairs.iter().filter(|it| it.initiator == initiator && is_usable(it)).collect();
+            pairs.iter().filter(|it| it.initiator == initiator && it.is_usable()).collect();
         let threads = common_threads(&seen);
         let (nodes, places): (Vec<u32>, Vec<Profile>) = seen
             .iter()
             .filter_map(|pair| {
                 let node = inventory.memory_nodes().find(|node| node.id == pair.target)?;
-                let before = ruling.before_in_view(initiator, node.id);
-                Some((node.id, Profile { before, ..profile(pair, node, &ruling, &threads) }))
+                let before = constraints.before_in_view(initiator, node.id);
+                Some((node.id, Profile { before, ..profile(pair, node, &constraints, &threads) }))
             })
             .unzip();
         let of_nodes = |group: Vec<usize>| group.into_iter().map(|index| nodes[index]).collect();
@@ -38,35 +41,37 @@ pub fn views(inventory: &Inventory, pairs: &[Pair], ruling: &Ruling<'_>) -> Vec<
 
 /// What the classification of the whole host looks at in each memory node, by its number: what the CPUs
 /// see that reach it best. A node without usable figures is not in it.
-#[must_use]
-pub fn host_profiles(
+pub(crate) fn host_profiles(
     inventory: &Inventory,
     pairs: &[Pair],
-    ruling: &Ruling<'_>,
+    constraints: &Constraints<'_>,
 ) -> BTreeMap<u32, Profile> {
-    let ruling = ruling.on(&inventory.host);
-    let best = |node| best_pair(pairs, node).filter(|pair| is_usable(pair));
+    let constraints = constraints.on(&inventory.host);
+    let best = |node| best_pair(pairs, node).filter(|pair| pair.is_usable());
     let seen: Vec<&Pair> = inventory.memory_nodes().filter_map(|node| best(node.id)).collect();
     let threads = common_threads(&seen);
     let nodes = inventory.memory_nodes();
     nodes
-        .filter_map(|node| Some((node.id, profile(best(node.id)?, node, &ruling, &threads))))
+        .filter_map(|node| Some((node.id, profile(best(node.id)?, node, &constraints, &threads))))
         .collect()
 }
 
 /// The pair that speaks for a memory node on the whole host: that of the CPUs which reach it best.
-#[must_use]
-pub fn best_pair(pairs: &[Pair], node: u32) -> Option<&Pair> {
+pub(crate) fn best_pair(pairs: &[Pair], node: u32) -> Option<&Pair> {
     pairs.iter().find(|pair| pair.target == node && pair.is_best)
 }
 
 /// What the classification looks at in `pair`, at the numbers of threads in `threads` only.
-#[must_use]
-pub fn profile(pair: &Pair, node: &Node, ruling: &Ruling<'_>, threads: &BTreeSet<u32>) -> Profile {
+pub(crate) fn profile(
+    pair: &Pair,
+    node: &Node,
+    constraints: &Constraints<'_>,
+    threads: &BTreeSet<u32>,
+) -> Profile {
     Profile {
-        kind: ruling.kind(node),
-        fellowship: ruling.fellowship(node),
-        before: ruling.before(node.id),
+        kind: constraints.kind(node),
+        grouping: constraints.grouping(node),
+        before: constraints.before(node.id),
         latency_ns: pair.idle_latency_ns,
         read_bytes_per_s: peak(pair, Traffic::Read, Some(threads)),
         // STREAM counts every byte of a copy twice: read and written.
@@ -75,8 +80,11 @@ pub fn profile(pair: &Pair, node: &Node, ruling: &Ruling<'_>, threads: &BTreeSet
 }
 
 /// The best rate of one kind of traffic, at the numbers of threads in `threads` or at any.
-#[must_use]
-pub fn peak(pair: &Pair, traffic: Traffic, threads: Option<&BTreeSet<u32>>) -> Option<Estimate> {
+pub(crate) fn peak(
+    pair: &Pair,
+    traffic: Traffic,
+    threads: Option<&BTreeSet<u32>>,
+) -> Option<Estimate> {
     pair.bandwidth
         .iter()
         .filter(|it| it.traffic == traffic)
@@ -86,17 +94,10 @@ pub fn peak(pair: &Pair, traffic: Traffic, threads: Option<&BTreeSet<u32>>) -> O
 }
 
 /// The numbers of threads at which all of `pairs` were read.
-#[must_use]
 pub(super) fn common_threads(pairs: &[&Pair]) -> BTreeSet<u32> {
     let of = |pair: &&Pair| -> BTreeSet<u32> {
         let reads = pair.bandwidth.iter().filter(|it| it.traffic == Traffic::Read);
         reads.map(|it| it.threads).collect()
     };
     pairs.iter().map(of).reduce(|a, b| &a & &b).unwrap_or_default()
-}
-
-/// Figures from the caches, or with misses of the TLB in them, sort nothing.
-pub(super) fn is_usable(pair: &Pair) -> bool {
-    let has_huge_pages = pair.huge_page_share.is_none_or(|share| share >= HUGE_PAGES_MIN);
-    !pair.cache_bound && has_huge_pages && pair.idle_latency_ns.is_some()
 }

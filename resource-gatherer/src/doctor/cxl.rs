@@ -36,7 +36,7 @@ fn nodes(inventory: &Inventory) -> Finding {
     Finding::ok(SUBJECT, words.join(", "))
 }
 
-/// Memory devices that no region uses: nobody made ordinary memory of them.
+/// Memory devices that no region uses: they are no ordinary memory yet.
 fn without_region(inventory: &Inventory) -> Option<Finding> {
     let cxl = &inventory.cxl;
     let idle = |memory: &&crate::inventory::cxl::CxlMemory| {

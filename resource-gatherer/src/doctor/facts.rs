@@ -40,7 +40,7 @@ pub struct Facts {
     pub is_filtered: Option<bool>,
     /// System calls for memory policies.
     pub calls: BTreeMap<Call, Attempt>,
-    /// A sealed memfd.
+    /// Whether a sealed memfd can be made.
     pub memfd: Attempt,
     /// A pidfd of this process.
     pub pidfd: Attempt,
@@ -56,13 +56,13 @@ pub struct Facts {
     pub huge_pages_shared: Option<String>,
     /// Pools of huge pages that were set apart.
     pub huge_page_pools: Vec<Pool>,
-    /// Swap space.
+    /// How much swap space there is.
     pub swap: Bytes,
     /// Whether the kernel counts stalled time.
     pub counts_pressure: bool,
-    /// `vm.overcommit_memory`.
+    /// The value of `vm.overcommit_memory`.
     pub overcommit: Option<u64>,
-    /// `vm.memfd_noexec`.
+    /// The value of `vm.memfd_noexec`, `None` before Linux 6.3.
     pub memfd_noexec: Option<u64>,
     /// The clock that the kernel uses.
     pub clock: Option<String>,
@@ -83,7 +83,7 @@ pub struct Facts {
 /// A limit of this process; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limit {
-    /// What holds now.
+    /// The limit that holds now.
     pub soft: Option<u64>,
     /// How far the process itself may raise it.
     pub hard: Option<u64>,
@@ -136,7 +136,7 @@ impl Facts {
             clock: optional(
                 &sysroot.join("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             ),
-            cpus_online: inventory.processor.thread_count(),
+            cpus_online: inventory.processor.cpus_online,
             has_hwloc: cfg!(feature = "hwloc"),
             scratch: Directory::look(sysroot, &inventory.mounts, Path::new("/dev/shm")),
             storage: Directory::look(sysroot, &inventory.mounts, storage(sysroot)),
@@ -239,7 +239,7 @@ fn in_container(sysroot: Sysroot<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn files_of_a_machine_become_facts() {

@@ -100,9 +100,7 @@ fn dax(name: &str, driver: Option<&str>, target_node: u32) -> DaxDevice {
         name: name.to_owned(),
         kind: MemoryKind::Cxl,
         size_bytes: Some(64 * GIB),
-        align_bytes: None,
         target_node: Some(target_node),
-        near_node: None,
         driver: driver.map(str::to_owned),
         region: None,
     }
@@ -433,35 +431,19 @@ fn a_node_without_cxl_memory_may_play_it() {
 
 #[test]
 fn a_cxl_device_that_nobody_made_a_region_of_is_named() {
-    let memory = |name: &str| CxlMemory {
-        name: name.to_owned(),
-        ram_bytes: Some(128 * GIB),
-        persistent_bytes: None,
-        serial: None,
-        firmware: None,
-        near_node: None,
-    };
+    let memory = |name: &str| CxlMemory { name: name.to_owned(), ram_bytes: Some(128 * GIB) };
     let region = CxlRegion {
         name: "region0".to_owned(),
         memories: vec!["mem0".to_owned()],
-        mode: Some("ram".to_owned()),
         size_bytes: None,
-        committed: Some(true),
-        interleave_ways: None,
-        interleave_granularity_bytes: None,
         numa_node: Some(2),
-        rated: None,
     };
     check(
         |it| {
             it.inventory.cxl.memories = vec![memory("mem0"), memory("mem1")];
             it.inventory.cxl.regions = vec![region];
-            it.inventory.cxl.windows = vec![CxlWindow {
-                name: "decoder0.1".to_owned(),
-                size_bytes: None,
-                takes_ram: true,
-                takes_persistent: false,
-            }];
+            it.inventory.cxl.windows =
+                vec![CxlWindow { name: "decoder0.1".to_owned(), takes_ram: true }];
         },
         Missing,
         "CXL devices without a region",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// A measured value in the unit that the name of its field states.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The value.
+    /// The median of the samples, or what is stated.
     pub median: f64,
     /// Lower end of its 95 % confidence interval.
     pub low: f64,

@@ -26,7 +26,7 @@ pub struct ObjectStore {
 /// Reads of whole objects or ranges of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Requests in flight.
+    /// How many requests are in flight.
     pub requests: u32,
     /// The length of a request, at most: less than an object where it is long, or the budget small.
     pub range_bytes: u64,

@@ -38,13 +38,13 @@ pub struct View {
 /// A measured figure beside what somebody states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The memory node.
+    /// The number of the memory node.
     pub node: u32,
-    /// Who states it.
+    /// Where the stated figure is from.
     pub source: Source,
     /// What is compared, by the key of the figure: `idle_latency_ns`, `read_bytes_per_s`, `memory_tier`.
     pub figure: String,
-    /// What is stated.
+    /// The stated figure.
     pub stated: f64,
     /// What was measured, or follows from what was measured.
     pub measured: f64,

@@ -10,7 +10,7 @@ use crate::inventory::mount::Medium;
 /// Everything that was measured in a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Storage {
-    /// The directory.
+    /// The directory that was measured.
     pub path: PathBuf,
     /// What is behind it.
     pub medium: Medium,
@@ -46,7 +46,7 @@ pub struct Storage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// The kernel's rings.
+    /// The kernel's rings (`io_uring`).
     IoUring,
     /// One thread for each request.
     Threads,
@@ -55,7 +55,7 @@ pub enum Engine {
 /// Requests of 4 KiB at random places.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RandomAccess {
-    /// Requests in flight.
+    /// How many requests are in flight.
     pub depth: u32,
     /// Requests completed per second.
     pub iops: Estimate,
@@ -70,7 +70,7 @@ pub struct RandomAccess {
 pub struct Percentiles {
     /// How many times were taken.
     pub samples: u64,
-    /// The median.
+    /// The median latency.
     pub p50_ns: Option<f64>,
     /// 90 % are not slower.
     pub p90_ns: Option<f64>,
@@ -86,7 +86,7 @@ pub struct Percentiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// `O_DIRECT`.
+    /// Past the page cache, with `O_DIRECT`.
     Direct,
     /// Through the page cache, dropped before each read; slower devices look faster than they are.
     Buffered,

@@ -1,91 +1,64 @@
 //! What a hog shall hold, and for how long: one amount, or a profile over time.
 //!
 //! A profile is written `30s:4GiB,60s:leave:8GiB`: hold 4 GiB for 30 s, then all but 8 GiB for 60 s.
-//! The clock of a profile starts when the first amount is held and never stands still afterwards, so
-//! that the hogs of several nodes stay in step. With a time limit of its own a profile starts again
-//! until the limit; without one it ends after its last step.
+//! Its clock starts when the first amount is held and never stands still afterwards, so that the hogs of
+//! several nodes stay in step. With a time limit a profile starts again until the limit; without one it
+//! ends after its last step.
 
 use std::{fmt, str::FromStr};
 
+use serde::{Serialize, Serializer};
 use tierfeed_core::units::{Bytes, Nanoseconds, ParseError};
 
 /// An amount to hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Goal {
-    /// This much.
+    /// Hold so many bytes.
+    #[serde(rename = "take_bytes", serialize_with = "in_bytes")]
     Take(Bytes),
-    /// All but this much.
+    /// Hold all but this much.
+    #[serde(rename = "leave_bytes", serialize_with = "in_bytes")]
     Leave(Bytes),
 }
 
 /// One step of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What it holds.
+    /// How much it holds.
     pub goal: Goal,
-    /// How long; `None` has no end.
+    /// For how long; `None` has no end.
     pub lasts: Option<Nanoseconds>,
 }
 
-/// Steps one after the other.
+/// One or more steps that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile(Vec<Step>);
 
-/// What a hog does from the moment that it holds its first amount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule {
-    profile: Profile,
-    limit: Option<Nanoseconds>,
-}
-
-/// Why a text is no profile.
+/// Why a text is no profile; the text in each variant is the step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// A step without a colon.
-    #[error("{step:?} is no step; write TIME:SIZE or TIME:leave:SIZE, such as 30s:4GiB")]
-    NoStep {
-        /// The step.
-        step: String,
-    },
-    /// A step whose time is none.
-    #[error("step {step:?}: its time: {source}")]
-    Time {
-        /// The step.
-        step: String,
-        /// What is wrong with the time.
-        #[source]
-        source: ParseError,
-    },
-    /// A step whose size is none.
-    #[error("step {step:?}: its size: {source}")]
-    Size {
-        /// The step.
-        step: String,
-        /// What is wrong with the size.
-        #[source]
-        source: ParseError,
-    },
-    /// A step that lasts no time.
-    #[error("step {step:?} lasts {lasts}; a step lasts at least {STEP_MIN}")]
-    TooShort {
-        /// The step.
-        step: String,
-        /// How long it lasts.
-        lasts: Nanoseconds,
-    },
-    /// More steps than [`STEPS_MAX`].
-    #[error("a profile of {steps} steps; at most {STEPS_MAX} are followed")]
-    TooLong {
-        /// How many there are.
-        steps: usize,
-    },
+    /// The step has no colon.
+    #[error("{0:?} is no step; write TIME:SIZE or TIME:leave:SIZE, such as 30s:4GiB")]
+    NoStep(String),
+    /// Its time cannot be read.
+    #[error("step {0:?}: its time: {1}")]
+    Time(String, #[source] ParseError),
+    /// Its size cannot be read.
+    #[error("step {0:?}: its size: {1}")]
+    Size(String, #[source] ParseError),
+    /// It lasts less than [`STEP_MIN`].
+    #[error("step {0:?} lasts {1}; a step lasts at least {STEP_MIN}")]
+    TooShort(String, Nanoseconds),
+    /// There are more steps than [`STEPS_MAX`].
+    #[error("a profile of {0} steps; at most {STEPS_MAX} are followed")]
+    TooLong(usize),
 }
 
 /// The most steps of a profile.
 pub const STEPS_MAX: usize = 1_000;
 
-/// The shortest step: a few looks of the hog.
+/// The shortest step: five observations.
 pub const STEP_MIN: Nanoseconds = Nanoseconds(500_000_000);
 
 impl Profile {
@@ -101,38 +74,22 @@ impl Profile {
         &self.0
     }
 
-    /// How long all steps last together; `None` has no end.
-    fn duration(&self) -> Option<u64> {
-        self.0.iter().try_fold(0_u64, |sum, step| sum.checked_add(step.lasts?.0))
-    }
-}
-
-impl Schedule {
-    /// Follows `profile` once, or again and again until `limit`.
-    #[must_use]
-    pub fn new(profile: Profile, limit: Option<Nanoseconds>) -> Self {
-        Self { profile, limit }
-    }
-
-    /// What it follows.
-    #[must_use]
-    pub fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    /// The index of the step at `elapsed` since the start and what it holds; `None` when all is over.
-    #[must_use]
-    pub fn at(&self, elapsed: Nanoseconds) -> Option<(usize, Goal)> {
-        let duration = self.profile.duration();
-        let into = match (self.limit, duration) {
+    /// The index and the goal of the step at `elapsed` since the start, if the profile is followed until
+    /// `limit`, or once without one; `None` when it is over.
+    pub(super) fn at(
+        &self,
+        elapsed: Nanoseconds,
+        limit: Option<Nanoseconds>,
+    ) -> Option<(usize, Goal)> {
+        let duration = self.0.iter().try_fold(0_u64, |sum, step| sum.checked_add(step.lasts?.0));
+        let into = match (limit, duration) {
             (Some(limit), _) if elapsed >= limit => return None,
             (None, Some(duration)) if elapsed.0 >= duration => return None,
             (Some(_), Some(duration)) => elapsed.0 % duration,
             (_, _) => elapsed.0,
         };
         let mut end = 0_u64;
-        let mut steps = self.profile.0.iter().enumerate();
-        steps.find_map(|(index, step)| {
+        self.0.iter().enumerate().find_map(|(index, step)| {
             end = step.lasts.map_or(u64::MAX, |lasts| end.saturating_add(lasts.0));
             (into < end).then_some((index, step.goal))
         })
@@ -154,28 +111,32 @@ impl FromStr for Profile {
     fn from_str(text: &str) -> Result<Self, ProfileError> {
         let steps: Vec<Step> = text.split(',').map(parse_step).collect::<Result<_, _>>()?;
         if steps.len() > STEPS_MAX {
-            return Err(ProfileError::TooLong { steps: steps.len() });
+            return Err(ProfileError::TooLong(steps.len()));
         }
         Ok(Self(steps))
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn in_bytes<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(bytes.0)
+}
+
 fn parse_step(text: &str) -> Result<Step, ProfileError> {
     let step = || text.trim().to_owned();
-    let (time, size) = text.split_once(':').ok_or_else(|| ProfileError::NoStep { step: step() })?;
-    let lasts: Nanoseconds =
-        time.parse().map_err(|source| ProfileError::Time { step: step(), source })?;
+    let (time, size) = text.split_once(':').ok_or_else(|| ProfileError::NoStep(step()))?;
+    let lasts: Nanoseconds = time.parse().map_err(|error| ProfileError::Time(step(), error))?;
     if lasts < STEP_MIN {
-        return Err(ProfileError::TooShort { step: step(), lasts });
+        return Err(ProfileError::TooShort(step(), lasts));
     }
-    let (of, size): (fn(Bytes) -> Goal, _) = match size.split_once(':') {
+    let (goal, size): (fn(Bytes) -> Goal, _) = match size.split_once(':') {
         Some((word, size)) if word.trim() == "leave" => (Goal::Leave, size),
         Some((word, size)) if word.trim() == "take" => (Goal::Take, size),
-        Some(_) => return Err(ProfileError::NoStep { step: step() }),
+        Some(_) => return Err(ProfileError::NoStep(step())),
         None => (Goal::Take, size),
     };
-    let size = size.parse().map_err(|source| ProfileError::Size { step: step(), source })?;
-    Ok(Step { goal: of(size), lasts: Some(lasts) })
+    let size = size.parse().map_err(|error| ProfileError::Size(step(), error))?;
+    Ok(Step { goal: goal(size), lasts: Some(lasts) })
 }
 
 #[cfg(test)]
@@ -184,8 +145,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn at(schedule: &Schedule, second: u64) -> Option<(usize, Goal)> {
-        schedule.at(Nanoseconds(second * SECOND))
+    fn at(profile: &Profile, limit_s: Option<u64>, second: u64) -> Option<(usize, Goal)> {
+        let limit = limit_s.map(|limit| Nanoseconds(limit * SECOND));
+        profile.at(Nanoseconds(second * SECOND), limit)
     }
 
     fn take(gib: u64) -> Goal {
@@ -216,34 +178,32 @@ mod tests {
             assert!(error.contains(said), "{text:?}: {error}");
         }
         let long = vec!["1s:1GiB"; STEPS_MAX + 1].join(",");
-        assert_eq!(long.parse::<Profile>(), Err(ProfileError::TooLong { steps: STEPS_MAX + 1 }));
+        assert_eq!(long.parse::<Profile>(), Err(ProfileError::TooLong(STEPS_MAX + 1)));
     }
 
     #[test]
     fn steps_follow_each_other_and_end() {
-        let schedule = Schedule::new("30s:4GiB,60s:8GiB".parse().unwrap(), None);
-        assert_eq!(at(&schedule, 0), Some((0, take(4))));
-        assert_eq!(at(&schedule, 29), Some((0, take(4))));
-        assert_eq!(at(&schedule, 30), Some((1, take(8))));
-        assert_eq!(at(&schedule, 89), Some((1, take(8))));
-        assert_eq!(at(&schedule, 90), None);
+        let profile = "30s:4GiB,60s:8GiB".parse().unwrap();
+        assert_eq!(at(&profile, None, 0), Some((0, take(4))));
+        assert_eq!(at(&profile, None, 29), Some((0, take(4))));
+        assert_eq!(at(&profile, None, 30), Some((1, take(8))));
+        assert_eq!(at(&profile, None, 89), Some((1, take(8))));
+        assert_eq!(at(&profile, None, 90), None);
     }
 
     #[test]
     fn a_limit_repeats_a_profile_and_cuts_it() {
-        let limit = Some(Nanoseconds(130 * SECOND));
-        let schedule = Schedule::new("30s:4GiB,60s:8GiB".parse().unwrap(), limit);
-        assert_eq!(at(&schedule, 95), Some((0, take(4))));
-        assert_eq!(at(&schedule, 129), Some((1, take(8))));
-        assert_eq!(at(&schedule, 130), None);
+        let profile = "30s:4GiB,60s:8GiB".parse().unwrap();
+        assert_eq!(at(&profile, Some(130), 95), Some((0, take(4))));
+        assert_eq!(at(&profile, Some(130), 129), Some((1, take(8))));
+        assert_eq!(at(&profile, Some(130), 130), None);
     }
 
     #[test]
     fn one_amount_is_held_to_the_limit_or_for_ever() {
-        let constant = || Profile::constant(take(1));
-        assert_eq!(at(&Schedule::new(constant(), None), 1 << 33), Some((0, take(1))));
-        let limited = Schedule::new(constant(), Some(Nanoseconds(10 * SECOND)));
-        assert_eq!(at(&limited, 9), Some((0, take(1))));
-        assert_eq!(at(&limited, 10), None);
+        let constant = Profile::constant(take(1));
+        assert_eq!(at(&constant, None, 1 << 33), Some((0, take(1))));
+        assert_eq!(at(&constant, Some(10), 9), Some((0, take(1))));
+        assert_eq!(at(&constant, Some(10), 10), None);
     }
 }

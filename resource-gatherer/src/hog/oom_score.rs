@@ -8,7 +8,7 @@ use std::{fs, io};
 
 const PATH: &str = "/proc/self/oom_score_adj";
 
-/// Killed before everybody else.
+/// Killed before all other processes.
 const FIRST: &str = "1000";
 
 /// A raised score.

@@ -1,38 +1,35 @@
-//! What a hog held, as one JSON document.
+//! What a hog held and gave back, kept within bounds while it runs, and one JSON document at its end.
+
+use std::fmt;
 
 use serde::Serialize;
 use tierfeed_core::{
+    id::NumaNode,
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::Placement;
 
 use super::{
-    course::{Course, Ending},
-    decision::{self, Look},
-    goal::{Goal, Step},
-    holding::Holding,
-    record::{GivenBack, Point, seconds},
+    goal::{Goal, Profile, Step},
+    memory::HeldMemory,
 };
 use crate::sysroot::{Sysroot, optional};
 
 /// What a hog did from its start to its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What it was told to hold, step by step.
-    pub requested: Vec<Requested>,
+    /// What happened while it ran.
+    #[serde(flatten)]
+    pub record: Record,
     /// The node that memory was taken from, `None` for any.
     pub numa_node: Option<u32>,
     /// Whether that node was read back from the kernel; `None` without a node or memory.
     pub placement_verified: Option<bool>,
     /// What it left to others in any case, at the last step that ran.
     pub floor_bytes: u64,
-    /// Seconds from the start until it held the first amount; `None` if it never did.
-    pub held_after_s: Option<f64>,
-    /// Seconds from then to the end.
+    /// Seconds from when it held the first amount to the end.
     pub held_for_s: f64,
-    /// The most that it held at once.
-    pub held_bytes_max: u64,
     /// What it held when it ended, before it gave that back.
     pub held_bytes_final: u64,
     /// What of that was in memory: private memory of the whole process; `None` if the kernel does not
@@ -44,39 +41,77 @@ pub struct Report {
     pub kept_by: KeptBy,
     /// Why not all was locked.
     pub lock_refusal: Option<String>,
-    /// Where it lay, estimated from one page in 128 KiB; `None` where the kernel lets nobody look.
+    /// Where it lay, estimated from one page in 128 KiB; `None` where the kernel does not tell.
     pub nodes: Option<Vec<OnNode>>,
-    /// The least that others could take since the first amount was held.
-    pub available_bytes_min: Option<u64>,
-    /// The most.
-    pub available_bytes_max: Option<u64>,
     /// What others could take just before the end.
     pub available_bytes_final: u64,
     /// What others could take when everything was given back.
     pub available_bytes_after: u64,
+    /// What ended it.
+    pub ended_by: Ending,
+}
+
+/// What happened so far.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Record {
+    /// What it was told to hold, step by step.
+    pub requested: Vec<Requested>,
+    /// Seconds from the start until it held the first amount; `None` if it never did.
+    pub held_after_s: Option<f64>,
+    /// The most that it held at once.
+    pub held_bytes_max: u64,
+    /// The least that others could take since the first amount was held.
+    pub available_bytes_min: Option<u64>,
+    /// The most that others could take since then.
+    pub available_bytes_max: Option<u64>,
     /// What it gave back, by reason.
     pub given_back: Vec<GivenBack>,
     /// What the kernel said when it last refused memory that was free.
     pub refusal: Option<String>,
-    /// Why it ended.
-    pub ended_by: Ending,
-    /// What was held over time; points are dropped evenly when there are many.
+    /// What was held over time; every second point is dropped when there are more than 512.
     pub timeline: Vec<Point>,
+    #[serde(skip)]
+    point_every: Nanoseconds,
+    #[serde(skip)]
+    next_point: Nanoseconds,
 }
 
 /// One amount that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requested {
-    /// How much to hold.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub take_bytes: Option<u64>,
-    /// How much to leave.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub leave_bytes: Option<u64>,
+    /// How much to hold or to leave.
+    #[serde(flatten)]
+    pub goal: Goal,
     /// For how long; `None` has no end.
     pub lasts_s: Option<f64>,
     /// When it was held first, in seconds since the start; `None` if never.
     pub reached_at_s: Option<f64>,
+}
+
+/// Memory that was given back for one reason, all times together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GivenBack {
+    /// Why it was given back.
+    pub reason: Reason,
+    /// How often it was given back.
+    pub times: u64,
+    /// How much in all.
+    pub bytes: u64,
+    /// When first, in seconds since the start.
+    pub first_at_s: f64,
+    /// When last, in seconds since the start.
+    pub last_at_s: f64,
+}
+
+/// What was held at some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Point {
+    /// Seconds since the hog started to take memory.
+    pub at_s: f64,
+    /// What it held then.
+    pub held_bytes: u64,
+    /// What others could take.
+    pub available_bytes: u64,
 }
 
 /// How memory is kept from swap.
@@ -92,111 +127,155 @@ pub enum KeptBy {
 /// What lies on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct OnNode {
-    /// The node.
+    /// The number of the node.
     pub numa_node: u32,
-    /// How much.
+    /// How much lies there.
     pub held_bytes: u64,
 }
 
-/// What was held at the end.
-#[derive(Debug)]
-pub(crate) struct Held {
-    bytes: Bytes,
-    locked: Bytes,
-    lock_refusal: Option<String>,
-    resident: Option<u64>,
-    nodes: Option<Vec<OnNode>>,
-    placement: Option<Placement>,
+/// Why memory is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Others took memory, and the floor must stay.
+    OthersGrew,
+    /// Others wait for memory.
+    Pressure,
+    /// The goal is lower than what is held.
+    Goal,
+    /// The hog gives everything back at its end.
+    End,
 }
 
-/// Where it was held, and what was left there.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) locality: Locality,
-    pub(crate) before: Look,
-    pub(crate) after: Look,
+/// Why a hog ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// Its time was over.
+    Time,
+    /// It was told to.
+    Stopped,
+    /// The command beside it ended.
+    Command,
+    /// It could not take what it was told within the time to wait for that.
+    Unreached,
 }
 
-impl Held {
-    pub(crate) fn of(holding: &Holding, sysroot: Sysroot<'_>) -> Self {
-        let nodes = holding.nodes().map(|nodes| {
-            let on_node = |(node, bytes): (tierfeed_core::id::NumaNode, Bytes)| OnNode {
-                numa_node: node.0,
-                held_bytes: bytes.0,
-            };
-            nodes.into_iter().map(on_node).collect()
-        });
-        Self {
-            bytes: holding.held(),
-            locked: holding.locked(),
-            lock_refusal: holding.lock_refusal().map(ToString::to_string),
-            resident: resident(sysroot),
-            nodes,
-            placement: holding.placement(),
-        }
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OthersGrew => "others took memory",
+            Self::Pressure => "others wait for memory",
+            Self::Goal => "less is to be held now",
+            Self::End => "the hog ends",
+        })
     }
 }
 
+/// The most points of a timeline; when there are more, every second one is dropped.
+const POINTS_MAX: usize = 512;
+
+/// The time between points at first.
+const POINT_EVERY: Nanoseconds = Nanoseconds(200_000_000);
+
 impl Report {
-    pub(crate) fn new(
-        course: &Course,
-        held: &Held,
-        place: &Place,
-        now: Nanoseconds,
-        ending: Ending,
-    ) -> Self {
-        let record = course.record();
-        let steps = course.schedule().profile().steps();
-        let last = steps.last().expect("a profile has a step").goal;
-        let goal = course.goal(now).map_or(last, |(_, goal)| goal);
-        let (available_min, available_max) = record.available_while_held().unzip();
-        let all_locked = held.locked == held.bytes;
+    /// The report of a hog that still holds `memory`; what others can take, and the floor, come later.
+    pub(super) fn new(record: Record, memory: &HeldMemory, ending: Ending) -> Self {
+        let (held, locked) = (memory.held(), memory.locked());
         Self {
-            requested: steps.iter().zip(record.steps_reached()).map(requested).collect(),
-            numa_node: match place.locality {
+            record,
+            numa_node: match memory.locality() {
                 Locality::Anywhere => None,
                 Locality::Numa(node) => Some(node.0),
             },
-            placement_verified: match held.placement {
+            placement_verified: match memory.placement() {
                 None | Some(Placement::Anywhere) => None,
                 Some(Placement::Verified { .. }) => Some(true),
                 Some(Placement::Unverified { .. }) => Some(false),
             },
-            floor_bytes: decision::floor(goal, place.before.total).0,
-            held_after_s: record.first_held().map(seconds),
-            held_for_s: record
-                .first_held()
-                .map_or(0.0, |first| seconds(Nanoseconds(now.0.saturating_sub(first.0)))),
-            held_bytes_max: record.held_max().max(held.bytes).0,
-            held_bytes_final: held.bytes.0,
-            resident_bytes: held.resident,
-            locked_bytes: held.locked.0,
-            kept_by: if all_locked { KeptBy::Locking } else { KeptBy::Touching },
-            lock_refusal: held.lock_refusal.clone(),
-            nodes: held.nodes.clone(),
-            available_bytes_min: available_min.map(|bytes| bytes.0),
-            available_bytes_max: available_max.map(|bytes| bytes.0),
-            available_bytes_final: place.before.available.0,
-            available_bytes_after: place.after.available.0,
-            given_back: record.given_back(),
-            refusal: record.refusal().map(str::to_owned),
+            floor_bytes: 0,
+            held_for_s: 0.0,
+            held_bytes_final: held.0,
+            resident_bytes: resident(Sysroot::live()),
+            locked_bytes: locked.0,
+            kept_by: if locked == held { KeptBy::Locking } else { KeptBy::Touching },
+            lock_refusal: memory.lock_refusal().map(ToString::to_string),
+            nodes: memory.nodes().map(|nodes| nodes.into_iter().map(on_node).collect()),
+            available_bytes_final: 0,
+            available_bytes_after: 0,
             ended_by: ending,
-            timeline: record.timeline().to_vec(),
         }
     }
 }
 
-fn requested((step, reached): (&Step, &Option<Nanoseconds>)) -> Requested {
-    let (take_bytes, leave_bytes) = match step.goal {
-        Goal::Take(bytes) => (Some(bytes.0), None),
-        Goal::Leave(bytes) => (None, Some(bytes.0)),
-    };
-    Requested {
-        take_bytes,
-        leave_bytes,
-        lasts_s: step.lasts.map(seconds),
-        reached_at_s: reached.map(seconds),
+impl Record {
+    pub(super) fn new(profile: &Profile) -> Self {
+        let requested = profile.steps().iter().map(requested).collect();
+        Self { requested, point_every: POINT_EVERY, ..Self::default() }
     }
+
+    pub(super) fn note_observation(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
+        self.held_bytes_max = self.held_bytes_max.max(held.0);
+        if self.held_after_s.is_some() {
+            let least = self.available_bytes_min.unwrap_or(available.0);
+            self.available_bytes_min = Some(least.min(available.0));
+            self.available_bytes_max = self.available_bytes_max.max(Some(available.0));
+        }
+        if now >= self.next_point {
+            self.add_point(now, available, held);
+            if self.timeline.len() > POINTS_MAX {
+                self.timeline = self.timeline.iter().copied().step_by(2).collect();
+                self.point_every.0 *= 2;
+            }
+            self.next_point = Nanoseconds(now.0 + self.point_every.0);
+        }
+    }
+
+    /// The last observation, which is part of the timeline in any case.
+    pub(super) fn note_last(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
+        self.next_point = Nanoseconds(u64::MAX);
+        self.note_observation(now, available, held);
+        self.add_point(now, available, held);
+    }
+
+    fn add_point(&mut self, now: Nanoseconds, available: Bytes, held: Bytes) {
+        self.timeline.push(Point {
+            at_s: seconds(now),
+            held_bytes: held.0,
+            available_bytes: available.0,
+        });
+    }
+
+    pub(super) fn note_reached(&mut self, step: usize, now: Nanoseconds) {
+        self.held_after_s.get_or_insert(seconds(now));
+        self.requested[step].reached_at_s.get_or_insert(seconds(now));
+    }
+
+    pub(super) fn note_given_back(&mut self, now: Nanoseconds, bytes: Bytes, reason: Reason) {
+        let at_s = seconds(now);
+        match self.given_back.iter_mut().find(|given| given.reason == reason) {
+            Some(given) => {
+                given.times += 1;
+                given.bytes += bytes.0;
+                given.last_at_s = at_s;
+            }
+            None => self.given_back.push(GivenBack {
+                reason,
+                times: 1,
+                bytes: bytes.0,
+                first_at_s: at_s,
+                last_at_s: at_s,
+            }),
+        }
+    }
+}
+
+fn on_node((node, bytes): (NumaNode, Bytes)) -> OnNode {
+    OnNode { numa_node: node.0, held_bytes: bytes.0 }
+}
+
+fn requested(step: &Step) -> Requested {
+    Requested { goal: step.goal, lasts_s: step.lasts.map(seconds), reached_at_s: None }
 }
 
 /// Private memory of this process that is in memory, not in swap.
@@ -205,4 +284,62 @@ fn resident(sysroot: Sysroot<'_>) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kibibytes << 10)
+}
+
+/// Seconds as they stand in reports.
+#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
+pub(super) fn seconds(time: Nanoseconds) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record::new(&Profile::constant(Goal::Take(Bytes(80))))
+    }
+
+    #[test]
+    fn a_timeline_has_a_bound_and_spans_all_time() {
+        let mut record = record();
+        let observations = 100_000;
+        for tenth in 0..observations {
+            record.note_observation(Nanoseconds(tenth * 100_000_000), Bytes(tenth), Bytes(tenth));
+        }
+        let points = &record.timeline;
+        assert!((POINTS_MAX / 2..=POINTS_MAX).contains(&points.len()), "{}", points.len());
+        assert!(points.is_sorted_by(|one, next| one.at_s < next.at_s));
+        assert!(points[0].at_s < 1e-9 && points[points.len() - 1].at_s > 9_900.0);
+        assert_eq!(record.held_bytes_max, observations - 1);
+        let end = Nanoseconds(observations * 100_000_000);
+        record.note_last(end, Bytes(7), Bytes(8));
+        let last = Point { at_s: 10_000.0, held_bytes: 8, available_bytes: 7 };
+        assert_eq!(record.timeline.last(), Some(&last));
+    }
+
+    #[test]
+    fn extremes_count_from_the_first_holding() {
+        let mut record = record();
+        record.note_observation(Nanoseconds(0), Bytes(90), Bytes(0));
+        assert_eq!(record.available_bytes_min, None);
+        record.note_reached(0, Nanoseconds(1));
+        for available in [12, 10, 11] {
+            record.note_observation(Nanoseconds(2), Bytes(available), Bytes(80));
+        }
+        assert_eq!((record.available_bytes_min, record.available_bytes_max), (Some(10), Some(12)));
+    }
+
+    #[test]
+    fn what_was_given_back_is_summed_by_reason() {
+        let mut record = record();
+        let second = |s: u64| Nanoseconds(s * 1_000_000_000);
+        record.note_given_back(second(1), Bytes(5), Reason::OthersGrew);
+        record.note_given_back(second(3), Bytes(6), Reason::OthersGrew);
+        record.note_given_back(second(4), Bytes(7), Reason::End);
+        let given = &record.given_back;
+        assert_eq!((given[0].times, given[0].bytes), (2, 11));
+        assert_eq!((given[0].first_at_s, given[0].last_at_s), (1.0, 3.0));
+        assert_eq!((given[1].reason, given[1].bytes), (Reason::End, 7));
+    }
 }

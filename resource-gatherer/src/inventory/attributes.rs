@@ -6,7 +6,7 @@
 //!
 //! Source: Linux `Documentation/admin-guide/mm/numaperf.rst`; tables with 0 exist in the field.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,16 +39,8 @@ impl Rated {
 
 /// The rated values of the node in `directory` (`…/nodeN`), or `None` if there are none.
 pub(crate) fn read(directory: &Path) -> Option<Rated> {
-    first_known(["access1/initiators", "access0/initiators"].map(|class| directory.join(class)))
-}
-
-/// The rated values of the CXL region in `directory` (`…/regionN`), or `None` if there are none.
-pub(crate) fn read_region(directory: &Path) -> Option<Rated> {
-    first_known(["access1", "access0"].map(|class| directory.join(class)))
-}
-
-fn first_known(classes: [PathBuf; 2]) -> Option<Rated> {
-    classes.into_iter().map(|class| read_class(&class)).find(|rated| !rated.is_empty())
+    let classes = ["access1/initiators", "access0/initiators"];
+    classes.map(|class| read_class(&directory.join(class))).into_iter().find(|it| !it.is_empty())
 }
 
 fn read_class(initiators: &Path) -> Rated {

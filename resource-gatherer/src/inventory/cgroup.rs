@@ -16,9 +16,9 @@ use crate::sysroot::{ReadError, Sysroot, optional, parsed, strict_number};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Version {
-    /// `memory.limit_in_bytes`.
+    /// Version 1, with `memory.limit_in_bytes`.
     V1,
-    /// `memory.max`.
+    /// Version 2, with `memory.max`.
     V2,
 }
 

@@ -10,41 +10,30 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    attributes::{self, Rated},
-    dax::DaxDevice,
-};
+use super::dax::DaxDevice;
 use crate::sysroot::{
-    ReadError, Sysroot, entries, link_name, numbered_entries, optional, optional_node,
-    optional_number, strict_number,
+    ReadError, Sysroot, entries, link_name, numbered_entries, optional, optional_number,
+    strict_number,
 };
 
 /// All that the CXL bus has; empty without the drivers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cxl {
-    /// The memory devices.
+    /// Its memory devices, by number.
     pub memories: Vec<CxlMemory>,
-    /// The regions.
+    /// Its regions, by number.
     pub regions: Vec<CxlRegion>,
     /// The parts of the host's address space that regions can be made in.
     pub windows: Vec<CxlWindow>,
 }
 
-/// A memory device.
+/// A memory device on the CXL bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CxlMemory {
     /// Its name, for instance `mem0`.
     pub name: String,
     /// Its volatile capacity.
     pub ram_bytes: Option<u64>,
-    /// Its persistent capacity.
-    pub persistent_bytes: Option<u64>,
-    /// Its serial number, as the kernel writes it.
-    pub serial: Option<String>,
-    /// The version of its firmware.
-    pub firmware: Option<String>,
-    /// The node with CPUs that it hangs at, where the firmware tells.
-    pub near_node: Option<u32>,
 }
 
 /// A region: memory of one or several devices under consecutive addresses.
@@ -52,22 +41,12 @@ pub struct CxlMemory {
 pub struct CxlRegion {
     /// Its name, for instance `region0`.
     pub name: String,
-    /// `ram` or `pmem`.
-    pub mode: Option<String>,
-    /// Its capacity.
+    /// Its capacity in bytes.
     pub size_bytes: Option<u64>,
-    /// Whether the hardware decodes its addresses.
-    pub committed: Option<bool>,
-    /// How many devices it is spread over.
-    pub interleave_ways: Option<u64>,
-    /// How much of it lies on one device before the next follows.
-    pub interleave_granularity_bytes: Option<u64>,
     /// The memory devices, in the order of interleaving.
     pub memories: Vec<String>,
     /// The node that it became, `None` if it is not ordinary memory.
     pub numa_node: Option<u32>,
-    /// What link and device state together.
-    pub rated: Option<Rated>,
 }
 
 /// A part of the host's address space, as the firmware gives it to CXL.
@@ -75,12 +54,8 @@ pub struct CxlRegion {
 pub struct CxlWindow {
     /// The decoder behind it, for instance `decoder0.0`.
     pub name: String,
-    /// How much fits.
-    pub size_bytes: Option<u64>,
     /// Whether volatile regions may be made in it.
     pub takes_ram: bool,
-    /// Whether persistent regions may be made in it.
-    pub takes_persistent: bool,
 }
 
 impl Cxl {
@@ -101,22 +76,18 @@ pub(crate) fn read(sysroot: Sysroot<'_>, dax: &[DaxDevice]) -> Result<Cxl, ReadE
         regions: regions.map(|it| region(sysroot, &root, it, dax)).collect::<Result<_, _>>()?,
         windows: decoders
             .filter(|name| is_window(sysroot, &root.join(name)))
-            .map(|name| window(&root, name))
-            .collect::<Result<_, _>>()?,
+            .map(|name| CxlWindow {
+                takes_ram: optional_number(&root.join(&name).join("cap_ram")) == Some(1),
+                name,
+            })
+            .collect(),
     })
 }
 
 fn memory(root: &Path, number: u32) -> Result<CxlMemory, ReadError> {
     let name = format!("mem{number}");
     let device = root.join(&name);
-    Ok(CxlMemory {
-        name,
-        ram_bytes: strict_number(&device.join("ram/size"))?,
-        persistent_bytes: strict_number(&device.join("pmem/size"))?,
-        serial: optional(&device.join("serial")),
-        firmware: optional(&device.join("firmware_version")).filter(|text| !text.is_empty()),
-        near_node: optional_node(&device.join("numa_node")),
-    })
+    Ok(CxlMemory { name, ram_bytes: strict_number(&device.join("ram/size"))? })
 }
 
 fn region(
@@ -131,14 +102,9 @@ fn region(
     let memory = |target| memory_behind(sysroot, root, &device.join(format!("target{target}")));
     let node = dax.iter().find(|dax| dax.region.as_deref() == Some(&name));
     Ok(CxlRegion {
-        mode: optional(&device.join("mode")),
         size_bytes: strict_number(&device.join("size"))?,
-        committed: optional_number(&device.join("commit")).map(|commit| commit == 1),
-        interleave_ways: strict_number(&device.join("interleave_ways"))?,
-        interleave_granularity_bytes: strict_number(&device.join("interleave_granularity"))?,
         memories: targets.filter_map(memory).collect(),
         numa_node: node.filter(|dax| dax.is_system_memory()).and_then(|dax| dax.target_node),
-        rated: attributes::read_region(&device),
         name,
     })
 }
@@ -155,14 +121,4 @@ fn is_window(sysroot: Sysroot<'_>, decoder: &Path) -> bool {
         .resolve(decoder)
         .and_then(|place| Some(place.parent()?.file_name()?.to_string_lossy().starts_with("root")));
     port.unwrap_or(false)
-}
-
-fn window(root: &Path, name: String) -> Result<CxlWindow, ReadError> {
-    let device = root.join(&name);
-    Ok(CxlWindow {
-        name,
-        size_bytes: strict_number(&device.join("size"))?,
-        takes_ram: optional_number(&device.join("cap_ram")) == Some(1),
-        takes_persistent: optional_number(&device.join("cap_pmem")) == Some(1),
-    })
 }

@@ -12,21 +12,17 @@ use serde::{Deserialize, Serialize};
 use super::memory_kind::MemoryKind;
 use crate::sysroot::{ReadError, Sysroot, entries, link_name, optional_node, strict_number};
 
-/// A DAX device.
+/// A DAX device and what stands behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaxDevice {
     /// Its name, for instance `dax0.0`.
     pub name: String,
     /// What stands behind it; [`MemoryKind::CpuLess`] where its path does not tell.
     pub kind: MemoryKind,
-    /// Its capacity.
+    /// Its capacity in bytes.
     pub size_bytes: Option<u64>,
-    /// What mappings of it must be aligned to.
-    pub align_bytes: Option<u64>,
     /// The node that it makes as ordinary memory.
     pub target_node: Option<u32>,
-    /// The node with CPUs that it hangs at.
-    pub near_node: Option<u32>,
     /// The driver, for instance `kmem` or `device_dax`.
     pub driver: Option<String>,
     /// The CXL region that it is made of.
@@ -64,9 +60,7 @@ fn read_one(device: &Path, name: String) -> Result<DaxDevice, ReadError> {
         name,
         kind: kind_of_place(&place.to_string_lossy()),
         size_bytes: strict_number(&device.join("size"))?,
-        align_bytes: strict_number(&device.join("align"))?,
         target_node: optional_node(&device.join("target_node")),
-        near_node: optional_node(&device.join("numa_node")),
         driver: link_name(&device.join("driver")),
         region: place.components().rev().find_map(region),
     })

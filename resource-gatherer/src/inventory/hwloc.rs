@@ -23,16 +23,11 @@ pub(crate) fn complete(inventory: Inventory) -> Inventory {
     }
 }
 
-/// `inventory` with caches, rated values, kinds of memory and a name of the processor where it had none.
+/// `inventory` with caches, rated values and kinds of memory where it had none.
 fn complete_from(mut inventory: Inventory, topology: &Topology) -> Inventory {
     inventory.hwloc = true;
     if inventory.caches.is_empty() {
         inventory.caches = caches(topology);
-    }
-    let processor = &mut inventory.processor;
-    for package in topology.objects_with_type(ObjectType::Package) {
-        processor.make = processor.make.take().or_else(|| info(package, "CPUVendor"));
-        processor.model = processor.model.take().or_else(|| info(package, "CPUModel"));
     }
     for object in topology.objects_with_type(ObjectType::NUMANode) {
         let is_object = |node: &&mut Node| object.os_index() == Some(node.id as usize);
@@ -47,16 +42,12 @@ fn complete_from(mut inventory: Inventory, topology: &Topology) -> Inventory {
     inventory
 }
 
-fn info(object: &TopologyObject, key: &str) -> Option<String> {
-    Some(object.info(key)?.to_str().ok()?.to_owned())
-}
-
 /// hwloc's names for what stands behind a DAX device.
 fn kind(node: &TopologyObject) -> Option<MemoryKind> {
     if node.info("CXLDevice").is_some() {
         return Some(MemoryKind::Cxl);
     }
-    match info(node, "DAXType")?.as_str() {
+    match node.info("DAXType")?.to_str().ok()? {
         "NVM" => Some(MemoryKind::Persistent),
         "SPM" => Some(MemoryKind::SpecificPurpose),
         _ => None,
@@ -108,7 +99,7 @@ mod tests {
     use super::*;
     use crate::inventory::cache::Cache;
 
-    /// Two nodes without CPUs that DAX devices made, under a processor with a name.
+    /// Two nodes without CPUs that DAX devices made.
     const XML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
@@ -116,7 +107,7 @@ mod tests {
   <object type="NUMANode" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1" gp_index="2" local_memory="4096"/>
   <object type="NUMANode" os_index="1" cpuset="0x0" complete_cpuset="0x0" nodeset="0x2" complete_nodeset="0x2" gp_index="3" local_memory="4096"><info name="DAXType" value="NVM"/></object>
   <object type="NUMANode" os_index="2" cpuset="0x0" complete_cpuset="0x0" nodeset="0x4" complete_nodeset="0x4" gp_index="4" local_memory="4096"><info name="CXLDevice" value="0000:01:00.0"/></object>
-  <object type="Package" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="5"><info name="CPUModel" value="A Model"/>
+  <object type="Package" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="5">
    <object type="L3Cache" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="6" cache_size="1048576" depth="3" cache_linesize="64" cache_associativity="16" cache_type="0">
     <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x7" complete_nodeset="0x7" gp_index="7"/>
    </object>
@@ -145,7 +136,6 @@ mod tests {
         let complete = complete_from(inventory, &topology());
         let kinds = complete.nodes.iter().map(|node| node.kind).collect::<Vec<_>>();
         assert_eq!(kinds, [MemoryKind::Dram, MemoryKind::Persistent, MemoryKind::Cxl]);
-        assert_eq!(complete.processor.model.as_deref(), Some("A Model"));
         assert_eq!(complete.caches, [Cache { level: 3, size_bytes: 1 << 20, cpus: vec![0] }]);
         assert!(complete.hwloc);
     }
@@ -155,12 +145,10 @@ mod tests {
         let mut inventory = Inventory { nodes: nodes(), ..Inventory::default() };
         inventory.nodes[1].kind = MemoryKind::SpecificPurpose;
         inventory.nodes[2].rated = Some(Rated { read_latency_ns: Some(1), ..Rated::default() });
-        inventory.processor.model = Some("Another".to_owned());
         inventory.caches = vec![Cache { level: 2, size_bytes: 1, cpus: vec![0] }];
         let complete = complete_from(inventory.clone(), &topology());
         assert_eq!(complete.nodes[1], inventory.nodes[1]);
         assert_eq!(complete.nodes[2].rated, inventory.nodes[2].rated);
-        assert_eq!(complete.processor, inventory.processor);
         assert_eq!(complete.caches, inventory.caches);
     }
 }

@@ -11,7 +11,7 @@ use crate::sysroot::{ReadError, Sysroot, malformed, optional};
 pub struct Memory {
     /// What the kernel manages.
     pub total_bytes: u64,
-    /// What no one uses, page cache not counted as free (`MemFree`).
+    /// What is free, page cache not counted as free (`MemFree`).
     pub free_bytes: u64,
     /// What a new program could take without swapping (`MemAvailable`).
     pub available_bytes: u64,

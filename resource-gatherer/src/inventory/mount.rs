@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    block::{self, BlockDevice, BlockKind},
-    memory_disk::{self, MemoryDisk},
-};
+use super::block::{self, BlockDevice};
 use crate::sysroot::{ReadError, Sysroot, malformed};
 
 /// What a device does on random access.
@@ -43,10 +40,6 @@ pub struct Mount {
     pub medium: Medium,
     /// The options of the file system, for instance `rw,memory`.
     pub options: String,
-    /// The block device that it lies on, if any.
-    pub block: Option<BlockDevice>,
-    /// The limits of a RAM disk.
-    pub memory_disk: Option<MemoryDisk>,
     /// The directory that an overlay writes to; in a container often one of the host's, and then not
     /// to be found here.
     pub overlay_upper: Option<PathBuf>,
@@ -55,14 +48,16 @@ pub struct Mount {
 /// All mounts in the order of mounting.
 pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
     let mut mounts = lines(sysroot)?;
+    let mut kept_in = Vec::new();
     for mount in &mut mounts {
-        mount.block = block::read(sysroot, &mount.device, &mount.source);
-        mount.medium = own_medium(mount);
+        let block = block::read(sysroot, &mount.device, &mount.source);
+        mount.medium = own_medium(mount, block.as_ref());
+        let file = block.and_then(|block| block.backing_file);
+        kept_in.push(mount.overlay_upper.clone().or(file));
     }
-    for at in 0..mounts.len() {
-        if let Some(below) = medium_below(&mounts, &mounts[at]) {
-            mounts[at].medium = below;
-        }
+    for (at, path) in kept_in.iter().enumerate() {
+        let below = path.as_deref().and_then(|path| medium_below(&mounts, &mounts[at], path));
+        mounts[at].medium = below.unwrap_or(mounts[at].medium);
     }
     Ok(mounts)
 }
@@ -100,8 +95,6 @@ fn parse_line(line: &str) -> Option<Mount> {
         source: unescape(source),
         medium: Medium::Other,
         options: options.to_owned(),
-        block: None,
-        memory_disk: (file_system == "tmpfs").then(|| memory_disk::parse(options)),
         overlay_upper: upper().map(|path| unescape(path).into()),
     })
 }
@@ -122,14 +115,14 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-fn own_medium(mount: &Mount) -> Medium {
+fn own_medium(mount: &Mount, block: Option<&BlockDevice>) -> Medium {
     match mount.file_system.as_str() {
         "tmpfs" | "ramfs" | "hugetlbfs" => Medium::Memory,
         "nfs" | "nfs4" | "cifs" | "smb3" | "lustre" | "ceph" | "9p" | "beegfs" | "gpfs" => {
             Medium::Network
         }
-        _ => match &mount.block {
-            Some(block) if block.kind == BlockKind::Memory => Medium::Memory,
+        _ => match block {
+            Some(block) if block.is_memory => Medium::Memory,
             Some(BlockDevice { rotational: Some(false), .. }) => Medium::SolidState,
             Some(BlockDevice { rotational: Some(true), .. }) => Medium::Rotating,
             _ => Medium::Other,
@@ -137,11 +130,10 @@ fn own_medium(mount: &Mount) -> Medium {
     }
 }
 
-/// The medium of the file system that an overlay or a loop device keeps its bytes on. One step only: the
-/// path may be another host's view, and lead back to the mount itself.
-fn medium_below(mounts: &[Mount], mount: &Mount) -> Option<Medium> {
-    let file = mount.block.as_ref().and_then(|block| block.backing_file.as_ref());
-    let below = holding(mounts, mount.overlay_upper.as_ref().or(file)?)?;
+/// The medium of the file system that an overlay or a loop device keeps its bytes on, in `path`. One step
+/// only: the path may be another host's view, and lead back to the mount itself.
+fn medium_below(mounts: &[Mount], mount: &Mount, path: &Path) -> Option<Medium> {
+    let below = holding(mounts, path)?;
     (below.path != mount.path).then_some(below.medium)
 }
 

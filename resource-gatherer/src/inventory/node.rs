@@ -15,31 +15,19 @@ use super::{
     meminfo, number_list, zones,
 };
 use crate::sysroot::{
-    ReadError, Sysroot, entries, malformed, numbered_entries, optional, optional_number, parsed,
-    strict_number,
+    ReadError, Sysroot, malformed, numbered_entries, optional, optional_number, parsed,
 };
 
 /// How far another node is, in the kernel's relative unit (10 is local).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distance {
-    /// The other node.
+    /// The number of the other node.
     pub to: u32,
     /// From this node to the other; `None` where the firmware says unreachable (255).
     pub relative: Option<u8>,
 }
 
-/// The pages of one size that are set apart on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HugePages {
-    /// The size of one.
-    pub page_bytes: u64,
-    /// All of them together.
-    pub total_bytes: u64,
-    /// What of that no one uses.
-    pub free_bytes: u64,
-}
-
-/// A NUMA node.
+/// A NUMA node and its memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Node {
     /// Its number, as in `/sys/devices/system/node/node<N>`.
@@ -50,13 +38,11 @@ pub struct Node {
     pub cpus: Vec<u32>,
     /// All its memory; zero for a node that only has CPUs.
     pub memory_total_bytes: u64,
-    /// What of it no one uses, page cache not counted as free.
+    /// What of it is free, page cache not counted as free.
     pub memory_free_bytes: u64,
     /// The share of its memory that takes movable pages only: no kernel data and nothing that stays
     /// pinned. `None` where the kernel does not tell.
     pub movable_percent: Option<u8>,
-    /// Pages that are set apart, by size; sizes without pages are left out.
-    pub huge_pages: Vec<HugePages>,
     /// The DRAM that the hardware uses as a cache in front of this node, if any.
     pub memory_side_cache_bytes: u64,
     /// Distances from this node to the others.
@@ -95,7 +81,7 @@ pub(crate) fn read_all(
         .collect()
 }
 
-/// What no one uses on node `id`.
+/// What is free on node `id`.
 pub(crate) fn free(sysroot: Sysroot<'_>, id: u32) -> Result<Bytes, ReadError> {
     let path = sysroot.join(format!("sys/devices/system/node/node{id}/meminfo"));
     Ok(Bytes(meminfo::read_node(&path)?.free_bytes))
@@ -112,7 +98,6 @@ fn read_one(directory: &Path, id: u32, online: &[u32]) -> Result<Node, ReadError
         memory_total_bytes: memory.total_bytes,
         memory_free_bytes: memory.free_bytes,
         movable_percent: None,
-        huge_pages: huge_pages(&directory.join("hugepages"))?,
         memory_side_cache_bytes: memory_side_cache(&directory.join("memory_side_cache")),
         distances: distances(&directory.join("distance"), online)?,
         rated: attributes::read(directory),
@@ -141,24 +126,4 @@ fn memory_side_cache(directory: &Path) -> u64 {
         .into_iter()
         .filter_map(|index| optional_number(&directory.join(format!("index{index}/size"))))
         .fold(0, u64::saturating_add)
-}
-
-/// The directories are called `hugepages-2048kB`, and count pages.
-fn huge_pages(directory: &Path) -> Result<Vec<HugePages>, ReadError> {
-    let mut sizes = Vec::new();
-    for name in entries(directory) {
-        let size = name.strip_prefix("hugepages-").and_then(|name| name.strip_suffix("kB"));
-        let size = size.and_then(|size| size.parse::<u64>().ok()?.checked_mul(1024));
-        let Some(page_bytes) = size else { continue };
-        let bytes = |file: &str| {
-            let pages = strict_number(&directory.join(&name).join(file))?.unwrap_or(0);
-            Ok(pages.saturating_mul(page_bytes))
-        };
-        let (total_bytes, free_bytes) = (bytes("nr_hugepages")?, bytes("free_hugepages")?);
-        if total_bytes > 0 {
-            sizes.push(HugePages { page_bytes, total_bytes, free_bytes });
-        }
-    }
-    sizes.sort_unstable_by_key(|pages| pages.page_bytes);
-    Ok(sizes)
 }

@@ -21,13 +21,13 @@ pub struct Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balancing {
-    /// Pages stay.
+    /// Pages stay where they are.
     Off,
     /// Between nodes with CPUs.
     Nodes,
     /// From slow tiers to fast ones.
     Tiers,
-    /// Both.
+    /// Between nodes and between tiers.
     NodesAndTiers,
 }
 
@@ -43,7 +43,7 @@ pub struct WeightedInterleave {
 /// The weight of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
-    /// Its number.
+    /// The number of the node.
     pub node: u32,
     /// Pages per round, 1 to 255.
     pub pages: u8,

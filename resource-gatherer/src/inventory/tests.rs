@@ -9,7 +9,7 @@ use super::{
     node::{Distance, MemoryKind},
     *,
 };
-use crate::fake_sysroot::FakeSysroot;
+use crate::tests_support::FakeSysroot;
 
 fn read(machine: &FakeSysroot) -> Inventory {
     Inventory::read(Sysroot(machine.path())).unwrap()

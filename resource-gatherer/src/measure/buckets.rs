@@ -1,5 +1,5 @@
 //! Measures the buckets that the settings name, before anything else: a URL that names none is wrong
-//! input, and nobody should wait for minutes to be told.
+//! input, and that should not take minutes to be said.
 //!
 //! It takes time of its own, beside that of [`Limits::total`]: a network may be slow, and the
 //! figures of memory shall not suffer for it.
@@ -8,7 +8,7 @@ use tierfeed_core::units::{Bytes, Nanoseconds};
 
 use super::{
     limits::Limits,
-    object_store::{Identity, ObjectStoreError, OpenError, Options, Request, measure},
+    object_store::{Identity, ObjectStoreError, Options, Request, measure},
 };
 use crate::figures::{ObjectStore, Skipped};
 
@@ -49,22 +49,10 @@ pub(crate) fn figures(
         time: Nanoseconds(limits.cell.0.min(TIME_MAX.0)),
         patience: PATIENCE,
     };
-    match measure(&request) {
-        Ok(figures) => Ok(Ok(figures)),
-        Err(error) if is_wrong_input(&error) => Err(error),
-        Err(error) => {
-            Ok(Err(Skipped { what: "an object store".to_owned(), why: error.to_string() }))
-        }
-    }
-}
-
-fn is_wrong_input(error: &ObjectStoreError) -> bool {
-    match error {
-        ObjectStoreError::Open(error) => !matches!(error, OpenError::Settings { .. }),
-        error => {
-            matches!(error, ObjectStoreError::Local | ObjectStoreError::NoObject { .. })
-        }
-    }
+    measure(&request).map(Ok).or_else(|error| {
+        let skipped = || Skipped { what: "an object store".to_owned(), why: error.to_string() };
+        if error.is_wrong_input() { Err(error) } else { Ok(Err(skipped())) }
+    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,12 @@
 //!    the machine changed meanwhile. The older two thirds are dropped then and sampling goes on, once;
 //!    samples that drift again say so and do not count as converged. Devices drift by themselves (caches
 //!    fill, flash is tidied up), so their samples are all kept, and say so at once.
+//! 7. Of a device whose rate must settle first, the samples of the steady end count: all from the first
+//!    that no later one left. The rate is steady if the last five samples lie within 5 % of their mean and
+//!    the line through them rises or falls by at most 2 % of it per sample (fio's `steadystate=iops_slope`,
+//!    and SNIA's Solid State Storage Performance Test Specification). If the time ends before, all samples
+//!    count, and say so. Flash that is written to, disks in a cloud with burst credits, and drives with
+//!    caches start fast and settle late; an average over both is the rate of nothing.
 //!
 //! On a shared host the best of many wall-clock samples of a 100 ns chase read 200 ns; CPU time read
 //! 97 to 105 ns over the same samples. That is why rule 4 exists.
@@ -25,45 +31,44 @@ use crate::figures::estimate::{self, Estimate, to_f64};
 
 /// When to stop sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StopRule {
+pub(crate) struct StopRule {
     /// Half the width of the interval as a share of the median.
-    pub half_width: f64,
+    pub(crate) half_width: f64,
     /// Below this many samples no interval is trusted.
-    pub samples_min: usize,
+    pub(crate) samples_min: usize,
     /// With this many samples it ends.
-    pub samples_max: usize,
+    pub(crate) samples_max: usize,
     /// After this much time in samples it ends.
-    pub time: Nanoseconds,
+    pub(crate) time: Nanoseconds,
 }
 
 /// What threads do while a kernel runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupation {
-    /// One thread computes; whatever keeps it from the CPU is a disturbance.
+pub(crate) enum Occupation {
+    /// One thread computes; time without the CPU is a disturbance.
     Computes,
     /// Several threads compute side by side.
     ComputesTogether,
     /// It waits for a device or for other threads.
     Waits,
+    /// It waits for a device whose rate must settle first.
+    Settles,
 }
 
 /// How long one run of a kernel took, and what disturbed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// From start to end; of several threads, from the first start to the last end.
-    pub wall: Nanoseconds,
+    pub(crate) wall: Nanoseconds,
     /// Of this, how long the thread ran; of several threads, the least share of any of them.
-    pub thread_cpu: Nanoseconds,
-    /// How often the kernel gave the CPU to another thread meanwhile. It explains a low share and decides
-    /// nothing: a thread that ran for 98 % of the time was not hurt.
-    pub preemptions: u64,
+    pub(crate) thread_cpu: Nanoseconds,
     /// How long the hypervisor kept the CPU from running.
-    pub stolen: Nanoseconds,
+    pub(crate) stolen: Nanoseconds,
 }
 
 /// The samples of one thing.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub(crate) struct Cell {
     rule: StopRule,
     occupation: Occupation,
     has_dropped_first: bool,
@@ -76,8 +81,7 @@ pub struct Cell {
 
 impl Cell {
     /// A cell without samples.
-    #[must_use]
-    pub fn new(rule: StopRule, occupation: Occupation) -> Self {
+    pub(crate) fn new(rule: StopRule, occupation: Occupation) -> Self {
         Self {
             rule,
             occupation,
@@ -90,9 +94,13 @@ impl Cell {
         }
     }
 
-    /// Adds a sample.
-    pub fn record(&mut self, sample: Sample) {
-        self.spent_ns = self.spent_ns.saturating_add(sample.wall.0);
+    pub(crate) fn record(&mut self, sample: Sample) {
+        self.record_scaled(sample, sample.wall);
+    }
+
+    /// Adds a sample that took `took` and is given for another amount of work than was done.
+    pub(crate) fn record_scaled(&mut self, sample: Sample, took: Nanoseconds) {
+        self.spent_ns = self.spent_ns.saturating_add(took.0);
         if !self.has_dropped_first {
             self.has_dropped_first = true;
             return;
@@ -106,26 +114,38 @@ impl Cell {
     }
 
     /// Whether another sample is needed.
-    #[must_use]
-    pub fn wants_more(&self) -> bool {
+    pub(crate) fn wants_more(&self) -> bool {
         !self.is_done
     }
 
     /// How many samples there are, those that are not accepted included.
-    #[must_use]
-    pub fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.all.len()
     }
 
+    /// How many of the samples, the latest ones, make the steady end; `None` before the rate has settled.
+    pub(crate) fn settled(&self) -> Option<usize> {
+        let rates: Vec<f64> = self.all.iter().map(|it| 1.0 / to_f64(it.wall.0.max(1))).collect();
+        let last = rates.last_chunk::<STEADY_COUNT>()?;
+        let mean = last.iter().sum::<f64>() / 5.0;
+        let is_near = |rate: &f64| (rate - mean).abs() <= DEVIATION_MAX * mean;
+        let is_steady = last.iter().all(is_near) && slope(last).abs() <= SLOPE_MAX * mean;
+        let first = rates.iter().rposition(|rate| !is_near(rate)).map_or(0, |index| index + 1);
+        is_steady.then_some(rates.len() - first)
+    }
+
+    /// How long all samples took together, the first included.
+    pub(crate) fn spent(&self) -> Nanoseconds {
+        Nanoseconds(self.spent_ns)
+    }
+
     /// Whether the time of the cell is used up.
-    #[must_use]
-    pub fn is_out_of_time(&self) -> bool {
+    pub(crate) fn is_out_of_time(&self) -> bool {
         self.spent_ns >= self.rule.time.0
     }
 
     /// What the samples say, `None` before the second one: the first is dropped.
-    #[must_use]
-    pub fn estimate(&self) -> Option<Estimate> {
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
         let drifted = self.drifts();
         let converged = self.has_converged() && !drifted;
         let contended = self.is_contended();
@@ -135,8 +155,7 @@ impl Cell {
 
     /// The least time that `percent` of the samples do not exceed, by the same samples and clock as the
     /// estimate.
-    #[must_use]
-    pub fn percentile(&self, percent: usize) -> Option<f64> {
+    pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
         estimate::percentile(&self.values(), percent)
     }
 
@@ -147,7 +166,8 @@ impl Cell {
     }
 
     fn may_start_again(&self) -> bool {
-        !self.has_started_again && !self.is_out_of_time() && self.occupation != Occupation::Waits
+        let waits = matches!(self.occupation, Occupation::Waits | Occupation::Settles);
+        !self.has_started_again && !self.is_out_of_time() && !waits
     }
 
     /// Rule 6. What is left keeps its order, so the same question can be asked again.
@@ -162,6 +182,10 @@ impl Cell {
     fn values(&self) -> Vec<u64> {
         let wall = |sample: &Sample| sample.wall.0.max(1);
         match (self.is_contended(), self.occupation) {
+            (_, Occupation::Settles) => {
+                let dropped = self.all.len() - self.settled().unwrap_or(self.all.len());
+                self.all[dropped..].iter().map(wall).collect()
+            }
             (false, _) => {
                 self.all.iter().filter(|sample| self.accepts(**sample)).map(wall).collect()
             }
@@ -175,13 +199,20 @@ impl Cell {
             return false;
         }
         let values = self.values();
-        values.len() >= self.rule.samples_min
+        let count = match self.occupation {
+            Occupation::Settles => self.settled().map_or(0, |_| self.all.len()),
+            _ => values.len(),
+        };
+        count >= self.rule.samples_min
             && estimate::of_values(&values).is_some_and(|estimate| {
                 estimate::relative_half_width(&estimate) <= self.rule.half_width
             })
     }
 
     fn drifts(&self) -> bool {
+        if self.occupation == Occupation::Settles {
+            return self.all.len() >= STEADY_COUNT && self.settled().is_none();
+        }
         let values = self.values();
         let third = values.len() / 3;
         if third < THIRD_MIN {
@@ -206,7 +237,7 @@ impl Cell {
         let share_min = match self.occupation {
             Occupation::Computes => 0.98,
             Occupation::ComputesTogether => 0.95,
-            Occupation::Waits => return true,
+            Occupation::Waits | Occupation::Settles => return true,
         };
         to_f64(sample.thread_cpu.0) >= share_min * to_f64(sample.wall.0)
             && to_f64(sample.stolen.0) <= STOLEN_MAX * to_f64(sample.wall.0)
@@ -216,11 +247,26 @@ impl Cell {
 /// The share of a sample that the hypervisor may steal.
 const STOLEN_MAX: f64 = 0.01;
 
-/// Before this many samples nobody knows whether most of them are disturbed.
+/// Before this many samples it is not known whether most of them are disturbed.
 const CONTENDED_MIN: usize = 20;
 
 /// Fewer samples have no median worth comparing.
 const THIRD_MIN: usize = 3;
+
+/// How many samples have to agree before a rate is steady.
+const STEADY_COUNT: usize = 5;
+
+/// How far each may lie from their mean.
+const DEVIATION_MAX: f64 = 0.05;
+
+/// How much of the mean they may rise or fall per sample.
+const SLOPE_MAX: f64 = 0.02;
+
+/// Of the least-squares line, per sample: the abscissae are -2..=2, whose squares sum to 10.
+fn slope(values: &[f64; STEADY_COUNT]) -> f64 {
+    let [a, b, _, d, e] = values;
+    (2.0 * (e - a) + (d - b)) / 10.0
+}
 
 #[cfg(test)]
 mod tests {
@@ -311,12 +357,6 @@ mod tests {
         let stolen = |stolen| Sample { stolen: Nanoseconds(stolen), ..sample(10_000, 10_000) };
         assert!(!filled(RULE, |_| stolen(100)).estimate().unwrap().contended);
         assert!(filled(RULE, |_| stolen(101)).estimate().unwrap().contended);
-    }
-
-    #[test]
-    fn what_the_kernel_took_decides_only_through_the_share() {
-        let preempted = |_| Sample { preemptions: 5, ..sample(100, 100) };
-        assert!(!filled(RULE, preempted).estimate().unwrap().contended);
     }
 
     #[test]

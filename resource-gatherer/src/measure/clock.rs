@@ -5,10 +5,7 @@
 
 mod steal;
 
-use nix::{
-    sys::resource::{UsageWho, getrusage},
-    time::{ClockId, clock_gettime},
-};
+use nix::time::{ClockId, clock_gettime};
 use tierfeed_core::units::Nanoseconds;
 
 pub(crate) use self::steal::{Steal, is_guest, ticks};
@@ -20,11 +17,6 @@ pub trait Clock {
 
     /// The CPU time that the calling thread has used.
     fn thread_cpu(&mut self) -> Nanoseconds;
-
-    /// How often the kernel took the CPU from the calling thread, since it started.
-    fn preemptions(&mut self) -> u64 {
-        0
-    }
 
     /// How long the hypervisor kept the CPUs of the measurement from running, on average over them,
     /// since they started; zero where there is no hypervisor.
@@ -45,45 +37,25 @@ impl Clock for SystemClock {
     fn thread_cpu(&mut self) -> Nanoseconds {
         read(ClockId::CLOCK_THREAD_CPUTIME_ID)
     }
-
-    fn preemptions(&mut self) -> u64 {
-        let usage = getrusage(UsageWho::RUSAGE_THREAD);
-        let switches = usage.map_or(0, |usage| usage.involuntary_context_switches());
-        u64::try_from(switches).unwrap_or(0)
-    }
 }
 
 /// The clocks of the kernel and what a hypervisor steals from some CPUs: those of the thread that reads
 /// them. What it steals from others shows as their share, because the kernel does not count stolen time
 /// as theirs.
 #[derive(Debug)]
-pub(crate) struct GuestClock {
-    system: SystemClock,
-    steal: Steal,
-}
-
-impl GuestClock {
-    /// A clock for a measurement that runs where `steal` looks.
-    pub(crate) fn new(steal: Steal) -> Self {
-        Self { system: SystemClock, steal }
-    }
-}
+pub(crate) struct GuestClock(pub(crate) Steal);
 
 impl Clock for GuestClock {
     fn wall(&mut self) -> Nanoseconds {
-        self.system.wall()
+        SystemClock.wall()
     }
 
     fn thread_cpu(&mut self) -> Nanoseconds {
-        self.system.thread_cpu()
-    }
-
-    fn preemptions(&mut self) -> u64 {
-        self.system.preemptions()
+        SystemClock.thread_cpu()
     }
 
     fn stolen(&mut self) -> Nanoseconds {
-        self.steal.read()
+        self.0.read()
     }
 }
 

@@ -83,7 +83,7 @@ fn chosen(modes: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn conditions_are_what_the_kernel_states() {

@@ -74,7 +74,7 @@ impl DirectFile {
 /// The room of a file system.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    /// All its blocks.
+    /// All blocks of the file system.
     pub(super) total: Bytes,
     /// What this process may still write.
     pub(super) free: Bytes,

@@ -19,7 +19,6 @@
 
 mod bench;
 mod remarks;
-mod steady;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -38,13 +37,16 @@ use tierfeed_file_io::{Engine, Kind, QueueError, io_uring_available};
 use tierfeed_numa_memory::capacity;
 
 pub use self::stream::Abort;
-use self::{bench::Bench, steady::Settled, watchdog::Failure};
+use self::{
+    bench::{Bench, RandomRate},
+    watchdog::Failure,
+};
 use super::{
     direct_file::{DirectFile, Room, room},
     limits::Limits,
 };
 use crate::{
-    figures::{self, Access, Figures, RandomAccess, Storage, estimate::Estimate},
+    figures::{self, Access, Figures, Storage},
     inventory::{
         Inventory, mount,
         mount::{Medium, Mount},
@@ -59,7 +61,7 @@ pub const RANDOM_READ_DEPTH: u32 = 32;
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// How much may be written by random writes of 4 KiB; none happen within zero. They wear flash out,
-    /// and disturb whoever shares the device.
+    /// and slow down others who share the device.
     pub random_writes: Bytes,
     /// When to give the directory up; `None` for [`patience`].
     pub patience: Option<Nanoseconds>,
@@ -72,50 +74,35 @@ pub struct Request {
 /// What was found in a directory.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    /// What tiers are made of.
-    pub summary: Measured,
-    /// Everything.
+    /// All figures of the directory.
     pub storage: Storage,
-}
-
-/// The figures of a directory.
-#[derive(Debug, Clone, Copy)]
-pub struct Measured {
-    /// What was measured.
+    /// Those that a tier is made of.
     pub figures: Figures,
     /// All bytes of the file system.
     pub capacity_bytes: u64,
     /// What this process may still write there.
     pub free_bytes: u64,
-    /// Whether the page cache was bypassed.
-    pub access: Access,
 }
 
 /// Why a directory could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// The file system is too full.
-    #[error("{free} are free, at least {} are needed", Bytes(4 * FILE_MIN.0))]
-    TooFull {
-        /// What may still be written.
-        free: Bytes,
-    },
+    /// The file system is too full; with what may still be written.
+    #[error("{0} are free, at least {least} are needed", least = Bytes(4 * FILE_MIN.0))]
+    TooFull(Bytes),
     /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// There is nothing to keep operations in flight with.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The file system did not answer in time.
+    /// The file system did not answer within this time.
     #[error(
-        "no answer within {patience}; is its server gone? A thread of this process waits on, and may \
-         keep it from ending"
+        "no answer within {0}; is its server gone? A thread of this process waits on, and may keep it \
+         from ending"
     )]
-    NoAnswer {
-        /// How long it was waited for.
-        patience: Nanoseconds,
-    },
+    NoAnswer(Nanoseconds),
     /// There is no thread to measure on.
     #[error("cannot measure on a thread of its own: {0}")]
     Thread(#[source] io::Error),
@@ -153,16 +140,14 @@ pub fn measure(
     let (limits, request) = (*limits, request.clone());
     let patience = request.patience.unwrap_or_else(|| patience(&limits));
     let abort = request.abort.clone();
-    let outcome = watchdog::within(patience, move || site.measure(&limits, &request));
-    match outcome {
-        Ok(findings) => findings,
-        Err(Failure::Expired) => {
-            // If it is only slow, it shall not disturb what is measured next.
-            abort.abort();
-            Err(DirectoryError::NoAnswer { patience })
-        }
-        Err(Failure::Thread(source)) => Err(DirectoryError::Thread(source)),
-    }
+    watchdog::within(patience, move || site.measure(&limits, &request)).unwrap_or_else(|failure| {
+        // If it is only slow, it shall not disturb what is measured next.
+        abort.abort();
+        Err(match failure {
+            Failure::Expired => DirectoryError::NoAnswer(patience),
+            Failure::Thread(source) => DirectoryError::Thread(source),
+        })
+    })
 }
 
 /// The directory `path` without links, if it is one and answers within 10 s.
@@ -190,116 +175,59 @@ struct Site {
 }
 
 impl Site {
-    fn medium(&self) -> Medium {
-        self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium)
-    }
-
     fn measure(&self, limits: &Limits, request: &Request) -> Result<Findings, DirectoryError> {
-        let medium = self.medium();
-        let room = room(&self.path)?;
-        let len = file_len(room.free, medium, limits)?;
+        let medium = self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium);
+        let is_memory = medium == Medium::Memory;
+        let Room { total, free } = room(&self.path)?;
+        let len = file_len(free, medium, limits)?;
         let file = DirectFile::create_in(&self.path)?;
         let access = file.access();
         let mut remarks = Vec::new();
         let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
-        remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
-        remarks.extend(remarks::of_access(access, medium));
-        remarks.extend(remarks::of_engine(medium));
         let mut bench = Bench::new(file, engine, limits.cell, request.abort.clone());
-        let outcomes = Outcomes::of_jobs(&mut bench, len, medium, request)?;
-        remarks.extend(remarks::of_length(Bytes(bench.len), limits.file));
-        Ok(Findings {
-            summary: outcomes.summary(room, access),
-            storage: self.storage(&bench, &outcomes, remarks),
-        })
-    }
-
-    fn storage(&self, bench: &Bench, outcomes: &Outcomes, remarks: Vec<String>) -> Storage {
-        Storage {
-            path: self.path.clone(),
-            medium: self.medium(),
-            engine: match bench.engine {
-                Engine::IoUring => figures::Engine::IoUring,
-                Engine::Threads => figures::Engine::Threads,
-            },
-            access: bench.file.access(),
-            file_bytes: bench.len,
-            written_bytes: bench.written,
-            write_budget_bytes: outcomes.write_budget.0,
-            random_reads: outcomes.random_reads.iter().map(random_access).collect(),
-            random_writes: outcomes.random_writes.iter().map(random_access).collect(),
-            sequential_read_bytes_per_s: outcomes.sequential_read,
-            sequential_write_bytes_per_s: outcomes.sequential_write,
-            rewrite_bytes_per_s: outcomes.rewrite,
-            chunk_read_bytes_per_s: outcomes.chunk_read,
-            chunk_bytes: outcomes.chunk.0,
-            remarks,
-        }
-    }
-}
-
-/// What the jobs came to.
-struct Outcomes {
-    write_budget: Bytes,
-    sequential_write: Option<Estimate>,
-    rewrite: Option<Estimate>,
-    sequential_read: Option<Estimate>,
-    chunk: Bytes,
-    chunk_read: Option<Estimate>,
-    random_reads: Vec<(u32, Settled)>,
-    random_writes: Vec<(u32, Settled)>,
-}
-
-impl Outcomes {
-    /// Runs them one after another.
-    fn of_jobs(
-        bench: &mut Bench,
-        len: Bytes,
-        medium: Medium,
-        request: &Request,
-    ) -> Result<Self, DirectoryError> {
-        let is_memory = medium == Medium::Memory;
-        let passes = if is_memory { 2 } else { 1 };
         let sequential_write = bench.fill_file(len)?;
         let rewrite = if is_memory { bench.rewrite()? } else { None };
         let sequential_read = bench.read_in_order()?;
         let chunk = chunk_len(Bytes(bench.len))?;
-        Ok(Self {
-            write_budget: Bytes(len.0 * passes + request.random_writes.0),
-            sequential_write,
-            rewrite,
-            sequential_read,
-            chunk,
-            chunk_read: bench.read_chunks(chunk)?,
-            random_reads: random(bench, Kind::Read, Bytes(u64::MAX))?,
-            random_writes: random(bench, Kind::Write, request.random_writes)?,
-        })
-    }
-
-    fn summary(&self, room: Room, access: Access) -> Measured {
-        let at = |depth| self.random_reads.iter().find(|it| it.0 == depth).map(|it| it.1);
-        Measured {
-            figures: Figures {
-                read_bytes_per_s: self.sequential_read,
-                write_bytes_per_s: self.sequential_write,
-                copy_bytes_per_s: self.chunk_read,
-                idle_latency_ns: at(1).map(|it| it.median_latency),
-                random_read_iops: most_reads(&self.random_reads),
-                ..Figures::default()
+        let chunk_read = bench.read_chunks(chunk)?;
+        let random_reads = random(&mut bench, Kind::Read, Bytes(u64::MAX))?;
+        let random_writes = random(&mut bench, Kind::Write, request.random_writes)?;
+        remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
+        remarks.extend(remarks::of_access(access, medium));
+        remarks.extend(remarks::of_engine(medium));
+        remarks.extend(remarks::of_length(Bytes(bench.len), limits.file));
+        let alone = random_reads.iter().find(|it| it.access.depth == 1);
+        let most = random_reads.iter().map(|it| it.access.iops);
+        let figures = Figures {
+            read_bytes_per_s: sequential_read,
+            write_bytes_per_s: sequential_write,
+            copy_bytes_per_s: chunk_read,
+            idle_latency_ns: alone.map(|it| it.median_latency),
+            random_read_iops: most.max_by(|a, b| a.median.total_cmp(&b.median)),
+            ..Figures::default()
+        };
+        let storage = Storage {
+            path: self.path.clone(),
+            medium,
+            engine: match engine {
+                Engine::IoUring => figures::Engine::IoUring,
+                Engine::Threads => figures::Engine::Threads,
             },
-            capacity_bytes: room.total.0,
-            free_bytes: room.free.0,
             access,
-        }
+            file_bytes: bench.len,
+            written_bytes: bench.written,
+            write_budget_bytes: len.0 * if is_memory { 2 } else { 1 } + request.random_writes.0,
+            random_reads: random_reads.into_iter().map(|it| it.access).collect(),
+            random_writes: random_writes.into_iter().map(|it| it.access).collect(),
+            sequential_read_bytes_per_s: sequential_read,
+            sequential_write_bytes_per_s: sequential_write,
+            rewrite_bytes_per_s: rewrite,
+            chunk_read_bytes_per_s: chunk_read,
+            chunk_bytes: chunk.0,
+            remarks,
+        };
+        Ok(Findings { storage, figures, capacity_bytes: total.0, free_bytes: free.0 })
     }
-}
-
-/// The highest rate of random reads at any depth that counts.
-fn most_reads(reads: &[(u32, Settled)]) -> Option<Estimate> {
-    let counting = reads.iter().filter(|(depth, _)| *depth <= RANDOM_READ_DEPTH);
-    counting
-        .map(|(_, settled)| settled.rate)
-        .max_by(|one, other| one.median.total_cmp(&other.median))
 }
 
 fn engine(medium: Medium, access: Access, remarks: &mut Vec<String>) -> Engine {
@@ -320,28 +248,17 @@ fn random(
     bench: &mut Bench,
     kind: Kind,
     bytes_max: Bytes,
-) -> Result<Vec<(u32, Settled)>, DirectoryError> {
-    let mut settled = Vec::new();
+) -> Result<Vec<RandomRate>, DirectoryError> {
     let share = Bytes(bytes_max.0 / 2);
     if share == Bytes(0) {
-        return Ok(settled);
+        return Ok(Vec::new());
     }
-    for depth in [1, RANDOM_READ_DEPTH] {
-        settled.extend(bench.access_randomly(kind, depth, share)?.map(|it| (depth, it)));
-    }
-    Ok(settled)
+    let alone = bench.access_randomly(kind, 1, share)?;
+    let deep = bench.access_randomly(kind, RANDOM_READ_DEPTH, share)?;
+    Ok(alone.into_iter().chain(deep).collect())
 }
 
-fn random_access((depth, settled): &(u32, Settled)) -> RandomAccess {
-    RandomAccess {
-        depth: *depth,
-        iops: settled.rate,
-        latency: settled.latency,
-        is_steady: settled.is_steady,
-    }
-}
-
-/// Invariant 1.
+/// The length of the file, by invariant 1.
 fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, DirectoryError> {
     let free = match medium {
         Medium::Memory => {
@@ -351,7 +268,7 @@ fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, Direc
     };
     let allowed = Bytes(free.0 / 4);
     if allowed < FILE_MIN {
-        return Err(DirectoryError::TooFull { free });
+        return Err(DirectoryError::TooFull(free));
     }
     let block = BLOCK as u64;
     Ok(Bytes(limits.file.0.clamp(FILE_MIN.0, allowed.0) / block * block))

@@ -11,7 +11,7 @@ pub enum Budget {
     Quick,
     /// Every pair of nodes, narrow intervals, minutes.
     Full,
-    /// Somebody's own limits.
+    /// Limits that the caller states.
     Custom(Limits),
 }
 
@@ -65,7 +65,7 @@ pub struct Limits {
     pub sample: Nanoseconds,
     /// The least length of each of the four buffers on a memory node, if its room allows.
     pub buffer_min: Bytes,
-    /// Their greatest length.
+    /// The greatest length of each of these buffers.
     pub buffer_max: Bytes,
     /// The greatest length of the buffer of the random latency, whose small pages take long to touch.
     pub random_buffer: Bytes,

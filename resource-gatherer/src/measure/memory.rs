@@ -4,7 +4,7 @@
 //! 1. The buffers are larger than the caches, as those are found to be, and smaller than what would
 //!    hurt: together a quarter of what may be taken on the node, control groups and cpusets included.
 //! 2. They are bound before they are touched, and their placement is read back; where the kernel put
-//!    them elsewhere, or lets nobody look on a host with several nodes, there are no figures. Huge pages
+//!    them elsewhere, or does not tell on a host with several nodes, there are no figures. Huge pages
 //!    are read back too; figures from small pages are shown, but sort nothing.
 //! 3. Threads run on the cores of the initiator only, one on each.
 //! 4. The chain is TLB-local (groups of 256 KiB) and has a stride of 256 B, which prefetchers that
@@ -15,30 +15,29 @@
 pub(crate) mod arrays;
 mod caches;
 pub(crate) mod cores;
-mod course;
-pub(crate) mod crew;
 mod latency;
 mod loaded;
+mod measurement;
 mod plan;
-pub(crate) mod rate;
 pub mod single;
 mod sizing;
+pub(crate) mod team;
 pub(crate) mod work;
 
 use std::{
     fmt, io,
     panic::resume_unwind,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    sync::mpsc::{RecvTimeoutError, sync_channel},
     thread,
     time::Duration,
 };
 
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{AllocateError, capacity, kernels::ChainError};
+use tierfeed_numa_memory::{AllocateError, affinity, capacity, kernels::ChainError};
 
 pub(crate) use self::caches::Knee;
-use self::course::Course;
+use self::measurement::Measurement;
 pub use self::single::{Request, Subject};
 use super::{
     allotment::Allotment,
@@ -46,7 +45,7 @@ use super::{
     limits::{Limits, Pairs},
 };
 use crate::{
-    figures::{self, Figures, HUGE_PAGES_MIN, Skipped},
+    figures::{self, Skipped},
     inventory::{Inventory, node::Node, number_list},
     sysroot::{Sysroot, optional},
 };
@@ -62,70 +61,15 @@ pub struct Pair<'inventory> {
     pub is_best: bool,
 }
 
-/// The figures of a pair that make a tier.
-#[derive(Debug, Clone, Copy)]
-pub struct Measured {
-    /// What was measured.
-    ///
-    /// Rates are those of the best number of threads, latency under load is that at half of the highest
-    /// read traffic.
-    pub figures: Figures,
-    /// Set if the caches held too much of the buffers; then the figures sort nothing.
-    pub cache_bound: Option<CacheBound>,
-    /// The share of the buffers in huge pages, if the kernel tells.
-    pub huge_page_share: Option<f64>,
-}
-
-impl Measured {
-    /// Whether a tier may be made of the figures.
-    #[must_use]
-    pub fn is_usable(&self) -> bool {
-        self.cache_bound.is_none() && !self.lacks_huge_pages()
-    }
-
-    /// Why not.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
-        let bound = self.cache_bound.map(|bound| bound.to_string());
-        let percent = self.huge_page_share.unwrap_or_default() * 100.0;
-        let pages = self.lacks_huge_pages().then(|| {
-            format!(
-                "{percent:.0} % of the buffers lie in huge pages, 90 % are needed: latency holds misses \
-                 of the TLB; see /sys/kernel/mm/transparent_hugepage/enabled"
-            )
-        });
-        bound.into_iter().chain(pages).collect()
-    }
-
-    fn lacks_huge_pages(&self) -> bool {
-        self.huge_page_share.is_some_and(|share| share < HUGE_PAGES_MIN)
-    }
-}
-
 /// Everything about a pair.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
-    pub(crate) measured: Measured,
     pub(crate) pair: figures::Pair,
+    /// Why no tier may be made of the figures; empty if one may.
+    pub(crate) unusable: Vec<String>,
     pub(crate) skipped: Vec<Skipped>,
     /// What the caches of the initiator were found to hold.
     pub(crate) knee: Option<Knee>,
-}
-
-/// The buffers were too small for the caches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheBound {
-    /// What of the buffer a kernel touches.
-    pub buffer: Bytes,
-    /// What the last-level caches hold.
-    pub cache: Bytes,
-}
-
-impl fmt::Display for CacheBound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { buffer, cache } = self;
-        write!(f, "cache bound: buffers of {buffer} are less than twice the caches of {cache}")
-    }
 }
 
 /// A part of the work on a pair.
@@ -136,7 +80,7 @@ pub enum Part {
     Latency,
     /// Bandwidth by one thread and by all.
     Bandwidth,
-    /// Latency under load.
+    /// Latency while others make traffic.
     LoadedLatency,
     /// The other numbers of threads and kinds of traffic.
     MoreBandwidth,
@@ -163,20 +107,12 @@ impl fmt::Display for Part {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The node is too full.
-    #[error("{available} can be taken on NUMA node {}, at least {ALLOCATABLE_MIN} are needed", node.0)]
-    TooFull {
-        /// The node.
-        node: NumaNode,
-        /// What may be taken there.
-        available: Bytes,
-    },
+    /// The node is too full; with what may be taken there.
+    #[error("{1} can be taken on NUMA node {node}, at least {ALLOCATABLE_MIN} are needed", node = .0.0)]
+    TooFull(NumaNode, Bytes),
     /// The cpuset of this process leaves the memory of the node out.
-    #[error("the cpuset of this process does not allow memory of NUMA node {}", node.0)]
-    Forbidden {
-        /// The node.
-        node: NumaNode,
-    },
+    #[error("the cpuset of this process does not allow memory of NUMA node {node}", node = .0.0)]
+    Forbidden(NumaNode),
     /// There was no time for even one sample.
     #[error("out of time")]
     OutOfTime,
@@ -191,23 +127,12 @@ pub enum MemoryError {
         "the kernel does not tell where the memory lies; allow move_pages or /proc/self/numa_maps"
     )]
     Unverified,
-    /// None of the CPUs may be used.
-    #[error("cannot run on the CPUs of NUMA node {}: {source}", node.0)]
-    Affinity {
-        /// The node.
-        node: NumaNode,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// More threads were asked for than the node has cores for.
-    #[error("asked for {threads} threads, but {cores} cores can be used; ask for 1 to {cores}")]
-    TooManyThreads {
-        /// As asked for.
-        threads: usize,
-        /// As there are.
-        cores: usize,
-    },
+    /// None of the CPUs of the node may be used.
+    #[error("cannot run on the CPUs of NUMA node {node}: {1}", node = .0.0)]
+    Affinity(NumaNode, #[source] io::Error),
+    /// More threads (the first number) were asked for than the node has cores for (the second).
+    #[error("asked for {0} threads, but {1} cores can be used; ask for 1 to {1}")]
+    TooManyThreads(usize, usize),
     /// The chain does not fit its buffer.
     #[error(transparent)]
     Chain(#[from] ChainError),
@@ -248,34 +173,14 @@ pub(crate) struct Task<'a> {
     pub(crate) knee: Option<Knee>,
 }
 
-/// What a measurement tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
-    /// A part of it begins.
-    Begins(Part),
-    /// Nothing, for a tenth of a second.
-    Nothing,
-}
-
-/// Measures a pair on a thread of its own, whose affinity ends with it.
-///
-/// # Errors
-///
-/// Only a thread that cannot be started; whatever else fails is an answer.
-pub(crate) fn measure(
-    task: &Task<'_>,
-    listener: &mut dyn FnMut(News),
-) -> io::Result<Result<Outcome, MemoryError>> {
-    while_listening(listener, |begin| measure_here(task, begin))
-}
-
-/// Runs `body` on a thread of its own and passes on what it tells.
+/// Runs `body` on a thread of its own and passes on which part of it begins, and `None` ten times a second
+/// while none does.
 ///
 /// # Errors
 ///
 /// The thread cannot be started.
 pub(crate) fn while_listening<T: Send>(
-    listener: &mut dyn FnMut(News),
+    listener: &mut dyn FnMut(Option<Part>),
     body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
 ) -> io::Result<T> {
     let (tell, told) = sync_channel(TOLD_MAX);
@@ -286,31 +191,38 @@ pub(crate) fn while_listening<T: Send>(
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("tierfeed-probe".to_owned());
         let thread = thread.spawn_scoped(scope, body)?;
-        listen(&told, listener);
+        loop {
+            match told.recv_timeout(Duration::from_millis(100)) {
+                Ok(part) => listener(Some(part)),
+                Err(RecvTimeoutError::Timeout) => listener(None),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
         Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }
 
-fn listen(told: &Receiver<Part>, listener: &mut dyn FnMut(News)) {
-    const QUIET: Duration = Duration::from_millis(100);
-    loop {
-        match told.recv_timeout(QUIET) {
-            Ok(part) => listener(News::Begins(part)),
-            Err(RecvTimeoutError::Timeout) => listener(News::Nothing),
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-    }
-}
-
-fn measure_here(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
+/// Measures a pair on the calling thread, whose affinity it changes. `begin` is told each part before it
+/// begins.
+pub(crate) fn measure(task: &Task<'_>, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
     let Pair { initiator, target, .. } = task.pair;
-    let node = NumaNode(initiator.id);
-    let cores = cores::of_node(initiator, task.sysroot);
-    let cores = cores.map_err(|source| MemoryError::Affinity { node, source })?;
-    let mut clock = GuestClock::new(Steal::from(&cores[..1], task.sysroot));
+    let (cores, mut clock) = on_first_core(initiator, task.sysroot)?;
     let place = locality(task.inventory, target);
     check_allowed(task.sysroot, target)?;
-    Course::new(task, &cores, place, &mut clock)?.run(begin)
+    Measurement::new(task, &cores, place, &mut clock).run(begin)
+}
+
+/// Pins the calling thread to the first of the cores of `node` that it may use; all of them, and the clock
+/// of that one.
+pub(crate) fn on_first_core(
+    node: &Node,
+    sysroot: Sysroot<'_>,
+) -> Result<(Vec<usize>, GuestClock), MemoryError> {
+    let affinity_error = |source| MemoryError::Affinity(NumaNode(node.id), source);
+    let cores = cores::of_node(node, sysroot).map_err(affinity_error)?;
+    affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
+    let clock = GuestClock(Steal::from(&cores[..1], sysroot));
+    Ok((cores, clock))
 }
 
 /// Where memory of `node` is asked for. The only node needs no binding, which a container may forbid,
@@ -329,7 +241,7 @@ pub(crate) fn check_allowed(sysroot: Sysroot<'_>, node: &Node) -> Result<(), Mem
     let allowed = allowed.and_then(number_list::parse);
     match allowed {
         Some(allowed) if !allowed.contains(&node.id) => {
-            Err(MemoryError::Forbidden { node: NumaNode(node.id) })
+            Err(MemoryError::Forbidden(NumaNode(node.id)))
         }
         _ => Ok(()),
     }
@@ -340,7 +252,7 @@ pub(crate) fn buffer_max(node: &Node, place: Locality) -> Result<Bytes, MemoryEr
     let available =
         capacity::allocatable_bytes(Path::new("/"), place).map_err(MemoryError::FreeMemory)?;
     if available < ALLOCATABLE_MIN {
-        return Err(MemoryError::TooFull { node: NumaNode(node.id), available });
+        return Err(MemoryError::TooFull(NumaNode(node.id), available));
     }
     Ok(Bytes(available.0 / 4 / BUFFER_COUNT))
 }
@@ -348,23 +260,7 @@ pub(crate) fn buffer_max(node: &Node, place: Locality) -> Result<Bytes, MemoryEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
-
-    fn measured(huge_page_share: Option<f64>, cache_bound: Option<CacheBound>) -> Measured {
-        Measured { figures: Figures::default(), cache_bound, huge_page_share }
-    }
-
-    #[test]
-    fn figures_from_small_pages_or_caches_make_no_tier() {
-        assert!(measured(None, None).is_usable());
-        assert!(measured(Some(0.9), None).is_usable());
-        let small = measured(Some(0.89), None);
-        assert!(!small.is_usable());
-        assert!(small.remarks()[0].starts_with("89 % of the buffers"), "{:?}", small.remarks());
-        let bound = CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
-        let bound = measured(Some(1.0), Some(bound));
-        assert!(!bound.is_usable() && bound.remarks().len() == 1);
-    }
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn memory_outside_the_cpuset_is_not_touched() {
@@ -374,6 +270,6 @@ mod tests {
         assert!(check(2).is_ok(), "a kernel without cpusets allows all");
         machine.write("proc/self/status", "Name:\tx\nMems_allowed_list:\t0-1\n");
         assert!(check(1).is_ok());
-        assert!(matches!(check(2), Err(MemoryError::Forbidden { node: NumaNode(2) })));
+        assert!(matches!(check(2), Err(MemoryError::Forbidden(NumaNode(2)))));
     }
 }

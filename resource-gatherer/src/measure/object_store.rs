@@ -7,8 +7,8 @@
 //! 3. Every wait has an end ([`ObjectStoreError::NoAnswer`]).
 //!
 //! Everything runs on the calling thread, in a runtime of its own, so that the CPU that HTTP and TLS take
-//! is that of one thread, as in an agent that fetches with one. The environment is not read: whoever
-//! calls passes what belongs to the bucket as options.
+//! is that of one thread, as in an agent that fetches with one. The environment is not read: the
+//! caller passes what belongs to the bucket as options.
 //!
 //! Deliberately absent: `~/.aws` and other files of command-line tools. Credentials come from the
 //! options, or from the metadata service of the machine.
@@ -41,7 +41,7 @@ pub struct Request {
     pub url: String,
     /// What belongs to the bucket.
     pub options: Options,
-    /// Who reads.
+    /// Whose credentials are used.
     pub identity: Identity,
     /// How much may be read.
     pub budget: Bytes,
@@ -78,8 +78,7 @@ async fn measure_within(
     // Invariant 1.
     let left = time::timeout(duration(request.patience), made.remove(bucket)).await;
     let left = left.unwrap_or_else(|_| made.left(bucket));
-    let measured =
-        outcome.map_err(|_| ObjectStoreError::NoAnswer { place: bucket.place(), patience })?;
+    let measured = outcome.map_err(|_| ObjectStoreError::NoAnswer(bucket.place(), patience))?;
     let mut report = measured.map_err(|failure| bucket.explain(failure))?;
     report.remarks.extend(left);
     Ok(report)

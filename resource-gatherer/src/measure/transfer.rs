@@ -1,34 +1,28 @@
 //! Copies a chunk from each tier of memory to each, itself included, as promotion and demotion do it.
 //!
-//! 1. A tier is spoken for by the node that speaks for its figures. Where and by whom is copied is said
-//!    at [`Transfer`]; a copy within a tier is one within its node.
+//! 1. Each tier is copied from and to its representative node, that of its figures. Where and by which CPUs
+//!    is copied is said at [`Transfer`]; a copy within a tier is one within its node.
 //! 2. A chunk is as long as asked, or shorter where the room does not allow two of them:
 //!    [`Transfer::chunk_bytes`] says how long.
 //! 3. One, two and four threads copy, through the caches and past them, in turns; all figures are kept.
-
-use std::{io, sync::atomic::AtomicBool, thread};
 
 use tierfeed_core::{
     id::NumaNode,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{affinity, kernels::has_non_temporal_stores};
+use tierfeed_numa_memory::kernels::has_non_temporal_stores;
 
 use super::{
     allotment::Allotment,
-    clock::{Clock, GuestClock, Steal},
+    clock::{Clock, GuestClock},
     limits::Limits,
     memory::{
-        MemoryError, News,
-        arrays::{Arrays, BLOCK, Yard},
-        buffer_max, check_allowed, cores,
-        crew::{Crew, Pass},
-        locality,
-        rate::bandwidth_cell,
-        while_listening,
+        MemoryError,
+        arrays::{Arrays, BLOCK},
+        buffer_max, check_allowed, locality, on_first_core,
+        team::{Pass, Team, with_team},
     },
-    pace::take_turns,
-    sampler::Sampler,
+    sampler::take_turns,
 };
 use crate::{
     figures::{
@@ -39,22 +33,22 @@ use crate::{
     sysroot::Sysroot,
 };
 
-/// What copies chunks.
-pub(crate) struct Porter<'a> {
+/// Copies chunks on this machine.
+pub(crate) struct Copier<'a> {
     pub(crate) inventory: &'a Inventory,
     pub(crate) sysroot: Sysroot<'a>,
     pub(crate) limits: &'a Limits,
 }
 
-/// A tier of memory and the node that speaks for it.
+/// A tier of memory and its representative node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct TierNode<'a> {
     pub(crate) tier: &'a str,
     pub(crate) node: &'a Node,
 }
 
 /// Every ordered pair of `places`, which are sorted by speed: those from and to the fastest first.
-pub(crate) fn routes<'a>(places: &[Place<'a>]) -> Vec<(Place<'a>, Place<'a>)> {
+pub(crate) fn routes<'a>(places: &[TierNode<'a>]) -> Vec<(TierNode<'a>, TierNode<'a>)> {
     let mut routes: Vec<(usize, usize)> =
         (0..places.len()).flat_map(|from| (0..places.len()).map(move |to| (from, to))).collect();
     // What staging needs comes first, for a budget that ends early.
@@ -62,54 +56,40 @@ pub(crate) fn routes<'a>(places: &[Place<'a>]) -> Vec<(Place<'a>, Place<'a>)> {
     routes.into_iter().map(|(from, to)| (places[from], places[to])).collect()
 }
 
-impl Porter<'_> {
-    /// Copies chunks along one route, on a thread of its own, and tells `listener` that it still does.
-    ///
-    /// # Errors
-    ///
-    /// Only a thread that cannot be started; whatever else fails is something left out.
+impl Copier<'_> {
+    /// Copies chunks along one route on the calling thread, whose affinity it changes; what fails is left out.
     pub(crate) fn copy(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: TierNode<'_>,
+        to: TierNode<'_>,
         allotment: Allotment<'_>,
-        listener: &mut dyn FnMut(News),
-    ) -> io::Result<Result<Vec<Transfer>, Skipped>> {
-        let outcome = while_listening(listener, |_| self.copy_here(from, to, allotment))?;
-        Ok(outcome.map_err(|error| Skipped {
+    ) -> Result<Vec<Transfer>, Skipped> {
+        self.try_copy(from, to, allotment).map_err(|error| Skipped {
             what: format!("copies from {} to {}", from.tier, to.tier),
             why: error.to_string(),
-        }))
+        })
     }
 
-    fn copy_here(
+    fn try_copy(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: TierNode<'_>,
+        to: TierNode<'_>,
         allotment: Allotment<'_>,
     ) -> Result<Vec<Transfer>, MemoryError> {
         for place in [from, to] {
             check_allowed(self.sysroot, place.node)?;
         }
         let initiator = self.initiator(from.node, to.node).ok_or(MemoryError::OutOfTime)?;
-        let node = NumaNode(initiator.id);
-        let affinity_error = |source| MemoryError::Affinity { node, source };
-        let cores = cores::of_node(initiator, self.sysroot).map_err(affinity_error)?;
-        affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-        let mut clock = GuestClock::new(Steal::from(&cores[..1], self.sysroot));
+        let (cores, mut clock) = on_first_core(initiator, self.sysroot)?;
         if !allotment.goes_on(clock.wall()) {
             return Err(MemoryError::OutOfTime);
         }
         let chunk = self.chunk(from.node, to.node)?;
         let places = (locality(self.inventory, from.node), locality(self.inventory, to.node));
         let mut arrays = Arrays::between(places.0, places.1, chunk)?;
-        let yard = arrays.yard(cores.len());
-        let halt = AtomicBool::new(false);
-        let others = &cores[1..cores.len().min(THREADS_MAX)];
-        let found = thread::scope(|scope| {
-            let mut crew = Crew::start(scope, &yard, &halt, others).map_err(affinity_error)?;
-            let mut sampler = Sampler::new(&mut clock);
-            Ok::<_, MemoryError>(self.in_turns(&mut crew, &yard, &mut sampler, allotment))
+        let cores = &cores[..cores.len().min(THREADS_MAX)];
+        let found = with_team(&mut arrays, NumaNode(initiator.id), cores, |team| {
+            self.in_turns(team, &mut clock, allotment)
         })?;
         let found = found.into_iter().map(|(pass, rate)| transfer(from, to, chunk, pass, rate));
         let found = with_best(found.collect());
@@ -132,19 +112,18 @@ impl Porter<'_> {
         Ok(Bytes((wanted / BLOCK.0).max(1) * BLOCK.0))
     }
 
-    fn in_turns<C: Clock>(
+    fn in_turns(
         &self,
-        crew: &mut Crew<'_>,
-        yard: &Yard<'_>,
-        sampler: &mut Sampler<'_, C>,
+        team: &mut Team<'_>,
+        clock: &mut GuestClock,
         allotment: Allotment<'_>,
     ) -> Vec<(Pass, Estimate)> {
-        let passes = passes(crew.size(), yard.block_count());
-        let turns = take_turns(sampler, crew, allotment, SAMPLES_MIN, |left| {
-            let time = self.limits.cell.0.min(left.0 / passes.len() as u64);
-            passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
+        let passes = passes(team.size(), team.block_count());
+        let turns = take_turns(clock, team, allotment, SAMPLES_MIN, |left| {
+            let time = Nanoseconds(self.limits.cell.0.min(left.0 / passes.len() as u64));
+            passes.iter().map(|pass| (*pass, pass.cell(time))).collect()
         });
-        let copied = to_f64(yard.block_count() as u64 * BLOCK.0);
+        let copied = to_f64(team.block_count() as u64 * BLOCK.0);
         let rates = turns.estimates();
         rates.filter_map(|(pass, time)| Some((*pass, time?.per_second(copied)))).collect()
     }
@@ -165,8 +144,8 @@ fn passes(threads_max: usize, blocks: usize) -> Vec<Pass> {
 }
 
 fn transfer(
-    from: Place<'_>,
-    to: Place<'_>,
+    from: TierNode<'_>,
+    to: TierNode<'_>,
     chunk: Bytes,
     pass: Pass,
     bytes_per_s: Estimate,
@@ -193,7 +172,7 @@ fn with_best(mut transfers: Vec<Transfer>) -> Vec<Transfer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn chunks_are_copied_by_one_two_and_four_threads_as_cores_allow() {
@@ -215,10 +194,10 @@ mod tests {
         let machine = FakeSysroot::cxl_node();
         let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
         let limits = crate::probe::Budget::Quick.limits();
-        let porter =
-            Porter { inventory: &inventory, sysroot: Sysroot(machine.path()), limits: &limits };
+        let copier =
+            Copier { inventory: &inventory, sysroot: Sysroot(machine.path()), limits: &limits };
         let by = |from: usize, to: usize| {
-            porter.initiator(&inventory.nodes[from], &inventory.nodes[to]).unwrap().id
+            copier.initiator(&inventory.nodes[from], &inventory.nodes[to]).unwrap().id
         };
         assert_eq!((by(0, 1), by(1, 0)), (1, 0));
         assert_eq!((by(2, 0), by(0, 2)), (0, 0), "node 2 has no CPUs");
@@ -229,7 +208,7 @@ mod tests {
     fn the_fastest_combination_is_marked_once() {
         let machine = FakeSysroot::single_node();
         let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
-        let place = Place { tier: "main-memory", node: &inventory.nodes[0] };
+        let place = TierNode { tier: "main-memory", node: &inventory.nodes[0] };
         let passes = passes(4, 8);
         let made = passes.iter().enumerate().map(|(index, pass)| {
             let rate = if index == 2 { 9e9 } else { 5e9 };

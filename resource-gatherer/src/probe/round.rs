@@ -8,22 +8,19 @@ use std::{
 
 use tierfeed_core::{id::NumaNode, units::Nanoseconds};
 
-use super::{
-    Limits, ProbeError, ProbeSettings, Progress, Step,
-    place::{Place, Unmeasured},
-};
+use super::{Limits, ProbeError, ProbeSettings, Progress, Step, candidate::Candidate};
 #[cfg(feature = "object-store")]
 use crate::measure::buckets;
 use crate::{
-    classify::{self, Ruling},
-    figures::{self, Skipped, Transfer, tenths, whole},
+    classify::{self, Constraints},
+    figures::{self, Figures, Skipped, Transfer, tenths, whole},
     inventory::Inventory,
     measure::{
         allotment::Allotment,
         clock::{Clock, SystemClock},
         directory,
         memory::{self, Pair, Part, Task},
-        transfer::{self, Porter},
+        transfer::{self, Copier, TierNode},
     },
     report::{Matrix, Tier},
     sysroot::Sysroot,
@@ -32,7 +29,7 @@ use crate::{
 /// One round of measurements, step by step.
 pub(super) struct Round<'a> {
     pub(super) inventory: &'a Inventory,
-    pub(super) ruling: Ruling<'a>,
+    pub(super) constraints: Constraints<'a>,
     pub(super) limits: Limits,
     pub(super) sysroot: Sysroot<'a>,
     pub(super) allotment: Allotment<'a>,
@@ -44,7 +41,16 @@ pub(super) struct Round<'a> {
     pub(super) skipped: Vec<Skipped>,
 }
 
-type MeasuredPairs = (Matrix, Vec<Place>, Vec<figures::Pair>);
+type MeasuredPairs = (Matrix, Vec<Candidate>, Vec<figures::Pair>);
+
+/// What a subject came to, or why it has no figures.
+type Measured<T> = Result<T, String>;
+
+pub(super) fn not_measured(why: impl std::fmt::Display) -> String {
+    format!("not measured: {why}")
+}
+
+const OTHER_MACHINE: &str = "the inventory is another machine's";
 
 impl<'a> Round<'a> {
     pub(super) fn announce(&mut self, step: Step) -> Result<(), ProbeError> {
@@ -98,31 +104,35 @@ impl<'a> Round<'a> {
             let allotment = memory.share(SystemClock.wall(), weight(pair), weights);
             weights -= weight(pair);
             let knee = knees.get(&pair.initiator.id).copied();
-            let outcome = self.measure_pair(*pair, allotment, knee)?;
-            let outcome = outcome.map(|outcome| {
+            let outcome = self.measure_pair(*pair, allotment, knee)?.map(|outcome| {
                 knees.extend(outcome.knee.map(|knee| (pair.initiator.id, knee)));
-                reports.push(outcome.pair);
                 self.skipped.extend(outcome.skipped);
-                outcome.measured
+                let figures = outcome.pair.figures();
+                reports.push(outcome.pair);
+                (figures, outcome.unusable)
             });
-            enter(&mut matrix, pair, &outcome);
-            match (outcome, pair.is_best) {
-                (outcome, true) => best.push((pair.target, outcome)),
-                (Err(error), false) => self.skip_pair(pair, &error),
-                (Ok(_), false) => (),
+            match outcome {
+                Ok((figures, _)) => enter(&mut matrix, pair, &figures),
+                Err(ref why) if !pair.is_best => self.skip_pair(pair, why),
+                Err(_) => (),
+            }
+            if pair.is_best {
+                best.push((pair.target, outcome));
             }
         }
-        let profiles = classify::host_profiles(self.inventory, &reports, &self.ruling);
-        let places = best.into_iter().map(|(node, outcome)| {
-            Place::measured_node(node, outcome, profiles.get(&node.id).copied(), &self.ruling)
+        let profiles = classify::host_profiles(self.inventory, &reports, &self.constraints);
+        let candidates = best.into_iter().map(|(node, outcome)| {
+            let (figures, remarks) = outcome.unwrap_or_else(|why| (Figures::default(), vec![why]));
+            let profile = profiles.get(&node.id).copied();
+            Candidate::node(node, figures, profile, remarks, &self.constraints)
         });
-        Ok((matrix, places.collect(), reports))
+        Ok((matrix, candidates.collect(), reports))
     }
 
-    fn skip_pair(&mut self, pair: &Pair<'_>, error: &Unmeasured) {
+    fn skip_pair(&mut self, pair: &Pair<'_>, why: &str) {
         let what =
             format!("memory of NUMA node {} from node {}", pair.target.id, pair.initiator.id);
-        self.skipped.push(Skipped { what, why: error.to_string() });
+        self.skipped.push(Skipped { what, why: why.to_owned() });
     }
 
     fn measure_pair(
@@ -130,40 +140,50 @@ impl<'a> Round<'a> {
         pair: Pair<'a>,
         allotment: Allotment<'a>,
         knee: Option<memory::Knee>,
-    ) -> Result<Result<memory::Outcome, Unmeasured>, ProbeError> {
+    ) -> Result<Measured<memory::Outcome>, ProbeError> {
         let (initiator, target) = (NumaNode(pair.initiator.id), NumaNode(pair.target.id));
+        let begins = |round: &mut Self, part| {
+            round.announce(Step::Memory { initiator, target, part }).is_ok()
+        };
         let behind = self.done + Part::ALL.len();
-        if !self.sysroot.is_live() {
+        let outcome = if self.sysroot.is_live() {
+            let limits = self.limits;
+            let Self { inventory, sysroot, .. } = *self;
+            let task = Task { inventory, sysroot, pair, limits: &limits, allotment, knee };
+            self.on_thread(begins, || (), |begin| memory::measure(&task, begin))?
+                .map_err(not_measured)
+        } else {
             self.announce(Step::Memory { initiator, target, part: Part::Latency })?;
-            self.done = behind;
-            return Ok(Err(Unmeasured::OtherMachine));
-        }
-        let limits = self.limits;
-        let Self { inventory, sysroot, is_stopped, .. } = *self;
-        let task = Task { inventory, sysroot, pair, limits: &limits, allotment, knee };
-        let outcome = memory::measure(&task, &mut |news| match news {
-            memory::News::Begins(part) => {
-                if self.announce(Step::Memory { initiator, target, part }).is_err() {
-                    is_stopped.store(true, Ordering::Relaxed);
-                }
-            }
-            memory::News::Nothing => {
-                if (self.stop)() {
-                    is_stopped.store(true, Ordering::Relaxed);
-                }
-            }
-        });
-        let outcome = outcome.map_err(ProbeError::Thread)?;
+            Err(not_measured(OTHER_MACHINE))
+        };
         self.done = behind;
-        self.check_stopped()?;
-        Ok(outcome.map_err(Unmeasured::Memory))
+        Ok(outcome)
     }
 
-    fn check_stopped(&mut self) -> Result<(), ProbeError> {
+    /// Does `body` on a thread of its own, whose affinity ends with it. `begins` is told of each part of it and
+    /// says whether to go on; between parts the caller of the probe is asked ten times a second. `stop` ends
+    /// what does not look at the allotment.
+    fn on_thread<T: Send>(
+        &mut self,
+        mut begins: impl FnMut(&mut Self, Part) -> bool,
+        stop: impl Fn(),
+        body: impl FnOnce(&dyn Fn(Part)) -> T + Send,
+    ) -> Result<T, ProbeError> {
+        let mut listener = |part: Option<Part>| {
+            let goes_on = match part {
+                Some(part) => begins(self, part),
+                None => !(self.stop)(),
+            };
+            if !goes_on {
+                self.is_stopped.store(true, Ordering::Relaxed);
+                stop();
+            }
+        };
+        let outcome = memory::while_listening(&mut listener, body).map_err(ProbeError::Thread)?;
         if self.is_stopped.load(Ordering::Relaxed) || (self.stop)() {
             return Err(ProbeError::Interrupted);
         }
-        Ok(())
+        Ok(outcome)
     }
 
     /// `count` directories are left, this one included.
@@ -171,26 +191,17 @@ impl<'a> Round<'a> {
         &mut self,
         path: &Path,
         count: usize,
-    ) -> Result<Result<directory::Findings, Unmeasured>, ProbeError> {
+    ) -> Result<Measured<directory::Findings>, ProbeError> {
         self.announce(Step::Directory(path.to_owned()))?;
         if !self.sysroot.is_live() {
-            return Ok(Err(Unmeasured::OtherMachine));
+            return Ok(Err(not_measured(OTHER_MACHINE)));
         }
         let (limits, patience) = self.directory_limits(count);
         let request = directory::Request { patience: Some(patience), ..Default::default() };
-        let Self { inventory, is_stopped, .. } = *self;
-        let mut watch = |_| {
-            if (self.stop)() {
-                is_stopped.store(true, Ordering::Relaxed);
-                request.abort.abort();
-            }
-        };
-        let outcome = memory::while_listening(&mut watch, |_| {
-            directory::measure(inventory, path, &limits, &request)
-        });
-        let outcome = outcome.map_err(ProbeError::Thread)?;
-        self.check_stopped()?;
-        Ok(outcome.map_err(Unmeasured::Directory))
+        let inventory = self.inventory;
+        let measure = |_: &dyn Fn(Part)| directory::measure(inventory, path, &limits, &request);
+        let outcome = self.on_thread(|_, _| true, || request.abort.abort(), measure)?;
+        Ok(outcome.map_err(not_measured))
     }
 
     /// Three quarters of what is left are for directories, the rest for copies. One that does not answer
@@ -212,27 +223,20 @@ impl<'a> Round<'a> {
             return Ok(Vec::new());
         }
         let limits = self.limits;
-        let Self { inventory, sysroot, is_stopped, .. } = *self;
-        let porter = Porter { inventory, sysroot, limits: &limits };
-        let places = tiers.iter().filter_map(|tier| {
+        let Self { inventory, sysroot, .. } = *self;
+        let copier = Copier { inventory, sysroot, limits: &limits };
+        let nodes = tiers.iter().filter_map(|tier| {
             let node = inventory.nodes.iter().find(|node| Some(node.id) == tier.numa_node)?;
-            Some(transfer::Place { tier: &tier.name, node })
+            Some(TierNode { tier: &tier.name, node })
         });
-        let places: Vec<_> = places.collect();
-        let routes = transfer::routes(&places);
+        let nodes: Vec<_> = nodes.collect();
+        let routes = transfer::routes(&nodes);
         let mut transfers = Vec::new();
         for (index, (from, to)) in routes.iter().enumerate() {
             let left = (routes.len() - index) as u64;
             let allotment = self.allotment.share(SystemClock.wall(), 1, left);
-            let mut watch = |_| {
-                if (self.stop)() {
-                    is_stopped.store(true, Ordering::Relaxed);
-                }
-            };
-            let copied = porter.copy(*from, *to, allotment, &mut watch);
-            let copied = copied.map_err(ProbeError::Thread)?;
-            self.check_stopped()?;
-            match copied {
+            let copy = |_: &dyn Fn(Part)| copier.copy(*from, *to, allotment);
+            match self.on_thread(|_, _| true, || (), copy)? {
                 Ok(copied) => transfers.extend(copied),
                 Err(skipped) => self.skipped.push(skipped),
             }
@@ -251,12 +255,11 @@ fn empty_matrix(inventory: &Inventory) -> Matrix {
     }
 }
 
-fn enter(matrix: &mut Matrix, pair: &Pair<'_>, outcome: &Result<memory::Measured, Unmeasured>) {
+fn enter(matrix: &mut Matrix, pair: &Pair<'_>, figures: &Figures) {
     let index = |id| matrix.nodes.iter().position(|node| *node == id);
     let (Some(row), Some(column)) = (index(pair.initiator.id), index(pair.target.id)) else {
         return;
     };
-    let Ok(measured) = outcome else { return };
-    matrix.latency_ns[row][column] = measured.figures.idle_latency_ns.map(tenths);
-    matrix.read_bytes_per_s[row][column] = measured.figures.read_bytes_per_s.map(whole);
+    matrix.latency_ns[row][column] = figures.idle_latency_ns.map(tenths);
+    matrix.read_bytes_per_s[row][column] = figures.read_bytes_per_s.map(whole);
 }

@@ -21,14 +21,14 @@ pub struct ProbeSettings {
     pub storage: Option<PathBuf>,
     /// How much time and memory it may take.
     pub budget: Budget,
-    /// Buckets.
+    /// Buckets to measure.
     #[cfg(feature = "object-store")]
     pub buckets: Vec<crate::measure::buckets::Bucket>,
     /// Further directories, with the kind of tier that each makes.
     pub further: Vec<(Kind, PathBuf)>,
     /// Tiers whose speed is imposed instead of measured.
     pub emulated: Vec<EmulatedTier>,
-    /// Places that the user puts into one tier, whatever is measured; directories as absolute paths
+    /// Places that the user puts into one tier, against all measurements; directories as absolute paths
     /// without links.
     pub assignments: Vec<Assignment>,
     /// An earlier report: its tiers stand unless the figures clearly differ.
@@ -38,7 +38,7 @@ pub struct ProbeSettings {
 /// A tier that other memory plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmulatedTier {
-    /// What it plays.
+    /// The kind of tier that it plays.
     pub kind: Kind,
     /// How fast it acts. Zero bandwidth means that only the latency is imposed.
     pub speed: Speed,

@@ -9,9 +9,9 @@ use tierfeed_core::{
 
 use super::{estimate::Estimate, *};
 use crate::{
-    fake_sysroot::FakeSysroot,
     figures::whole,
     report::{self, Traffic},
+    tests_support::FakeSysroot,
 };
 
 const TINY: Limits = Limits {

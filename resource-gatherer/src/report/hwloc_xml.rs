@@ -34,7 +34,7 @@ pub enum HwlocXmlError {
     OtherHost {
         /// The host of the report.
         report: String,
-        /// This host.
+        /// The name of this host.
         here: String,
     },
     /// No figure of the report is one that hwloc knows.

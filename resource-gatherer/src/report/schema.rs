@@ -10,10 +10,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        fake_sysroot::FakeSysroot,
         inventory::Inventory,
         report::tests_support::{assert_valid, full, minimal, validator},
         sysroot::Sysroot,
+        tests_support::FakeSysroot,
     };
 
     /// Changes the value at `pointer` of a whole report, and expects the schema to notice.

@@ -10,47 +10,22 @@ use tempfile::NamedTempFile;
 
 use super::{FORMAT, Report};
 
-/// Why a report could not be kept or found.
+/// Why a report could not be kept or found; each with the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The file could not be read.
-    #[error("cannot read the report {}: {source}; `tierfeed tiers probe` makes one", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot read the report {path}: {1}; `tierfeed tiers probe` makes one", path = .0.display())]
+    Unreadable(PathBuf, #[source] io::Error),
     /// The file could not be written.
-    #[error("cannot write the report {}: {source}", path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot write the report {path}: {1}", path = .0.display())]
+    Unwritable(PathBuf, #[source] io::Error),
     /// The file is no report.
-    #[error("{} is no report: {source}; `tierfeed tiers probe` makes one", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Where it deviates.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The file is the report of another version of tierfeed.
-    #[error(
-        "{} has format {found}, expected {FORMAT}; run `tierfeed tiers probe` again", path.display()
-    )]
-    OtherFormat {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
+    #[error("{path} is no report: {1}; `tierfeed tiers probe` makes one", path = .0.display())]
+    Malformed(PathBuf, #[source] serde_json::Error),
+    /// The file is the report of another version of tierfeed, in this format.
+    #[error("{path} has format {1}, expected {FORMAT}; run `tierfeed tiers probe` again", path = .0.display())]
+    OtherFormat(PathBuf, u32),
 }
 
 /// Writes `report` to `path`; a reader sees the old file or the new one, never a part.
@@ -59,7 +34,7 @@ pub enum StoreError {
 ///
 /// The directory of `path` cannot be made, or the file in it not be written.
 pub fn write(report: &Report, path: &Path) -> Result<(), StoreError> {
-    let unwritable = |source| StoreError::Unwritable { path: path.to_owned(), source };
+    let unwritable = |source| StoreError::Unwritable(path.to_owned(), source);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(unwritable)?;
@@ -81,12 +56,12 @@ pub fn read(path: &Path) -> Result<Report, StoreError> {
         format: u32,
     }
 
-    let malformed = |source| StoreError::Malformed { path: path.to_owned(), source };
+    let malformed = |source| StoreError::Malformed(path.to_owned(), source);
     let text = fs::read_to_string(path)
-        .map_err(|source| StoreError::Unreadable { path: path.to_owned(), source })?;
+        .map_err(|source| StoreError::Unreadable(path.to_owned(), source))?;
     let Version { format } = serde_json::from_str(&text).map_err(malformed)?;
     if format != FORMAT {
-        return Err(StoreError::OtherFormat { path: path.to_owned(), found: format });
+        return Err(StoreError::OtherFormat(path.to_owned(), format));
     }
     serde_json::from_str(&text).map_err(malformed)
 }
@@ -124,7 +99,7 @@ mod tests {
         for other in [FORMAT - 1, FORMAT + 1] {
             let text = format!(r#"{{"format": {other}, "tiers": "of another shape"}}"#);
             let error = read_text(&text);
-            assert!(matches!(error, StoreError::OtherFormat { found, .. } if found == other));
+            assert!(matches!(error, StoreError::OtherFormat(_, found) if found == other));
             assert!(error.to_string().contains("run `tierfeed tiers probe` again"), "{error}");
         }
     }

@@ -5,7 +5,7 @@
 pub enum Style {
     /// A file, a pipe, or a terminal that can only write.
     Plain,
-    /// A terminal.
+    /// A terminal, and what it can show.
     Terminal {
         /// Whether it may be coloured.
         colour: Colour,
@@ -17,7 +17,7 @@ pub enum Style {
 /// Whether text may be coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
-    /// It may.
+    /// Colours are allowed.
     On,
     /// It may not: the user said so.
     Off,
@@ -26,7 +26,7 @@ pub enum Colour {
 /// Whether block characters can be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocks {
-    /// They can.
+    /// The terminal shows block characters.
     On,
     /// They cannot: the terminal does not write UTF-8.
     Off,
@@ -35,11 +35,8 @@ pub enum Blocks {
 /// What a piece of text is, as far as colour tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paint {
-    /// A heading.
     Heading,
-    /// What labels the figures.
     Label,
-    /// What should be read first.
     Warning,
 }
 

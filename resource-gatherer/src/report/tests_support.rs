@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     classify::MemoryClass,
-    fake_sysroot::FakeSysroot,
     figures::{estimate::Estimate, tenths, whole},
     inventory::{Inventory, mount::Medium},
     sysroot::Sysroot,
+    tests_support::FakeSysroot,
 };
 
 /// The schema, itself checked.

@@ -18,7 +18,7 @@ use super::{Layout, Node};
 pub fn report_at(path: &Path) -> Option<Report> {
     match report::read(path) {
         Ok(report) => Some(report),
-        Err(StoreError::Unreadable { source, .. }) if source.kind() == ErrorKind::NotFound => None,
+        Err(StoreError::Unreadable(_, source)) if source.kind() == ErrorKind::NotFound => None,
         Err(error) => {
             tracing::warn!(%error, "goes on as if nothing was measured");
             None

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use indicatif::{ProgressBar, ProgressStyle};
 use tierfeed_core::units::{Bytes, Nanoseconds};
-use tierfeed_resource_gatherer::hog::{Goal, Hog, Report, decision::Reason, report::KeptBy};
+use tierfeed_resource_gatherer::hog::{Goal, Hog, KeptBy, Reason, Report};
 
 use crate::output;
 
@@ -38,8 +38,7 @@ impl Display {
             let locked = hog.locked();
             self.bar.suspend(|| tracing::info!(%held, %locked, %goal, "memory is held"));
         }
-        let given_back = hog.record().given_back();
-        let for_others = given_back.iter().find(|given| given.reason != Reason::Goal);
+        let for_others = hog.record().given_back.iter().find(|given| given.reason != Reason::Goal);
         if let Some(given) = for_others
             && !self.warned
         {
@@ -56,7 +55,7 @@ impl Display {
 
 /// The few figures that matter, on standard error; the JSON has all.
 pub(super) fn summarize(report: &Report) {
-    let Some(after_s) = report.held_after_s else { return };
+    let Some(after_s) = report.record.held_after_s else { return };
     let kept = match (report.kept_by, &report.lock_refusal) {
         (KeptBy::Locking, _) => "locked".to_owned(),
         (KeptBy::Touching, None) => "not locked, touched every 30 s".to_owned(),
@@ -65,6 +64,7 @@ pub(super) fn summarize(report: &Report) {
         }
     };
     let to_others = report
+        .record
         .given_back
         .iter()
         .filter(|given| matches!(given.reason, Reason::OthersGrew | Reason::Pressure));
@@ -81,10 +81,11 @@ pub(super) fn summarize(report: &Report) {
 
 /// Why the first amount was not held in time.
 pub(super) fn unreached(report: &Report) -> anyhow::Error {
-    let refusal = report.refusal.as_deref().map_or_else(String::new, |said| format!("; {said}"));
+    let refusal =
+        report.record.refusal.as_deref().map_or_else(String::new, |said| format!("; {said}"));
     anyhow!(
         "only {} could be held: others can take {}, of which {} stay with them{refusal}",
-        Bytes(report.held_bytes_max),
+        Bytes(report.record.held_bytes_max),
         Bytes(report.available_bytes_final),
         Bytes(report.floor_bytes),
     )

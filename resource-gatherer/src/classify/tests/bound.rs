@@ -65,10 +65,10 @@ fn wide_intervals_neither_split_a_tier_nor_undo_a_split() {
 fn nodes_that_the_settings_put_together_are_one_tier_without_others() {
     let machine = Machine::epyc();
     let assignments = [Assignment { kind: Kind::CxlMemory, numa_nodes: vec![3, 4], path: None }];
-    let ruling = Ruling { assignments: &assignments, previous: None };
+    let constraints = Constraints { assignments: &assignments, previous: None };
     let pairs = machine.pairs();
-    assert_eq!(host_tiers(&machine, &pairs, &ruling), [vec![0, 1, 2], vec![3, 4]]);
-    assert_eq!(seen(&machine, &pairs, &ruling)[0], [vec![0, 1], vec![2], vec![3, 4]]);
+    assert_eq!(host_tiers(&machine, &pairs, &constraints), [vec![0, 1, 2], vec![3, 4]]);
+    assert_eq!(seen(&machine, &pairs, &constraints)[0], [vec![0, 1], vec![2], vec![3, 4]]);
 }
 
 #[test]
@@ -82,11 +82,11 @@ fn an_earlier_report_binds_the_host_and_each_view_and_only_that_host() {
         pairs[index].bandwidth[0].bytes_per_s = machine::estimate(79.8e9);
     }
     earlier.views = vec![View { initiator: 0, tiers: vec![vec![0], vec![1], vec![2]] }];
-    let ruling = Ruling { assignments: &[], previous: Some(&earlier) };
-    let views = seen(&machine, &pairs, &ruling);
+    let constraints = Constraints { assignments: &[], previous: Some(&earlier) };
+    let views = seen(&machine, &pairs, &constraints);
     assert_eq!(views[0], [[0], [1], [2]]);
     assert_eq!(views[1], [vec![0, 1], vec![2]], "nothing was said of initiator 1");
     earlier.host = "another".to_owned();
-    let ruling = Ruling { assignments: &[], previous: Some(&earlier) };
-    assert_eq!(seen(&machine, &pairs, &ruling)[0], [vec![0, 1], vec![2]]);
+    let constraints = Constraints { assignments: &[], previous: Some(&earlier) };
+    assert_eq!(seen(&machine, &pairs, &constraints)[0], [vec![0, 1], vec![2]]);
 }

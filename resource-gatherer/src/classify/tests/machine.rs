@@ -3,11 +3,11 @@
 //! Measured with Intel MLC or stated in an HMAT by others; the project's reference lists the sources.
 
 use crate::{
-    fake_sysroot::FakeSysroot,
     figures::{Bandwidth, Pair, Traffic, estimate::Estimate},
     inventory::Inventory,
     measure::random::SplitMix64,
     sysroot::Sysroot,
+    tests_support::FakeSysroot,
 };
 
 /// The half-width of the intervals of a probe that converged.

@@ -7,23 +7,36 @@ use crate::{
 };
 
 /// The tiers of the whole host, as numbers of nodes.
-pub(super) fn host_tiers(machine: &Machine, pairs: &[Pair], ruling: &Ruling<'_>) -> Vec<Vec<u32>> {
+pub(super) fn host_tiers(
+    machine: &Machine,
+    pairs: &[Pair],
+    constraints: &Constraints<'_>,
+) -> Vec<Vec<u32>> {
     let (nodes, profiles): (Vec<u32>, Vec<Profile>) =
-        host_profiles(&machine.inventory, pairs, ruling).into_iter().unzip();
+        host_profiles(&machine.inventory, pairs, constraints).into_iter().unzip();
     let of_nodes = |group: Vec<usize>| group.into_iter().map(|index| nodes[index]).collect();
     classify(&profiles).into_iter().map(of_nodes).collect()
 }
 
 /// The tiers as each initiator sees them.
-pub(super) fn seen(machine: &Machine, pairs: &[Pair], ruling: &Ruling<'_>) -> Vec<Vec<Vec<u32>>> {
-    views(&machine.inventory, pairs, ruling).into_iter().map(|view| view.tiers).collect()
+pub(super) fn seen(
+    machine: &Machine,
+    pairs: &[Pair],
+    constraints: &Constraints<'_>,
+) -> Vec<Vec<Vec<u32>>> {
+    views(&machine.inventory, pairs, constraints).into_iter().map(|view| view.tiers).collect()
 }
 
 #[test]
 fn siblings_share_a_tier_and_the_other_socket_and_cxl_do_not() {
     for machine in Machine::all() {
         let pairs = machine.pairs();
-        assert_eq!(seen(&machine, &pairs, &Ruling::default()), machine.views, "{}", machine.name);
+        assert_eq!(
+            seen(&machine, &pairs, &Constraints::default()),
+            machine.views,
+            "{}",
+            machine.name
+        );
     }
 }
 
@@ -31,7 +44,7 @@ fn siblings_share_a_tier_and_the_other_socket_and_cxl_do_not() {
 fn from_their_best_initiators_all_dram_is_one_tier() {
     for machine in Machine::all() {
         let pairs = machine.pairs();
-        let tiers = host_tiers(&machine, &pairs, &Ruling::default());
+        let tiers = host_tiers(&machine, &pairs, &Constraints::default());
         assert_eq!(tiers, machine.tiers, "{}", machine.name);
     }
 }
@@ -43,14 +56,14 @@ fn a_socket_with_more_cores_is_compared_at_numbers_of_threads_that_both_have() {
     let mut peak = machine::bandwidth(Traffic::Read, 200e9);
     peak.threads = 64;
     pairs[0].bandwidth.push(peak);
-    assert_eq!(host_tiers(&machine, &pairs, &Ruling::default()), machine.tiers);
-    assert_eq!(seen(&machine, &pairs, &Ruling::default()), machine.views);
+    assert_eq!(host_tiers(&machine, &pairs, &Constraints::default()), machine.tiers);
+    assert_eq!(seen(&machine, &pairs, &Constraints::default()), machine.views);
 }
 
 #[test]
 fn a_copy_costs_by_the_bytes_that_arrive_not_by_those_that_move() {
     let machine = Machine::azure();
-    let profiles = host_profiles(&machine.inventory, &machine.pairs(), &Ruling::default());
+    let profiles = host_profiles(&machine.inventory, &machine.pairs(), &Constraints::default());
     let rate = profiles[&0].copy_bytes_per_s.unwrap();
     assert_eq!(whole(rate), 79_800_000_000 / 2);
 }
@@ -61,7 +74,7 @@ fn figures_with_misses_of_the_tlb_in_them_are_in_no_view() {
     let mut pairs = machine.pairs();
     pairs[1].huge_page_share = Some(0.5);
     pairs[2].huge_page_share = Some(0.95);
-    assert_eq!(seen(&machine, &pairs, &Ruling::default())[0], [[0], [2]]);
+    assert_eq!(seen(&machine, &pairs, &Constraints::default())[0], [[0], [2]]);
 }
 
 #[test]
@@ -69,13 +82,13 @@ fn a_pair_from_the_caches_is_in_no_view() {
     let machine = Machine::azure();
     let mut pairs = machine.pairs();
     pairs[1].cache_bound = true;
-    assert_eq!(seen(&machine, &pairs, &Ruling::default())[0], [[0], [2]]);
+    assert_eq!(seen(&machine, &pairs, &Constraints::default())[0], [[0], [2]]);
 }
 
 #[test]
 fn memory_without_a_device_that_is_twice_as_fast_as_dram_is_high_bandwidth_memory() {
     let unknown = |rate| Profile {
-        fellowship: Fellowship::Node(MemoryClass::Unknown),
+        grouping: Grouping::Node(MemoryClass::Unknown),
         ..node(Kind::CxlMemory, 130.0, rate)
     };
     let dram = node(Kind::MainMemory, 100.0, 100.0);

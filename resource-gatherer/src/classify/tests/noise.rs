@@ -31,11 +31,11 @@ fn shares(machine: &Machine, noise: f64) -> Shares {
     let mut initiators = vec![0; machine.views.len()];
     for _ in 0..ROUNDS {
         let pairs = machine.noisy_pairs(noise, &mut random);
-        host += u32::from(host_tiers(machine, &pairs, &Ruling::default()) == machine.tiers);
+        host += u32::from(host_tiers(machine, &pairs, &Constraints::default()) == machine.tiers);
         kernel += u32::from(kernel_tiers(machine, &pairs) == machine.tiers);
         for (count, (seen, right)) in initiators
             .iter_mut()
-            .zip(seen(machine, &pairs, &Ruling::default()).iter().zip(&machine.views))
+            .zip(seen(machine, &pairs, &Constraints::default()).iter().zip(&machine.views))
         {
             *count += u32::from(seen == right);
         }
@@ -52,7 +52,7 @@ fn shares(machine: &Machine, noise: f64) -> Shares {
 /// takes figures as they are, so nothing is too different here to be trusted.
 fn kernel_tiers(machine: &Machine, pairs: &[Pair]) -> Vec<Vec<u32>> {
     let performance = |node: u32| {
-        let pair = best_pair(pairs, node).unwrap();
+        let pair = view::best_pair(pairs, node).unwrap();
         let rate = peak(pair, crate::figures::Traffic::Read, None);
         let rate = rate.map_or(1 << 30, |rate| whole(rate) >> 20);
         let latency_ns = whole(pair.idle_latency_ns.unwrap());

@@ -68,7 +68,7 @@ proptest! {
 
     #[test]
     fn a_place_that_gets_slower_overtakes_none(places in places(), slower in 1.0_f64..4.0) {
-        let alone = |place: &Profile| Profile { fellowship: Fellowship::Alone, ..*place };
+        let alone = |place: &Profile| Profile { grouping: Grouping::Alone, ..*place };
         let before: Vec<Profile> = places.iter().map(alone).collect();
         let mut after = before.clone();
         let rate = &mut after[0].copy_bytes_per_s;

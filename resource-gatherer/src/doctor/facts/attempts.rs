@@ -16,10 +16,10 @@ use crate::{inventory::Inventory, sysroot::Sysroot};
 /// What came of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attempt {
-    /// Nobody tried.
+    /// It was not tried.
     #[default]
     Untried,
-    /// It worked.
+    /// The kernel did what was asked.
     Done,
     /// The kernel refused, with this number of an error.
     Refused(i32),
@@ -28,10 +28,10 @@ pub enum Attempt {
 /// Whether files can be read and written by the kernel's rings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Rings {
-    /// Nobody tried.
+    /// It was not tried.
     #[default]
     Untried,
-    /// They can.
+    /// Rings work on this kernel.
     Usable,
     /// Built without them, or before Linux 5.1.
     NotInKernel,

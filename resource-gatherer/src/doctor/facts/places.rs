@@ -18,7 +18,7 @@ use crate::{
 /// A directory for chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Where.
+    /// The path of it.
     pub path: PathBuf,
     /// The type of its file system, for instance `ext4`.
     pub file_system: String,
@@ -35,7 +35,7 @@ pub struct Directory {
 /// The folder in `/tmp` for sockets whose path in the run directory would be too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketFolder {
-    /// Where.
+    /// The path of it.
     pub path: PathBuf,
     /// Whether it belongs to this user.
     pub is_ours: bool,
@@ -72,7 +72,7 @@ impl Directory {
 }
 
 impl SocketFolder {
-    /// What is known of the folder; `None` if nobody made it yet.
+    /// What is known of the folder; `None` if it is not there yet.
     pub(super) fn look(sysroot: Sysroot<'_>) -> Option<Self> {
         let own = Uid::effective();
         let path = PathBuf::from(format!("/tmp/tierfeed-{own}"));

@@ -1,7 +1,7 @@
 //! Reads from `/proc/stat` how long a hypervisor kept CPUs from running.
 //!
 //! The kernel counts it in ticks of 10 ms, so one tick spoils any sample that is shorter than a second.
-//! That is as it should be: the CPU was gone for some of it, and nobody knows for how much.
+//! That is as it should be: the CPU was gone for an unknown part of it.
 
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ pub(crate) fn ticks(stat: &str, name: &str) -> Option<Ticks> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     const STAT: &str = "\
 cpu  10 1 2 100 3 0 4 30 0 0

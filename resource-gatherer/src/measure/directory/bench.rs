@@ -3,22 +3,25 @@
 //! The order matters: the file is filled first, so that everything read was written. Random writes come
 //! last, because flash needs a while after them.
 
-use std::{cell::Cell, collections::VecDeque, io, ops::ControlFlow};
+use std::{cell::Cell, collections::VecDeque, ops::ControlFlow};
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_file_io::{AlignedBuffer, Engine, Kind};
 
 use super::{
     BLOCK, DirectoryError, FILE_MIN,
-    steady::{Settled, Windows},
     stream::{Abort, Arrival, Job, RANDOM_BLOCK, Stream, random_blocks, random_offset, stamp},
 };
 use crate::{
-    figures::estimate::{Estimate, to_f64},
+    figures::{
+        RandomAccess,
+        estimate::{Estimate, to_f64},
+    },
     measure::{
         cell::{Cell as Samples, Occupation, Sample, StopRule},
         clock::{Clock, SystemClock},
         direct_file::DirectFile,
+        laps::{LapEnd, Laps},
         random::SplitMix64,
     },
 };
@@ -70,9 +73,9 @@ impl Bench {
     /// The rate, and how much was written: up to the length of the file, at least `min`.
     fn write_in_order(&mut self, min: Bytes) -> Result<(Option<Estimate>, u64), DirectoryError> {
         let job = Job { kind: Kind::Write, block: BLOCK, depth: SEQUENTIAL_DEPTH };
-        let Self { file, engine, len, written, time, buffers, random, abort } = self;
+        let mut laps = self.laps();
+        let Self { file, engine, len, written, buffers, random, abort, .. } = self;
         let mut stream = Stream::new(job, *engine, file, buffers, abort)?;
-        let mut laps = Laps::new(*time, *len);
         let is_over = Cell::new(false);
         let mut offset = 0;
         stream.run(
@@ -84,11 +87,11 @@ impl Bench {
                 offset += BLOCK as u64;
                 Ok(Some(offset - BLOCK as u64))
             },
-            &mut |_| {
-                if laps.counts_last_of_lap() {
+            &mut |Arrival { at, latency }| {
+                if laps.counts_last_of_lap(at, Some(latency), BLOCK as u64) {
                     file.write_through()?;
-                    laps.close();
-                    is_over.set(laps.samples.is_out_of_time());
+                    laps.close(SystemClock.wall());
+                    is_over.set(laps.cell.is_out_of_time());
                 }
                 Ok(ControlFlow::Continue(()))
             },
@@ -100,9 +103,9 @@ impl Bench {
     /// Reads the file from start to end, again and again.
     pub(super) fn read_in_order(&mut self) -> Result<Option<Estimate>, DirectoryError> {
         let job = Job { kind: Kind::Read, block: BLOCK, depth: SEQUENTIAL_DEPTH };
+        let mut laps = self.laps();
         let (file, len) = (&self.file, self.len);
         let mut stream = Stream::new(job, self.engine, file, &mut self.buffers, &self.abort)?;
-        let mut laps = Laps::new(self.time, len);
         let mut offset = len;
         stream.run(
             &mut |_| {
@@ -113,12 +116,11 @@ impl Bench {
                 offset += BLOCK as u64;
                 Ok(Some(offset - BLOCK as u64))
             },
-            &mut |_| {
-                if laps.counts_last_of_lap() {
-                    laps.close();
+            &mut |Arrival { at, latency }| {
+                if laps.counts_last_of_lap(at, Some(latency), BLOCK as u64) {
+                    laps.close(at);
                 }
-                let wants_more = laps.samples.wants_more();
-                Ok(if wants_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+                Ok(until_enough(&laps))
             },
         )?;
         Ok(laps.rate())
@@ -134,14 +136,15 @@ impl Bench {
         // Written once, so that no page is missing when the chunk arrives.
         let mut chunk = random_blocks(count, BLOCK, &mut self.random);
         let mut stream = Stream::new(job, self.engine, file, &mut chunk, &self.abort)?;
-        let mut samples = samples(self.time);
+        let mut samples = Samples::new(rule(self.time), Occupation::Waits);
         let mut chunk_start = 0;
         while samples.wants_more() {
             file.forget_cache()?;
             let start = SystemClock.wall();
             let mut blocks = (0..count as u64).map(|index| chunk_start + index * BLOCK as u64);
             stream.run(&mut |_| Ok(blocks.next()), &mut |_| Ok(ControlFlow::Continue(())))?;
-            samples.record(waited_since(start));
+            let wall = Nanoseconds(SystemClock.wall().0.saturating_sub(start.0));
+            samples.record(Sample { wall, ..Sample::default() });
             chunk_start += len.0;
             if chunk_start + len.0 > file_len {
                 chunk_start = 0;
@@ -150,20 +153,23 @@ impl Bench {
         Ok(samples.estimate().map(|time| time.per_second(to_f64(len.0))))
     }
 
-    /// Accesses blocks of 4 KiB at random places until the rate is steady.
+    /// Accesses blocks of 4 KiB at random places until the rate is steady, or the time is over, or
+    /// `bytes_max` were moved; `None` if that was too early for a rate.
     pub(super) fn access_randomly(
         &mut self,
         kind: Kind,
         depth: u32,
         bytes_max: Bytes,
-    ) -> Result<Option<Settled>, DirectoryError> {
+    ) -> Result<Option<RandomRate>, DirectoryError> {
         let job = Job { kind, block: RANDOM_BLOCK, depth };
         let Self { file, engine, len, written, time, random, abort, .. } = self;
         let mut blocks = random_blocks(depth as usize, RANDOM_BLOCK, random);
         let mut stream = Stream::new(job, *engine, file, &mut blocks, abort)?;
         let mut bytes = 0;
         file.forget_cache()?;
-        let mut windows = Windows::new(SystemClock.wall(), *time);
+        let window = LapEnd::Time(Nanoseconds((time.0 / 20).clamp(1, WINDOW_MAX.0)));
+        let rule = StopRule { half_width: HALF_WIDTH, samples_max: 1_000, ..rule(*time) };
+        let mut laps = Laps::new(SystemClock.wall(), window, rule, Occupation::Settles);
         stream.run(
             &mut |block| {
                 bytes += RANDOM_BLOCK as u64;
@@ -177,68 +183,61 @@ impl Bench {
                 Ok(Some(random_offset(random, *len)))
             },
             &mut |Arrival { at, latency }| {
-                let next = windows.record(at, latency);
-                if windows.is_at_start() {
-                    refresh(kind, file)?;
+                if laps.counts_last_of_lap(at, Some(latency), 1) {
+                    laps.close(at);
+                    // Where the page cache takes part.
+                    match kind {
+                        Kind::Read => file.forget_cache()?,
+                        Kind::Write => file.write_through()?,
+                    }
                 }
-                Ok(next)
+                Ok(until_enough(&laps))
             },
         )?;
         if kind == Kind::Write {
             *written += bytes;
             file.sync()?;
         }
-        Ok(windows.settle())
+        Ok(RandomRate::of(&laps, depth))
+    }
+
+    /// Laps of the whole file. A short one has short laps, so that it still has some.
+    fn laps(&self) -> Laps {
+        let blocks = (self.len / BLOCK as u64 / 8).clamp(1, BLOCKS_PER_LAP_MAX);
+        let lap_end = LapEnd::Operations(blocks);
+        Laps::new(SystemClock.wall(), lap_end, rule(self.time), Occupation::Waits)
     }
 }
 
-/// What has to happen between two windows where the page cache takes part.
-fn refresh(kind: Kind, file: &DirectFile) -> io::Result<()> {
-    match kind {
-        Kind::Read => file.forget_cache(),
-        Kind::Write => file.write_through(),
-    }
+fn rule(time: Nanoseconds) -> StopRule {
+    StopRule { half_width: 0.02, samples_min: 10, samples_max: 100, time }
 }
 
-fn samples(time: Nanoseconds) -> Samples {
-    let rule = StopRule { half_width: 0.02, samples_min: 10, samples_max: 100, time };
-    Samples::new(rule, Occupation::Waits)
+fn until_enough(laps: &Laps) -> ControlFlow<()> {
+    if laps.cell.wants_more() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-fn waited_since(start: Nanoseconds) -> Sample {
-    let wall = Nanoseconds(SystemClock.wall().0.saturating_sub(start.0));
-    Sample { wall, ..Sample::default() }
+/// How narrow the interval of a random rate shall be.
+const HALF_WIDTH: f64 = 0.03;
+const WINDOW_MAX: Nanoseconds = Nanoseconds(1_000_000_000);
+
+/// What random access came to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RandomRate {
+    pub(super) access: RandomAccess,
+    /// The median latency with its interval, also where there are too few samples to publish it.
+    pub(super) median_latency: Estimate,
 }
 
-/// Takes the time of every so many blocks of a stream that does not pause.
-struct Laps {
-    samples: Samples,
-    blocks_per_lap: u64,
-    count: u64,
-    start: Nanoseconds,
-}
-
-impl Laps {
-    /// For a file of `len`. A short one has short laps, so that it still has some.
-    fn new(time: Nanoseconds, len: u64) -> Self {
-        let blocks_per_lap = (len / BLOCK as u64 / 8).clamp(1, BLOCKS_PER_LAP_MAX);
-        Self { samples: samples(time), blocks_per_lap, count: 0, start: SystemClock.wall() }
-    }
-
-    /// Counts a block and says whether it was the last of its lap.
-    fn counts_last_of_lap(&mut self) -> bool {
-        self.count += 1;
-        self.count.is_multiple_of(self.blocks_per_lap)
-    }
-
-    fn close(&mut self) {
-        let lap = waited_since(self.start);
-        self.start = Nanoseconds(self.start.0 + lap.wall.0);
-        self.samples.record(lap);
-    }
-
-    fn rate(&self) -> Option<Estimate> {
-        let bytes = to_f64(self.blocks_per_lap) * to_f64(BLOCK as u64);
-        self.samples.estimate().map(|time| time.per_second(bytes))
+impl RandomRate {
+    fn of(laps: &Laps, depth: u32) -> Option<Self> {
+        let latencies = laps.latencies();
+        let access = RandomAccess {
+            depth,
+            iops: laps.rate()?,
+            latency: latencies.percentiles(),
+            is_steady: laps.cell.settled().is_some(),
+        };
+        Some(Self { access, median_latency: latencies.median(HALF_WIDTH)? })
     }
 }

@@ -79,8 +79,6 @@ mod tests {
             device: device.to_owned(),
             medium,
             options: "rw,lowerdir=/l,upperdir=/srv/up,workdir=/w".to_owned(),
-            block: None,
-            memory_disk: None,
             overlay_upper: Some("/srv/up".into()),
         }
     }

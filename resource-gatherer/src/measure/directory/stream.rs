@@ -42,7 +42,7 @@ pub(super) struct Job {
     pub(super) kind: Kind,
     /// The length of a block.
     pub(super) block: usize,
-    /// Blocks in flight.
+    /// How many blocks are in flight.
     pub(super) depth: u32,
 }
 

@@ -92,7 +92,7 @@ fn everything_is_measured_within_the_budget_and_no_name_appears() {
         assert_eq!(storage.rewrite_bytes_per_s.is_some(), medium == Medium::Memory);
         let depths: Vec<u32> = storage.random_reads.iter().map(|it| it.depth).collect();
         assert_eq!(depths, [1, RANDOM_READ_DEPTH]);
-        let figures = found.summary.figures;
+        let figures = found.figures;
         assert_eq!(figures.read_bytes_per_s, storage.sequential_read_bytes_per_s);
         assert_eq!(figures.copy_bytes_per_s, storage.chunk_read_bytes_per_s);
         let rates: Vec<_> = storage.random_reads.iter().map(|it| it.iops).collect();
@@ -128,7 +128,7 @@ fn both_engines_measure_the_same_figures() {
         assert!(bench.read_in_order().unwrap().is_some());
         assert!(bench.read_chunks(Bytes::mib(4)).unwrap().is_some());
         let settled = bench.access_randomly(Kind::Read, 4, Bytes(u64::MAX)).unwrap().unwrap();
-        assert!(settled.rate.low > 0.0 && settled.latency.samples > 0);
+        assert!(settled.access.iops.low > 0.0 && settled.access.latency.samples > 0);
     }
 }
 

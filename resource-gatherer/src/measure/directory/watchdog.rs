@@ -1,6 +1,6 @@
 //! Keeps a file system that does not answer from holding up the probe.
 //!
-//! The kernel lets nobody leave a read from a server that is gone. So the work is done by a thread, and
+//! A thread cannot leave a read from a server that is gone. So the work is done by a thread, and
 //! if it does not end in time, the thread is abandoned: it stays until the server answers or the process
 //! ends, with the memory and the file that it holds, and its result is dropped. Nothing waits for it.
 
@@ -30,7 +30,7 @@ pub(super) fn within<T: Send + 'static>(
     let (send, receive) = sync_channel(1);
     let builder = Builder::new().name("tierfeed-storage".to_owned());
     let thread = builder.spawn(move || {
-        // Nobody listens after the time.
+        // After the time the receiver is gone.
         let _ = send.send(work());
     });
     let thread = thread.map_err(Failure::Thread)?;

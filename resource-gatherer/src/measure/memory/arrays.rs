@@ -1,7 +1,7 @@
 //! The three arrays of the bandwidth kernels, cut into blocks that threads take one after the other.
 //!
-//! Threads share a cursor instead of having parts of their own: whatever the number of threads and
-//! whatever ran before, the next block is the one that was left alone longest. So a sample may be short
+//! Threads share a cursor instead of having parts of their own: with any number of
+//! threads, after any pass, the next block is the one that was used least recently. So a sample may be short
 //! and yet finds nothing in the caches, and a thread on a slow core takes fewer blocks instead of
 //! holding up the others.
 
@@ -67,8 +67,8 @@ impl Arrays {
         Some(sum)
     }
 
-    /// The arrays, cut.
-    pub(crate) fn yard(&mut self, threads: usize) -> Yard<'_> {
+    /// The arrays cut into blocks, for so many threads.
+    pub(crate) fn shared_blocks(&mut self, threads: usize) -> SharedBlocks<'_> {
         let words = usize::try_from(BLOCK.0).expect("a block fits in memory") / WORD_BYTES;
         let second = self.second.as_ref().map_or(&[][..], Anonymous::words);
         let mut second = second.chunks_exact(words);
@@ -81,7 +81,7 @@ impl Arrays {
                 Mutex::new(Block { to, first, second: second.next().unwrap_or_default() })
             })
             .collect();
-        Yard {
+        SharedBlocks {
             blocks,
             cursor: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
@@ -112,7 +112,7 @@ pub(super) fn verified(
 
 /// The blocks, and what the threads on them tell each other.
 #[derive(Debug)]
-pub(crate) struct Yard<'a> {
+pub(crate) struct SharedBlocks<'a> {
     blocks: Vec<Mutex<Block<'a>>>,
     /// The next block, counted on and on.
     cursor: AtomicUsize,
@@ -128,7 +128,7 @@ pub(crate) struct Yard<'a> {
 #[repr(align(128))]
 struct Count(AtomicUsize);
 
-impl Yard<'_> {
+impl SharedBlocks<'_> {
     /// How many blocks there are.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks.len()
@@ -207,13 +207,13 @@ mod tests {
     #[test]
     fn passes_go_on_where_the_last_one_ended() {
         let mut arrays = arrays(5);
-        let yard = arrays.yard(1);
+        let shared = arrays.shared_blocks(1);
         let starts: Vec<usize> =
-            yard.blocks.iter().map(|block| block.lock().unwrap().first.as_ptr().addr()).collect();
+            shared.blocks.iter().map(|block| block.lock().unwrap().first.as_ptr().addr()).collect();
         let mut seen = Vec::new();
         for count in [2, 4, 1] {
-            yard.open(count);
-            yard.pass(|block| seen.push(block.first.as_ptr().addr()));
+            shared.open(count);
+            shared.pass(|block| seen.push(block.first.as_ptr().addr()));
         }
         let expected = [0, 1, 2, 3, 4, 0, 1].map(|block| starts[block]);
         assert_eq!(seen, expected);
@@ -222,27 +222,27 @@ mod tests {
     #[test]
     fn threads_share_a_pass_without_doing_anything_twice() {
         let mut arrays = arrays(64);
-        let yard = arrays.yard(3);
-        yard.open(64);
+        let shared = arrays.shared_blocks(3);
+        shared.open(64);
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    yard.meet(3);
-                    yard.pass(|block| block.to[0] = block.to[0].wrapping_add(1));
+                    shared.meet(3);
+                    shared.pass(|block| block.to[0] = block.to[0].wrapping_add(1));
                 });
             }
         });
         let touched = |block: &Mutex<Block<'_>>| block.lock().unwrap().to[0];
         let once = CONTENT.to_bits() + 1;
-        assert!(yard.blocks.iter().all(|block| touched(block) == once));
-        assert_eq!(yard.arrivals(), 3);
+        assert!(shared.blocks.iter().all(|block| touched(block) == once));
+        assert_eq!(shared.arrivals(), 3);
     }
 
     #[test]
     fn arrays_hold_no_zeros() {
         let mut arrays = arrays(1);
-        let yard = arrays.yard(1);
-        let block = yard.blocks[0].lock().unwrap();
+        let shared = arrays.shared_blocks(1);
+        let block = shared.blocks[0].lock().unwrap();
         for array in [&*block.to, block.first, block.second] {
             assert!(array.iter().all(|word| *word == CONTENT.to_bits()));
         }
@@ -252,8 +252,8 @@ mod tests {
     fn a_copy_needs_two_arrays() {
         let anywhere = Locality::Anywhere;
         let mut arrays = Arrays::between(anywhere, anywhere, BLOCK).unwrap();
-        let yard = arrays.yard(1);
-        let block = yard.blocks[0].lock().unwrap();
+        let shared = arrays.shared_blocks(1);
+        let block = shared.blocks[0].lock().unwrap();
         assert!(block.second.is_empty() && block.to.len() == block.first.len());
     }
 }

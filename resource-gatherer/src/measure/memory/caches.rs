@@ -4,12 +4,9 @@
 //! 36 MB, 8 MB already cost as much as memory. So in a guest the knee counts, elsewhere the larger of
 //! knee and statement.
 
-use std::{convert::Infallible, hint::black_box};
+use std::hint::black_box;
 
-use tierfeed_core::{
-    tier::Locality,
-    units::{Bytes, Nanoseconds},
-};
+use tierfeed_core::{tier::Locality, units::Bytes};
 
 use super::{
     MemoryError,
@@ -17,7 +14,7 @@ use super::{
 };
 use crate::{
     figures::estimate::to_f64,
-    measure::{allotment::Allotment, clock::Clock, sampler::Sampler},
+    measure::{allotment::Allotment, clock::Clock, sampler},
 };
 
 /// One latency of the sweep.
@@ -47,27 +44,23 @@ const CACHED_MAX: f64 = 0.6;
 const LEVEL_MIN: f64 = 0.85;
 
 /// Walks over 1 MiB, 2 MiB and so on, up to half of `most`, as long as there is time.
-pub(super) fn sweep<C: Clock>(
+pub(super) fn sweep(
     place: Locality,
     most: Bytes,
-    sampler: &mut Sampler<'_, C>,
+    clock: &mut impl Clock,
     allotment: Allotment<'_>,
 ) -> Result<Vec<Reading>, MemoryError> {
     let mut readings = Vec::new();
     let mut footprint = FIRST;
-    while footprint.0 <= most.0 / 2 && allotment.goes_on(sampler.clock().wall()) {
-        let latency_ns = read(place, footprint, sampler)?;
+    while footprint.0 <= most.0 / 2 && allotment.goes_on(clock.wall()) {
+        let latency_ns = read(place, footprint, clock)?;
         readings.push(Reading { footprint, latency_ns });
         footprint = Bytes(footprint.0 * 2);
     }
     Ok(readings)
 }
 
-fn read<C: Clock>(
-    place: Locality,
-    footprint: Bytes,
-    sampler: &mut Sampler<'_, C>,
-) -> Result<f64, MemoryError> {
+fn read(place: Locality, footprint: Bytes, clock: &mut impl Clock) -> Result<f64, MemoryError> {
     const RUNS: usize = 3;
     const HOPS_MAX: u64 = 32 << 10;
     let (mut chain, _) = local_chain(place, buffer_of(footprint))?;
@@ -76,12 +69,10 @@ fn read<C: Clock>(
     let hops = chain.cycle_hops().min(HOPS_MAX);
     let mut best = u64::MAX;
     for _ in 0..RUNS {
-        let Ok(sample) = sampler.time(|| {
+        let sample = sampler::time(clock, || {
             black_box(chain.chase(hops));
-            Ok::<(), Infallible>(())
         });
-        let Nanoseconds(took) = sample.thread_cpu;
-        best = best.min(took);
+        best = best.min(sample.thread_cpu.0);
     }
     Ok(to_f64(best) / to_f64(hops))
 }
@@ -92,7 +83,7 @@ pub(super) fn knee(readings: &[Reading], memory_ns: f64) -> Option<Knee> {
     let is_cached = |reading: &&Reading| reading.latency_ns < CACHED_MAX * memory_ns;
     let cached = readings.iter().rev().find(is_cached);
     Some(Knee {
-        // Below the first reading nobody looked; it is more than any private cache that matters.
+        // Nothing smaller is walked over; it is more than any private cache that matters.
         cache: cached.map_or(FIRST, |reading| reading.footprint),
         is_open: last.latency_ns < LEVEL_MIN * memory_ns,
     })

@@ -50,7 +50,7 @@ fn one_of_each_core(cpus: &[usize], siblings: impl Fn(usize) -> Vec<u32>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn of_two_threads_of_a_core_one_is_used() {

@@ -3,7 +3,7 @@
 //! A chain visits one line of every 256 B, so it needs only a quarter of its buffer's lines from the
 //! caches: that quarter, its *footprint*, is what is compared with them.
 
-use std::{convert::Infallible, hint::black_box};
+use std::hint::black_box;
 
 use tierfeed_core::{
     tier::Locality,
@@ -20,14 +20,14 @@ use crate::{
     measure::{
         cell::{Cell, Occupation, StopRule},
         clock::Clock,
-        sampler::{Sampler, Workload},
+        sampler::{self, Workload},
     },
 };
 
 /// The stride of [`ChainShape::tlb_local`] over a cache line.
-const SPREAD: u64 = ChainShape::tlb_local(0).stride.0 / LINE_BYTES as u64;
+const STRIDE_LINES: u64 = ChainShape::tlb_local(0).stride.0 / LINE_BYTES as u64;
 
-/// Which latency.
+/// Which of the two latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     /// Near hops on huge pages.
@@ -36,28 +36,21 @@ pub(crate) enum Walk {
     Random,
 }
 
-/// The chains.
+/// The chains, each with how many hops make a sample.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    local: Walked,
-    random: Option<Walked>,
-}
-
-#[derive(Debug)]
-struct Walked {
-    chain: Chain,
-    /// How many hops make a sample.
-    hops: u64,
+    local: (Chain, u64),
+    random: Option<(Chain, u64)>,
 }
 
 /// The buffer of a chain that needs `footprint` of the caches.
 pub(super) fn buffer_of(footprint: Bytes) -> Bytes {
-    Bytes(footprint.0.saturating_mul(SPREAD))
+    Bytes(footprint.0.saturating_mul(STRIDE_LINES))
 }
 
 /// What a chain in `buffer` needs of the caches.
 pub(super) fn footprint_of(buffer: Bytes) -> Bytes {
-    Bytes(buffer.0 / SPREAD)
+    Bytes(buffer.0 / STRIDE_LINES)
 }
 
 /// A chain near enough for the TLB, and what of its buffer lies in huge pages, if the kernel tells.
@@ -78,28 +71,31 @@ pub(super) fn random_chain(place: Locality, len: Bytes) -> Result<Chain, MemoryE
 
 impl Walks {
     /// Chains whose samples take about `sample`.
-    pub(crate) fn new<C: Clock>(
+    pub(crate) fn new(
         local: Chain,
         random: Option<Chain>,
-        sampler: &mut Sampler<'_, C>,
+        clock: &mut impl Clock,
         sample: Nanoseconds,
     ) -> Self {
-        let mut walked = |chain| Walked::calibrated(chain, sampler, sample);
-        Self { local: walked(local), random: random.map(walked) }
+        let mut calibrated = |mut chain| {
+            let hops = hops_for(&mut chain, clock, sample);
+            (chain, hops)
+        };
+        Self { local: calibrated(local), random: random.map(calibrated) }
     }
 
     /// The latency of `walk`, of which a sample takes `time`.
     pub(crate) fn latency(&self, walk: Walk, time: Estimate) -> Estimate {
-        let walked = match (walk, &self.random) {
+        let (_, hops) = match (walk, &self.random) {
             (Walk::Random, Some(random)) => random,
             _ => &self.local,
         };
-        time.divided_by(to_f64(walked.hops))
+        time.divided_by(to_f64(*hops))
     }
 
     /// The near chain, for use under load.
     pub(crate) fn into_local(self) -> Chain {
-        self.local.chain
+        self.local.0
     }
 }
 
@@ -112,27 +108,11 @@ pub(crate) fn cells(walks: &[Walk], time: Nanoseconds) -> Vec<(Walk, Cell)> {
 /// What the interval of an idle latency is narrowed to.
 pub(crate) const HALF_WIDTH: f64 = 0.01;
 
-impl Walked {
-    fn calibrated<C: Clock>(
-        mut chain: Chain,
-        sampler: &mut Sampler<'_, C>,
-        sample: Nanoseconds,
-    ) -> Self {
-        let hops = hops_for(&mut chain, sampler, sample);
-        Self { chain, hops }
-    }
-}
-
 /// How many hops take about `time`, by a short trial.
-pub(super) fn hops_for<C: Clock>(
-    chain: &mut Chain,
-    sampler: &mut Sampler<'_, C>,
-    time: Nanoseconds,
-) -> u64 {
+pub(super) fn hops_for(chain: &mut Chain, clock: &mut impl Clock, time: Nanoseconds) -> u64 {
     const TRIAL_HOPS: u64 = 16 * 1024;
-    let Ok(trial) = sampler.time(|| {
+    let trial = sampler::time(clock, || {
         black_box(chain.chase(TRIAL_HOPS));
-        Ok::<(), Infallible>(())
     });
     // By CPU time: a trial that had to wait for the CPU would make samples so short that they fit between
     // two waits and look undisturbed.
@@ -144,18 +124,12 @@ pub(super) fn hops_for<C: Clock>(
 
 impl Workload for Walks {
     type Kernel = Walk;
-    type Error = Infallible;
 
-    fn prepare(&mut self, _: Walk) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn run(&mut self, walk: Walk) -> Result<(), Infallible> {
-        let walked = match (walk, &mut self.random) {
+    fn run(&mut self, walk: Walk) {
+        let (chain, hops) = match (walk, &mut self.random) {
             (Walk::Random, Some(random)) => random,
             _ => &mut self.local,
         };
-        black_box(walked.chain.chase(walked.hops));
-        Ok(())
+        black_box(chain.chase(*hops));
     }
 }

@@ -10,14 +10,14 @@
 //! 4. Before the first window of a point the traffic runs for a tenth of the point's time, at most half
 //!    a second.
 
-use std::{convert::Infallible, hint::black_box};
+use std::hint::black_box;
 
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_numa_memory::kernels::Chain;
 
 use super::{
-    crew::{Crew, Load, spin},
     latency::hops_for,
+    team::{Load, Team, spin},
     work::piece_bytes,
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
         allotment::Allotment,
         cell::{Cell, Occupation, Sample, StopRule},
         clock::Clock,
-        sampler::Sampler,
+        sampler,
     },
 };
 
@@ -44,8 +44,8 @@ struct Asked {
     pause: f64,
 }
 
-/// Who follows which chain, and for how long.
-pub(super) struct Chaser<'a> {
+/// The chain whose latency is taken, and for how long.
+pub(super) struct LoadedChain<'a> {
     pub(super) chain: &'a mut Chain,
     /// How long a window is.
     pub(super) window: Nanoseconds,
@@ -56,29 +56,29 @@ pub(super) struct Chaser<'a> {
 /// The curve for `traffic`, of which one generator alone makes `bytes_per_s`; `None` if there was no
 /// time for two points.
 pub(super) fn curve<C: Clock>(
-    crew: &mut Crew<'_>,
-    sampler: &mut Sampler<'_, C>,
-    chaser: &mut Chaser<'_>,
+    team: &mut Team<'_>,
+    clock: &mut C,
+    loaded: &mut LoadedChain<'_>,
     traffic: Traffic,
     bytes_per_s: f64,
     allotment: Allotment<'_>,
 ) -> Option<LoadedLatency> {
     let piece_ns = to_f64(piece_bytes(traffic)) * 1e9 / bytes_per_s;
-    let round_ns = spin_round_ns(sampler.clock());
-    let hops = hops_for(chaser.chain, sampler, chaser.window);
-    let asked = asked(crew.size() - 1);
+    let round_ns = spin_round_ns(clock);
+    let hops = hops_for(loaded.chain, clock, loaded.window);
+    let asked = asked(team.size() - 1);
     let mut points = Vec::new();
     for (index, asked_point) in asked.iter().enumerate() {
-        let now = sampler.clock().wall();
+        let now = clock.wall();
         if !allotment.goes_on(now) {
             break;
         }
         let part = allotment.share(now, 1, (asked.len() - index) as u64);
-        let part = part.at_most(now, chaser.point);
+        let part = part.at_most(now, loaded.point);
         let delay_rounds = rounds(asked_point.pause * piece_ns / round_ns);
         let load = Load { traffic, generators: asked_point.generators, delay_rounds };
         let (point, generated) =
-            crew.load(load, |crew| point(crew, sampler, chaser.chain, hops, load, part));
+            team.load(load, |team| point(team, clock, loaded.chain, hops, load, part));
         points.extend(point.map(|point| judged(point, generated)));
     }
     (points.len() >= 2).then(|| summary(traffic, points))
@@ -100,31 +100,30 @@ fn asked(generators_max: usize) -> Vec<Asked> {
     [idle].into_iter().chain(one).chain(more).chain(all).collect()
 }
 
-fn point<C: Clock>(
-    crew: &Crew<'_>,
-    sampler: &mut Sampler<'_, C>,
+fn point(
+    team: &Team<'_>,
+    clock: &mut impl Clock,
     chain: &mut Chain,
     hops: u64,
     load: Load,
     allotment: Allotment<'_>,
 ) -> Option<LoadedPoint> {
     const SETTLE_MAX: Nanoseconds = Nanoseconds(500_000_000);
-    let now = sampler.clock().wall();
+    let now = clock.wall();
     let settle = allotment.share(now, 1, 10).at_most(now, SETTLE_MAX);
-    while settle.goes_on(sampler.clock().wall()) {
+    while settle.goes_on(clock.wall()) {
         black_box(chain.chase(hops / 4));
     }
-    let time = allotment.left(sampler.clock().wall());
+    let time = allotment.left(clock.wall());
     let rule = StopRule { half_width: HALF_WIDTH, samples_min: 10, samples_max: 100, time };
     let mut cell = Cell::new(rule, Occupation::Computes);
     let (mut pieces, mut watched_ns) = (0, 0);
-    while cell.wants_more() && allotment.goes_on(sampler.clock().wall()) {
-        let before = crew.pieces();
-        let Ok(sample) = sampler.time(|| {
+    while cell.wants_more() && allotment.goes_on(clock.wall()) {
+        let before = team.pieces();
+        let sample = sampler::time(clock, || {
             black_box(chain.chase(hops));
-            Ok::<(), Infallible>(())
         });
-        pieces += crew.pieces().saturating_sub(before);
+        pieces += team.pieces().saturating_sub(before);
         watched_ns += sample.wall.0;
         cell.record(sample);
     }
@@ -139,7 +138,7 @@ fn point<C: Clock>(
     })
 }
 
-/// A generator that was held up made less traffic than a core can, whatever the latency says.
+/// A generator that was held up made less traffic than a core can, also where the latency looks undisturbed.
 fn judged(point: LoadedPoint, generated: Sample) -> LoadedPoint {
     const SHARE_MIN: f64 = 0.95;
     let ran = to_f64(generated.thread_cpu.0) >= SHARE_MIN * to_f64(generated.wall.0);
@@ -174,40 +173,17 @@ fn rounds(count: f64) -> u32 {
 fn summary(traffic: Traffic, mut points: Vec<LoadedPoint>) -> LoadedLatency {
     let idle_ns = points[0].latency_ns.median;
     points.sort_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
-    let at = |share| latency_at(&points, share).map(|latency| to_tenths(latency.median));
-    LoadedLatency {
+    let curve = LoadedLatency {
         traffic,
-        at_50_percent_ns: at(0.5),
-        at_80_percent_ns: at(0.8),
-        at_90_percent_ns: at(0.9),
+        at_50_percent_ns: None,
+        at_80_percent_ns: None,
+        at_90_percent_ns: None,
         knee_bytes_per_s: knee(&points, 2.0 * idle_ns).map(to_tenths),
         points,
-    }
-}
-
-/// The latency at a share of the highest traffic, on the straight line between the points beside it.
-pub(super) fn latency_at(points: &[LoadedPoint], share: f64) -> Option<Estimate> {
-    let most = points.last()?;
-    let wanted = share * most.bytes_per_s;
-    let (a, b) = points.windows(2).map(|pair| (pair[0], pair[1])).find(|(a, b)| {
-        a.bytes_per_s <= wanted && wanted <= b.bytes_per_s && a.bytes_per_s < b.bytes_per_s
-    })?;
-    let weight = (wanted - a.bytes_per_s) / (b.bytes_per_s - a.bytes_per_s);
-    let between = a.latency_ns.towards(&b.latency_ns, weight);
-    let contended = between.contended || most.latency_ns.contended;
-    Some(Estimate { contended, ..between })
-}
-
-/// The latency without and with traffic as they agree: the lower of the two that were taken without traffic,
-/// and the loaded one unless it is lower still, which only a disturbance explains.
-pub(super) fn agreed(
-    idle: Option<Estimate>,
-    unloaded: impl Iterator<Item = Estimate>,
-    loaded: Option<Estimate>,
-) -> (Option<Estimate>, Option<Estimate>) {
-    let idle = idle.into_iter().chain(unloaded).min_by(|a, b| a.median.total_cmp(&b.median));
-    let loaded = loaded.filter(|loaded| idle.is_none_or(|idle| loaded.median >= idle.median));
-    (idle, loaded)
+    };
+    let at = |share| curve.latency_at(share).map(|latency| to_tenths(latency.median));
+    let [at_50_percent_ns, at_80_percent_ns, at_90_percent_ns] = [0.5, 0.8, 0.9].map(at);
+    LoadedLatency { at_50_percent_ns, at_80_percent_ns, at_90_percent_ns, ..curve }
 }
 
 /// The traffic at which latency first reaches `limit_ns`, on the straight line between two points.
@@ -246,19 +222,6 @@ mod tests {
     }
 
     #[test]
-    fn no_load_makes_memory_faster() {
-        let of = |median: f64| Estimate::stated(median);
-        let agreed = |idle, unloaded: f64, loaded| {
-            let (idle, loaded) =
-                agreed(Some(of(idle)), [of(unloaded)].into_iter(), Some(of(loaded)));
-            (idle.map(|it| it.median), loaded.map(|it| it.median))
-        };
-        assert_eq!(agreed(100.0, 104.0, 135.0), (Some(100.0), Some(135.0)));
-        assert_eq!(agreed(142.0, 101.0, 116.0), (Some(101.0), Some(116.0)), "idle was disturbed");
-        assert_eq!(agreed(142.0, 140.0, 116.0), (Some(140.0), None), "nothing explains it");
-    }
-
-    #[test]
     fn points_are_sorted_by_traffic_and_idle_is_the_first_taken() {
         let points = vec![at(0.0, 100.0), at(100e9, 190.0), at(50e9, 150.0)];
         let curve = summary(Traffic::Read, points);
@@ -283,8 +246,9 @@ mod tests {
         assert!(judged(at(1e9, 100.0), generated(949)).latency_ns.contended);
         assert!(!judged(at(0.0, 100.0), Sample::default()).latency_ns.contended, "no generators");
         let held_up = judged(at(90e9, 200.0), generated(500));
-        let points = [at(0.0, 100.0), at(40e9, 120.0), at(60e9, 130.0), held_up];
-        assert!(latency_at(&points, 0.5).unwrap().contended, "half of too little");
+        let points = vec![at(0.0, 100.0), at(40e9, 120.0), at(60e9, 130.0), held_up];
+        let curve = summary(Traffic::Read, points);
+        assert!(curve.latency_at(0.5).unwrap().contended, "half of too little");
     }
 
     #[test]

@@ -25,29 +25,31 @@
 //! # }
 //! ```
 
-use std::{convert::Infallible, io, panic::resume_unwind, sync::atomic::AtomicBool, thread};
+use std::{io, panic::resume_unwind, sync::atomic::AtomicBool, thread};
 
 use tierfeed_core::{
     id::NumaNode,
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::affinity;
+use tierfeed_numa_memory::kernels::Chain;
 
 use super::{
     MemoryError,
     arrays::{Arrays, BLOCK},
-    check_allowed, cores,
-    crew::{Crew, Pass},
+    check_allowed,
     latency::{self, Walk, Walks},
-    locality, rate,
+    locality, on_first_core,
+    team::{Pass, with_team},
 };
 use crate::{
     figures::{Traffic, estimate::Estimate},
     inventory::Inventory,
     measure::{
-        clock::{Clock, GuestClock, Steal},
-        sampler::Sampler,
+        allotment::Allotment,
+        cell::Cell,
+        clock::GuestClock,
+        sampler::{Workload, fill},
     },
     sysroot::{ReadError, Sysroot},
 };
@@ -59,7 +61,7 @@ pub struct Request {
     pub initiator: u32,
     /// The node whose memory it runs on.
     pub target: u32,
-    /// Which figure.
+    /// Which figure is taken.
     pub subject: Subject,
     /// The length of each buffer, at least 2 MiB: one for a latency, three for a bandwidth.
     pub buffer: Bytes,
@@ -69,7 +71,7 @@ pub struct Request {
     pub time: Nanoseconds,
 }
 
-/// A figure.
+/// A figure of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// A dependent load, TLB-local, on huge pages; in nanoseconds.
@@ -78,7 +80,7 @@ pub enum Subject {
     RandomLatency,
     /// Bytes per second as STREAM counts them: what is read and what is written.
     Bandwidth {
-        /// Of which traffic.
+        /// The kind of traffic.
         traffic: Traffic,
         /// By how many threads, each on a core of its own.
         threads: usize,
@@ -93,11 +95,8 @@ pub enum SingleError {
     #[error(transparent)]
     Inventory(#[from] ReadError),
     /// There is no such node.
-    #[error("this host has no NUMA node {node}")]
-    NoNode {
-        /// As asked for.
-        node: u32,
-    },
+    #[error("this host has no NUMA node {0}")]
+    NoNode(u32),
     /// The memory cannot be measured.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -125,71 +124,66 @@ pub fn estimate(request: &Request) -> Result<Estimate, SingleError> {
 fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, SingleError> {
     let find = |id: u32| {
         let node = inventory.nodes.iter().find(|node| node.id == id);
-        node.ok_or(SingleError::NoNode { node: id })
+        node.ok_or(SingleError::NoNode(id))
     };
     let (initiator, target) = (find(request.initiator)?, find(request.target)?);
     check_allowed(Sysroot::live(), target)?;
-    let node = NumaNode(initiator.id);
-    let affinity_error = |source| MemoryError::Affinity { node, source };
-    let cores = cores::of_node(initiator, Sysroot::live()).map_err(affinity_error)?;
-    affinity::pin_current_thread(&cores[..1]).map_err(affinity_error)?;
-    let mut clock = GuestClock::new(Steal::from(&cores[..1], Sysroot::live()));
+    let (cores, mut clock) = on_first_core(initiator, Sysroot::live())?;
     let place = locality(inventory, target);
-    let mut sampler = Sampler::new(&mut clock);
     let found = match request.subject {
-        Subject::IdleLatency => walk(Walk::Local, request, place, &mut sampler),
-        Subject::RandomLatency => walk(Walk::Random, request, place, &mut sampler),
+        Subject::IdleLatency => {
+            walk(latency::local_chain(place, request.buffer)?.0, request, &mut clock)
+        }
+        Subject::RandomLatency => {
+            walk(latency::random_chain(place, request.buffer)?, request, &mut clock)
+        }
         Subject::Bandwidth { traffic, threads } => {
             let pass = Pass { traffic, threads, blocks: 0 };
-            stream(pass, request, place, &cores, &mut sampler)
+            stream(pass, request, place, &cores, &mut clock)
         }
     };
     Ok(found?)
 }
 
-fn walk<C: Clock>(
-    walk: Walk,
-    request: &Request,
-    place: Locality,
-    sampler: &mut Sampler<'_, C>,
+/// Fills one cell, which has a time of its own.
+fn filled<W: Workload>(
+    clock: &mut GuestClock,
+    workload: &mut W,
+    cell: (W::Kernel, Cell),
 ) -> Result<Estimate, MemoryError> {
-    let chain = match walk {
-        Walk::Local => latency::local_chain(place, request.buffer)?.0,
-        Walk::Random => latency::random_chain(place, request.buffer)?,
-    };
-    // The chain that is asked for is the only one, so it stands in the first place.
-    let mut walks = Walks::new(chain, None, sampler, request.sample);
-    let mut cells = latency::cells(&[Walk::Local], request.time);
-    let Ok::<(), Infallible>(()) = sampler.fill(&mut walks, &mut cells);
-    let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
+    let stop = AtomicBool::new(false);
+    let allotment = Allotment::new(Nanoseconds(0), Nanoseconds(u64::MAX), &stop);
+    let mut cells = [cell];
+    fill(clock, workload, allotment, 0, &mut cells);
+    cells[0].1.estimate().ok_or(MemoryError::OutOfTime)
+}
+
+/// The only chain stands in the first place, also if it is a random one.
+fn walk(chain: Chain, request: &Request, clock: &mut GuestClock) -> Result<Estimate, MemoryError> {
+    let mut walks = Walks::new(chain, None, clock, request.sample);
+    let cell = latency::cells(&[Walk::Local], request.time).remove(0);
+    let time = filled(clock, &mut walks, cell)?;
     Ok(walks.latency(Walk::Local, time))
 }
 
-fn stream<C: Clock>(
+fn stream(
     pass: Pass,
     request: &Request,
     place: Locality,
     cores: &[usize],
-    sampler: &mut Sampler<'_, C>,
+    clock: &mut GuestClock,
 ) -> Result<Estimate, MemoryError> {
     if pass.threads == 0 || pass.threads > cores.len() {
-        return Err(MemoryError::TooManyThreads { threads: pass.threads, cores: cores.len() });
+        return Err(MemoryError::TooManyThreads(pass.threads, cores.len()));
     }
     let len = Bytes((request.buffer.0 / BLOCK.0).max(1) * BLOCK.0);
     let mut arrays = Arrays::allocate(place, len)?;
-    let yard = arrays.yard(pass.threads);
-    let halt = AtomicBool::new(false);
-    let others = &cores[1..pass.threads];
     let node = NumaNode(request.initiator);
-    thread::scope(|scope| {
-        let crew = Crew::start(scope, &yard, &halt, others);
-        let mut crew = crew.map_err(|source| MemoryError::Affinity { node, source })?;
-        let pass = crew.calibrated(pass, request.sample);
-        let mut cells = [(pass, rate::bandwidth_cell(pass, request.time))];
-        let Ok(()) = sampler.fill(&mut crew, &mut cells);
-        let time = cells[0].1.estimate().ok_or(MemoryError::OutOfTime)?;
-        Ok(rate::rate(pass, time))
-    })
+    with_team(&mut arrays, node, &cores[..pass.threads], |team| {
+        let pass = team.calibrated(pass, request.sample);
+        let time = filled(clock, team, (pass, pass.cell(request.time)))?;
+        Ok(pass.rate(time))
+    })?
 }
 
 #[cfg(test)]
@@ -230,6 +224,6 @@ mod tests {
     #[test]
     fn a_node_that_is_not_there_is_named() {
         let request = Request { target: 4095, ..request(Subject::IdleLatency) };
-        assert!(matches!(estimate(&request), Err(SingleError::NoNode { node: 4095 })));
+        assert!(matches!(estimate(&request), Err(SingleError::NoNode(4095))));
     }
 }

@@ -2,7 +2,7 @@
 
 use tierfeed_core::units::Bytes;
 
-use super::{CacheBound, arrays::BLOCK, caches::Knee};
+use super::{arrays::BLOCK, caches::Knee};
 use crate::inventory::{Inventory, node::Node};
 
 /// Chains and arrays are multiples of this: whole huge pages, whole groups, whole blocks.
@@ -34,8 +34,11 @@ pub(super) fn effective(stated: Caches, knee: Knee, is_guest: bool) -> Caches {
     Caches { one, all: Bytes(one.0 * count) }
 }
 
-pub(super) fn bound(buffer: Bytes, cache: Bytes) -> Option<CacheBound> {
-    (buffer.0 < 2 * cache.0).then_some(CacheBound { buffer, cache })
+/// What is wrong with a buffer that the caches hold too much of.
+pub(super) fn bound(buffer: Bytes, cache: Bytes) -> Option<String> {
+    (buffer.0 < 2 * cache.0).then(|| {
+        format!("cache bound: buffers of {buffer} are less than twice the caches of {cache}")
+    })
 }
 
 pub(super) fn whole_units(bytes: Bytes) -> Bytes {
@@ -55,7 +58,7 @@ pub(super) fn to_bytes(value: f64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fake_sysroot::FakeSysroot, sysroot::Sysroot};
+    use crate::{sysroot::Sysroot, tests_support::FakeSysroot};
 
     #[test]
     fn caches_are_stated_by_the_last_level() {

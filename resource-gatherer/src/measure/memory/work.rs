@@ -14,7 +14,7 @@ use super::arrays::{BLOCK, Block, PIECE, WORD_BYTES};
 use crate::figures::{Traffic, estimate::to_f64};
 
 impl Traffic {
-    /// All kinds.
+    /// All kinds of traffic.
     pub const ALL: [Self; 11] = [
         Self::Read,
         Self::Write,

@@ -38,7 +38,7 @@ impl Bucket {
         };
         let client = Client::open(&address, &request.options, &PATIENCE)?;
         if client.pages().is_none() && client.prefix().is_root() {
-            return Err(ObjectStoreError::NoObject { place: client.place() });
+            return Err(ObjectStoreError::NoObject(client.place()));
         }
         let (store, prefix) = (Arc::clone(client.store()), client.prefix().clone());
         Ok(Self { client, store, prefix })
@@ -91,7 +91,7 @@ impl Bucket {
     }
 }
 
-/// Something to read.
+/// An object to read.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) path: Path,

@@ -5,9 +5,7 @@ use std::io;
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_object_stores::{Client, OpenError, RequestError};
 
-/// Why there are no figures of a bucket.
-///
-/// `place` is the URL without query and credentials.
+/// Why there are no figures of a bucket; the texts are URLs without query and credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectStoreError {
@@ -18,41 +16,23 @@ pub enum ObjectStoreError {
     #[error(transparent)]
     Open(OpenError),
     /// A web server cannot be asked what it has.
-    #[error("{place} names no object; a web server cannot list any, so name one")]
-    NoObject {
-        /// The URL.
-        place: String,
-    },
+    #[error("{0} names no object; a web server cannot list any, so name one")]
+    NoObject(String),
     /// No runtime could be started.
     #[error("cannot start a runtime: {0}")]
     Runtime(#[source] io::Error),
-    /// A request failed.
+    /// A request to the store failed.
     #[error(transparent)]
     Request(RequestError),
     /// There is nothing to read.
-    #[error(
-        "no object that holds a byte lies under {place}; name a prefix with some, or allow writes"
-    )]
-    Empty {
-        /// The bucket and the prefix.
-        place: String,
-    },
-    /// It takes too long.
-    #[error("{place} did not answer within {patience}")]
-    NoAnswer {
-        /// The bucket.
-        place: String,
-        /// How long it was waited for.
-        patience: Nanoseconds,
-    },
-    /// A request ended without an answer of its own.
-    #[error("{place} failed: {detail}")]
-    Lost {
-        /// The bucket.
-        place: String,
-        /// What was said.
-        detail: String,
-    },
+    #[error("no object that holds a byte lies under {0}; name a prefix with some, or allow writes")]
+    Empty(String),
+    /// It takes longer than this.
+    #[error("{0} did not answer within {1}")]
+    NoAnswer(String, Nanoseconds),
+    /// A request ended without an answer of its own, with what was said.
+    #[error("{0} failed: {1}")]
+    Lost(String, String),
 }
 
 impl From<OpenError> for ObjectStoreError {
@@ -64,35 +44,33 @@ impl From<OpenError> for ObjectStoreError {
     }
 }
 
+impl ObjectStoreError {
+    /// Whether the URL names no bucket at all.
+    pub(crate) fn is_wrong_input(&self) -> bool {
+        match self {
+            Self::Open(error) => !matches!(error, OpenError::Settings { .. }),
+            error => matches!(error, Self::Local | Self::NoObject(_)),
+        }
+    }
+}
+
 /// What went wrong, before the place is known.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
+    #[error("nothing to read")]
     Empty,
-    Client(object_store::Error),
+    #[error(transparent)]
+    Client(#[from] object_store::Error),
     /// A request of a measurement ended without an answer of its own.
-    Task(tokio::task::JoinError),
-}
-
-impl From<object_store::Error> for Failure {
-    fn from(error: object_store::Error) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl From<tokio::task::JoinError> for Failure {
-    fn from(error: tokio::task::JoinError) -> Self {
-        Self::Task(error)
-    }
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
 }
 
 impl Failure {
     pub(super) fn explain(self, client: &Client) -> ObjectStoreError {
         match self {
-            Self::Empty => ObjectStoreError::Empty { place: client.place() },
-            Self::Task(error) => {
-                let detail = client.scrubbed(&error);
-                ObjectStoreError::Lost { place: client.place(), detail }
-            }
+            Self::Empty => ObjectStoreError::Empty(client.place()),
+            Self::Task(error) => ObjectStoreError::Lost(client.place(), client.scrubbed(&error)),
             Self::Client(error) => ObjectStoreError::Request(client.explain(&error)),
         }
     }

@@ -24,8 +24,8 @@ const LEN_MAX: u64 = 64 << 20;
 pub(super) struct Made(Vec<Path>);
 
 impl Made {
-    /// Makes objects of random bytes that hold `budget` together at most, in a folder that nobody else
-    /// uses.
+    /// Makes objects of random bytes that hold `budget` together at most, in a folder of their
+    /// own.
     pub(super) async fn make(
         &mut self,
         bucket: &Bucket,

@@ -15,13 +15,12 @@ use super::{
     error::Failure,
 };
 use crate::{
-    figures::{
-        Percentiles, Throughput,
-        estimate::{self, Estimate, to_f64},
-    },
+    figures::{Percentiles, Throughput},
     measure::{
+        cell::{Occupation, StopRule},
         clock::{Clock, SystemClock},
         histogram::Histogram,
+        laps::{LapEnd, Laps},
     },
 };
 
@@ -98,10 +97,10 @@ impl<'bucket> Run<'bucket> {
         let mut ranges = ranges(self.objects, len_max).cycle();
         let mut left = self.share;
         let mut reads = JoinSet::new();
-        let mut laps = Laps::new(SystemClock.wall(), requests);
+        let mut laps = self.laps(requests);
         let mut longest = 0;
         loop {
-            while reads.len() < requests as usize && !laps.is_enough(self.time) {
+            while reads.len() < requests as usize && !self.is_enough(&laps) {
                 let Some((path, range)) = ranges.next() else { break };
                 let len = range.end - range.start;
                 if len > left {
@@ -116,12 +115,27 @@ impl<'bucket> Run<'bucket> {
             let bytes = arrived??;
             self.transferred += bytes;
             // What arrives at the end was not among as many others.
-            if is_full {
-                laps.record(SystemClock.wall(), bytes);
+            let now = SystemClock.wall();
+            if is_full && laps.counts_last_of_lap(now, None, bytes) {
+                laps.close(now);
             }
         }
         let rate = laps.rate();
         Ok(rate.map(|bytes_per_s| Throughput { requests, range_bytes: longest, bytes_per_s }))
+    }
+
+    /// As many arrivals as there are requests in flight make a lap; the first opens connections.
+    fn laps(&self, requests: u32) -> Laps {
+        let rule =
+            StopRule { half_width: 0.05, samples_min: 10, samples_max: 1_000, time: self.time };
+        let lap_end = LapEnd::Operations(u64::from(requests));
+        Laps::new(SystemClock.wall(), lap_end, rule, Occupation::Waits)
+    }
+
+    fn is_enough(&self, laps: &Laps) -> bool {
+        let (taken, stretched) = (laps.cell.taken(), self.time.0.saturating_mul(STRETCH));
+        taken >= LAPS_MIN && !laps.cell.wants_more()
+            || taken >= 1 && laps.cell.spent().0 >= stretched
     }
 }
 
@@ -149,65 +163,6 @@ async fn read(
         bytes += part?.len() as u64;
     }
     Ok(bytes)
-}
-
-/// Takes the time of as many arrivals as there are requests in flight. The first lap opens connections
-/// and is dropped.
-struct Laps {
-    begin: Nanoseconds,
-    start: Nanoseconds,
-    per_lap: u32,
-    arrived: u32,
-    bytes: u64,
-    has_dropped_first: bool,
-    /// Each is the time of [`MANY`] bytes.
-    times: Vec<u64>,
-}
-
-/// Whole nanoseconds are too coarse for the time of a byte.
-const MANY: u64 = 1 << 30;
-
-impl Laps {
-    fn new(now: Nanoseconds, per_lap: u32) -> Self {
-        Self {
-            begin: now,
-            start: now,
-            per_lap,
-            arrived: 0,
-            bytes: 0,
-            has_dropped_first: false,
-            times: Vec::new(),
-        }
-    }
-
-    fn record(&mut self, now: Nanoseconds, bytes: u64) {
-        self.arrived += 1;
-        self.bytes += bytes;
-        if self.arrived < self.per_lap {
-            return;
-        }
-        if self.has_dropped_first {
-            let lap = u128::from(now.0.saturating_sub(self.start.0));
-            let time = lap * u128::from(MANY) / u128::from(self.bytes.max(1));
-            self.times.push(u64::try_from(time).unwrap_or(u64::MAX).max(1));
-        }
-        self.has_dropped_first = true;
-        (self.start, self.arrived, self.bytes) = (now, 0, 0);
-    }
-
-    /// The clock is that of the last lap.
-    fn is_enough(&self, time: Nanoseconds) -> bool {
-        let passed = self.start.0.saturating_sub(self.begin.0);
-        let is_over = passed >= time.0.saturating_mul(STRETCH) && !self.times.is_empty();
-        is_over || passed >= time.0 && self.times.len() >= LAPS_MIN
-    }
-
-    fn rate(&self) -> Option<Estimate> {
-        let estimate = estimate::of_values(&self.times)?;
-        let half_width = estimate::relative_half_width(&estimate);
-        let converged = estimate.samples >= 10 && half_width <= 0.05;
-        Some(Estimate { converged, ..estimate }.per_second(to_f64(MANY)))
-    }
 }
 
 /// What the figures do not show.
@@ -244,31 +199,5 @@ mod tests {
         }
         assert_eq!(range_len(1 << 40, 32), RANGE_MAX);
         assert_eq!(range_len(0, 32), 1);
-    }
-
-    #[test]
-    fn a_lap_is_as_many_arrivals_as_requests_and_the_first_is_dropped() {
-        let mut laps = Laps::new(Nanoseconds(0), 2);
-        for (now, bytes) in [(10, 1000), (900, 1000), (1000, 500), (1400, 500), (1600, 100)] {
-            laps.record(Nanoseconds(now), bytes);
-        }
-        let rate = laps.rate().unwrap();
-        assert_eq!((rate.samples, rate.median.round()), (1, 2e9), "1000 B in 500 ns");
-    }
-
-    #[test]
-    fn a_store_that_is_too_slow_ends_after_a_stretch() {
-        let mut laps = Laps::new(Nanoseconds(0), 1);
-        let time = Nanoseconds(100);
-        laps.record(Nanoseconds(150), 1);
-        assert!(!laps.is_enough(time), "only the dropped one");
-        laps.record(Nanoseconds(290), 1);
-        assert!(!laps.is_enough(time), "one lap is few");
-        laps.record(Nanoseconds(300), 1);
-        assert!(laps.is_enough(time));
-        let mut slow = Laps::new(Nanoseconds(0), 1);
-        slow.record(Nanoseconds(200), 1);
-        slow.record(Nanoseconds(400), 1);
-        assert!(slow.is_enough(time), "longer than three times the time");
     }
 }

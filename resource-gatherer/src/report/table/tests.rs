@@ -1,13 +1,13 @@
 //! What people see, on reports made by hand.
 
 use crate::{
-    fake_sysroot::FakeSysroot,
     inventory::Inventory,
     report::{
         Basis, Blocks, COLUMNS, Colour, Report, Style, table,
         tests_support::{full, minimal},
     },
     sysroot::Sysroot,
+    tests_support::FakeSysroot,
 };
 
 const DRAWN: Style = Style::Terminal { colour: Colour::Off, blocks: Blocks::On };

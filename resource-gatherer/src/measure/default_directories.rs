@@ -1,4 +1,4 @@
-//! Where a machine usually has a RAM disk and local storage, for a probe that is told nothing.
+//! The RAM disk and the local storage that a probe measures by default.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use crate::{
     sysroot::{ReadError, Sysroot},
 };
 
-/// Directories to measure.
+/// The directories to measure by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Directories {
-    /// On a RAM disk.
+    /// A directory on a RAM disk.
     pub scratch: Option<PathBuf>,
-    /// On local storage.
+    /// A directory on local storage.
     pub storage: Option<PathBuf>,
 }
 
@@ -22,7 +22,7 @@ pub struct Directories {
 /// # Errors
 ///
 /// The mounts of the process cannot be read.
-pub fn usual_directories(sysroot: Sysroot<'_>) -> Result<Directories, ReadError> {
+pub fn default_directories(sysroot: Sysroot<'_>) -> Result<Directories, ReadError> {
     let mounts = mount::read_all(sysroot)?;
     let find = |candidates: &[&str], fits: fn(Medium) -> bool| {
         let fitting = |path: &&&str| {
@@ -42,7 +42,7 @@ pub fn usual_directories(sysroot: Sysroot<'_>) -> Result<Directories, ReadError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_sysroot::FakeSysroot;
+    use crate::tests_support::FakeSysroot;
 
     #[test]
     fn each_directory_must_lie_on_its_medium() {
@@ -50,7 +50,7 @@ mod tests {
         for directory in ["dev/shm", "var/tmp", "tmp"] {
             machine.write(&format!("{directory}/x"), "");
         }
-        let found = || usual_directories(Sysroot(machine.path())).unwrap();
+        let found = || default_directories(Sysroot(machine.path())).unwrap();
         assert_eq!(found(), Directories { scratch: None, storage: Some("/var/tmp".into()) });
         machine.write(
             "proc/self/mountinfo",
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_is_not_named() {
-        let found = usual_directories(Sysroot(FakeSysroot::bare().path())).unwrap();
+        let found = default_directories(Sysroot(FakeSysroot::bare().path())).unwrap();
         assert_eq!(found, Directories::default());
     }
 }

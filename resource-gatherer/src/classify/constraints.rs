@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tierfeed_core::tier::Kind;
 
-use super::{Fellowship, MemoryClass};
+use super::{Grouping, MemoryClass};
 use crate::{figures::View, inventory::node::Node};
 
 /// Places that the user puts into one tier; it wins over everything measured.
@@ -20,67 +20,60 @@ pub struct Assignment {
 
 /// What an earlier probe decided.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Classification {
+pub(crate) struct Classification {
     /// The host that it was decided for.
-    pub host: String,
+    pub(crate) host: String,
     /// The memory nodes of each tier.
-    pub tiers: Vec<Vec<u32>>,
+    pub(crate) tiers: Vec<Vec<u32>>,
     /// The tiers as the CPUs of each node saw them.
-    pub views: Vec<View>,
+    pub(crate) views: Vec<View>,
 }
 
 /// Everything that binds the classification beforehand.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Ruling<'a> {
+pub(crate) struct Constraints<'a> {
     /// What the user decided.
-    pub assignments: &'a [Assignment],
+    pub(crate) assignments: &'a [Assignment],
     /// What an earlier probe decided; that of another host is not looked at.
-    pub previous: Option<&'a Classification>,
+    pub(crate) previous: Option<&'a Classification>,
 }
 
-impl<'a> Ruling<'a> {
+impl<'a> Constraints<'a> {
     /// The same, without what was decided for another host than `host`.
-    #[must_use]
-    pub fn on(self, host: &str) -> Self {
+    pub(crate) fn on(self, host: &str) -> Self {
         Self { previous: self.previous.filter(|previous| previous.host == host), ..self }
     }
 
     /// The kind of a memory node.
-    #[must_use]
-    pub fn kind(&self, node: &Node) -> Kind {
+    pub(crate) fn kind(&self, node: &Node) -> Kind {
         self.assignment(node.id).map_or(node.kind.tier_kind(), |(_, it)| it.kind)
     }
 
     /// With which others a memory node may share a tier.
-    #[must_use]
-    pub fn fellowship(&self, node: &Node) -> Fellowship {
+    pub(crate) fn grouping(&self, node: &Node) -> Grouping {
         match self.assignment(node.id) {
-            Some((number, _)) => Fellowship::Assigned(number),
-            None => Fellowship::Node(MemoryClass::of(node.kind)),
+            Some((number, _)) => Grouping::Assigned(number),
+            None => Grouping::Node(MemoryClass::of(node.kind)),
         }
     }
 
     /// Whether the user said to which tier a memory node belongs.
-    #[must_use]
-    pub fn names_node(&self, node: u32) -> bool {
+    pub(crate) fn names_node(&self, node: u32) -> bool {
         self.assignment(node).is_some()
     }
 
     /// Whether the user said to which tier a directory belongs.
-    #[must_use]
-    pub fn names_path(&self, path: &Path) -> bool {
+    pub(crate) fn names_path(&self, path: &Path) -> bool {
         self.assignments.iter().any(|it| it.path.as_deref() == Some(path))
     }
 
     /// The number of the tier that a memory node had before.
-    #[must_use]
-    pub fn before(&self, node: u32) -> Option<usize> {
+    pub(crate) fn before(&self, node: u32) -> Option<usize> {
         self.previous?.tiers.iter().position(|nodes| nodes.contains(&node))
     }
 
     /// The number of the tier that a memory node had before, as `initiator` sees it.
-    #[must_use]
-    pub fn before_in_view(&self, initiator: u32, node: u32) -> Option<usize> {
+    pub(crate) fn before_in_view(&self, initiator: u32, node: u32) -> Option<usize> {
         let view = self.previous?.views.iter().find(|view| view.initiator == initiator)?;
         view.tiers.iter().position(|nodes| nodes.contains(&node))
     }

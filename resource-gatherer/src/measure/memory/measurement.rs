@@ -1,40 +1,32 @@
-//! The course of the measurement of one pair, from the first buffer to the last batch.
-
-use std::{
-    io,
-    sync::atomic::AtomicBool,
-    thread::{self, Scope},
-};
+//! Measures one pair, from the first buffer to the last batch.
 
 use tierfeed_core::{
     id::NumaNode,
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{affinity, kernels::Chain};
+use tierfeed_numa_memory::kernels::Chain;
 
 use super::{
-    CacheBound, Measured, MemoryError, Outcome, Part, Task,
-    arrays::{Arrays, Yard},
+    MemoryError, Outcome, Part, Task,
+    arrays::Arrays,
     buffer_max,
     caches::{self, Knee},
-    crew::{Crew, Pass},
     latency::{self, Walk, Walks, buffer_of, footprint_of},
-    loaded::{self, Chaser},
+    loaded::{self, LoadedChain},
     plan::{self, Batch},
-    rate::{bandwidth, bandwidth_cell},
     sizing::{self, Caches, bound, to_bytes, whole_units},
+    team::{Pass, Team, with_team},
 };
 use crate::{
     figures::{
-        self, Bandwidth, Figures, Skipped, Traffic,
+        self, Bandwidth, Skipped, Traffic,
         estimate::{Estimate, to_f64},
     },
     measure::{
         allotment::Allotment,
         clock::{Clock, is_guest},
-        pace::take_turns,
-        sampler::Sampler,
+        sampler::take_turns,
     },
 };
 
@@ -63,38 +55,37 @@ const ARRAYS_SHARE: f64 = 0.25;
 const CURVES_WEIGHT: u64 = 4;
 
 /// One pair being measured.
-pub(super) struct Course<'a, C> {
+pub(super) struct Measurement<'a, C> {
     task: &'a Task<'a>,
     cores: &'a [usize],
     place: Locality,
-    sampler: Sampler<'a, C>,
+    clock: &'a mut C,
     caches: Caches,
     knee: Option<Knee>,
-    bound: Option<CacheBound>,
+    /// Why the caches held too much of the buffers, if they did.
+    bound: Option<String>,
     /// How fast memory is touched for the first time.
     touched_bytes_per_s: f64,
     /// What lies in huge pages, and of how much; `None` once the kernel did not tell.
     huge: Option<(u64, u64)>,
     pair: figures::Pair,
-    loaded_latency_ns: Option<Estimate>,
     skipped: Vec<Skipped>,
 }
 
-impl<'a, C: Clock> Course<'a, C> {
-    /// Pins the calling thread to the first of `cores`.
+impl<'a, C: Clock> Measurement<'a, C> {
+    /// The calling thread runs on the first of `cores`, of which `clock` tells.
     pub(super) fn new(
         task: &'a Task<'a>,
         cores: &'a [usize],
         place: Locality,
         clock: &'a mut C,
-    ) -> Result<Self, MemoryError> {
+    ) -> Self {
         let initiator = task.pair.initiator;
-        affinity::pin_current_thread(&cores[..1]).map_err(|source| affinity_error(task, source))?;
-        Ok(Self {
+        Self {
             task,
             cores,
             place,
-            sampler: Sampler::new(clock),
+            clock,
             caches: sizing::stated(task.inventory, initiator),
             knee: task.knee,
             bound: None,
@@ -106,9 +97,8 @@ impl<'a, C: Clock> Course<'a, C> {
                 is_best: task.pair.is_best,
                 ..figures::Pair::default()
             },
-            loaded_latency_ns: None,
             skipped: Vec::new(),
-        })
+        }
     }
 
     /// Measures everything for which there is time. `begin` is told each part before it begins.
@@ -116,7 +106,7 @@ impl<'a, C: Clock> Course<'a, C> {
         begin(Part::Latency);
         let mut chain = self.latencies()?;
         begin(Part::Bandwidth);
-        // The latencies stand, whatever becomes of the rest.
+        // The latencies are kept if the rest fails.
         if let Err(error) = self.bandwidths(&mut chain, begin) {
             self.skip("bandwidth and latency under load", &error.to_string());
         }
@@ -124,7 +114,7 @@ impl<'a, C: Clock> Course<'a, C> {
     }
 
     fn now(&mut self) -> Nanoseconds {
-        self.sampler.clock().wall()
+        self.clock.wall()
     }
 
     fn skip(&mut self, what: &str, why: &str) {
@@ -147,8 +137,8 @@ impl<'a, C: Clock> Course<'a, C> {
         let limits = self.task.limits;
         let kinds = [Walk::Local, Walk::Random];
         let kinds = if random.is_some() { &kinds[..] } else { &kinds[..1] };
-        let mut walks = Walks::new(chain, random, &mut self.sampler, limits.sample);
-        let turns = take_turns(&mut self.sampler, &mut walks, allotment, SAMPLES_MIN, |left| {
+        let mut walks = Walks::new(chain, random, self.clock, limits.sample);
+        let turns = take_turns(self.clock, &mut walks, allotment, SAMPLES_MIN, |left| {
             let time = left.0 / kinds.len() as u64;
             latency::cells(kinds, Nanoseconds(limits.cell.0.min(time)))
         });
@@ -166,19 +156,45 @@ impl<'a, C: Clock> Course<'a, C> {
         Ok(walks.into_local())
     }
 
-    /// Four times the cache, or twice where memory is touched so slowly that four times would take all
-    /// the time.
+    /// How long the chain shall be that one core walks.
     fn chain_len(&mut self, allotment: Allotment<'_>) -> Result<Bytes, MemoryError> {
-        let limits = self.task.limits;
-        let target = self.task.pair.target;
-        let side_cache = 2 * target.memory_side_cache_bytes;
-        let times = |count: u64| buffer_of(Bytes((count * self.caches.one.0).max(side_cache)));
-        let (least, most) = (limits.buffer_min.max(times(2)), limits.buffer_min.max(times(4)));
-        let allowed = buffer_max(target, self.place)?.min(limits.buffer_max);
+        let (cache, side_cache) = (self.caches.one.0, self.side_cache());
+        let times = |count: u64| buffer_of(Bytes((count * cache).max(side_cache)));
+        let allowed = self.allowed()?;
         self.local_chain(whole_units(TRIAL.min(allowed)))?;
+        let least = self.task.limits.buffer_min.max(times(2));
+        Ok(self.len_between(least, times(4), allowed, (allotment, CHAIN_SHARE)))
+    }
+
+    /// How long each of the three arrays shall be that all cores share.
+    fn array_len(&mut self) -> Result<Bytes, MemoryError> {
+        let (caches, side_cache) = (self.caches.all.0, self.side_cache());
+        let times = |count: u64| Bytes((count * caches).max(side_cache));
+        let (allowed, share) = (self.allowed()?, (self.task.allotment, ARRAYS_SHARE / 3.0));
+        Ok(self.len_between(times(2), times(4), allowed, share))
+    }
+
+    /// `most`, or less, but not below `least`, where memory is touched so slowly that it would take more than
+    /// a share of the time.
+    fn len_between(
+        &mut self,
+        least: Bytes,
+        most: Bytes,
+        allowed: Bytes,
+        (allotment, share): (Allotment<'_>, f64),
+    ) -> Bytes {
         let left = to_f64(allotment.left(self.now()).0) / 1e9;
-        let touchable = to_bytes(self.touched_bytes_per_s * left * CHAIN_SHARE);
-        Ok(whole_units(touchable.clamp(least, most).min(allowed)))
+        let touchable = to_bytes(self.touched_bytes_per_s * left * share);
+        let most = self.task.limits.buffer_min.max(most);
+        whole_units(touchable.clamp(least, most).min(allowed))
+    }
+
+    fn allowed(&self) -> Result<Bytes, MemoryError> {
+        Ok(buffer_max(self.task.pair.target, self.place)?.min(self.task.limits.buffer_max))
+    }
+
+    fn side_cache(&self) -> u64 {
+        2 * self.task.pair.target.memory_side_cache_bytes
     }
 
     /// A chain, and what of it lies in huge pages. Notes how fast it was made.
@@ -208,13 +224,13 @@ impl<'a, C: Clock> Course<'a, C> {
         latency::random_chain(self.place, whole_units(wanted.min(possible))).map(Some)
     }
 
-    /// Where nobody looked yet: what the caches of the initiator really hold. Then whether they held too
+    /// Finds what the caches of the initiator really hold, if that is not known yet. Then whether they held too
     /// much of the chain.
     fn find_caches(&mut self, footprint: Bytes, idle: Estimate) {
         if self.knee.is_none() {
             let now = self.now();
             let part = self.task.allotment.share(now, CACHES_SHARE.0, CACHES_SHARE.1);
-            let readings = caches::sweep(self.place, footprint, &mut self.sampler, part);
+            let readings = caches::sweep(self.place, footprint, self.clock, part);
             match readings {
                 // Cut short, it would show a knee that is the end of the sweep.
                 Ok(_) if !part.goes_on(self.now()) => {
@@ -227,24 +243,12 @@ impl<'a, C: Clock> Course<'a, C> {
         let stated = self.caches;
         if let Some(knee) = self.knee {
             self.caches = sizing::effective(stated, knee, is_guest(self.task.sysroot));
-            let open = knee.is_open.then_some(CacheBound { buffer: footprint, cache: footprint });
-            self.bound = self.bound.or(open);
+            if knee.is_open {
+                self.note_bound(bound(footprint, footprint));
+            }
         }
         self.pair.cache_bytes = self.caches.all.0;
-        self.bound = self.bound.or(bound(footprint, self.caches.one));
-    }
-
-    /// As [`Self::chain_len`], for three arrays that all cores share.
-    fn array_len(&mut self) -> Result<Bytes, MemoryError> {
-        let limits = self.task.limits;
-        let target = self.task.pair.target;
-        let side_cache = 2 * target.memory_side_cache_bytes;
-        let times = |count: u64| Bytes((count * self.caches.all.0).max(side_cache));
-        let (least, most) = (times(2), limits.buffer_min.max(times(4)));
-        let left = to_f64(self.task.allotment.left(self.now()).0) / 1e9;
-        let touchable = to_bytes(self.touched_bytes_per_s * left * ARRAYS_SHARE / 3.0);
-        let allowed = buffer_max(target, self.place)?.min(limits.buffer_max);
-        Ok(whole_units(touchable.clamp(least, most).min(allowed)))
+        self.note_bound(bound(footprint, self.caches.one));
     }
 
     fn bandwidths(&mut self, chain: &mut Chain, begin: &dyn Fn(Part)) -> Result<(), MemoryError> {
@@ -252,42 +256,31 @@ impl<'a, C: Clock> Course<'a, C> {
         let mut arrays = Arrays::allocate(self.place, len)?;
         self.add_huge(arrays.huge_page_bytes());
         self.pair.buffer_bytes = len.0;
-        self.bound = self.bound.or(bound(len, self.caches.all));
-        let yard = arrays.yard(self.cores.len());
-        let halt = AtomicBool::new(false);
-        thread::scope(|scope| self.with_crew(scope, &yard, &halt, chain, begin))
+        self.note_bound(bound(len, self.caches.all));
+        let (node, cores) = (NumaNode(self.task.pair.initiator.id), self.cores);
+        with_team(&mut arrays, node, cores, |team| self.with_team(team, chain, begin))
     }
 
-    fn with_crew<'scope, 'yard>(
-        &mut self,
-        scope: &'scope Scope<'scope, 'yard>,
-        yard: &'yard Yard<'yard>,
-        halt: &'yard AtomicBool,
-        chain: &mut Chain,
-        begin: &dyn Fn(Part),
-    ) -> Result<(), MemoryError> {
-        let crew = Crew::start(scope, yard, halt, &self.cores[1..]);
-        let mut crew = crew.map_err(|source| affinity_error(self.task, source))?;
+    fn with_team(&mut self, team: &mut Team<'_>, chain: &mut Chain, begin: &dyn Fn(Part)) {
         let batches = plan::batches(self.cores.len());
         let mut weight = batches.iter().map(|batch| batch.weight).sum::<u64>() + CURVES_WEIGHT;
         for (index, batch) in batches.iter().enumerate() {
             let now = self.now();
             let part = self.task.allotment.share(now, batch.weight, weight);
-            self.batch(&mut crew, batch, part);
+            self.batch(team, batch, part);
             weight -= batch.weight;
             if index == 0 {
                 begin(Part::LoadedLatency);
                 let now = self.now();
                 let part = self.task.allotment.share(now, CURVES_WEIGHT, weight);
-                self.curves(&mut crew, chain, part);
+                self.curves(team, chain, part);
                 weight -= CURVES_WEIGHT;
                 begin(Part::MoreBandwidth);
             }
         }
-        Ok(())
     }
 
-    fn batch(&mut self, crew: &mut Crew<'_>, batch: &Batch, allotment: Allotment<'_>) {
+    fn batch(&mut self, team: &mut Team<'_>, batch: &Batch, allotment: Allotment<'_>) {
         let limits = self.task.limits;
         let left = allotment.left(self.now());
         let is_worth = plan::is_worth_starting(batch.cells.len(), left, limits.sample);
@@ -301,18 +294,18 @@ impl<'a, C: Clock> Course<'a, C> {
             blocks: 0,
         };
         let passes = batch.cells.iter().map(pass);
-        let passes: Vec<Pass> = passes.map(|it| crew.calibrated(it, limits.sample)).collect();
-        let turns = take_turns(&mut self.sampler, crew, allotment, 1, |left| {
-            let time = limits.cell.0.min(left.0 / passes.len().max(1) as u64);
-            passes.iter().map(|pass| (*pass, bandwidth_cell(*pass, Nanoseconds(time)))).collect()
+        let passes: Vec<Pass> = passes.map(|it| team.calibrated(it, limits.sample)).collect();
+        let turns = take_turns(self.clock, team, allotment, 1, |left| {
+            let time = Nanoseconds(limits.cell.0.min(left.0 / passes.len().max(1) as u64));
+            passes.iter().map(|pass| (*pass, pass.cell(time))).collect()
         });
         self.note_unsteady(turns.is_unsteady, batch.name);
-        let found = turns.estimates().filter_map(|(pass, time)| Some(bandwidth(*pass, time?)));
+        let found = turns.estimates().filter_map(|(pass, time)| Some(pass.bandwidth(time?)));
         self.pair.bandwidth.extend(found);
     }
 
-    fn curves(&mut self, crew: &mut Crew<'_>, chain: &mut Chain, allotment: Allotment<'_>) {
-        if crew.size() == 1 {
+    fn curves(&mut self, team: &mut Team<'_>, chain: &mut Chain, allotment: Allotment<'_>) {
+        if team.size() == 1 {
             return self.skip("latency under load", "one core can be used, two are needed");
         }
         let limits = self.task.limits;
@@ -323,17 +316,14 @@ impl<'a, C: Clock> Course<'a, C> {
             let alone =
                 self.pair.bandwidth.iter().find(|it| it.threads == 1 && it.traffic == *traffic);
             let rate = alone.map(|it| it.bytes_per_s.median).or_else(|| self.read_rate());
-            let mut chaser = Chaser { chain, window, point: limits.cell };
+            let mut loaded = LoadedChain { chain, window, point: limits.cell };
             let curve = rate.and_then(|rate| {
-                loaded::curve(crew, &mut self.sampler, &mut chaser, *traffic, rate, part)
+                loaded::curve(team, self.clock, &mut loaded, *traffic, rate, part)
             });
             let Some(curve) = curve else {
                 self.skip("latency under load", OUT_OF_TIME);
                 continue;
             };
-            if *traffic == Traffic::Read {
-                self.loaded_latency_ns = loaded::latency_at(&curve.points, 0.5);
-            }
             self.pair.loaded_latency.push(curve);
         }
     }
@@ -341,6 +331,11 @@ impl<'a, C: Clock> Course<'a, C> {
     fn read_rate(&self) -> Option<f64> {
         let read = |it: &&Bandwidth| it.traffic == Traffic::Read;
         self.pair.bandwidth.iter().find(read).map(|it| it.bytes_per_s.median)
+    }
+
+    /// The first reason stands.
+    fn note_bound(&mut self, bound: Option<String>) {
+        self.bound = self.bound.take().or(bound);
     }
 
     fn add_huge(&mut self, more: Option<(u64, u64)>) {
@@ -357,41 +352,36 @@ impl<'a, C: Clock> Course<'a, C> {
 
     fn outcome(mut self) -> Outcome {
         let share = self.huge.map(|(huge, all)| to_f64(huge) / to_f64(all.max(1)));
-        let huge_page_share = share.map(|share| (share * 1000.0).round() / 1000.0);
+        self.pair.huge_page_share = share.map(|share| (share * 1000.0).round() / 1000.0);
+        self.pair.cache_bound = self.bound.is_some();
+        // No load makes memory faster: the lower of what was taken without traffic is the idle latency.
         let curves = self.pair.loaded_latency.iter();
         let unloaded = curves.filter_map(|curve| curve.points.first()).map(|it| it.latency_ns);
-        let (idle, loaded) =
-            loaded::agreed(self.pair.idle_latency_ns, unloaded, self.loaded_latency_ns);
-        if loaded.is_none() && self.loaded_latency_ns.is_some() {
+        let unloaded = unloaded.chain(self.pair.idle_latency_ns);
+        self.pair.idle_latency_ns = unloaded.min_by(|a, b| a.median.total_cmp(&b.median));
+        let is_loaded = |it: &figures::LoadedLatency| {
+            it.traffic == Traffic::Read && it.at_50_percent_ns.is_some()
+        };
+        let has_loaded = self.pair.loaded_latency.iter().any(is_loaded);
+        if has_loaded && self.pair.figures().loaded_latency_ns.is_none() {
             let remark =
                 "latency under load came out below the idle one: the machine was disturbed";
             self.pair.remarks.push(remark.to_owned());
         }
-        self.pair.idle_latency_ns = idle;
-        let best = |traffic| self.pair.best(traffic).map(|it| it.bytes_per_s);
-        let figures = Figures {
-            read_bytes_per_s: best(Traffic::Read),
-            write_bytes_per_s: best(Traffic::Write),
-            // STREAM counts what is read and what is written; a copy is what arrives.
-            copy_bytes_per_s: best(Traffic::Copy).map(|rate| rate.divided_by(2.0)),
-            triad_bytes_per_s: best(Traffic::Triad),
-            idle_latency_ns: idle,
-            loaded_latency_ns: loaded.map(Estimate::rounded),
-            random_read_iops: None,
-        };
-        let measured = Measured { figures, cache_bound: self.bound, huge_page_share };
-        self.pair.cache_bound = self.bound.is_some();
-        self.pair.huge_page_share = huge_page_share;
-        self.pair.remarks.extend(measured.remarks());
-        Outcome { measured, pair: self.pair, skipped: self.skipped, knee: self.knee }
+        let percent = self.pair.huge_page_share.unwrap_or_default() * 100.0;
+        let small_pages = self.pair.lacks_huge_pages().then(|| {
+            format!(
+                "{percent:.0} % of the buffers lie in huge pages, 90 % are needed: latency holds misses \
+                 of the TLB; see /sys/kernel/mm/transparent_hugepage/enabled"
+            )
+        });
+        let unusable: Vec<String> = self.bound.into_iter().chain(small_pages).collect();
+        self.pair.remarks.extend(unusable.iter().cloned());
+        Outcome { pair: self.pair, unusable, skipped: self.skipped, knee: self.knee }
     }
 }
 
 const OUT_OF_TIME: &str = "out of time";
-
-fn affinity_error(task: &Task<'_>, source: io::Error) -> MemoryError {
-    MemoryError::Affinity { node: NumaNode(task.pair.initiator.id), source }
-}
 
 #[cfg(test)]
 mod tests;

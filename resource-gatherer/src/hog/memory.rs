@@ -1,7 +1,7 @@
 //! Holds memory in segments, so that any amount can be taken and given back to within 2 MiB.
 //!
-//! What may be locked is; the rest is touched again and again, because the kernel moves memory that
-//! nobody uses to swap. Nothing here asks whether there is room: that is decided before.
+//! What may be locked is locked; the rest is touched again and again, because the kernel moves memory
+//! that is not used to swap. Nothing here asks whether there is room: that is decided before.
 
 use std::{collections::BTreeMap, io, thread};
 
@@ -18,7 +18,7 @@ const THREADS_MAX: usize = 8;
 
 /// Memory that is held until it is given back or this is dropped.
 #[derive(Debug)]
-pub struct Holding {
+pub(super) struct HeldMemory {
     locality: Locality,
     segments: Vec<Ballast>,
     threads: usize,
@@ -28,10 +28,8 @@ pub struct Holding {
     next_touch: (usize, Bytes),
 }
 
-impl Holding {
-    /// Holds nothing yet.
-    #[must_use]
-    pub fn new(locality: Locality) -> Self {
+impl HeldMemory {
+    pub(super) fn new(locality: Locality) -> Self {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         Self {
             locality,
@@ -43,33 +41,32 @@ impl Holding {
         }
     }
 
+    pub(super) fn locality(&self) -> Locality {
+        self.locality
+    }
+
     /// What is held, in whole pieces of 2 MiB.
-    #[must_use]
-    pub fn held(&self) -> Bytes {
+    pub(super) fn held(&self) -> Bytes {
         self.sum(Ballast::held)
     }
 
     /// What of it the kernel may not move to swap.
-    #[must_use]
-    pub fn locked(&self) -> Bytes {
+    pub(super) fn locked(&self) -> Bytes {
         self.sum(Ballast::locked)
     }
 
     /// Why some of it is not locked.
-    #[must_use]
-    pub fn lock_refusal(&self) -> Option<&io::Error> {
+    pub(super) fn lock_refusal(&self) -> Option<&io::Error> {
         self.lock_refusal.as_ref()
     }
 
     /// How the place of what was taken last was read back; `None` before anything was taken.
-    #[must_use]
-    pub fn placement(&self) -> Option<Placement> {
+    pub(super) fn placement(&self) -> Option<Placement> {
         self.placement
     }
 
-    /// How much lies on which node; `None` where the kernel lets nobody look.
-    #[must_use]
-    pub fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
+    /// How much lies on which node; `None` where the kernel does not tell.
+    pub(super) fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
         self.segments.iter().try_fold(BTreeMap::new(), |mut sum, segment| {
             for (node, bytes) in segment.nodes()? {
                 sum.entry(node).or_insert(Bytes(0)).0 += bytes.0;
@@ -78,12 +75,9 @@ impl Holding {
         })
     }
 
-    /// Takes `bytes` more, rounded up to whole pieces.
-    ///
-    /// # Errors
-    ///
-    /// The kernel gives no more, or not on the node asked for. What was taken until then stays held.
-    pub fn take(&mut self, bytes: Bytes) -> Result<(), AllocateError> {
+    /// Takes `bytes` more, rounded up to whole pieces. Where the kernel gives no more, or not on the node
+    /// asked for, what was taken until then stays held.
+    pub(super) fn take(&mut self, bytes: Bytes) -> Result<(), AllocateError> {
         let mut left = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0);
         while left > 0 {
             if self.segments.last().is_none_or(|last| last.free().0 == 0) {
@@ -95,7 +89,7 @@ impl Holding {
             if self.lock_refusal.is_none() {
                 self.lock_refusal = segment.lock().err();
             }
-            self.drop_empty();
+            self.segments.retain(|segment| segment.held().0 > 0);
             self.placement = Some(grown?);
             left -= piece;
         }
@@ -103,7 +97,7 @@ impl Holding {
     }
 
     /// Gives `bytes` back, rounded up to whole pieces, at most all.
-    pub fn give_back(&mut self, bytes: Bytes) {
+    pub(super) fn give_back(&mut self, bytes: Bytes) {
         let mut left = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0);
         while let Some(last) = self.segments.last_mut() {
             let piece = left.min(last.held().0);
@@ -119,11 +113,7 @@ impl Holding {
     }
 
     /// Touches about `bytes` of what is not locked, going around.
-    ///
-    /// # Errors
-    ///
-    /// The kernel cannot bring it back from swap.
-    pub fn keep_warm(&mut self, bytes: Bytes) -> io::Result<()> {
+    pub(super) fn touch_part(&mut self, bytes: Bytes) -> io::Result<()> {
         if self.locked() == self.held() {
             return Ok(());
         }
@@ -138,10 +128,6 @@ impl Holding {
         Ok(())
     }
 
-    fn drop_empty(&mut self) {
-        self.segments.retain(|segment| segment.held().0 > 0);
-    }
-
     fn sum(&self, of: impl Fn(&Ballast) -> Bytes) -> Bytes {
         Bytes(self.segments.iter().map(|segment| of(segment).0).sum())
     }
@@ -153,41 +139,41 @@ mod tests {
 
     #[test]
     fn what_was_taken_is_held_until_it_is_given_back() {
-        let mut holding = Holding::new(Locality::Anywhere);
-        holding.take(Bytes::mib(5)).unwrap();
-        holding.take(Bytes::mib(2)).unwrap();
-        assert_eq!(holding.held(), Bytes::mib(8));
-        holding.give_back(Bytes::mib(3));
-        assert_eq!(holding.held(), Bytes::mib(4));
-        holding.give_back(Bytes(u64::MAX));
-        assert_eq!((holding.held(), holding.segments.len()), (Bytes(0), 0));
+        let mut memory = HeldMemory::new(Locality::Anywhere);
+        memory.take(Bytes::mib(5)).unwrap();
+        memory.take(Bytes::mib(2)).unwrap();
+        assert_eq!(memory.held(), Bytes::mib(8));
+        memory.give_back(Bytes::mib(3));
+        assert_eq!(memory.held(), Bytes::mib(4));
+        memory.give_back(Bytes(u64::MAX));
+        assert_eq!((memory.held(), memory.segments.len()), (Bytes(0), 0));
     }
 
     #[test]
     fn all_of_it_lies_on_some_node() {
-        let mut holding = Holding::new(Locality::Anywhere);
-        holding.take(Bytes::mib(6)).unwrap();
-        let nodes = holding.nodes().unwrap();
+        let mut memory = HeldMemory::new(Locality::Anywhere);
+        memory.take(Bytes::mib(6)).unwrap();
+        let nodes = memory.nodes().unwrap();
         assert_eq!(nodes.values().map(|bytes| bytes.0).sum::<u64>(), Bytes::mib(6).0);
-        assert_eq!(holding.placement(), Some(Placement::Anywhere));
+        assert_eq!(memory.placement(), Some(Placement::Anywhere));
     }
 
     #[test]
     fn all_is_locked_or_the_refusal_is_known() {
-        let mut holding = Holding::new(Locality::Anywhere);
-        holding.take(Bytes::mib(4)).unwrap();
-        assert_eq!(holding.lock_refusal().is_none(), holding.locked() == Bytes::mib(4));
+        let mut memory = HeldMemory::new(Locality::Anywhere);
+        memory.take(Bytes::mib(4)).unwrap();
+        assert_eq!(memory.lock_refusal().is_none(), memory.locked() == Bytes::mib(4));
         for _ in 0..5 {
-            holding.keep_warm(Bytes::mib(1)).unwrap();
+            memory.touch_part(Bytes::mib(1)).unwrap();
         }
-        assert_eq!(holding.held(), Bytes::mib(4));
+        assert_eq!(memory.held(), Bytes::mib(4));
     }
 
     #[test]
     fn a_node_that_is_not_there_gives_nothing() {
-        let mut holding = Holding::new(Locality::Numa(NumaNode(1023)));
-        let refused = holding.take(Bytes::mib(2));
+        let mut memory = HeldMemory::new(Locality::Numa(NumaNode(1023)));
+        let refused = memory.take(Bytes::mib(2));
         assert!(matches!(refused, Err(AllocateError::AbsentNode { .. })));
-        assert_eq!((holding.held(), holding.placement()), (Bytes(0), None));
+        assert_eq!((memory.held(), memory.placement()), (Bytes(0), None));
     }
 }

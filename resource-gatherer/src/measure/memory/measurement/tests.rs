@@ -1,4 +1,8 @@
-//! The course on this machine: disturbed by script, and short of time.
+//! A measurement on this machine: disturbed by script, and short of time.
+
+use std::{sync::atomic::AtomicBool, thread};
+
+use tierfeed_numa_memory::affinity;
 
 use super::*;
 use crate::{
@@ -37,7 +41,7 @@ impl Clock for Halved {
     }
 }
 
-fn course(time: Nanoseconds) -> Result<Outcome, MemoryError> {
+fn measured(time: Nanoseconds) -> Result<Outcome, MemoryError> {
     let inventory = Inventory::read(Sysroot::live()).unwrap();
     let pair = memory::pairs(&inventory, Pairs::BestInitiator)[0];
     let cores = cores::of_node(pair.initiator, Sysroot::live()).unwrap();
@@ -49,26 +53,27 @@ fn course(time: Nanoseconds) -> Result<Outcome, MemoryError> {
         Task { inventory: &inventory, sysroot, pair, limits: &LIMITS, allotment, knee: None };
     let run = || {
         let mut clock = Halved(SystemClock);
-        Course::new(&task, &cores, place, &mut clock)?.run(&|_| ())
+        affinity::pin_current_thread(&cores[..1]).unwrap();
+        Measurement::new(&task, &cores, place, &mut clock).run(&|_| ())
     };
     thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
 #[test]
 fn a_thread_that_gets_half_of_the_cpu_is_flagged_and_timed_by_what_it_got() {
-    let outcome = course(Nanoseconds(60_000_000_000)).unwrap();
-    let idle = outcome.measured.figures.idle_latency_ns.unwrap();
-    assert!(idle.contended && outcome.measured.figures.quality().contended);
+    let outcome = measured(Nanoseconds(60_000_000_000)).unwrap();
+    let figures = outcome.pair.figures();
+    assert!(figures.idle_latency_ns.unwrap().contended && figures.quality().contended);
     let by_one = outcome.pair.bandwidth.iter().filter(|it| it.threads == 1);
     assert!(by_one.clone().count() >= 9 && by_one.clone().all(|it| it.bytes_per_s.contended));
 }
 
 #[test]
 fn what_does_not_fit_is_named_and_what_a_tier_needs_comes_first() {
-    let error = course(Nanoseconds(0)).unwrap_err();
+    let error = measured(Nanoseconds(0)).unwrap_err();
     assert!(matches!(error, MemoryError::OutOfTime), "{error}");
     // As little time as suffices for a first figure on this machine.
-    let outcome = (0..10).find_map(|doubled| course(Nanoseconds(60_000_000 << doubled)).ok());
+    let outcome = (0..10).find_map(|doubled| measured(Nanoseconds(60_000_000 << doubled)).ok());
     let outcome = outcome.expect("a minute suffices for one figure");
     let kinds = |it: &Bandwidth| it.traffic;
     let measured: Vec<Traffic> = outcome.pair.bandwidth.iter().map(kinds).collect();

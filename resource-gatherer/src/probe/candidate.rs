@@ -1,4 +1,4 @@
-//! Turns places with figures into the tiers of a report.
+//! Turns candidates with figures into the tiers of a report.
 //!
 //! A tier that the settings name has the plain name of its kind; the others of the kind are numbered in
 //! their order.
@@ -9,20 +9,20 @@ use tierfeed_core::tier::Kind;
 
 use super::settings::EmulatedTier;
 use crate::{
-    classify::{self, Fellowship, MemoryClass, Profile, Ruling},
+    classify::{self, Constraints, Grouping, MemoryClass, Profile},
     figures::{
         Access, Figures, Transfer,
         estimate::{Estimate, to_f64},
         tenths, whole,
     },
     inventory::node::Node,
-    measure::{directory, memory},
+    measure::directory::Findings,
     report::{Basis, Tier},
 };
 
-/// Something that may be a tier or a part of one.
+/// A memory node, a directory or an emulated tier: it may be a tier or a part of one.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(super) struct Candidate {
     kind: Kind,
     numa_node: Option<u32>,
     path: Option<PathBuf>,
@@ -37,43 +37,24 @@ pub struct Place {
     basis: Basis,
 }
 
-/// Why a place has no figures.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unmeasured {
-    /// The tree that describes the machine is not this machine's.
-    #[error("not measured: the inventory is another machine's")]
-    OtherMachine,
-    /// No CPU reaches the memory.
-    #[error("not measured: no node with CPUs reaches it")]
-    NoInitiator,
-    /// The memory node cannot be measured.
-    #[error("not measured: {0}")]
-    Memory(#[from] memory::MemoryError),
-    /// The directory cannot be measured.
-    #[error("not measured: {0}")]
-    Directory(#[from] directory::DirectoryError),
-}
-
-impl Place {
+impl Candidate {
     /// A memory node. `profile` is what the classification shall look at, `None` where the figures say
     /// nothing of the memory; then it is placed by what the firmware rates it at.
-    #[must_use]
-    pub fn node(
+    pub(super) fn node(
         node: &Node,
         figures: Figures,
         profile: Option<Profile>,
         remarks: Vec<String>,
-        ruling: &Ruling<'_>,
+        constraints: &Constraints<'_>,
     ) -> Self {
-        let rated = rated_profile(node, ruling);
+        let rated = rated_profile(node, constraints);
         let basis = match (profile, rated.latency_ns.or(rated.read_bytes_per_s)) {
             (Some(_), _) => Basis::Measured,
             (None, Some(_)) => Basis::Rated,
             (None, None) => Basis::Kind,
         };
         Self {
-            kind: ruling.kind(node),
+            kind: constraints.kind(node),
             numa_node: Some(node.id),
             path: None,
             capacity_bytes: Some(node.memory_total_bytes),
@@ -88,46 +69,27 @@ impl Place {
         }
     }
 
-    /// A memory node as its best CPUs found it. `profile` is not looked at if the outcome says that its
-    /// figures are not of the memory.
-    #[must_use]
-    pub fn measured_node(
-        node: &Node,
-        outcome: Result<memory::Measured, Unmeasured>,
-        profile: Option<Profile>,
-        ruling: &Ruling<'_>,
-    ) -> Self {
-        match outcome {
-            Ok(measured) => {
-                let profile = profile.filter(|_| measured.is_usable());
-                let remarks = measured.remarks().into_iter().collect();
-                Self::node(node, measured.figures, profile, remarks, ruling)
-            }
-            Err(reason) => {
-                Self::node(node, Figures::default(), None, vec![reason.to_string()], ruling)
-            }
-        }
-    }
-
-    /// A directory.
-    #[must_use]
-    pub fn directory(
-        kind: Kind,
-        path: PathBuf,
-        outcome: Result<directory::Measured, Unmeasured>,
-    ) -> Self {
-        let remarks = outcome.as_ref().err().map(ToString::to_string);
-        let measured = outcome.ok();
-        let figures = measured.map_or_else(Figures::default, |it| it.figures);
+    /// A directory, with why it has no figures if it has none.
+    pub(super) fn directory(kind: Kind, path: PathBuf, found: Result<&Findings, String>) -> Self {
+        let remarks = found.as_ref().err().cloned();
+        let found = found.ok();
+        let figures = found.map_or_else(Figures::default, |it| it.figures);
         Self {
             kind,
             numa_node: None,
             path: Some(path),
-            capacity_bytes: measured.map(|it| it.capacity_bytes),
-            free_bytes: measured.map(|it| it.free_bytes),
+            capacity_bytes: found.map(|it| it.capacity_bytes),
+            free_bytes: found.map(|it| it.free_bytes),
             is_emulated: false,
-            access: measured.map(|it| it.access),
-            profile: directory_profile(kind, &figures),
+            access: found.map(|it| it.storage.access),
+            profile: Profile {
+                kind,
+                grouping: Grouping::Alone,
+                before: None,
+                latency_ns: figures.idle_latency_ns,
+                read_bytes_per_s: figures.read_bytes_per_s,
+                copy_bytes_per_s: figures.copy_bytes_per_s,
+            },
             class: None,
             basis: if figures == Figures::default() { Basis::Kind } else { Basis::Measured },
             figures,
@@ -137,8 +99,7 @@ impl Place {
 
     /// An emulated tier: reported as stated, but placed no faster than the main memory among `others`,
     /// which plays it.
-    #[must_use]
-    pub fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
+    pub(super) fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
         let rate = Some(tier.speed.bandwidth.0).filter(|rate| *rate > 0);
         let rate = rate.map(|rate| Estimate::stated(to_f64(rate)));
         let latency = Estimate::stated(to_f64(tier.speed.latency.0));
@@ -163,7 +124,7 @@ impl Place {
             remarks: Vec::new(),
             profile: Profile {
                 kind: tier.kind,
-                fellowship: Fellowship::Alone,
+                grouping: Grouping::Alone,
                 before: None,
                 latency_ns: Some(Estimate::stated(latency.median.max(played_latency))),
                 read_bytes_per_s: slower(rate, player.and_then(|it| it.read_bytes_per_s)),
@@ -176,20 +137,18 @@ impl Place {
 }
 
 /// The tiers of `places`, fastest first.
-#[must_use]
-pub fn into_tiers(places: &[Place], ruling: &Ruling<'_>) -> Vec<Tier> {
-    sort(places, ruling).into_iter().map(|(tier, _)| tier).collect()
+pub(super) fn into_tiers(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<Tier> {
+    sort(places, constraints).into_iter().map(|(tier, _)| tier).collect()
 }
 
 /// The tiers of `places`, ranked by measured copies into main memory. `transfers` go by the names that
 /// [`into_tiers`] gave, and get the names of the answer.
-#[must_use]
-pub fn into_tiers_by_transfer(
-    places: &[Place],
-    ruling: &Ruling<'_>,
+pub(super) fn into_tiers_by_transfer(
+    places: &[Candidate],
+    constraints: &Constraints<'_>,
     transfers: &mut [Transfer],
 ) -> Vec<Tier> {
-    let before = sort(places, ruling);
+    let before = sort(places, constraints);
     let mut places = places.to_vec();
     for (tier, members) in &before {
         if let Some(rate) = into_main_memory(transfers, &tier.name) {
@@ -203,7 +162,7 @@ pub fn into_tiers_by_transfer(
         let stated = played.profile.copy_bytes_per_s;
         played.profile.copy_bytes_per_s = slower(stated, player);
     }
-    let after = sort(&places, ruling);
+    let after = sort(&places, constraints);
     let renamed = |name: &str| {
         let (_, members) = before.iter().find(|(tier, _)| tier.name == name)?;
         let (tier, _) = after.iter().find(|(_, others)| others == members)?;
@@ -229,12 +188,12 @@ fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
 }
 
 /// The tiers with the indices of their places.
-fn sort(places: &[Place], ruling: &Ruling<'_>) -> Vec<(Tier, Vec<usize>)> {
+fn sort(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<(Tier, Vec<usize>)> {
     let profiles: Vec<Profile> = places.iter().map(|place| place.profile).collect();
     let sorted = classify::classify(&profiles).into_iter().map(|group| {
-        let members: Vec<&Place> = group.iter().map(|index| &places[*index]).collect();
-        let slowest = classify::slowest(&profiles, &group);
-        let mut tier = tier(&members, &places[slowest], ruling);
+        let members: Vec<&Candidate> = group.iter().map(|index| &places[*index]).collect();
+        let slowest = &places[classify::slowest(&profiles, &group)];
+        let mut tier = tier(&members, slowest, constraints);
         tier.memory = classify::class_of(&profiles, group[0]).or(members[0].class);
         (tier, group)
     });
@@ -255,19 +214,19 @@ fn name(mut tiers: Vec<&mut Tier>) {
     }
 }
 
-/// `speaker` gives the figures: a tier promises what its slowest place keeps.
-fn tier(members: &[&Place], speaker: &Place, ruling: &Ruling<'_>) -> Tier {
-    let figures = speaker.figures.rounded();
-    let is_named = |place: &&Place| {
-        place.numa_node.is_some_and(|node| ruling.names_node(node))
-            || place.path.as_ref().is_some_and(|path| ruling.names_path(path))
+/// The figures are those of the slowest member: a tier promises what all its members keep.
+fn tier(members: &[&Candidate], slowest: &Candidate, constraints: &Constraints<'_>) -> Tier {
+    let figures = slowest.figures.rounded();
+    let is_named = |place: &&Candidate| {
+        place.numa_node.is_some_and(|node| constraints.names_node(node))
+            || place.path.as_ref().is_some_and(|path| constraints.names_path(path))
     };
     Tier {
         name: String::new(),
-        kind: speaker.kind,
-        numa_node: speaker.numa_node,
+        kind: slowest.kind,
+        numa_node: slowest.numa_node,
         numa_nodes: members.iter().filter_map(|place| place.numa_node).collect(),
-        path: speaker.path.clone(),
+        path: slowest.path.clone(),
         capacity_bytes: members.iter().map(|place| place.capacity_bytes).sum(),
         free_bytes: members.iter().map(|place| place.free_bytes).sum(),
         read_bytes_per_s: figures.read_bytes_per_s.map(whole),
@@ -277,35 +236,23 @@ fn tier(members: &[&Place], speaker: &Place, ruling: &Ruling<'_>) -> Tier {
         idle_latency_ns: figures.idle_latency_ns.map(tenths),
         loaded_latency_ns: figures.loaded_latency_ns.map(tenths),
         random_read_iops: figures.random_read_iops.map(whole),
-        emulated: speaker.is_emulated,
+        emulated: slowest.is_emulated,
         memory: None,
-        source: if members.iter().any(is_named) { Basis::Config } else { speaker.basis },
-        access: speaker.access,
+        source: if members.iter().any(is_named) { Basis::Config } else { slowest.basis },
+        access: slowest.access,
         quality: figures.quality(),
         estimates: figures,
         remarks: members.iter().flat_map(|place| place.remarks.clone()).collect(),
     }
 }
 
-/// What the classification looks at in a directory.
-fn directory_profile(kind: Kind, figures: &Figures) -> Profile {
-    Profile {
-        kind,
-        fellowship: Fellowship::Alone,
-        before: None,
-        latency_ns: figures.idle_latency_ns,
-        read_bytes_per_s: figures.read_bytes_per_s,
-        copy_bytes_per_s: figures.copy_bytes_per_s,
-    }
-}
-
-fn rated_profile(node: &Node, ruling: &Ruling<'_>) -> Profile {
+fn rated_profile(node: &Node, constraints: &Constraints<'_>) -> Profile {
     let rated = node.rated.clone().unwrap_or_default();
     let stated = |value: Option<u64>| value.map(|value| Estimate::stated(to_f64(value)));
     Profile {
-        kind: ruling.kind(node),
-        fellowship: ruling.fellowship(node),
-        before: ruling.before(node.id),
+        kind: constraints.kind(node),
+        grouping: constraints.grouping(node),
+        before: constraints.before(node.id),
         latency_ns: stated(rated.read_latency_ns),
         read_bytes_per_s: stated(rated.read_bytes_per_s),
         copy_bytes_per_s: None,
@@ -339,11 +286,11 @@ mod tests {
             latency_ns: figures.idle_latency_ns,
             read_bytes_per_s: figures.read_bytes_per_s,
             copy_bytes_per_s: figures.copy_bytes_per_s,
-            ..rated_profile(node, &Ruling::default())
+            ..rated_profile(node, &Constraints::default())
         }
     }
 
-    fn node(id: u32, kind: MemoryKind, latency_ns: f64, bytes_per_s: f64) -> Place {
+    fn node(id: u32, kind: MemoryKind, latency_ns: f64, bytes_per_s: f64) -> Candidate {
         let rate = Some(Estimate { samples: 10, ..Estimate::stated(bytes_per_s) });
         let figures = Figures {
             idle_latency_ns: Some(Estimate::stated(latency_ns)),
@@ -351,17 +298,16 @@ mod tests {
             copy_bytes_per_s: rate,
             ..Figures::default()
         };
-        let measured = memory::Measured { figures, cache_bound: None, huge_page_share: None };
         let node = unmeasured(id, kind);
         let profile = Some(node_profile(&node, &figures));
-        Place::measured_node(&node, Ok(measured), profile, &Ruling::default())
+        Candidate::node(&node, figures, profile, Vec::new(), &Constraints::default())
     }
 
-    fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Place]) -> Place {
+    fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Candidate]) -> Candidate {
         let speed =
             Speed { latency: Nanoseconds(latency_ns), bandwidth: BytesPerSecond(bytes_per_s) };
         let tier = EmulatedTier { kind: Kind::CxlMemory, speed, capacity: Bytes(0) };
-        Place::emulated(&tier, others)
+        Candidate::emulated(&tier, others)
     }
 
     #[test]
@@ -371,7 +317,7 @@ mod tests {
             node(1, MemoryKind::Cxl, 300.0, 10e9),
             node(2, MemoryKind::Dram, 110.0, 18e9),
         ];
-        let tiers = into_tiers(&places, &Ruling::default());
+        let tiers = into_tiers(&places, &Constraints::default());
         let [main, cxl] = &tiers[..] else { panic!("two tiers, not {tiers:?}") };
         assert_eq!(
             (main.name.as_str(), main.numa_node, &main.numa_nodes[..]),
@@ -385,21 +331,23 @@ mod tests {
     fn tiers_of_one_kind_are_numbered() {
         let places =
             [node(0, MemoryKind::Dram, 100.0, 20e9), node(1, MemoryKind::Dram, 200.0, 10e9)];
-        let names: Vec<String> =
-            into_tiers(&places, &Ruling::default()).into_iter().map(|tier| tier.name).collect();
+        let names: Vec<String> = into_tiers(&places, &Constraints::default())
+            .into_iter()
+            .map(|tier| tier.name)
+            .collect();
         assert_eq!(names, ["main-memory", "main-memory-2"]);
     }
 
     #[test]
     fn a_tier_that_the_settings_name_has_the_plain_name_wherever_it_stands() {
         let assignments = [Assignment { kind: Kind::CxlMemory, numa_nodes: vec![2], path: None }];
-        let ruling = Ruling { assignments: &assignments, previous: None };
-        let slow = Place {
-            profile: Profile { fellowship: Fellowship::Assigned(0), ..slow_cxl().profile },
+        let constraints = Constraints { assignments: &assignments, previous: None };
+        let slow = Candidate {
+            profile: Profile { grouping: Grouping::Assigned(0), ..slow_cxl().profile },
             ..slow_cxl()
         };
         let places = [node(0, MemoryKind::Dram, 100.0, 20e9), fast_cxl(), slow];
-        let tiers = into_tiers(&places, &ruling);
+        let tiers = into_tiers(&places, &constraints);
         let seen: Vec<_> = tiers.iter().map(|it| (it.name.as_str(), it.source)).collect();
         let (measured, config) = (Basis::Measured, Basis::Config);
         assert_eq!(
@@ -408,11 +356,11 @@ mod tests {
         );
     }
 
-    fn fast_cxl() -> Place {
+    fn fast_cxl() -> Candidate {
         node(1, MemoryKind::Cxl, 280.0, 10e9)
     }
 
-    fn slow_cxl() -> Place {
+    fn slow_cxl() -> Candidate {
         node(2, MemoryKind::Cxl, 390.0, 5e9)
     }
 
@@ -437,9 +385,9 @@ mod tests {
         let nodes = |tiers: &[Tier]| -> Vec<Vec<u32>> {
             tiers.iter().map(|tier| tier.numa_nodes.clone()).collect()
         };
-        let before = into_tiers(&places, &Ruling::default());
+        let before = into_tiers(&places, &Constraints::default());
         assert_eq!(nodes(&before), [[0], [1], [2]]);
-        let after = into_tiers_by_transfer(&places, &Ruling::default(), &mut transfers);
+        let after = into_tiers_by_transfer(&places, &Constraints::default(), &mut transfers);
         assert_eq!(nodes(&after), [[0], [2], [1]]);
         let ways: Vec<_> = transfers.iter().map(|it| (it.from.as_str(), it.to.as_str())).collect();
         assert_eq!(
@@ -458,8 +406,8 @@ mod tests {
     fn what_a_place_rests_on_is_said() {
         let rated = inventory_node_with_rating();
         let place = |node: &Node| {
-            let outcome = Err(Unmeasured::OtherMachine);
-            Place::measured_node(node, outcome, None, &Ruling::default()).basis
+            Candidate::node(node, Figures::default(), None, Vec::new(), &Constraints::default())
+                .basis
         };
         assert_eq!(place(&rated), Basis::Rated);
         assert_eq!(place(&unmeasured(0, MemoryKind::Dram)), Basis::Kind);
@@ -494,22 +442,16 @@ mod tests {
     }
 
     #[test]
-    fn figures_from_the_caches_are_shown_but_sort_nothing() {
-        let bound = memory::CacheBound { buffer: Bytes::mib(8), cache: Bytes::mib(32) };
+    fn figures_that_sort_nothing_are_shown() {
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
-        let measured = memory::Measured {
-            figures: fast.figures,
-            cache_bound: Some(bound),
-            huge_page_share: None,
-        };
-        let place = Place::measured_node(
+        let shown = Candidate::node(
             &unmeasured(0, MemoryKind::Cxl),
-            Ok(measured),
-            Some(fast.profile),
-            &Ruling::default(),
+            fast.figures,
+            None,
+            vec!["cache bound".to_owned()],
+            &Constraints::default(),
         );
-        assert_eq!(place.profile.latency_ns, None);
-        assert!(place.figures.idle_latency_ns.is_some());
-        assert!(place.remarks[0].starts_with("cache bound: buffers of 8 MiB"));
+        assert_eq!((shown.profile.latency_ns, shown.basis), (None, Basis::Kind));
+        assert!(shown.figures.idle_latency_ns.is_some() && shown.remarks == ["cache bound"]);
     }
 }

@@ -2,38 +2,44 @@
 //! until it is told to stop.
 //!
 //! 1. The threads are started and pinned once; the one that measures is the first of them. Between
-//!    samples the others sleep, so an idle crew disturbs nobody.
+//!    samples the others sleep, so an idle team disturbs no measurement.
 //! 2. A pass begins when all its threads have come to the gate, and lasts from the first start to the
 //!    last end.
-//! 3. The crew ends when it is dropped, whatever it was doing.
+//! 3. The team ends when it is dropped, also in the middle of a load.
 
 use std::{
-    convert::Infallible,
     io,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    thread::{Builder, Scope},
+    thread::{self, Builder, Scope},
 };
 
-use tierfeed_core::units::Nanoseconds;
+use tierfeed_core::{id::NumaNode, units::Nanoseconds};
 use tierfeed_numa_memory::affinity;
 
-use super::{arrays::Yard, work};
+use super::{
+    MemoryError,
+    arrays::{Arrays, SharedBlocks},
+    work,
+};
 use crate::{
-    figures::Traffic,
+    figures::{
+        Bandwidth, Traffic,
+        estimate::{Estimate, to_f64, to_tenths},
+    },
     measure::{
-        cell::{Occupation, Sample},
+        cell::{Cell, Occupation, Sample, StopRule},
         clock::{Clock, SystemClock},
         sampler::Workload,
     },
 };
 
-/// Threads on the cores of one node, over the arrays of a [`Yard`].
-pub(crate) struct Crew<'yard> {
-    yard: &'yard Yard<'yard>,
-    halt: &'yard AtomicBool,
+/// Threads on the cores of one node, over the arrays of a [`SharedBlocks`].
+pub(crate) struct Team<'shared> {
+    shared: &'shared SharedBlocks<'shared>,
+    halt: &'shared AtomicBool,
     begin: Vec<SyncSender<Order>>,
     ended: Receiver<Lap>,
     last: Vec<Lap>,
@@ -43,16 +49,55 @@ pub(crate) struct Crew<'yard> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) traffic: Traffic,
-    /// By how many threads, at most [`Crew::size`].
+    /// By how many threads, at most [`Team::size`].
     pub(crate) threads: usize,
     /// How many blocks altogether.
     pub(crate) blocks: usize,
 }
 
+/// What the interval of a bandwidth is narrowed to.
+const HALF_WIDTH: f64 = 0.02;
+
 impl Pass {
-    pub(crate) fn occupation(self) -> Occupation {
-        if self.threads == 1 { Occupation::Computes } else { Occupation::ComputesTogether }
+    /// A cell for its samples, for `time`.
+    pub(crate) fn cell(self, time: Nanoseconds) -> Cell {
+        let alone = self.threads == 1;
+        let occupation = if alone { Occupation::Computes } else { Occupation::ComputesTogether };
+        let rule = StopRule { half_width: HALF_WIDTH, samples_min: 10, samples_max: 100, time };
+        Cell::new(rule, occupation)
     }
+
+    /// The rate, if the pass takes `time` nanoseconds.
+    pub(crate) fn rate(self, time: Estimate) -> Estimate {
+        time.per_second(to_f64(work::block_bytes(self.traffic)) * to_f64(self.blocks as u64))
+    }
+
+    /// What the report says of it, if it takes `time` nanoseconds.
+    pub(super) fn bandwidth(self, time: Estimate) -> Bandwidth {
+        let bytes_per_s = self.rate(time).rounded();
+        Bandwidth {
+            traffic: self.traffic,
+            threads: u32::try_from(self.threads).unwrap_or(u32::MAX),
+            bytes_per_s,
+            bus_bytes_per_s: to_tenths(bytes_per_s.median * work::bus_factor(self.traffic)),
+        }
+    }
+}
+
+/// Runs `body` with a team on `cores` of `node`, the first of which is that of the calling thread.
+pub(crate) fn with_team<T>(
+    arrays: &mut Arrays,
+    node: NumaNode,
+    cores: &[usize],
+    body: impl FnOnce(&mut Team<'_>) -> T,
+) -> Result<T, MemoryError> {
+    let shared = arrays.shared_blocks(cores.len());
+    let halt = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let team = Team::start(scope, &shared, &halt, &cores[1..]);
+        let mut team = team.map_err(|source| MemoryError::Affinity(node, source))?;
+        Ok(body(&mut team))
+    })
 }
 
 /// What a thread is to do.
@@ -82,26 +127,22 @@ struct Lap {
     thread_cpu: Nanoseconds,
 }
 
-impl<'yard> Crew<'yard> {
+impl<'shared> Team<'shared> {
     /// Starts a thread on each of `cpus`; the calling thread is one more and pins itself.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot be started, or may not run where it should.
-    pub(crate) fn start<'scope>(
-        scope: &'scope Scope<'scope, 'yard>,
-        yard: &'yard Yard<'yard>,
-        halt: &'yard AtomicBool,
+    fn start<'scope>(
+        scope: &'scope Scope<'scope, 'shared>,
+        shared: &'shared SharedBlocks<'shared>,
+        halt: &'shared AtomicBool,
         cpus: &[usize],
     ) -> io::Result<Self> {
         const STACK_BYTES: usize = 256 << 10;
         // A worker has one order at a time, and answers it once.
         let (end, ended) = sync_channel(cpus.len().max(1));
-        let mut crew = Self { yard, halt, begin: Vec::new(), ended, last: Vec::new() };
+        let mut team = Self { shared, halt, begin: Vec::new(), ended, last: Vec::new() };
         for (index, cpu) in cpus.iter().copied().enumerate() {
             let (sender, orders) = sync_channel(1);
             let (pinned, is_pinned) = sync_channel(1);
-            let worker = Worker { yard, halt, orders, end: end.clone(), index };
+            let worker = Worker { shared, halt, orders, end: end.clone(), index };
             let body = move || {
                 // The starter waits for this word, so it cannot be gone.
                 let _ = pinned.send(affinity::pin_current_thread(&[cpu]));
@@ -109,10 +150,15 @@ impl<'yard> Crew<'yard> {
             };
             let thread = Builder::new().name("tierfeed-probe".to_owned()).stack_size(STACK_BYTES);
             thread.spawn_scoped(scope, body)?;
-            crew.begin.push(sender);
+            team.begin.push(sender);
             is_pinned.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
         }
-        Ok(crew)
+        Ok(team)
+    }
+
+    /// How many blocks the arrays have.
+    pub(crate) fn block_count(&self) -> usize {
+        self.shared.block_count()
     }
 
     /// How many threads there are, the calling one included.
@@ -122,7 +168,7 @@ impl<'yard> Crew<'yard> {
 
     /// How many pieces of traffic were made since the start.
     pub(crate) fn pieces(&self) -> usize {
-        self.yard.pieces()
+        self.shared.pieces()
     }
 
     /// How many blocks make a sample of about `time`, by a pass that counts for nothing.
@@ -135,7 +181,7 @@ impl<'yard> Crew<'yard> {
         let took = (busy / pass.threads as u64).max(1);
         let blocks = u128::from(time.0) * trial.blocks as u128 / u128::from(took);
         // Thousands of rounds over the arrays would be a broken clock.
-        let most = trial.blocks.max(self.yard.block_count() * 1024);
+        let most = trial.blocks.max(self.shared.block_count() * 1024);
         let blocks = usize::try_from(blocks).unwrap_or(most).clamp(trial.blocks, most);
         Pass { blocks, ..pass }
     }
@@ -149,7 +195,7 @@ impl<'yard> Crew<'yard> {
         self.halt.store(false, Ordering::Relaxed);
         let generators = load.generators.min(self.begin.len());
         for begin in &self.begin[..generators] {
-            begin.send(Order::Load(load)).expect("a worker serves until the crew is dropped");
+            begin.send(Order::Load(load)).expect("a worker serves until the team is dropped");
         }
         let outcome = while_loaded(self);
         self.halt.store(true, Ordering::Relaxed);
@@ -159,31 +205,25 @@ impl<'yard> Crew<'yard> {
     }
 
     fn pass(&mut self, pass: Pass) {
-        let target = self.yard.arrivals() + pass.threads;
-        self.yard.open(pass.blocks);
+        let target = self.shared.arrivals() + pass.threads;
+        self.shared.open(pass.blocks);
         for begin in &self.begin[..pass.threads - 1] {
             let order = Order::Pass { traffic: pass.traffic, target };
-            begin.send(order).expect("a worker serves until the crew is dropped");
+            begin.send(order).expect("a worker serves until the team is dropped");
         }
         self.last.clear();
-        self.last.push(lap(self.yard, pass.traffic, target));
+        self.last.push(lap(self.shared, pass.traffic, target));
         for _ in 1..pass.threads {
             self.last.push(self.ended.recv().expect("a worker answers every order"));
         }
     }
 }
 
-impl Workload for Crew<'_> {
+impl Workload for Team<'_> {
     type Kernel = Pass;
-    type Error = Infallible;
 
-    fn prepare(&mut self, _: Pass) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn run(&mut self, pass: Pass) -> Result<(), Infallible> {
+    fn run(&mut self, pass: Pass) {
         self.pass(pass);
-        Ok(())
     }
 
     /// One thread alone is timed by the clock of the sampler. Several begin at a gate and end one after
@@ -197,17 +237,17 @@ impl Workload for Crew<'_> {
     }
 }
 
-impl Drop for Crew<'_> {
+impl Drop for Team<'_> {
     fn drop(&mut self) {
         self.halt.store(true, Ordering::Relaxed);
         self.begin.clear();
     }
 }
 
-/// A thread of the crew.
-struct Worker<'yard> {
-    yard: &'yard Yard<'yard>,
-    halt: &'yard AtomicBool,
+/// A thread of the team.
+struct Worker<'shared> {
+    shared: &'shared SharedBlocks<'shared>,
+    halt: &'shared AtomicBool,
     orders: Receiver<Order>,
     end: SyncSender<Lap>,
     index: usize,
@@ -217,7 +257,7 @@ impl Worker<'_> {
     fn serve(self) {
         for order in &self.orders {
             let lap = match order {
-                Order::Pass { traffic, target } => lap(self.yard, traffic, target),
+                Order::Pass { traffic, target } => lap(self.shared, traffic, target),
                 Order::Load(load) => self.make_traffic(load),
             };
             if self.end.send(lap).is_err() {
@@ -229,9 +269,9 @@ impl Worker<'_> {
     fn make_traffic(&self, load: Load) -> Lap {
         timed(|| {
             while !self.halt.load(Ordering::Relaxed) {
-                self.yard.next(|block| {
+                self.shared.next(|block| {
                     work::on_pieces(load.traffic, block, || {
-                        self.yard.count_piece(self.index);
+                        self.shared.count_piece(self.index);
                         spin(load.delay_rounds);
                     });
                 });
@@ -247,9 +287,9 @@ pub(super) fn spin(rounds: u32) {
     }
 }
 
-fn lap(yard: &Yard<'_>, traffic: Traffic, target: usize) -> Lap {
-    yard.meet(target);
-    timed(|| yard.pass(|block| work::on_block(traffic, block)))
+fn lap(shared: &SharedBlocks<'_>, traffic: Traffic, target: usize) -> Lap {
+    shared.meet(target);
+    timed(|| shared.pass(|block| work::on_block(traffic, block)))
 }
 
 fn timed(run: impl FnOnce()) -> Lap {
@@ -282,7 +322,7 @@ mod tests {
     use tierfeed_core::{tier::Locality, units::Bytes};
 
     use super::*;
-    use crate::measure::memory::arrays::{Arrays, BLOCK};
+    use crate::measure::memory::arrays::BLOCK;
 
     fn lap(start: u64, end: u64, thread_cpu: u64) -> Lap {
         Lap {
@@ -292,48 +332,44 @@ mod tests {
         }
     }
 
-    fn with_crew(workers: usize, run: impl FnOnce(&mut Crew<'_>)) {
+    fn with_workers(workers: usize, run: impl FnOnce(&mut Team<'_>)) {
         let cpus = affinity::allowed_cpus().unwrap();
-        let cpus: Vec<usize> = cpus.iter().copied().cycle().take(workers).collect();
+        let cpus: Vec<usize> = cpus.iter().copied().cycle().take(workers + 1).collect();
         let mut arrays = Arrays::allocate(Locality::Anywhere, Bytes(16 * BLOCK.0)).unwrap();
-        let yard = arrays.yard(workers + 1);
-        let halt = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            run(&mut Crew::start(scope, &yard, &halt, &cpus).unwrap());
-        });
+        with_team(&mut arrays, NumaNode(0), &cpus, run).unwrap();
     }
 
     #[test]
-    fn a_crew_makes_a_pass_with_as_many_of_its_threads_as_asked() {
-        with_crew(2, |crew| {
+    fn a_team_makes_a_pass_with_as_many_of_its_threads_as_asked() {
+        with_workers(2, |team| {
             for threads in [1, 3, 2] {
-                crew.pass(Pass { traffic: Traffic::Copy, threads, blocks: 32 });
-                assert_eq!(crew.last.len(), threads);
-                assert!(merge(&crew.last).wall.0 > 0);
+                team.pass(Pass { traffic: Traffic::Copy, threads, blocks: 32 });
+                assert_eq!(team.last.len(), threads);
+                assert!(merge(&team.last).wall.0 > 0);
             }
         });
     }
 
     #[test]
     fn generators_make_traffic_until_the_measurement_is_done() {
-        with_crew(1, |crew| {
+        with_workers(1, |team| {
             let load = Load { traffic: Traffic::Read, generators: 1, delay_rounds: 1 };
-            let begun = crew.pieces();
-            let ((), generated) = crew.load(load, |crew| while crew.pieces() < begun + 100 {});
+            let begun = team.pieces();
+            let ((), generated) = team.load(load, |team| while team.pieces() < begun + 100 {});
             assert!(generated.wall.0 > 0 && generated.thread_cpu.0 > 0);
-            let ended = crew.pieces();
-            crew.pass(Pass { traffic: Traffic::Read, threads: 2, blocks: 4 });
-            assert_eq!(crew.pieces(), ended, "the generator has stopped");
+            let ended = team.pieces();
+            team.pass(Pass { traffic: Traffic::Read, threads: 2, blocks: 4 });
+            assert_eq!(team.pieces(), ended, "the generator has stopped");
         });
     }
 
     #[test]
     fn samples_are_calibrated_to_their_time() {
-        with_crew(0, |crew| {
+        with_workers(0, |team| {
             let pass = Pass { traffic: Traffic::Read, threads: 1, blocks: 0 };
-            let short = crew.calibrated(pass, Nanoseconds(1));
+            let short = team.calibrated(pass, Nanoseconds(1));
             assert_eq!(short.blocks, 4, "no less than the trial");
-            let long = crew.calibrated(pass, Nanoseconds(u64::MAX));
+            let long = team.calibrated(pass, Nanoseconds(u64::MAX));
             assert_eq!(long.blocks, 16 * 1024, "no more than a thousand rounds");
         });
     }
