@@ -34,6 +34,7 @@ class File:
     depth: int = 0  # How many imports lead here.
     links: dict[str, int] = field(default_factory=dict)
     """Which of the other files an import of this one means."""
+    stars: dict[str, str] = field(default_factory=dict)  # Modules that it imports everything of.
 
     def __post_init__(self) -> None:
         self.text = self.text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
