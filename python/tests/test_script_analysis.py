@@ -366,6 +366,14 @@ def test_what_takes_too_long_to_follow_is_unknown_and_told() -> None:
     assert loader.fact("batch_size").certainty.name == "UNKNOWN"
 
 
+@pytest.mark.parametrize("start", ["'ab'", "[1]", "dict(a=1)"])
+@pytest.mark.parametrize("change", ["x = x + x", "x = [x, x]", "x = {1: x, 2: x}", "x = f'{x}{x}'"])
+def test_what_grows_beyond_all_bounds_is_unknown(start: str, change: str) -> None:
+    changes = f"{change}\n" * 60
+    text, certainty, _ = batch_of(f"x = {start}\n{changes}DataLoader(d, x)")
+    assert (text, certainty) == ("x", "unknown")
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ def analyze_text(name: str, text: str, of_job: dict[str, Any] | None = None) -> 
     return deeply(lambda: of_files([File(name, text)], [], of_job))
 
 
-def deeply(function: Any) -> Any:
+def deeply(function: Callable[[], Analysis]) -> Analysis:
     """Runs a function with room for recursion."""
     limit, size = sys.getrecursionlimit(), threading.stack_size(STACK_BYTES)
     sys.setrecursionlimit(max(limit, 40_000))

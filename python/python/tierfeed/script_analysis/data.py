@@ -53,7 +53,9 @@ class Origins:
         if isinstance(value, Instance):
             return self.of_class(value.of, value.made)
         several = value.alternatives if isinstance(value, AnyOf) else value
-        return one_origin([self.of(it, depth - 1) for it in several] if isinstance(several, tuple) else [])
+        return one_origin(
+            [self.of(it, depth - 1) for it in several] if isinstance(several, tuple) else []
+        )
 
     def of_call(self, call: Call, depth: int) -> Origin:
         if call.on and tables.family(call.path) and not isinstance(call.on.value, Symbol):
@@ -85,7 +87,9 @@ class Origins:
         name, hints = of.node.name, hints_of(made) if made else []
         inside = [it for it in self.calls if it[0].step.class_around == of]
         for base in self.interpreter.library_bases(of):
-            starts = [it for calls in inside for it in calls if (it.path, it.method) == (base, "__init__")]
+            starts = [
+                it for calls in inside for it in calls if (it.path, it.method) == (base, "__init__")
+            ]
             own = [it for it in starts if made and getattr(it.step.frame.this, "made", None) is made]
             call = next(iter(own or starts), made)
             spec = tables.spec_of(base, "dataset")
@@ -97,7 +101,7 @@ class Origins:
         source = source_of(made) if made else None
         if not source and read:
             source = next((it._replace(name="source") for it in read[0][0][:1] if it.of(str)), None)
-        format = next((it for it in (format_of(it.path, reader=it) for _, it in read) if it), None)
+        format = next((it for it in (format_of(it.path, it) for _, it in read) if it), None)
         by = f"{name}, which calls {read[0][1].path}" if read else name
         return Origin(by, format=format, source=source, made=made, hints=hints)
 
@@ -117,7 +121,7 @@ def of_facts(path: str, facts: list[Fact], made: Call | None) -> Origin:
         source = source._replace(value=None, certainty=UNKNOWN, why=why)
     if source:
         source = source._replace(name="source", value=directory_of(source.value))
-    return Origin(last(path), path, format_of(path, source), source, made, facts=facts, hints=hints)
+    return Origin(last(path), path, format_of(path), source, made, facts=facts, hints=hints)
 
 
 def directory_of(value: Any) -> Any:
@@ -128,26 +132,28 @@ def directory_of(value: Any) -> Any:
     return (directories.pop() or None) if len(directories) == 1 else None
 
 
-def format_of(path: str, source: Fact | None = None, reader: Call | None = None) -> Fact | None:
+def format_of(path: str, reader: Call | None = None) -> Fact | None:
     """The format that holds what a dataset, or a function that reads, gets its samples from."""
-    name = tables.format_of(path)
-    if name in ("", "synthetic", "whole"):
-        why = "made up in memory, nothing is read" if name == "synthetic" else "held in memory as a whole"
-        return Fact("format", None, "none", CERTAIN, why) if name and not reader else None
-    if name in tables.FOREIGN:
-        return None if reader else said("format", name, UNKNOWN, "tierfeed has no such format")
-    if name == "by name":
-        where = reader.step.frame.file.text if reader else f"{source.of(str) if source else ''}\n"
-        named = [it for it in ("npy", "npz") if (f".{it}" if reader else f".{it}\n") in where]
-        if len(named) == 1:
-            sure = (LIKELY, f"the file speaks of .{named[0]}") if reader else (CERTAIN, "as the file is named")
-            return said("format", named[0], *sure)
-        return said("format", "npy or npz", UNKNOWN, "nothing here says which") if reader else None
-    if reader:
-        return said("format", name, LIKELY, f"read by {path}")
-    if path.startswith(("datasets.", "tensorflow_d")):
-        return said("format", name, LIKELY, "the format of its cache, unless it streams")
-    return said("format", name, CERTAIN, f"as {last(path)} reads")
+    name, why = tables.format_of(path), f"as {last(path)} reads"
+    if name in ("synthetic", "whole"):
+        why = (
+            "made up in memory, nothing is read" if name == "synthetic" else "held in memory as a whole"
+        )
+        return None if reader else Fact("format", None, "none", CERTAIN, why)
+    if name == "by name" and reader:
+        named = [it for it in ("npy", "npz") if f".{it}" in reader.step.frame.file.text]
+        if len(named) != 1:
+            return said("format", "npy or npz", UNKNOWN, "nothing here says which")
+        return said("format", named[0], LIKELY, f"the file speaks of .{named[0]}")
+    if name in tables.FOREIGN and not reader:
+        return said("format", name, UNKNOWN, "tierfeed has no such format")
+    if name in ("", "by name", *tables.FOREIGN):
+        return None
+    is_cache = path.startswith(("datasets.", "tensorflow_d"))
+    why = "the format of its cache, unless it streams" if is_cache else why
+    return said(
+        "format", name, LIKELY if reader or is_cache else CERTAIN, f"read by {path}" if reader else why
+    )
 
 
 def source_of(made: Call) -> Fact | None:
@@ -167,11 +173,10 @@ def source_of(made: Call) -> Fact | None:
 def hints_of(made: Call) -> list[str]:
     hints = []
     for key, (node, known) in made.given.items():
-        flag = known.of(bool) if "train" in str(key) else None
-        if flag is not None:
-            hints.append("train=True" if flag else "validation: train=False")
+        if "train" in str(key) and known.of(bool) is not None:
+            hints.append("train=True" if known.value else "validation: train=False")
         else:
-            hints.append(shown(known, "") if not node else known.of(str) or made.step.source(node))
+            hints.append(known.of(str) or (made.step.source(node) if node else ""))
     return hints
 
 
@@ -180,10 +185,9 @@ def one_origin(origins: list[Origin]) -> Origin:
     made_up = [it for it in origins if tables.format_of(it.path) == "synthetic"]
     real = [it for it in origins if it.name and it not in made_up]
     for it in real if made_up else ():
-        for name in ("format", "source"):
-            fact = getattr(it, name)
+        why = f"unless it is {made_up[0].name}"
+        for name, fact in (("format", it.format), ("source", it.source)):
             if fact and fact.certainty is CERTAIN:
-                why = f"unless it is {made_up[0].name}"
                 setattr(it, name, fact._replace(certainty=LIKELY, why=why))
     origins = real or [it for it in origins if it.name]
     if not origins:
@@ -204,7 +208,7 @@ class Sample:
     def __init__(self, calls: list[Call]) -> None:
         self.sides: list[Known] | None = None
         self.channels: int | None = None
-        self.element: str | None = None
+        self.element: Any = None
         self.is_whole = self.is_sure = self.is_channels_first = False
         specs = [(tables.spec_of(it.path, "transform"), it) for it in calls]
         self.steps = [last(spec.path) for spec, _ in specs if spec]
@@ -257,7 +261,7 @@ class Sample:
                 why = why or "3 channels, as image folders are read"
         text = f"{' x '.join(map(str, dimensions))} {self.element or 'elements of an unknown type'}"
         facts = [said("shape", text, certainty, why)]
-        size = tables.ELEMENT_BYTES.get(self.element or "", 0)
+        size = int(tables.ELEMENT_BYTES.get(self.element or "", 0))
         for dimension in dimensions:
             size *= dimension
         if 0 < size < 1 << 63 and (self.is_whole or self.channels):

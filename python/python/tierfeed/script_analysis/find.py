@@ -12,7 +12,7 @@ from . import tables
 from .data import Origins, Sample, format_of, transforms_of
 from .finding import CONTEXTS_MAX, KINDS, Fact, Finding, fact_of, facts_of, finding, merged, said
 from .interpreter import Interpreter, remainder_in
-from .loader import SAMPLER, Loaders, phase_around
+from .loader import SAMPLER, Loaders, chain, phase_around
 from .tables import TF_DATA, last
 from .values import (
     CERTAIN,
@@ -28,6 +28,8 @@ from .values import (
 )  # fmt: skip
 
 FINDINGS_MAX = 2_000  # Findings of one analysis; the rest is left out.
+DEALERS = {SAMPLER, "accelerate.Accelerator", "lightning.Trainer", "deepspeed.initialize"}
+RANKS = {"torch.nn.parallel.DistributedDataParallel", "torch.distributed.init_process_group"}
 ANY = {"torch.load", "pickle.load", "safetensors.torch.load_file"}
 """Readers that outside of datasets read a model or a state rather than samples."""
 
@@ -56,14 +58,12 @@ class Finder:
         """By kind and place."""
         findings = [*self.imports(), *self.of_calls(), *self.of_definitions(), *self.phases()]
         findings += self.loops_over_epochs()
-        findings += self.advice(findings)
+        findings += list(self.advice(findings))
         findings.sort(key=lambda it: (KINDS.index(it.kind), self.numbers[it.file], it.line))
         pairs = zip([None, *findings], findings)
         return [it for before, it in pairs if it != before][:FINDINGS_MAX]
 
-    def in_each_context(
-        self, calls: list[Call], to: Callable[[Call], Finding | None]
-    ) -> list[Finding]:
+    def in_each_context(self, calls: list[Call], to: Callable[[Call], Finding | None]) -> list[Finding]:
         """The same call as each that leads to it sees it, and once if all see the same."""
         findings: list[tuple[Finding, list[str]]] = []
         for call in calls if len(calls) <= CONTEXTS_MAX else [merged(calls)]:
@@ -81,12 +81,12 @@ class Finder:
     def imports(self) -> Iterable[Finding]:
         """Frameworks, by what is imported."""
         told: set[str] = set()
-        places = ((self.numbers[it[0].frame.file.name], it[0].line) for it in self.interpreter.imports)
-        for _, it in sorted(zip(places, self.interpreter.imports), key=lambda it: it[0]):
-            step, module, member = it
+        imports = self.interpreter.imports
+        imports = sorted(imports, key=lambda it: (self.numbers[it[0].frame.file.name], it[0].line))
+        for step, module, member in imports:
             package = tables.canonical(module).split(".")[0]
-            is_local = module in step.frame.file.links
-            if package in tables.FRAMEWORKS and not is_local and package not in told:
+            is_new = package in tables.FRAMEWORKS and package not in told
+            if is_new and module not in step.frame.file.links:
                 told.add(package)
                 why = f"from {module} import {member}" if member else f"import {module}"
                 yield finding("framework", package, step, why=why)
@@ -97,7 +97,8 @@ class Finder:
         special = {"loader": self.loaders.loader, "checkpoint": checkpoint, "epochs": of_epochs,
                    "reader": self.reader, "preprocessing": list_of_transforms}  # fmt: skip
         for calls in self.calls:
-            call, whole, kinds = calls[0], merged(calls), set()
+            call, whole = calls[0], merged(calls)
+            kinds: set[str] = set()
             for spec in tables.specs_of(call.path):
                 if spec.kind not in (*kinds, "transform"):
                     kinds.add(spec.kind)
@@ -150,7 +151,7 @@ class Finder:
         found = of_table(spec, call)
         if not found or (call.path in ANY and not (around and self.is_dataset(around))):
             return None
-        format = format_of(call.path, reader=call)
+        format = format_of(call.path, call)
         found.facts += [said("in", call.step.around)] if call.step.around else []
         found.facts += [format] if format else []
         return found
@@ -205,60 +206,64 @@ class Finder:
     def loops_over_epochs(self) -> Iterable[Finding]:
         """How many times the data is gone through."""
         calls_of: dict[ast.AST, Call] = {it[0].node: merged(it) for it in self.calls}
-        for step, loop in {loop: (step, loop) for step, loop, _ in reversed(self.interpreter.loops)}.values():
+        for step, loop in {
+            loop: (step, loop) for step, loop, _ in reversed(self.interpreter.loops)
+        }.values():
             name = last_name(getattr(loop, "target", None))
-            if isinstance(getattr(loop, "target", None), ast.Name) and ("epoch" in name.lower() or name == "ep"):
+            if isinstance(getattr(loop, "target", None), ast.Name) and (
+                "epoch" in name.lower() or name == "ep"
+            ):
                 facts = passes(loop.iter, calls_of)
                 if facts:
                     yield finding("epochs", f"for {name} in {step.source(loop.iter)}", step, *facts)
 
-    def advice(self, findings: list[Finding]) -> list[Finding]:
+    def advice(self, findings: list[Finding]) -> Iterable[Finding]:
         """What the author may not have meant, or what tierfeed cannot follow."""
-        advice = []
         for calls in self.calls:
-            call = merged(calls)
-            advice += self.forgotten_epoch(call) + self.random_windows(call)
-            advice += self.in_each_context(calls, order_of_steps)
+            for to in (self.forgotten_epoch, self.random_windows):
+                yield from self.in_each_context([merged(calls)], to)
+            yield from self.in_each_context(calls, order_of_steps)
         loaders = [it for it in findings if it.kind == "loader"]
-        if not any(it.kind == "seed" and it.what in tables.GLOBAL_SEEDS for it in findings):
-            why = "no run is like another; call torch.manual_seed first, or publish the order"
-            drawn = [it for it in loaders if it.text("order.shuffle") == "torch-random"]
-            drawn = [it for it in drawn if not it.fact("generator")]
-            advice += [advised(it, "the shuffle has no seed", why) for it in drawn]
-        dealers = {SAMPLER, "accelerate.Accelerator", "lightning.Trainer", "deepspeed.initialize"}
-        ranks = {"torch.nn.parallel.DistributedDataParallel", "torch.distributed.init_process_group"}
-        if self.paths & ranks and not self.paths & dealers:
-            plain = [it for it in loaders if it.text("phase") in ("", "training")]
-            plain = [it for it in plain if it.text("sampler") == "None" and not it.fact("batch_sampler")]
-            what = "several ranks, but no sampler that deals samples to them"
-            why = "every rank reads the whole dataset; use DistributedSampler"
-            advice += [advised(it, what, why) for it in plain]
-        return advice
+        is_seeded = any(it.kind == "seed" and it.what in tables.GLOBAL_SEEDS for it in findings)
+        is_dealt = self.paths.isdisjoint(RANKS) or not self.paths.isdisjoint(DEALERS)
+        for it in loaders:
+            if it.text("order.shuffle") == "torch-random" and not it.fact("generator") and not is_seeded:
+                why = "no run is like another; call torch.manual_seed first, or publish the order"
+                yield Finding("advice", "the shuffle has no seed", it.file, it.line, LIKELY, why)
+            is_plain = it.text("sampler") == "None" and not it.fact("batch_sampler")
+            if is_plain and it.text("phase") in ("", "training") and not is_dealt:
+                what = "several ranks, but no sampler that deals samples to them"
+                why = "every rank reads the whole dataset; use DistributedSampler"
+                yield Finding("advice", what, it.file, it.line, LIKELY, why)
 
-    def forgotten_epoch(self, call: Call) -> list[Finding]:
+    def forgotten_epoch(self, call: Call) -> Finding | None:
         """`DistributedSampler` without `set_epoch` permutes every epoch alike."""
-        shuffle = call.argument("shuffle", 3)
-        is_set = any(it[0].method == "set_epoch" for it in self.calls) or self.loaders.is_lightning
-        if call.path != SAMPLER or is_set or (shuffle and shuffle.of(bool) is False):
-            return []
+        shuffle = call.argument("shuffle", 3) or Known(True)
+        if call.path != SAMPLER or shuffle.of(bool) is False or self.loaders.is_lightning:
+            return None
+        if any(it[0].method == "set_epoch" for it in self.calls):
+            return None
         why = "every epoch has the same order; call sampler.set_epoch(epoch) before each"
-        return [finding("advice", "set_epoch is never called", call, certainty=LIKELY, why=why)]
+        return finding("advice", "set_epoch is never called", call, certainty=LIKELY, why=why)
 
-    def random_windows(self, call: Call) -> list[Finding]:
+    def random_windows(self, call: Call) -> Finding | None:
         """Windows at random places of a file of tokens are no permutation of samples."""
-        if call.path not in ("torch.randint", "numpy.random.randint", "numpy.random.choice"):
-            return []
+        function = call.step.function
+        if not function or call.path not in (
+            "torch.randint",
+            "numpy.random.randint",
+            "numpy.random.choice",
+        ):
+            return None
         maps = [it[0] for it in self.calls if it[0].path in ("numpy.memmap", "numpy.fromfile")]
         is_token = any(it.step.frame.file is call.step.frame.file for it in maps)
         # The bound of the draw is the length of what is read.
         is_bound = any(last_name(getattr(it, "func", None)) == "len" for it in ast.walk(call.node))
-        function = call.step.function
-        if not function or not is_token or not is_bound:
-            return []
+        if not is_token or not is_bound:
+            return None
         why = "windows overlap and repeat: no order of a job file is this one"
-        name = said("in", function.node.name)
-        what = "samples are windows at random places"
-        return [finding("advice", what, call, name, certainty=LIKELY, why=why)]
+        what, name = "samples are windows at random places", said("in", function.node.name)
+        return finding("advice", what, call, name, certainty=LIKELY, why=why)
 
 
 def of_table(spec: tables.Spec, call: Call) -> Finding | None:
@@ -354,28 +359,13 @@ def passes(over: ast.expr, calls: dict[ast.AST, Call]) -> list[Fact]:
 
 def order_of_steps(call: Call) -> Finding | None:
     """Steps of a pipeline that stand in an order that is seldom meant."""
+    steps = [(it.path, is_always) for it, is_always in chain(call)[1:]]
     for name, before, why in (
         ("cache", "shuffle", "the first epoch's order is kept for all epochs; cache before the shuffle"),
         ("shuffle", "batch", "batches are shuffled, not samples; shuffle before the batch"),
         ("shuffle", "repeat",
          "samples of one epoch mix with those of the next; shuffle before the repeat"),
     ):  # fmt: skip
-        if call.path == f"{TF_DATA}.{name}" and is_behind(call.on, f"{TF_DATA}.{before}"):
+        if call.path == f"{TF_DATA}.{name}" and (f"{TF_DATA}.{before}", True) in steps:
             return finding("advice", f"{name} behind {before}", call, why=why)
     return None
-
-
-def is_behind(on: Known | None, path: str) -> bool:
-    """Whether a step of this name comes before, on every way."""
-    for _ in range(64):
-        call = next(iter(on.calls), None) if on else None
-        if call is None or on is None:
-            return False
-        if call.path == path:
-            return len(on.alternatives) == 1
-        on = call.on
-    return False
-
-
-def advised(loader: Finding, what: str, why: str) -> Finding:
-    return Finding("advice", what, loader.file, loader.line, LIKELY, why)

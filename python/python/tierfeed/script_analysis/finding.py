@@ -7,7 +7,19 @@ from typing import Any, NamedTuple
 
 from . import tables
 from .recover import shortened
-from .values import CERTAIN, UNKNOWN, AnyOf, Call, Certainty, Definition, Instance, Known, Step, Symbol, one_of
+from .values import (
+    CERTAIN,
+    UNKNOWN,
+    AnyOf,
+    Call,
+    Certainty,
+    Definition,
+    Instance,
+    Known,
+    Step,
+    Symbol,
+    one_of,
+)
 
 CONTEXTS_MAX = 8  # Calls that lead to a statement and are told one by one.
 KINDS = tables.names("""framework distribution dataset reader loader pipeline preprocessing cache

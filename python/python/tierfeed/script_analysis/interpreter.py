@@ -16,14 +16,13 @@ from functools import partial
 from typing import Any
 
 from . import operators, tables
-from .load import File, module_name
+from .load import File, member_name, module_name
 from .members import Members
-from .operators import apply
+from .operators import SIZE_MAX, apply, is_large, operated, size_of
 from .values import (
     CERTAIN,
     UNKNOWN,
     Call,
-    Condition,
     Definition,
     Frame,
     Given,
@@ -164,16 +163,20 @@ class Interpreter(Members):
     def bind_attribute(self, target: ast.Attribute, value: Known, step: Step) -> None:
         """`self.name = …` in a method is an attribute of the class."""
         base, method = last_name(target.value), step.function
-        arguments = method.node.args if method and method.owner else None
-        if arguments and base in [it.arg for it in (*arguments.posonlyargs, *arguments.args)[:1]]:
+        owner, arguments = step.class_around, method.node.args if method else None
+        if (
+            owner
+            and arguments
+            and base in [it.arg for it in (*arguments.posonlyargs, *arguments.args)[:1]]
+        ):
             made = getattr(step.frame.this, "made", None)
-            found = self.attributes.setdefault((step.class_around.node, target.attr), {})
+            found = self.attributes.setdefault((owner.node, target.attr), {})
             found[target, made and made.node] = value, made
         elif base:
             self.assigned.setdefault(target.attr, {}).setdefault(base, step.place())
 
     def branches(
-        self, bodies: list[list[ast.stmt]], step: Step, test: Condition | None = None, taken: int = -1
+        self, bodies: list[list[ast.stmt]], step: Step, test: Any = None, taken: int = -1
     ) -> None:
         """Runs each branch on the names of before. What is certainly not taken changes none of them."""
         frame, before, was_over = step.frame, step.frame.names, step.frame.is_over
@@ -182,7 +185,7 @@ class Interpreter(Members):
             is_taken = taken in (-1, number)
             frame.names, frame.is_over = dict(before), was_over or not is_taken
             frame.open += taken < 0
-            held = (*step.conditions, test._replace(holds=number == 0)) if test else step.conditions
+            held = (*step.conditions, (test[0], number == 0, test[1])) if test else step.conditions
             self.run(body, step._replace(conditions=held))
             frame.open -= taken < 0
             if is_taken:
@@ -200,7 +203,7 @@ class Interpreter(Members):
         truth = truth_of(test.value) if test.certainty is CERTAIN else ...
         every = self.eval(remainder.right, step) if remainder else None
         taken = -1 if truth is ... else int(not truth)
-        self.branches([node.body, node.orelse], step, Condition(node.test, True, every), taken)
+        self.branches([node.body, node.orelse], step, (node.test, every), taken)
 
     def run_For(self, node: Any, step: Step) -> None:
         target = getattr(node, "target", None)
@@ -243,7 +246,7 @@ class Interpreter(Members):
 
     def imported(self, module: str, member: str | None, step: Step) -> Known:
         links = step.frame.file.links
-        path = f"{module}{'' if module.endswith('.') else '.'}{member}" if member else module
+        path = member_name(module, member) if member else module
         # What a package binds itself hides a file of that name.
         own = self.name_in(self.module(links[module]), member) if member and module in links else None
         if own or path in links:
@@ -276,9 +279,9 @@ class Interpreter(Members):
         kind = getattr(self, f"eval_{type(node).__name__}", self.eval_other)
         known: Known = kind(node, step)
         self.depth -= 1
-        size = operators.size_of(known.value)
+        size = size_of(known.value)
         self.fuel -= 1 + size // 16
-        return known if size <= operators.SIZE_MAX else computed(node, step)
+        return known if size <= SIZE_MAX else computed(node, step)
 
     def eval_Name(self, node: ast.Name, step: Step) -> Known:
         return self.lookup(node.id, step.frame)
@@ -288,16 +291,15 @@ class Interpreter(Members):
 
     def eval_Constant(self, node: ast.Constant, step: Step) -> Known:
         is_plain = isinstance(node.value, (bool, int, float, str, type(None)))
-        is_followed = is_plain and not operators.is_large(node.value)
-        return Known(node.value) if is_followed else computed(node, step)
+        return Known(node.value) if is_plain and not is_large(node.value) else computed(node, step)
 
-    def eval_List(self, node: ast.List | ast.Tuple | ast.Set, step: Step) -> Known:
+    def eval_List(self, node: Any, step: Step) -> Known:
         items = tuple(self.eval(it, step) for it in node.elts)
         return computed_from(items, items)
 
     eval_Tuple = eval_Set = eval_List
 
-    def eval_Await(self, node: ast.Await | ast.NamedExpr | ast.Starred, step: Step) -> Known:
+    def eval_Await(self, node: Any, step: Step) -> Known:
         return self.eval(node.value, step)
 
     eval_NamedExpr = eval_Starred = eval_Await
@@ -316,18 +318,17 @@ class Interpreter(Members):
                 certain = Known(pairs, UNKNOWN, value.why)
         return certain
 
-    def eval_BinOp(self, node: ast.BinOp, step: Step) -> Known:
-        function = partial(operators.operated, type(node.op))
-        return apply(node, step, function, self.eval(node.left, step), self.eval(node.right, step))
+    def eval_BinOp(self, node: Any, step: Step) -> Known:
+        sides = [self.eval(it, step) for it in ast.iter_child_nodes(node) if isinstance(it, ast.expr)]
+        operator = node.ops[0] if isinstance(node, ast.Compare) else node.op
+        is_chain = len(sides) > 2
+        return (
+            computed(node, step)
+            if is_chain
+            else apply(node, step, partial(operated, type(operator)), *sides)
+        )
 
-    def eval_UnaryOp(self, node: ast.UnaryOp, step: Step) -> Known:
-        function = partial(operators.operated, type(node.op))
-        return apply(node, step, function, self.eval(node.operand, step))
-
-    def eval_Compare(self, node: ast.Compare, step: Step) -> Known:
-        sides = [self.eval(it, step) for it in (node.left, *node.comparators)]
-        function = partial(operators.operated, type(node.ops[0]))
-        return computed(node, step) if len(sides) > 2 else apply(node, step, function, *sides)
+    eval_UnaryOp = eval_Compare = eval_BinOp
 
     def eval_BoolOp(self, node: ast.BoolOp, step: Step) -> Known:
         """`left and right`, `left or right`."""
@@ -398,10 +399,12 @@ class Interpreter(Members):
             pipeline = self.step_of_pipeline(on, func.attr, step)
         else:
             called = self.eval(func, step)
-        call = Call(f"*.{last_name(func)}", node, self.given(node, step), step, on)
+        call = Call(node, f"*.{last_name(func)}", self.given(node, step), step, on)
         value = next((it.value for it in called.alternatives if it.value is not ...), None)
         if isinstance(value, Definition) and not pipeline:
-            return self.construct(value, call) if value.is_class else self.invoke(value, call, value.this)
+            return (
+                self.construct(value, call) if value.is_class else self.invoke(value, call, value.this)
+            )
         if isinstance(value, Symbol):
             # `super().__init__(…)` is a call of what the class is derived from.
             bases = self.library_bases(step.class_around) if value.path == "super.__init__" else []
@@ -431,9 +434,14 @@ class Interpreter(Members):
                 continue
             text, mappings = step.source(keyword.value), [it.of(dict) for it in known.alternatives]
             for name in {name: None for it in mappings for name in it or ()}:
-                value = one_of((it[name] for it in mappings if it and name in it), f"one of several `{text}`")
+                value = one_of(
+                    (it[name] for it in mappings if it and name in it), f"one of several `{text}`"
+                )
                 # A mapping that stands in the call is as good as arguments.
-                is_exact, why = isinstance(keyword.value, ast.Dict), f"from `**{text}`, {step.place(keyword.value)}"
+                is_exact, why = (
+                    isinstance(keyword.value, ast.Dict),
+                    f"from `**{text}`, {step.place(keyword.value)}",
+                )
                 given.setdefault(str(name), Given(None, value if is_exact else value.likely(why)))
             if None in mappings or UNKNOWN in [it.certainty for it in known.alternatives]:
                 given["**"] = Given(None, unknown(reason(known, keyword.value, step)))
@@ -457,7 +465,11 @@ class Interpreter(Members):
             return None
         found = self.attribute_of(on.known, on.node, name, call.step)
         default = call.argument("", 2)
-        return default.likely(f"default of getattr, {call.place}") if default and found.value is ... else found
+        return (
+            default.likely(f"default of getattr, {call.place}")
+            if default and found.value is ...
+            else found
+        )
 
     def library_bases(self, of: Definition | None) -> list[str]:
         """The library classes that a class is derived from, over other classes of these files."""

@@ -42,7 +42,9 @@ class Loaders:
         origin = self.origins.of(dataset)
         if spec.format:
             # A loader that reads files itself.
-            source = next((it for it in facts if it.name in ("fname", "file_root", "path", "paths")), None)
+            source = next(
+                (it for it in facts if it.name in ("fname", "file_root", "path", "paths")), None
+            )
             own = source._replace(name="source") if source else None
             hints, format = [source.text] if source else [], said("format", spec.format)
             origin = Origin(spec.format, origin.path, format, own, origin.made, hints=hints)
@@ -59,7 +61,9 @@ class Loaders:
         self.batch_of_dataset(facts, dataset, call)
         shape: list[Fact] = []
         for it in origin.made.given.values() if origin.made else ():
-            is_list = isinstance(it.known.value, Call) and tables.spec_of(it.known.value.path, "preprocessing")
+            is_list = isinstance(it.known.value, Call) and tables.spec_of(
+                it.known.value.path, "preprocessing"
+            )
             sample = transforms_of(it.known.value)[1] if is_list else Sample([])
             shape = shape or (sample.facts if sample.steps else [])
         return finding("loader", call.path, call, *facts, *with_batch(shape, facts))
@@ -91,7 +95,9 @@ class Loaders:
                 # Whether what is held out is called validation or evaluation is a matter of taste.
                 differs = around and (around == "training") is not (phase == "training")
                 why = f"its data: {hint.replace('validation: ', '')}"
-                return [said("phase", phase, LIKELY, why + (", but its name differs" if differs else ""))]
+                return [
+                    said("phase", phase, LIKELY, why + (", but its name differs" if differs else ""))
+                ]
         return [said("phase", around, LIKELY, words)] if around else []
 
     def trainer(self, call: Call) -> Finding | None:
@@ -135,7 +141,9 @@ class Loaders:
             return self.order_of_sampler(sampler, shuffle)
         return self.order_of_flag(shuffle)
 
-    def order_of_flag(self, shuffle: Known, name: str = "torch-random", why: str = "shuffle=True") -> Fact:
+    def order_of_flag(
+        self, shuffle: Known, name: str = "torch-random", why: str = "shuffle=True"
+    ) -> Fact:
         flag = shuffle.of(bool)
         if flag is None:
             return order(f"{name} or sequential", shuffle.why or "shuffle is not known", UNKNOWN)
@@ -232,7 +240,9 @@ def order_of_pipeline(of: str, calls: list[Call], origin: Origin) -> Fact:
         return order("grain", "MapDataset.shuffle") if shuffle else order("sequential", "no shuffle")
     if "interleave" in methods:
         before = "samples are interleaved from files before they are shuffled"
-        return no_order(before if shuffle else "files are interleaved; tierfeed reads them one after the other")
+        return no_order(
+            before if shuffle else "files are interleaved; tierfeed reads them one after the other"
+        )
     if shuffle and "shard" in methods and methods.index("shuffle") > methods.index("shard"):
         return no_order("the dataset is sharded before it is shuffled")
     if flag is None or flag.of(bool) is not False:
@@ -272,7 +282,9 @@ def batching(calls: list[Call], origin: Origin) -> list[Fact]:
     for shuffle in [it for it in calls if last(it.path) == "shuffle"][:1]:
         is_tf = shuffle.path.startswith("tensorflow.")
         names = ("buffer_size", "seed", "reshuffle_each_iteration") if is_tf else ("seed",)
-        facts += facts_of([Parameter(it, place if is_tf else None) for place, it in enumerate(names)], shuffle)
+        facts += facts_of(
+            [Parameter(it, place if is_tf else None) for place, it in enumerate(names)], shuffle
+        )
     return facts if made else []
 
 

@@ -202,10 +202,10 @@ class Members:
     def hparams(self, of: Definition, this: Instance) -> Known:
         """`self.hparams` of Lightning: the parameters of `__init__`."""
         start = self.initialiser(of)
-        calls = [this.made] if this.made else list(self.instances.get(of.node, {}).values())
+        calls = [this.made] if this.made else [*self.instances.get(of.node, {}).values()]
         if not start:
             return unknown("`__init__` is not followed")
-        frames = [self.parameters(start, it, this) for it in calls or [None]]
+        frames = [self.parameters(start, it, this) for it in (calls or (None,))]
         why = f"differs from call to call: {', '.join(it.place for it in calls)}"
         names = {
             name: {line: one_of((it[name][line] for it in frames), why) for line in frames[0][name]}
@@ -230,7 +230,7 @@ class Members:
             known[it.arg] = given or self.default(function, it.arg, default_of.get(it.arg), call)
         for it in filter(None, (node.vararg, node.kwarg)):
             known[it.arg] = unknown(f"`{it.arg}` holds any number of arguments")
-        if plain and is_method(function):
+        if plain and function.owner and is_method(function):
             known[plain[0].arg] = Known(this or Instance(function.owner))
         return {name: {function.node.lineno: it} for name, it in known.items()}
 

@@ -6,6 +6,7 @@ import ast
 import operator
 import posixpath
 from collections.abc import Callable
+from functools import partial
 from itertools import islice, product
 from typing import Any
 
@@ -39,7 +40,7 @@ NUMERIC: dict[type, Callable[..., Any]] = {
 
 
 def apply(node: ast.AST, step: Step, function: Callable[..., Any], *parts: Known) -> Known:
-    """What a function makes of each that the parts may be; it returns `...` for what it does not know."""
+    """What a function makes of each that the parts may be; `...` is what it does not know."""
     every = product(*(it.alternatives for it in parts))
     combinations = list(islice(every, COMBINATIONS_MAX + 1))
     if len(combinations) > COMBINATIONS_MAX:
@@ -73,10 +74,9 @@ def size_of(value: Any) -> int:
     while waiting and size <= SIZE_MAX:
         it = waiting.pop()
         inner = it.alternatives if isinstance(it, AnyOf) else it.values() if isinstance(it, dict) else it
-        size += 1
-        if isinstance(inner, (tuple, type({}.values()))):
-            size += len(inner)
-            waiting += [known.value for known in inner]
+        is_plain = isinstance(it, (AnyOf, dict, tuple))
+        size += 1 + (len(inner) if is_plain else 0)
+        waiting += [known.value for known in inner] if is_plain else []
     return size
 
 
@@ -95,7 +95,7 @@ def operated(kind: type, *values: Any) -> Any:
         is_in = any(is_equal(it.value, a) for it in b)
         is_told = is_in or all(it.is_plain for it in b)
         return is_in is (kind is ast.In) if is_told else ...
-    if isinstance(a, (str, tuple)) and type(a) is type(b) and kind is ast.Add:
+    if type(a) is type(b) and type(a) in (str, tuple) and kind is ast.Add:
         return a + b
     if isinstance(a, str) and isinstance(b, str) and kind is ast.Div:
         return joined(a, b)
@@ -123,21 +123,15 @@ def formatted(*values: Any) -> Any:
     return "".join(map(str, values)) if all(type(it) in (str, int) for it in values) else ...
 
 
-def converted(kind: Callable[[Any], Any], *types: type) -> Callable[[Any], Any]:
-    return lambda *values: kind(*values) if all(type(it) in types for it in values) else ...
+def called(function: Callable[..., Any], *values: Any) -> Any:
+    is_scalar = all(isinstance(it, (bool, int, float, str)) for it in values)
+    return function(*values) if is_scalar or function in (len, truth_of, joined) else ...
 
 
 PURE: dict[str, Callable[..., Any]] = {
-    "int": converted(int, int, bool, str, float),
-    "float": converted(float, int, str, float),
-    "str": converted(str, str, int),
-    "bool": truth_of,
-    "abs": converted(abs, int, float),
-    "len": converted(len, str, tuple, dict),
-    "min": converted(min, int),
-    "max": converted(max, int),
-    **dict.fromkeys(("os.path.join", "pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath"), joined),
-}
+    "int": int, "float": float, "str": str, "bool": truth_of, "abs": abs, "len": len, "min": min,
+    "max": max, "os.path.join": joined, "pathlib.Path": joined, "pathlib.PurePath": joined,
+}  # fmt: skip
 """Functions whose result depends on their arguments alone."""
 SAME = {"list", "tuple", "sorted", "copy.deepcopy", "copy.copy", "os.fspath"}
 SAME |= {f"os.path.{it}" for it in ("expanduser", "abspath", "realpath", "normpath", "expandvars")}
@@ -148,8 +142,9 @@ def builtin(call: Call) -> Known | None:
     """What a function of Python's library returns; None if it is not followed."""
     path, step, given = call.path, call.step, [it.known for it in call.given.values()]
     if path in PURE:
-        is_called = given and all(isinstance(it, int) for it in call.given)
-        return apply(call.node, step, PURE[path], *given) if is_called else computed(call.node, step)
+        is_plain = given and all(isinstance(it, int) for it in call.given)
+        function = partial(called, PURE[path])
+        return apply(call.node, step, function, *given) if is_plain else computed(call.node, step)
     if path in SAME:
         return given[0] if given else Known(())
     if path == "dict":

@@ -50,6 +50,12 @@ def names(text: str) -> list[str]:
     return found
 
 
+def by_word(text: str) -> dict[str, str]:
+    """The name of each word, of `name: words; name: words`."""
+    lists = (part.split(":") for part in text.split(";"))
+    return {word: name.strip() for name, words in lists for word in words.split()}
+
+
 def specs(text: str) -> dict[str, list[Spec]]:
     """By the path; `# kind` is above the lines of a kind."""
     found: dict[str, list[Spec]] = {}
@@ -64,7 +70,7 @@ def specs(text: str) -> dict[str, list[Spec]]:
     return found
 
 
-ALIASES = dict(it.split("=") for it in """
+ALIASES = dict(it.split("=") for it in names("""
 tensorflow.compat.v1=tensorflow tensorflow.compat.v2=tensorflow tensorflow.keras=keras
 tensorflow.python.keras=keras
 keras.preprocessing.image_dataset_from_directory=keras.utils.image_dataset_from_directory
@@ -78,7 +84,7 @@ torchdata.stateful_dataloader.stateful_dataloader=torchdata.stateful_dataloader 
 streaming.base=streaming horovod.torch=horovod horovod.tensorflow.keras=horovod
 horovod.tensorflow=horovod horovod.keras=horovod PIL.Image.Image=PIL.Image
 monai.data.dataset=monai.data
-""".split())  # fmt: skip
+"""))  # fmt: skip
 FRAMEWORKS = names("""
 torch torchvision torchdata tensorflow keras jax flax optax lightning transformers datasets accelerate
 deepspeed horovod composer streaming litdata webdataset ffcv grain monai nvidia tensorflow_datasets
@@ -176,29 +182,25 @@ numpy.memmap: filename@0 dtype@1 mode@2 => raw
 numpy.fromfile: file@0 dtype@1 => raw
 h5py.File: name@0 mode@1 => hdf5
 tables.open_file: path@0 => hdf5
+pyarrow.parquet.{{ParquetFile,read_table}} pyarrow.dataset.dataset: source@0 columns format => parquet
 pyarrow.parquet.ParquetDataset pandas.read_parquet: path@0 => parquet
-pyarrow.parquet.read_table: source@0 columns => parquet
-pyarrow.parquet.ParquetFile: source@0 => parquet
-pyarrow.dataset.dataset: source@0 format => parquet
 pandas.read_csv: path@0 => csv
 lmdb.open: path@0 => lmdb
 zarr.open: store@0 => zarr
-torchvision.io.read_image librosa.load: path@0 => files
 torch.load: f@0 mmap => files
+torchvision.io.read_image librosa.load PIL.Image.open skimage.io.imread SimpleITK.ReadImage: path@0 \
+=> files
 pickle.load soundfile.read: file@0 => files
 safetensors.torch.load_file cv2.imread tensorflow.io.read_file nibabel.load: filename@0 => files
-PIL.Image.open: fp@0 => files
 imageio.imread torchaudio.load: uri@0 => files
-skimage.io.imread: fname@0 => files
 torchvision.io.decode_image: input@0
-SimpleITK.ReadImage: fileName@0 => files
 # checkpoint
 torch.save safetensors.torch.save_file: path@1
 torch.distributed.checkpoint.{{save,async_save}}: checkpoint_id
 *.{{save_pretrained,save_checkpoint,save_weights,save_state,save_model}}: path@0
 tensorflow.train.Checkpoint.{{save,write}}: path@0
-tensorflow.train.CheckpointManager: directory@1 max_to_keep@2 checkpoint_interval
 tensorflow.train.CheckpointManager.save:
+tensorflow.train.CheckpointManager: directory@1 max_to_keep@2 checkpoint_interval
 tensorflow.saved_model.save: export_dir@1
 keras.models.save_model: filepath@1
 keras.callbacks.ModelCheckpoint: filepath@0 save_freq='epoch' save_best_only save_weights_only
@@ -215,12 +217,9 @@ flax.training.checkpoints.save_checkpoint: ckpt_dir step keep
 # cache
 tensorflow.data.Dataset.cache: filename@0='memory'
 tensorflow.data.Dataset.snapshot: path@0
-monai.data.CacheDataset: cache_rate cache_num cache_dir \
--- samples after their deterministic transforms, in memory
-monai.data.PersistentDataset: cache_rate cache_num cache_dir \
--- samples after their deterministic transforms, in files
-monai.data.SmartCacheDataset: cache_rate cache_num cache_dir \
--- part of the samples, replaced epoch by epoch
+monai.data.CacheDataset: cache_rate cache_num -- samples after deterministic transforms, in memory
+monai.data.PersistentDataset: cache_dir -- samples after deterministic transforms, in files
+monai.data.SmartCacheDataset: cache_rate cache_num -- part of the samples, replaced epoch by epoch
 streaming.StreamingDataset: local! cache_limit=None -- shards are kept in `local`
 litdata.StreamingDataset: max_cache_size='100GB' -- chunks are kept on disk
 webdataset.WebDataset: cache_dir! cache_size -- shards are kept in `cache_dir`
@@ -232,12 +231,12 @@ ffcv.loader.Loader: os_cache!@3 -- the operating system keeps the file
 # distribution
 torch.utils.data.DistributedSampler: num_replicas@1 rank@2 shuffle@3=True seed@4=0 drop_last@5=False
 torch.nn.parallel.DistributedDataParallel deepspeed.initialize horovod.init grain.NoSharding:
-torch.nn.DataParallel: -- one process, several GPUs
 torch.distributed.fsdp.{{FullyShardedDataParallel,fully_shard}}:
 torch.distributed.init_process_group: backend@0 world_size
 torch.multiprocessing.spawn: nprocs@2
 accelerate.Accelerator: gradient_accumulation_steps dispatch_batches split_batches
 lightning.{{Trainer,fabric.Fabric,Fabric}}: accelerator devices num_nodes strategy
+torch.nn.DataParallel: -- one process, several GPUs
 tensorflow.distribute.MirroredStrategy: devices@0 -- one process, several GPUs
 tensorflow.distribute.{{MultiWorkerMirroredStrategy,TPUStrategy,ParameterServerStrategy}}:
 tensorflow.distribute.experimental.MultiWorkerMirroredStrategy:
@@ -276,8 +275,8 @@ monai.transforms.Resized: spatial_size@1 -- sides
 monai.transforms.{{RandSpatialCrop,CenterSpatialCrop}}: roi_size@0 -- sides
 monai.transforms.{{RandSpatialCropd,CenterSpatialCropd}}: roi_size@1 -- sides
 monai.transforms.RandCropByPosNegLabeld: spatial_size@2 -- sides
-tensorflow.{{io,image}}.decode_jpeg tensorflow.{{io,image}}.decode_png: channels@1 -- channels
-tensorflow.{{io,image}}.decode_image: channels@1 -- channels
+tensorflow.io.{{decode_jpeg,decode_image,decode_png}}: channels@1 -- channels
+tensorflow.image.{{decode_jpeg,decode_image,decode_png}}: channels@1 -- channels
 tensorflow.image.{{resize,resize_images}}: size@1 -- sides
 tensorflow.image.{{resize_with_crop_or_pad,resize_with_pad}}: target_height@1 target_width@2 -- sides
 tensorflow.image.random_crop: size@1 -- shape
@@ -289,8 +288,8 @@ tensorflow.io.decode_raw: out_type@1 -- type
 `resize` with one number keeps the proportions; `shape` is the whole shape, channels last."""
 GLOBAL_SEEDS = names("""torch.manual_seed lightning.seed_everything transformers.set_seed
 accelerate.utils.set_seed composer.utils.reproducibility.seed_all""")
-WRAPPERS = names("""webdataset.WebLoader torch.utils.data.{Subset,random_split,ConcatDataset,ChainDataset}
-grain.MapDataset.source datasets.concatenate_datasets""")
+WRAPPERS = names("""torch.utils.data.{Subset,random_split,ConcatDataset,ChainDataset}
+webdataset.WebLoader grain.MapDataset.source datasets.concatenate_datasets""")
 """Datasets over other ones, which are their first argument."""
 PARTS = names("torch.utils.data.{Subset,random_split}")
 """Those of them that leave samples out, and number the others anew."""
@@ -300,30 +299,25 @@ dataloader_drop_last=False dataloader_prefetch_factor gradient_accumulation_step
 data_seed""")
 
 TF_DATA = "tensorflow.data.Dataset"
-FAMILIES = {
-    TF_DATA: (
-        "tensorflow.data. tensorflow_datasets.load keras.utils.image_dataset_from_directory",
-        names("""apply batch cache concatenate enumerate filter flat_map ignore_errors interleave map
-        padded_batch prefetch ragged_batch rebatch repeat shard shuffle skip snapshot take unbatch window
-        with_options"""),
-    ),
-    "webdataset.WebDataset": (
-        "webdataset.WebDataset webdataset.DataPipeline webdataset.WebLoader",
-        names("""batched compose decode map map_dict map_tuple rename repeat rsample select shuffle slice
-        to_tuple unbatched with_epoch with_length"""),
-    ),
-    "grain.MapDataset": (
-        "grain.MapDataset grain.IterDataset",
-        names("""batch filter map map_with_index mix mp_prefetch random_map repeat seed shuffle slice
-        to_iter_dataset"""),
-    ),
-    "datasets.Dataset": (
-        "datasets.load_dataset datasets.load_from_disk datasets.Dataset datasets.concatenate_datasets",
-        names("""batch cast_column filter map remove_columns rename_column select shard shuffle skip take
-        to_iterable_dataset train_test_split with_format with_transform"""),
-    ),
+METHODS = {
+    TF_DATA: names("""apply batch cache concatenate enumerate filter flat_map ignore_errors interleave
+        map padded_batch prefetch ragged_batch rebatch repeat shard shuffle skip snapshot take unbatch
+        window with_options"""),
+    "webdataset.WebDataset": names("""batched compose decode map map_dict map_tuple rename repeat rsample
+        select shuffle slice to_tuple unbatched with_epoch with_length"""),
+    "grain.MapDataset": names("""batch filter map map_with_index mix mp_prefetch random_map repeat seed
+        shuffle slice to_iter_dataset"""),
+    "datasets.Dataset": names("""batch cast_column filter map remove_columns rename_column select shard
+        shuffle skip take to_iterable_dataset train_test_split with_format with_transform"""),
 }
-"""Objects whose methods give another such object: what they begin with, and the methods."""
+"""The methods of pipelines that give another pipeline of the same family."""
+ROOTS = by_word(f"""
+{TF_DATA}: tensorflow.data tensorflow_datasets.load keras.utils.image_dataset_from_directory;
+webdataset.WebDataset: webdataset.WebDataset webdataset.DataPipeline webdataset.WebLoader;
+grain.MapDataset: grain.MapDataset grain.IterDataset;
+datasets.Dataset: datasets.load_dataset datasets.load_from_disk datasets.Dataset
+datasets.concatenate_datasets""")
+"""What begins a pipeline, with all below it, and its family."""
 TELLING = names("batch cache interleave map padded_batch prefetch repeat shuffle")
 """Methods of tf.data that few other objects have."""
 PLACES = {
@@ -332,10 +326,8 @@ PLACES = {
     f"{TF_DATA}.padded_batch": "batch_size padded_shapes",
     f"{TF_DATA}.prefetch": "buffer_size",
     f"{TF_DATA}.cache": "filename",
-    f"{TF_DATA}.repeat": "count",
+    **dict.fromkeys(names(f"{TF_DATA}.{{repeat,take,skip}}"), "count"),
     f"{TF_DATA}.shard": "num_shards index",
-    f"{TF_DATA}.take": "count",
-    f"{TF_DATA}.skip": "count",
     f"{TF_DATA}.map": "map_func num_parallel_calls",
     f"{TF_DATA}.interleave": "map_func cycle_length block_length num_parallel_calls",
     "webdataset.WebDataset.shuffle": "size",
@@ -343,35 +335,17 @@ PLACES = {
     "grain.MapDataset.batch": "batch_size",
 }
 """The names of arguments of pipelines that are given without them."""
-ELEMENT_BYTES = {
-    **dict.fromkeys(names("bool uint8 int8"), 1),
-    **dict.fromkeys(names("float16 bfloat16 half uint16 int16"), 2),
-    **dict.fromkeys(names("float32 float int32 uint32"), 4),
-    **dict.fromkeys(names("float64 double int64 long uint64"), 8),
-}
+ELEMENT_BYTES = by_word("""1: bool uint8 int8; 2: float16 bfloat16 half uint16 int16;
+4: float32 float int32 uint32; 8: float64 double int64 long uint64""")
 
 PHASES = ("training", "validation", "evaluation")
-PHASE_OF_WORD = {
-    **dict.fromkeys(names("train training trainloader trainset trn fit"), "training"),
-    **dict.fromkeys(names("val valid validate validation dev valloader valset"), "validation"),
-    **dict.fromkeys(
-        names("""test testing testloader testset eval evaluate evaluation predict prediction inference
-        infer"""),
-        "evaluation",
-    ),
-}
-PHASE_OF_METHOD = {
-    **dict.fromkeys(
-        names("""backward apply_gradients GradientTape value_and_grad train_on_batch train_batch
-        zero_grad train fit"""),
-        "training",
-    ),
-    "validate": "validation",
-    **dict.fromkeys(
-        names("eval no_grad inference_mode evaluate test test_on_batch predict predict_on_batch"),
-        "evaluation",
-    ),
-}
+PHASE_OF_WORD = by_word("""training: train training trainloader trainset trn fit;
+validation: val valid validate validation dev valloader valset;
+evaluation: test testing testloader testset eval evaluate evaluation predict prediction inference
+infer""")
+PHASE_OF_METHOD = by_word("""training: backward apply_gradients GradientTape value_and_grad
+train_on_batch train_batch zero_grad train fit; validation: validate;
+evaluation: eval no_grad inference_mode evaluate test test_on_batch predict predict_on_batch""")
 """Methods that only one phase calls."""
 HOOKS = names("{training,validation,test,predict}_step {train,val,test,predict}_dataloader")
 """Methods that Lightning calls; their names say the phase."""
@@ -397,17 +371,14 @@ def canonical(path: str) -> str:
 
 
 def family(path: str) -> str | None:
-    """The name in `FAMILIES` of what a call of `path` gives."""
-    for name, (roots, _) in FAMILIES.items():
-        if any(path == it or path.startswith(it.rstrip(".") + ".") for it in (name, *roots.split())):
-            return name
-    return None
+    """The pipelines in `METHODS` that a call of `path` gives one of."""
+    return next((ROOTS[it] for it in ROOTS if path == it or path.startswith(f"{it}.")), None)
 
 
 def is_step(path: str) -> bool:
     """Whether a call of `path` is a step of a pipeline."""
     of = family(path)
-    return of is not None and path.startswith(f"{of}.") and last(path) in FAMILIES[of][1]
+    return of is not None and path.startswith(f"{of}.") and last(path) in METHODS[of]
 
 
 def specs_of(path: str) -> list[Spec]:

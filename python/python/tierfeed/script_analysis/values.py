@@ -76,29 +76,17 @@ class Symbol:
     of: Call | None = None
 
 
-class AtNode:
-    """Something that stands in the source, and is equal to what else stands there."""
+@dataclass(frozen=True)
+class Definition:
+    """A function or a class of these files; equal to another if it stands at the same place."""
 
     node: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AtNode) and self.node is other.node
-
-    def __hash__(self) -> int:
-        return hash(self.node)
-
-
-@dataclass(eq=False)
-class Definition(AtNode):
-    """A function or a class of these files."""
-
-    node: Any
-    step: Step
-    frame: Frame  # Of a class: its own names. Of a function: where it is defined.
-    decorators: list[Known]
-    inputs: list[Known]  # Of a class: its bases. Of a function: the defaults of its parameters.
-    owner: Definition | None = None  # The class of a method.
-    this: Any = None  # The object that a method is taken from.
+    step: Step = field(compare=False)
+    frame: Frame = field(compare=False)  # A class: its own names. A function: where it is defined.
+    decorators: list[Known] = field(compare=False)
+    inputs: list[Known] = field(compare=False)  # The bases of a class, or defaults of parameters.
+    owner: Definition | None = field(compare=False, default=None)  # The class of a method.
+    this: Any = field(compare=False, default=None)  # The object that a method is taken from.
 
     @property
     def is_class(self) -> bool:
@@ -128,12 +116,6 @@ class Frame:
     open: int = 0  # Branches around the current statement that may be taken or not.
 
 
-class Condition(NamedTuple):
-    test: ast.expr
-    holds: bool
-    every: Known | None  # N of a test such as `n % N == 0`.
-
-
 class Step(NamedTuple):
     """A statement while it runs."""
 
@@ -141,7 +123,8 @@ class Step(NamedTuple):
     line: int = 0
     target: str = ""  # The name that it assigns to.
     loops: tuple[Any, ...] = ()  # The statements `for` and `while` around it.
-    conditions: tuple[Condition, ...] = ()
+    # The tests of `if` around it, whether they hold, and N of a test such as `n % N == 0`.
+    conditions: tuple[tuple[ast.expr, bool, Known | None], ...] = ()
 
     def place(self, node: ast.AST | None = None) -> str:
         """`file:line`, of an expression of it if one is given."""
@@ -183,16 +166,17 @@ class Given(NamedTuple):
     known: Known
 
 
-@dataclass(eq=False)
-class Call(AtNode):
-    """A call of a library, and what it returns; or how an object of a class of these files is made."""
+@dataclass(unsafe_hash=True)
+class Call:
+    """A call, and what it returns; equal to another if it stands at the same place."""
 
-    path: str  # The full name; `*.name` if only the last is known; empty for own classes.
     node: ast.Call
-    given: dict[str | int, Given]  # By name or place; `*` and `**` stand for what is not known.
-    step: Step
-    on: Known | None = None  # What a method is called on.
-    value: Known | None = None
+    path: str = field(compare=False)  # The full name; `*.name` if only the last is known.
+    # By name or place; `*` and `**` stand for what is not known.
+    given: dict[str | int, Given] = field(compare=False)
+    step: Step = field(compare=False)
+    on: Known | None = field(compare=False, default=None)  # What a method is called on.
+    value: Known | None = field(compare=False, default=None)
 
     @property
     def place(self) -> str:
@@ -204,11 +188,11 @@ class Call(AtNode):
         return last_name(self.node.func)
 
     def find(self, name: str, place: int | None = None) -> Given | None:
+        """What is given under this name, or at this place."""
         keys = (name, place, "*", "**") if place is not None else (name, "**")
         return next((self.given[it] for it in keys if it in self.given), None)
 
     def argument(self, name: str, place: int | None = None) -> Known | None:
-        """What is given under this name, or at this place."""
         found = self.find(name, place)
         return found and found.known
 
