@@ -19,6 +19,7 @@ paths path file fname filename""")
 OWN_SOURCES = tables.names("""root data_dir data_root data_path path directory file filename root_dir
 index_file""")
 """Arguments of classes of these files that say so."""
+HELD = {"synthetic": "made up in memory, nothing is read", "whole": "held in memory as a whole"}
 
 
 @dataclass
@@ -53,9 +54,8 @@ class Origins:
         if isinstance(value, Instance):
             return self.of_class(value.of, value.made)
         several = value.alternatives if isinstance(value, AnyOf) else value
-        return one_origin(
-            [self.of(it, depth - 1) for it in several] if isinstance(several, tuple) else []
-        )
+        several = several if isinstance(several, tuple) else ()
+        return one_origin([self.of(it, depth - 1) for it in several])
 
     def of_call(self, call: Call, depth: int) -> Origin:
         if call.on and tables.family(call.path) and not isinstance(call.on.value, Symbol):
@@ -134,12 +134,9 @@ def directory_of(value: Any) -> Any:
 
 def format_of(path: str, reader: Call | None = None) -> Fact | None:
     """The format that holds what a dataset, or a function that reads, gets its samples from."""
-    name, why = tables.format_of(path), f"as {last(path)} reads"
-    if name in ("synthetic", "whole"):
-        why = (
-            "made up in memory, nothing is read" if name == "synthetic" else "held in memory as a whole"
-        )
-        return None if reader else Fact("format", None, "none", CERTAIN, why)
+    name = tables.format_of(path)
+    if name in HELD:
+        return None if reader else Fact("format", None, "none", CERTAIN, HELD[name])
     if name == "by name" and reader:
         named = [it for it in ("npy", "npz") if f".{it}" in reader.step.frame.file.text]
         if len(named) != 1:
@@ -149,11 +146,11 @@ def format_of(path: str, reader: Call | None = None) -> Fact | None:
         return said("format", name, UNKNOWN, "tierfeed has no such format")
     if name in ("", "by name", *tables.FOREIGN):
         return None
-    is_cache = path.startswith(("datasets.", "tensorflow_d"))
-    why = "the format of its cache, unless it streams" if is_cache else why
-    return said(
-        "format", name, LIKELY if reader or is_cache else CERTAIN, f"read by {path}" if reader else why
-    )
+    if reader:
+        return said("format", name, LIKELY, f"read by {path}")
+    if path.startswith(("datasets.", "tensorflow_d")):
+        return said("format", name, LIKELY, "the format of its cache, unless it streams")
+    return said("format", name, CERTAIN, f"as {last(path)} reads")
 
 
 def source_of(made: Call) -> Fact | None:

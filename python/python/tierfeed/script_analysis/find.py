@@ -30,6 +30,7 @@ from .values import (
 FINDINGS_MAX = 2_000  # Findings of one analysis; the rest is left out.
 DEALERS = {SAMPLER, "accelerate.Accelerator", "lightning.Trainer", "deepspeed.initialize"}
 RANKS = {"torch.nn.parallel.DistributedDataParallel", "torch.distributed.init_process_group"}
+DRAWS = {"torch.randint", "numpy.random.randint", "numpy.random.choice"}
 ANY = {"torch.load", "pickle.load", "safetensors.torch.load_file"}
 """Readers that outside of datasets read a model or a state rather than samples."""
 
@@ -206,16 +207,13 @@ class Finder:
     def loops_over_epochs(self) -> Iterable[Finding]:
         """How many times the data is gone through."""
         calls_of: dict[ast.AST, Call] = {it[0].node: merged(it) for it in self.calls}
-        for step, loop in {
-            loop: (step, loop) for step, loop, _ in reversed(self.interpreter.loops)
-        }.values():
-            name = last_name(getattr(loop, "target", None))
-            if isinstance(getattr(loop, "target", None), ast.Name) and (
-                "epoch" in name.lower() or name == "ep"
-            ):
-                facts = passes(loop.iter, calls_of)
-                if facts:
-                    yield finding("epochs", f"for {name} in {step.source(loop.iter)}", step, *facts)
+        steps = {loop: step for step, loop, _ in reversed(self.interpreter.loops)}
+        for loop, step in steps.items():
+            name = getattr(getattr(loop, "target", None), "id", "")
+            is_named = "epoch" in name.lower() or name == "ep"
+            facts = passes(loop.iter, calls_of) if is_named else []
+            if facts:
+                yield finding("epochs", f"for {name} in {step.source(loop.iter)}", step, *facts)
 
     def advice(self, findings: list[Finding]) -> Iterable[Finding]:
         """What the author may not have meant, or what tierfeed cannot follow."""
@@ -249,11 +247,7 @@ class Finder:
     def random_windows(self, call: Call) -> Finding | None:
         """Windows at random places of a file of tokens are no permutation of samples."""
         function = call.step.function
-        if not function or call.path not in (
-            "torch.randint",
-            "numpy.random.randint",
-            "numpy.random.choice",
-        ):
+        if not function or call.path not in DRAWS:
             return None
         maps = [it[0] for it in self.calls if it[0].path in ("numpy.memmap", "numpy.fromfile")]
         is_token = any(it.step.frame.file is call.step.frame.file for it in maps)

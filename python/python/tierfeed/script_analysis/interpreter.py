@@ -17,7 +17,7 @@ from typing import Any
 
 from . import operators, tables
 from .load import File, member_name, module_name
-from .members import Members
+from .members import BASES_MAX, Members
 from .operators import SIZE_MAX, apply, is_large, operated, size_of
 from .values import (
     CERTAIN,
@@ -164,20 +164,15 @@ class Interpreter(Members):
         """`self.name = …` in a method is an attribute of the class."""
         base, method = last_name(target.value), step.function
         owner, arguments = step.class_around, method.node.args if method else None
-        if (
-            owner
-            and arguments
-            and base in [it.arg for it in (*arguments.posonlyargs, *arguments.args)[:1]]
-        ):
+        plain = [*arguments.posonlyargs, *arguments.args] if arguments else []
+        if owner and plain and base == plain[0].arg:
             made = getattr(step.frame.this, "made", None)
             found = self.attributes.setdefault((owner.node, target.attr), {})
             found[target, made and made.node] = value, made
         elif base:
             self.assigned.setdefault(target.attr, {}).setdefault(base, step.place())
 
-    def branches(
-        self, bodies: list[list[ast.stmt]], step: Step, test: Any = None, taken: int = -1
-    ) -> None:
+    def branches(self, bodies: list[Any], step: Step, test: Any = None, taken: int = -1) -> None:
         """Runs each branch on the names of before. What is certainly not taken changes none of them."""
         frame, before, was_over = step.frame, step.frame.names, step.frame.is_over
         ends, over = ([] if test else [before]), was_over
@@ -321,12 +316,8 @@ class Interpreter(Members):
     def eval_BinOp(self, node: Any, step: Step) -> Known:
         sides = [self.eval(it, step) for it in ast.iter_child_nodes(node) if isinstance(it, ast.expr)]
         operator = node.ops[0] if isinstance(node, ast.Compare) else node.op
-        is_chain = len(sides) > 2
-        return (
-            computed(node, step)
-            if is_chain
-            else apply(node, step, partial(operated, type(operator)), *sides)
-        )
+        function = partial(operated, type(operator))
+        return computed(node, step) if len(sides) > 2 else apply(node, step, function, *sides)
 
     eval_UnaryOp = eval_Compare = eval_BinOp
 
@@ -402,9 +393,8 @@ class Interpreter(Members):
         call = Call(node, f"*.{last_name(func)}", self.given(node, step), step, on)
         value = next((it.value for it in called.alternatives if it.value is not ...), None)
         if isinstance(value, Definition) and not pipeline:
-            return (
-                self.construct(value, call) if value.is_class else self.invoke(value, call, value.this)
-            )
+            this = value.this
+            return self.construct(value, call) if value.is_class else self.invoke(value, call, this)
         if isinstance(value, Symbol):
             # `super().__init__(…)` is a call of what the class is derived from.
             bases = self.library_bases(step.class_around) if value.path == "super.__init__" else []
@@ -433,16 +423,12 @@ class Interpreter(Members):
                 given[keyword.arg] = Given(keyword.value, known)
                 continue
             text, mappings = step.source(keyword.value), [it.of(dict) for it in known.alternatives]
+            # A mapping that stands in the call is as good as arguments.
+            is_exact, why = isinstance(keyword.value, ast.Dict), f"one of several `{text}`"
             for name in {name: None for it in mappings for name in it or ()}:
-                value = one_of(
-                    (it[name] for it in mappings if it and name in it), f"one of several `{text}`"
-                )
-                # A mapping that stands in the call is as good as arguments.
-                is_exact, why = (
-                    isinstance(keyword.value, ast.Dict),
-                    f"from `**{text}`, {step.place(keyword.value)}",
-                )
-                given.setdefault(str(name), Given(None, value if is_exact else value.likely(why)))
+                value = one_of((it[name] for it in mappings if it and name in it), why)
+                told = value.likely(f"from `**{text}`, {step.place(keyword.value)}")
+                given.setdefault(str(name), Given(None, value if is_exact else told))
             if None in mappings or UNKNOWN in [it.certainty for it in known.alternatives]:
                 given["**"] = Given(None, unknown(reason(known, keyword.value, step)))
         return given
@@ -464,12 +450,8 @@ class Interpreter(Members):
         if call.path != "getattr" or name is None or on is None:
             return None
         found = self.attribute_of(on.known, on.node, name, call.step)
-        default = call.argument("", 2)
-        return (
-            default.likely(f"default of getattr, {call.place}")
-            if default and found.value is ...
-            else found
-        )
+        default = call.argument("", 2) if found.value is ... else None
+        return default.likely(f"default of getattr, {call.place}") if default else found
 
     def library_bases(self, of: Definition | None) -> list[str]:
         """The library classes that a class is derived from, over other classes of these files."""
@@ -477,7 +459,7 @@ class Interpreter(Members):
         for current in waiting:
             found += [it.value.path for it in current.inputs if isinstance(it.value, Symbol)]
             bases = [it.value for it in current.inputs if isinstance(it.value, Definition)]
-            waiting += [it for it in bases if it not in waiting]
+            waiting += [it for it in bases if it not in waiting and len(waiting) < BASES_MAX]
         return found
 
 

@@ -42,9 +42,8 @@ class Loaders:
         origin = self.origins.of(dataset)
         if spec.format:
             # A loader that reads files itself.
-            source = next(
-                (it for it in facts if it.name in ("fname", "file_root", "path", "paths")), None
-            )
+            sources = ("fname", "file_root", "path", "paths")
+            source = next((it for it in facts if it.name in sources), None)
             own = source._replace(name="source") if source else None
             hints, format = [source.text] if source else [], said("format", spec.format)
             origin = Origin(spec.format, origin.path, format, own, origin.made, hints=hints)
@@ -61,10 +60,9 @@ class Loaders:
         self.batch_of_dataset(facts, dataset, call)
         shape: list[Fact] = []
         for it in origin.made.given.values() if origin.made else ():
-            is_list = isinstance(it.known.value, Call) and tables.spec_of(
-                it.known.value.path, "preprocessing"
-            )
-            sample = transforms_of(it.known.value)[1] if is_list else Sample([])
+            value = it.known.value
+            is_list = isinstance(value, Call) and tables.spec_of(value.path, "preprocessing")
+            sample = transforms_of(value)[1] if is_list else Sample([])
             shape = shape or (sample.facts if sample.steps else [])
         return finding("loader", call.path, call, *facts, *with_batch(shape, facts))
 
@@ -141,10 +139,8 @@ class Loaders:
             return self.order_of_sampler(sampler, shuffle)
         return self.order_of_flag(shuffle)
 
-    def order_of_flag(
-        self, shuffle: Known, name: str = "torch-random", why: str = "shuffle=True"
-    ) -> Fact:
-        flag = shuffle.of(bool)
+    def order_of_flag(self, shuffle: Known, name: str = "torch-random", why: str = "") -> Fact:
+        flag, why = shuffle.of(bool), why or "shuffle=True"
         if flag is None:
             return order(f"{name} or sequential", shuffle.why or "shuffle is not known", UNKNOWN)
         if name == "torch-random" and flag and self.is_lightning:
@@ -239,10 +235,9 @@ def order_of_pipeline(of: str, calls: list[Call], origin: Origin) -> Fact:
     if of == "grain.MapDataset":
         return order("grain", "MapDataset.shuffle") if shuffle else order("sequential", "no shuffle")
     if "interleave" in methods:
+        alone = "files are interleaved; tierfeed reads them one after the other"
         before = "samples are interleaved from files before they are shuffled"
-        return no_order(
-            before if shuffle else "files are interleaved; tierfeed reads them one after the other"
-        )
+        return no_order(before if shuffle else alone)
     if shuffle and "shard" in methods and methods.index("shuffle") > methods.index("shard"):
         return no_order("the dataset is sharded before it is shuffled")
     if flag is None or flag.of(bool) is not False:
@@ -281,10 +276,8 @@ def batching(calls: list[Call], origin: Origin) -> list[Fact]:
             facts.append(fact_of(name, given.known, made.step.source(given.node)))
     for shuffle in [it for it in calls if last(it.path) == "shuffle"][:1]:
         is_tf = shuffle.path.startswith("tensorflow.")
-        names = ("buffer_size", "seed", "reshuffle_each_iteration") if is_tf else ("seed",)
-        facts += facts_of(
-            [Parameter(it, place if is_tf else None) for place, it in enumerate(names)], shuffle
-        )
+        names = "buffer_size@0 seed@1 reshuffle_each_iteration@2" if is_tf else "seed"
+        facts += facts_of(tables.parameters(names), shuffle)
     return facts if made else []
 
 

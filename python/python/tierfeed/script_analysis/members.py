@@ -25,6 +25,7 @@ from .values import (
 )  # fmt: skip
 
 BRANCHES_MAX = 16  # Branches in which a name may be bound before it is used.
+BASES_MAX = 64  # Classes of these files that a class is derived from and that are looked at.
 
 
 class Option(NamedTuple):
@@ -167,7 +168,7 @@ class Members:
         symbol = Known(Symbol(f"{call.path}.{name}", call))
         return found.likely(f"from {call.path} at {call.place}") if found else symbol
 
-    def class_member(self, of: Definition, this: Instance, name: str) -> Known | None:
+    def class_member(self, of: Definition, this: Instance, name: str, depth: int = 0) -> Known | None:
         """A name that a class, its objects or its bases have."""
         entries = self.attributes.get((of.node, name), {}).values()
         own = [it for it in entries if not this.made or it[1] in (None, this.made)]
@@ -184,8 +185,8 @@ class Members:
         for base in of.inputs:
             if isinstance(base.value, Symbol):
                 return Known(Symbol(f"{base.value.path}.{name}"))
-            if isinstance(base.value, Definition) and base.value != of:
-                found = found or self.class_member(base.value, this, name)
+            if isinstance(base.value, Definition) and base.value != of and depth < BASES_MAX:
+                found = found or self.class_member(base.value, this, name, depth + 1)
         return found
 
     def class_binding(self, of: Definition, this: Instance, name: str, known: Known | None) -> Known:

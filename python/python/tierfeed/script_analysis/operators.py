@@ -15,6 +15,8 @@ from .values import (
     UNKNOWN,
     AnyOf,
     Call,
+    Definition,
+    Instance,
     Known,
     Step,
     Symbol,
@@ -209,8 +211,15 @@ def element(known: Known, node: ast.expr, index: int, step: Step) -> Known:
         if it.value.path.endswith(".prepare"):
             # `accelerator.prepare(model, loader)` returns what it gets.
             return it.value.argument("", index) or computed(node, step)
-        if it.value.path.endswith(".parse_args_into_dataclasses"):
-            return unknown("given on the command line")
+        if it.value.path.endswith(".parse_args_into_dataclasses") and it.value.on:
+            # `HfArgumentParser((ModelArguments, TrainingArguments))`
+            parsers = it.value.on.calls
+            classes = parsers[0].argument("dataclass_types", 0) if parsers else None
+            items = (classes.of(tuple) or (classes,)) if classes else ()
+            given = items[index].value if index < len(items) else None
+            # A dataclass of a library has defaults of its own.
+            alone = unknown("given on the command line")
+            return Known(Instance(given)) if isinstance(given, Definition) else alone
         # Options beside what is left of the command line; the parts of a dataset that is split.
         return it
 

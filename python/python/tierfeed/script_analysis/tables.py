@@ -188,8 +188,10 @@ pandas.read_csv: path@0 => csv
 lmdb.open: path@0 => lmdb
 zarr.open: store@0 => zarr
 torch.load: f@0 mmap => files
-torchvision.io.read_image librosa.load PIL.Image.open skimage.io.imread SimpleITK.ReadImage: path@0 \
-=> files
+torchvision.io.read_image librosa.load: path@0 => files
+PIL.Image.open: fp@0 => files
+skimage.io.imread: fname@0 => files
+SimpleITK.ReadImage: fileName@0 => files
 pickle.load soundfile.read: file@0 => files
 safetensors.torch.load_file cv2.imread tensorflow.io.read_file nibabel.load: filename@0 => files
 imageio.imread torchaudio.load: uri@0 => files
@@ -217,9 +219,12 @@ flax.training.checkpoints.save_checkpoint: ckpt_dir step keep
 # cache
 tensorflow.data.Dataset.cache: filename@0='memory'
 tensorflow.data.Dataset.snapshot: path@0
-monai.data.CacheDataset: cache_rate cache_num -- samples after deterministic transforms, in memory
-monai.data.PersistentDataset: cache_dir -- samples after deterministic transforms, in files
-monai.data.SmartCacheDataset: cache_rate cache_num -- part of the samples, replaced epoch by epoch
+monai.data.CacheDataset: cache_rate cache_num cache_dir \
+-- samples after their deterministic transforms, in memory
+monai.data.PersistentDataset: cache_rate cache_num cache_dir \
+-- samples after their deterministic transforms, in files
+monai.data.SmartCacheDataset: cache_rate cache_num cache_dir \
+-- part of the samples, replaced epoch by epoch
 streaming.StreamingDataset: local! cache_limit=None -- shards are kept in `local`
 litdata.StreamingDataset: max_cache_size='100GB' -- chunks are kept on disk
 webdataset.WebDataset: cache_dir! cache_size -- shards are kept in `cache_dir`
