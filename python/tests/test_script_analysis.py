@@ -366,6 +366,14 @@ def test_what_takes_too_long_to_follow_is_unknown_and_told() -> None:
     assert loader.fact("batch_size").certainty.name == "UNKNOWN"
 
 
+@pytest.mark.parametrize("start", ["'ab'", "[1]", "dict(a=1)"])
+@pytest.mark.parametrize("change", ["x = x + x", "x = [x, x]", "x = {1: x, 2: x}", "x = f'{x}{x}'"])
+def test_what_doubles_with_each_line_is_followed_to_a_limit(start: str, change: str) -> None:
+    changes = f"{change}\n" * 60
+    text, certainty, _ = batch_of(f"x = {start}\n{changes}DataLoader(d, x)")
+    assert certainty != "certain" and len(text) <= 60
+
+
 @pytest.mark.parametrize(
     "script",
     [

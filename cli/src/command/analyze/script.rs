@@ -36,18 +36,17 @@ const SOURCES: &[(&str, &str)] = sources![
     "__main__.py",
     "analysis.py",
     "data.py",
-    "expressions.py",
     "find.py",
     "finding.py",
     "interpreter.py",
     "job.py",
-    "known.py",
     "load.py",
     "loader.py",
     "members.py",
     "operators.py",
     "recover.py",
-    "value.py",
+    "tables.py",
+    "values.py",
 ];
 
 /// What scripts say, as a table or as JSON, and where that differs from a job.

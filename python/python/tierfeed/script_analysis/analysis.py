@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from . import job
@@ -12,7 +14,7 @@ from .find import Finder
 from .finding import Finding
 from .interpreter import Interpreter
 from .load import File, load
-from .value import CERTAIN, Certainty
+from .values import CERTAIN, Certainty
 
 STACK_BYTES = 256 << 20
 """Of the thread that looks at deeply nested scripts; only what is used takes memory."""
@@ -29,45 +31,34 @@ class Analysis(NamedTuple):
 
 def analyze(paths: list[str], of_job: dict[str, Any] | None = None) -> Analysis:
     """Analyses scripts, and the files beside them that they import."""
-    return deep(lambda: of_files(*load(paths), of_job))
+    return deeply(lambda: of_files(*load(paths), of_job))
 
 
 def analyze_text(name: str, text: str, of_job: dict[str, Any] | None = None) -> Analysis:
-    return deep(lambda: of_files([File(name, text)], [], of_job))
+    return deeply(lambda: of_files([File(name, text)], [], of_job))
 
 
-def deep(function: Any) -> Analysis:
+def deeply(function: Callable[[], Analysis]) -> Analysis:
     """Runs a function with room for recursion."""
-    done: list[Any] = []
-
-    def run() -> None:
-        try:
-            done.append(function())
-        except BaseException as error:
-            done.append(error)
-
     limit, size = sys.getrecursionlimit(), threading.stack_size(STACK_BYTES)
     sys.setrecursionlimit(max(limit, 40_000))
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    sys.setrecursionlimit(limit)
-    threading.stack_size(size)
-    if isinstance(done[0], BaseException):
-        raise done[0]
-    return done[0]  # type: ignore[no-any-return]
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(function).result()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
 
 
 def of_files(files: list[File], left_out: list[str], of_job: dict[str, Any] | None) -> Analysis:
     interpreter = Interpreter(files)
     findings = Finder(interpreter).all()
-    if interpreter.is_exhausted:
+    if interpreter.fuel <= 0:
         left_out.append("the files are larger than can be followed; some values are missing")
     errors = [(file.name, line, what) for file in files for line, what in file.problems]
     suggested = job.suggested(files[0].name, findings)
     contradictions = job.contradictions(findings, of_job) if of_job else []
-    names = [file.name for file in files]
-    return Analysis(names, findings, errors, left_out, suggested, contradictions)
+    return Analysis([it.name for it in files], findings, errors, left_out, suggested, contradictions)
 
 
 def document(analysis: Analysis) -> dict[str, Any]:
@@ -91,25 +82,24 @@ def plain(value: Any) -> Any:
 
 def table(analysis: Analysis) -> str:
     """The lines that people read."""
-    lines, kind = [], None
+    lines, kind = [], ""
     for found in analysis.findings:
         if found.kind != kind:
             lines += ["", found.kind] if kind else [found.kind]
         kind = found.kind
         lines.append(f"  {found.file}:{found.line}  {found.what}{sure(found.certainty, found.why)}")
         lines += [f"    {it.name:<19} {it.text}{sure(it.certainty, it.why)}" for it in found.facts]
-    if not analysis.findings:
-        lines.append("nothing of PyTorch, TensorFlow or JAX was found")
     sections = {
         "not Python": [f"{file}:{line}  {what}" for file, line, what in analysis.syntax_errors],
         "left out": analysis.left_out,
         "contradictions with the job": [
-            f"{it.key}: {it.job} in the job, {it.script} at {it.file}:{it.line} "
-            + sure(it.certainty, it.why, is_told=True).strip()
+            f"{it.key}: {it.job} in the job, {it.script} at {it.file}:{it.line}"
+            + sure(it.certainty, it.why, is_told=True)[1:]
             for it in analysis.contradictions
         ],
         "job file that this suggests": analysis.job_yaml.splitlines(),
     }
+    lines = lines or ["nothing of PyTorch, TensorFlow or JAX was found"]
     for title, items in sections.items():
         lines += ["", title, *(f"  {it}" for it in items)] if items else []
     return "".join(f"{it.rstrip()}\n" for it in lines)
@@ -119,5 +109,4 @@ def sure(certainty: Certainty, why: str | None, is_told: bool = False) -> str:
     """What is certain needs no word, but for where it comes from."""
     if certainty is CERTAIN and not is_told:
         return f"  ({why})" if why else ""
-    word = certainty.name.lower()
-    return f"  [{word}: {why}]" if why else f"  [{word}]"
+    return f"  [{certainty.name.lower()}: {why}]" if why else f"  [{certainty.name.lower()}]"

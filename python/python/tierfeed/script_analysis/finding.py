@@ -5,23 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from . import known as tables
+from . import tables
 from .recover import shortened
-from .value import (
+from .values import (
     CERTAIN,
     UNKNOWN,
     AnyOf,
+    Call,
     Certainty,
     Definition,
     Instance,
     Known,
-    Made,
-    Method,
-    Sequence,
     Step,
     Symbol,
     one_of,
-)  # fmt: skip
+)
 
 CONTEXTS_MAX = 8  # Calls that lead to a statement and are told one by one.
 KINDS = tables.names("""framework distribution dataset reader loader pipeline preprocessing cache
@@ -56,89 +54,82 @@ class Finding:
     def fact(self, name: str) -> Fact | None:
         return next((it for it in self.facts if it.name == name), None)
 
+    def text(self, name: str) -> str:
+        fact = self.fact(name)
+        return fact.text if fact else ""
+
 
 def said(name: str, text: str, certainty: Certainty = CERTAIN, why: str | None = None) -> Fact:
-    """A fact that is not read off an argument."""
-    return Fact(name, text, text, certainty, why)
+    """A fact that is not read off an argument; what is unknown has no value."""
+    return Fact(name, None if certainty is UNKNOWN else text, text, certainty, why)
 
 
-def not_said(name: str, text: str, why: str) -> Fact:
-    return Fact(name, None, text, UNKNOWN, why)
-
-
-def finding(kind: str, what: str, made: Made, *facts: Fact, **rest: Any) -> Finding:
-    return Finding(kind, what, made.step.frame.file.name, made.node.lineno, facts=list(facts), **rest)
-
-
-def at_step(kind: str, what: str, step: Step, *facts: Fact, **rest: Any) -> Finding:
-    return Finding(kind, what, step.frame.file.name, step.line, facts=list(facts), **rest)
+def finding(kind: str, what: str, at: Call | Step, *facts: Fact, **rest: Any) -> Finding:
+    step, line = (at.step, at.node.lineno) if isinstance(at, Call) else (at, at.line)
+    return Finding(kind, what, step.frame.file.name, line, facts=list(facts), **rest)
 
 
 def literal(value: Any) -> Any:
-    if isinstance(value, Sequence):
-        return [literal(it.value) for it in value.items]
+    if isinstance(value, tuple):
+        return [literal(it.value) for it in value]
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
-def fact_of(name: str, known: Known, source: str) -> Fact:
+def fact_of(name: str, known: Known, source: str = "?") -> Fact:
     return Fact(name, literal(known.value), shown(known, source), known.certainty, known.why)
 
 
-def facts_of(parameters: list[tables.Parameter], made: Made) -> list[Fact]:
-    found = (fact_of_parameter(it, made) for it in parameters)
-    return [it for it in found if it]
+def facts_of(parameters: list[tables.Parameter], call: Call) -> list[Fact]:
+    """What is given for parameters, or the defaults of the library."""
+    facts = []
+    for name, place, default, _ in parameters:
+        given = call.find(name, place)
+        if given:
+            fact = fact_of(name, given.known, call.step.source(given.node) if given.node else "?")
+            path = given.known.value.path if isinstance(given.known.value, Call) else ""
+            # A library computes a value, rather than making an object that a table knows.
+            is_computed = tables.last(path)[:1].islower() and not tables.is_known(path)
+            facts.append(fact._replace(certainty=UNKNOWN, why="computed") if is_computed else fact)
+        elif default is not ...:
+            facts.append(fact_of(name, Known(default, CERTAIN, "default of the library")))
+    return facts
 
 
-def fact_of_parameter(parameter: tables.Parameter, made: Made) -> Fact | None:
-    name, place, default = parameter
-    known = made.argument(name, place)
-    if known is None:
-        told = fact_of(name, Known(default, CERTAIN, "default of the library"), "")
-        return None if default is ... else told
-    node = made.node_of(name, place)
-    fact = fact_of(name, known, made.step.source(node) if node else "?")
-    last = known.made.path.rpartition(".")[2] if known.made else ""
-    # A library computes a value, rather than making an object that a table knows.
-    is_computed = last[:1].islower() and known.made and not tables.is_known(known.made.path)
-    return fact._replace(certainty=UNKNOWN, why="computed") if is_computed else fact
-
-
-def shown(known: Known, source: str) -> str:
+def shown(known: Known, source: str = "?") -> str:
     """A value for people; what is unknown is shown as it stands in the source."""
     value = known.value
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else str(value)
-    if value is None or isinstance(value, (bool, int)):
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    if value is None or isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, str):
         return shortened(value)
-    if isinstance(value, Sequence) and all(it.is_plain for it in value.items):
-        return shortened(f"[{', '.join(shown(it, '?') for it in value.items)}]")
-    if isinstance(value, Symbol):
+    if isinstance(value, tuple) and all(it.is_plain for it in value):
+        return shortened(f"[{', '.join(shown(it) for it in value)}]")
+    if isinstance(value, Symbol) and not value.of:
         return value.path
-    if isinstance(value, (Definition, Method)):
-        return (value.function if isinstance(value, Method) else value).node.name
+    if isinstance(value, Definition):
+        return str(value.node.name)
     made = value.made if isinstance(value, Instance) else value
-    if isinstance(made, Made):
+    if isinstance(made, Call):
         return made.step.source(made.node)
     if isinstance(value, AnyOf):
         return " or ".join(shown(it, source) for it in value.alternatives)
     return source
 
 
-def merged(calls: list[Made]) -> Made:
+def merged(calls: list[Call]) -> Call:
     """A call as all that lead to it see it."""
+    first, callers = calls[0], [it.step.frame.caller for it in calls]
     if len(calls) == 1:
-        return calls[0]
-    callers = [it.step.frame.caller for it in calls]
-    places = ", ".join(dict.fromkeys(it.place() for it in callers if it))
-    why = f"differs from call to call: {places}"
-    given = []
-    for same in zip(*(it.given for it in calls)):
+        return first
+    why = f"differs from call to call: {', '.join(dict.fromkeys(it.place() for it in callers if it))}"
+    given = {}
+    for key, it in first.given.items():
+        known = [call.given[key].known for call in calls if key in call.given]
         # What one of them may be already can be all of it, for a reason of its own.
-        widest = max((it.known for it in same), key=lambda it: len(it.alternatives))
-        known = one_of((it.known for it in same), why)
-        is_all = 1 < len(known.alternatives) == len(widest.alternatives)
-        given.append(same[0]._replace(known=widest if is_all else known))
-    step = calls[0].step._replace(frame=replace(calls[0].step.frame, caller=None))
-    return replace(calls[0], given=given, step=step)
+        widest, whole = max(known, key=lambda it: len(it.alternatives)), one_of(known, why)
+        is_all = 1 < len(whole.alternatives) == len(widest.alternatives)
+        given[key] = it._replace(known=widest if is_all else whole)
+    step = first.step._replace(frame=replace(first.step.frame, caller=None))
+    return replace(first, given=given, step=step)

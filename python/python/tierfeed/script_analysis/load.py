@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass, field
+from typing import Any
 
 from .recover import parse
 
@@ -34,6 +35,7 @@ class File:
     depth: int = 0  # How many imports lead here.
     links: dict[str, int] = field(default_factory=dict)
     """Which of the other files an import of this one means."""
+    stars: dict[str, str] = field(default_factory=dict)  # Modules that it imports everything of.
 
     def __post_init__(self) -> None:
         self.text = self.text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -49,25 +51,21 @@ def read(path: str) -> str:
             raise ScriptError(f"{path}: {said}")
         with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        said = f"{error.strerror} (os error {error.errno})"
-        raise ScriptError(f"{path}: cannot be read: {said}") from error
-    if len(content) > FILE_BYTES_MAX:
-        said = f"is larger than {FILE_BYTES_MAX} bytes; that is no training script"
-        raise ScriptError(f"{path}: {said}")
-    try:
+        if len(content) > FILE_BYTES_MAX:
+            said = f"is larger than {FILE_BYTES_MAX} bytes; that is no training script"
+            raise ScriptError(f"{path}: {said}")
         return content.decode()
+    except OSError as error:
+        said = f"cannot be read: {error.strerror} (os error {error.errno})"
     except UnicodeDecodeError as error:
         said = f"byte {error.start} is no UTF-8; Python files are UTF-8, convert it"
-        raise ScriptError(f"{path}: {said}") from error
+    raise ScriptError(f"{path}: {said}")
 
 
 def load(paths: list[str]) -> tuple[list[File], list[str]]:
     """The scripts and what they import, and what was left out."""
     if len(paths) > FILES_MAX:
-        raise ScriptError(
-            f"{len(paths)} scripts are given; at most {FILES_MAX} are analysed together"
-        )
+        raise ScriptError(f"{len(paths)} scripts are given; at most {FILES_MAX} are analysed together")
     files = [File(path, read(path), os.path.dirname(path)) for path in dict.fromkeys(paths)]
     numbers = {os.path.realpath(file.name): number for number, file in enumerate(files)}
     left_out: set[str] = set()
@@ -104,20 +102,23 @@ def file_of(name: str, file: File) -> str | None:
 
 def imported_names(statements: list[ast.stmt]) -> list[str]:
     """What imports may name: modules, or with a member a module below them."""
-    nodes = (node for statement in statements for node in ast.walk(statement))
-    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    nodes: list[Any] = [node for statement in statements for node in ast.walk(statement)]
+    nodes = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
     names: list[str] = []
-    for node in sorted(imports, key=lambda it: (it.lineno, it.col_offset)):
+    for node in sorted(nodes, key=lambda it: (it.lineno, it.col_offset)):
+        module = module_name(node)
         for alias in node.names:
-            if isinstance(node, ast.Import):
+            if not module:
                 names.append(alias.name)
-                continue
-            module = module_name(node)
-            member = f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
-            names += [module] if alias.name == "*" else [member, module]
+            else:
+                names += [module] if alias.name == "*" else [member_name(module, alias.name), module]
     return names
 
 
-def module_name(node: ast.ImportFrom) -> str:
-    """With the dots of a relative import."""
-    return "." * node.level + (node.module or "")
+def module_name(node: ast.Import | ast.ImportFrom) -> str:
+    """Of `from module import name`, with the dots of a relative import; empty for `import name`."""
+    return "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+
+
+def member_name(module: str, member: str) -> str:
+    return f"{module}{'' if module.endswith('.') else '.'}{member}"

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from . import known as tables
+from . import tables
 from .load import File
 from .operators import from_mapping
-from .value import (
+from .values import (
     UNKNOWN,
+    Call,
     Definition,
     Frame,
     Instance,
     Known,
-    Made,
-    Mapping,
-    Member,
-    Method,
     Step,
     Symbol,
     last_name,
-    named_argument,
     one_of,
     string,
     unknown,
 )  # fmt: skip
 
 BRANCHES_MAX = 16  # Branches in which a name may be bound before it is used.
+BASES_MAX = 64  # Classes of these files that a class is derived from and that are looked at.
 
 
 class Option(NamedTuple):
@@ -43,18 +41,15 @@ class Members:
 
     def __init__(self, files: list[File]) -> None:
         self.files = files
+        self.modules: dict[int, Frame] = {}
         # Options, by the name that a script reads them by, and the place of the declaration.
         self.options: dict[str, dict[str, Option]] = {}
         # What classes assign to `self`, by the class and the name, then by statement and object.
-        self.attributes: dict[tuple[ast.AST, str], dict[Any, tuple[Known, Made | None]]] = {}
+        self.attributes: dict[tuple[ast.AST, str], dict[Any, tuple[Known, Call | None]]] = {}
         # Where `base.name` is assigned to, by `name` and the last name of the base.
         self.assigned: dict[str, dict[str, str]] = {}
         # The calls that make objects of each class.
-        self.instances: dict[ast.AST, dict[ast.AST, Made]] = {}
-
-    def module(self, number: int) -> Frame:
-        """The names of a file."""
-        raise NotImplementedError
+        self.instances: dict[ast.AST, dict[ast.AST, Call]] = {}
 
     # Names
 
@@ -66,7 +61,14 @@ class Members:
             if found:
                 return found
             current = current.parent
-        return self.bound_elsewhere(name, frame.module)
+        if name in tables.BUILTINS:
+            return Known(Symbol(name))
+        # A name that no statement binds is of the only library of which everything is imported.
+        stars = [it for it in frame.file.stars if it not in frame.file.links]
+        paths = {star: tables.canonical(f"{star}.{name}") for star in reversed(stars)}
+        star = next((it for it in paths if len(paths) == 1 or tables.is_known(paths[it])), None)
+        missing = unknown(f"`{name}` is bound nowhere in these files")
+        return Known(Symbol(paths[star])).likely(f"from {star} import *") if star else missing
 
     def name_in(self, frame: Frame, name: str) -> Known | None:
         bindings = sorted(frame.names.get(name, {}).items())
@@ -76,66 +78,36 @@ class Members:
         known = one_of((it for _, it in bindings), f"assigned in branches: {places}")
         return known if bindings else None
 
-    def bound_elsewhere(self, name: str, module: Frame) -> Known:
-        """A name that no statement binds: from `import *`, or Python's own."""
-        links = module.file.links
-        foreign = [it for it in module.stars if it not in links]
-        for star in reversed(module.stars):
-            path = tables.canonical(f"{star}.{name}")
-            is_only = name not in tables.BUILTINS and len(foreign) == 1
-            found = self.name_in(self.module(links[star]), name) if star in links else None
-            if found:
-                return found
-            if star in foreign and (is_only or tables.is_known(path)):
-                return Known(Symbol(path)).likely(f"from {star} import *")
-        missing = unknown(f"`{name}` is bound nowhere in these files")
-        return Known(Symbol(name)) if name in tables.BUILTINS else missing
-
-    def imported(self, module: str, member: str | None, step: Step) -> Known:
-        links = step.frame.file.links
-        path = f"{module}{'' if module.endswith('.') else '.'}{member}" if member else module
-        # What a package binds itself hides a file of that name.
-        own = self.name_in(self.module(links[module]), member) if member and module in links else None
-        if own:
-            return own
-        if path in links:
-            return Known(self.module(links[path]))
-        is_missing = module in links
-        missing = unknown(f"`{member}` is not bound in {module}")
-        return missing if is_missing else Known(Symbol(tables.canonical(path)))
-
     # Options of the command line
 
-    def declare(self, made: Made) -> None:
-        """Notes the option that a call declares, if it does."""
-        call, place = made.node, made.place
-        if made.method in ("add_argument", "add", "option"):
-            self.declare_argument(made)
-        elif made.method == "set_defaults":
-            for it in made.given:
-                if it.how == "name":
-                    self.options[it.name] = {place: Option(f"--{it.name}", it.known, place)}
-        elif made.method.startswith("DEFINE_"):
+    def declare(self, call: Call) -> None:
+        """Notes the options that a call declares, if it does."""
+        if call.method in ("add_argument", "add", "option"):
+            self.declare_argument(call)
+        elif call.method == "set_defaults":
+            for name, it in call.given.items():
+                if isinstance(name, str):
+                    self.options[name] = {call.place: Option(f"--{name}", it.known, call.place)}
+        elif call.method.startswith("DEFINE_"):
             # `flags.DEFINE_integer("batch_size", 256, "help")`
-            name = string(call.args[0] if call.args else named_argument(call, "name"))
-            option = Option(f"--{name}", made.argument("default", 1) or Known(None), place)
-            self.options.setdefault(name or "", {})[place] = option
+            name = text_of(call, "name", 0)
+            default = call.argument("default", 1) or Known(None)
+            self.options.setdefault(name, {})[call.place] = Option(f"--{name}", default, call.place)
 
-    def declare_argument(self, made: Made) -> None:
+    def declare_argument(self, call: Call) -> None:
         """`parser.add_argument("--batch-size", default=256)`, `@click.option("--batch-size", …)`"""
-        call = made.node
-        flags = [it for it in map(string, call.args) if it]
+        flags = [it for it in map(string, call.node.args) if it]
         flag = next((it for it in flags if it.startswith("--")), flags[0] if flags else "")
         # `--shuffle/--no-shuffle` is one option of click.
-        name = string(named_argument(call, "dest")) or flag.split("/")[0].lstrip("-").replace("-", "_")
-        action = string(named_argument(call, "action"))
-        is_flag = action in ("store_true", "store_false") or named_argument(call, "is_flag")
-        default = made.argument("default") or Known((action == "store_false") if is_flag else None)
-        is_number = last_name(named_argument(call, "type")) in ("int", "float")
-        if is_number and isinstance(default.value, str) and default.value.strip().isdecimal():
-            default = default._replace(value=int(default.value))
+        name = text_of(call, "dest") or flag.split("/")[0].lstrip("-").replace("-", "_")
+        action, kind = text_of(call, "action"), call.find("type")
+        is_flag = action in ("store_true", "store_false") or call.find("is_flag")
+        default = call.argument("default") or Known((action == "store_false") if is_flag else None)
+        digits = (default.of(str) or "").strip()
+        if kind and last_name(kind.node) in ("int", "float") and digits.isdecimal():
+            default = Known(int(digits), default.certainty, default.why)
         if flag:
-            self.options.setdefault(name, {})[made.place] = Option(flag, default, made.place)
+            self.options.setdefault(name, {})[call.place] = Option(flag, default, call.place)
 
     def option(self, name: str) -> Known | None:
         """What an option is if the command line does not give it; None if no such option is declared."""
@@ -155,7 +127,7 @@ class Members:
         own, results = last_name(base), []
         for it in known.alternatives:
             found = self.member(it, name, step)
-            if found.is_unknown and it.is_unknown and own in tables.OPTION_NAMES:
+            if found.value is ... and it.value is ... and own in tables.OPTION_NAMES:
                 found = self.option(name) or found
             results.append(found)
         whole = one_of(results, known.why or "one of several")
@@ -167,123 +139,113 @@ class Members:
 
     def member(self, base: Known, name: str, step: Step) -> Known:
         value, found = base.value, None
-        if base.is_unknown:
+        if value is ...:
             return base
         if isinstance(value, Frame):
             found = self.name_in(value, name)
         elif isinstance(value, Definition) and value.is_class:
             found = self.class_member(value, Instance(value), name)
         elif isinstance(value, Instance):
-            is_own = not value.is_settings
-            found = self.class_member(value.of, value, name) if is_own else self.setting(value, name)
-        elif isinstance(value, Symbol):
-            found = self.symbol_member(value.path, name, step)
-        elif isinstance(value, Made):
-            found = self.made_member(value, name)
-        elif isinstance(value, Mapping):
-            found = value.get(name)
-            found = found and found.likely(from_mapping(base, step.place()))
+            found = self.class_member(value.of, value, name)
+        elif isinstance(value, Symbol) and not value.of:
+            path, links = f"{value.path}.{name}", step.frame.file.links
+            if path.startswith(("absl.flags.FLAGS.", "tensorflow.app.flags.FLAGS.")):
+                return self.option(name) or unknown(f"option {name}")
+            found = Known(self.modules.get(links.get(path, -1)) or Symbol(tables.canonical(path)))
+        elif isinstance(value, Call):
+            found = self.member_of_call(value, name)
+        elif isinstance(value, dict) and name in value:
+            found = value[name].likely(from_mapping(base, step.place()))
         return found or unknown(f"`{name}` of an object is not followed")
 
-    def symbol_member(self, path: str, name: str, step: Step) -> Known:
-        full, links = f"{path}.{name}", step.frame.file.links
-        if path in ("absl.flags.FLAGS", "tensorflow.app.flags.FLAGS"):
-            return self.option(name) or unknown(f"option {name}")
-        return Known(self.module(links[full]) if full in links else Symbol(tables.canonical(full)))
-
-    def made_member(self, made: Made, name: str) -> Known:
-        if made.path.endswith((".parse_args", ".parse_known_args", ".parse_intermixed_args")):
+    def member_of_call(self, call: Call, name: str) -> Known:
+        if call.path.endswith((".parse_args", ".parse_known_args", ".parse_intermixed_args")):
             return self.option(name) or unknown(f"no option `{name}` is declared in these files")
-        inner = made.argument("", 0)
-        found = inner.value.get(name) if inner and isinstance(inner.value, Mapping) else None
-        found = (found or made.argument(name)) if made.path in tables.NAMESPACES else None
-        return found.likely(f"from {made.path} at {made.place}") if found else Known(Member(made, name))
+        found = None
+        if call.path in tables.NAMESPACES:
+            inner = call.first.value
+            found = inner.get(name) if isinstance(inner, dict) else call.argument(name)
+        symbol = Known(Symbol(f"{call.path}.{name}", call))
+        return found.likely(f"from {call.path} at {call.place}") if found else symbol
 
-    def class_member(self, of: Definition, this: Instance, name: str) -> Known | None:
+    def class_member(self, of: Definition, this: Instance, name: str, depth: int = 0) -> Known | None:
         """A name that a class, its objects or its bases have."""
         entries = self.attributes.get((of.node, name), {}).values()
-        node = this.made.node if this.made else None
-        own = [it for it in entries if not node or not it[1] or it[1].node is node]
+        own = [it for it in entries if not this.made or it[1] in (None, this.made)]
         if own:
             makers = {it[1].node: it[1].place for it in own if it[1]}
             several = f"differs from call to call: {', '.join(makers.values())}"
             why = several if len(makers) > 1 else f"`self.{name}` is set twice"
             return one_of((it for it, _ in own), why)
-        if name in of.frame.names:
-            return self.class_binding(of, this, name)
+        found = self.name_in(of.frame, name)
+        if found or name in of.frame.names:
+            return self.class_binding(of, this, name, found)
         if name == "hparams":
-            return Known(Instance(of, this.made, is_settings=True))
+            return self.hparams(of, this)
         for base in of.inputs:
             if isinstance(base.value, Symbol):
                 return Known(Symbol(f"{base.value.path}.{name}"))
-            is_class = isinstance(base.value, Definition) and base.value.node is not of.node
-            found = self.class_member(base.value, this, name) if is_class else None
-            if found:
-                return found
-        return None
+            if isinstance(base.value, Definition) and base.value != of and depth < BASES_MAX:
+                found = found or self.class_member(base.value, this, name, depth + 1)
+        return found
 
-    def class_binding(self, of: Definition, this: Instance, name: str) -> Known:
-        known = self.name_in(of.frame, name) or unknown(f"`{name}` is declared only")
-        if isinstance(known.value, Definition) and not known.value.is_class:
-            return Known(Method(known.value, this))
+    def class_binding(self, of: Definition, this: Instance, name: str, known: Known | None) -> Known:
+        value = known.value if known else None
+        if isinstance(value, Definition) and not value.is_class:
+            return Known(replace(value, this=this))
         # A field of a dataclass may be given when an object is made.
         given = this.made.argument(name) if this.made else None
-        is_field = known.made and known.made.path.endswith(".field")
-        default = known.made.argument("default") if known.made and is_field else None
-        return given or (default or known).likely(f"default of {of.node.name}.{name}")
+        if isinstance(value, Call) and value.path.endswith(".field"):
+            known = value.argument("default") or known
+        missing = unknown(f"`{name}` is declared only")
+        return given or (known or missing).likely(f"default of {of.node.name}.{name}")
+
+    def hparams(self, of: Definition, this: Instance) -> Known:
+        """`self.hparams` of Lightning: the parameters of `__init__`."""
+        start = self.initialiser(of)
+        calls = [this.made] if this.made else [*self.instances.get(of.node, {}).values()]
+        if not start:
+            return unknown("`__init__` is not followed")
+        frames = [self.parameters(start, it, this) for it in (calls or (None,))]
+        why = f"differs from call to call: {', '.join(it.place for it in calls)}"
+        names = {
+            name: {line: one_of((it[name][line] for it in frames), why) for line in frames[0][name]}
+            for name in frames[0]
+        }
+        return Known(Frame(of.frame.file, names=names))
 
     def initialiser(self, of: Definition) -> Definition | None:
         known = self.name_in(of.frame, "__init__")
-        return known.value if known and isinstance(known.value, Definition) else None
+        return known.of(Definition) if known else None
 
-    def setting(self, settings: Instance, name: str) -> Known:
-        """`self.hparams.name`: the parameter of `__init__`."""
-        function = self.initialiser(settings.of)
-        names = [it[0] for it in parameters_of(function)] if function else []
-        if not function or name not in names:
-            return unknown(f"`{name}` is no parameter of __init__")
-        makers = list(self.instances.get(settings.of.node, {}).values())
-        calls: list[Any] = [settings.made] if settings.made else makers or [None]
-        known = [self.parameter(function, names.index(name), it) for it in calls]
-        return one_of(known, f"differs from call to call: {', '.join(it.place for it in calls if it)}")
+    def parameters(self, function: Definition, call: Call | None, this: Any) -> Any:
+        """The names of the parameters: what the call gives, else their defaults."""
+        node, defaults = function.node.args, iter(function.inputs)
+        plain = [*node.posonlyargs, *node.args]
+        default_of = {it.arg: next(defaults) for it in plain[len(plain) - len(node.defaults) :]}
+        keywords = zip(node.kwonlyargs, node.kw_defaults)
+        default_of.update({it.arg: next(defaults) for it, default in keywords if default})
+        known = {}
+        for place, it in enumerate([*plain, *node.kwonlyargs], -is_method(function)):
+            given = call.argument(it.arg, place if it in plain else None) if call else None
+            known[it.arg] = given or self.default(function, it.arg, default_of.get(it.arg), call)
+        for it in filter(None, (node.vararg, node.kwarg)):
+            known[it.arg] = unknown(f"`{it.arg}` holds any number of arguments")
+        if plain and function.owner and is_method(function):
+            known[plain[0].arg] = Known(this or Instance(function.owner))
+        return {name: {function.node.lineno: it} for name, it in known.items()}
 
-    def parameter(self, function: Definition, index: int, made: Made | None) -> Known:
-        """What a parameter is: what the call gives, else its default."""
-        name, default, kind = parameters_of(function)[index]
-        if kind == "rest":
-            return unknown(f"`{name}` holds any number of arguments")
-        place = index - is_method(function) if kind == "plain" else None
-        given = made.argument(name, place) if made else None
-        option = self.option(name) if is_command(function) else None
+    def default(self, function: Definition, name: str, own: Known | None, call: Call | None) -> Known:
+        """What a parameter is that no call gives."""
         what = f"parameter `{name}` of {function.node.name}"
-        if given or option:
-            return given or option or unknown("")
-        if made is None:
-            alone = unknown(f"{what}, which nothing in these files calls")
-            return default.likely(f"default of {what}") if default else alone
-        is_open = any(it.how == "splat" for it in made.given)
-        return default if default and not is_open else unknown(f"{what}, called at {made.step.place()}")
-
-    def library_bases(self, of: Definition | None) -> list[str]:
-        """The library classes that a class is derived from, over other classes of these files."""
-        waiting, seen, found = ([of] if of else []), [], []
-        for current in waiting:
-            if current.node not in seen:
-                seen.append(current.node)
-                found += [it.value.path for it in current.inputs if isinstance(it.value, Symbol)]
-                waiting += [it.value for it in current.inputs if isinstance(it.value, Definition)]
-        return found
-
-
-def parameters_of(function: Definition) -> list[tuple[str, Known | None, str]]:
-    """Name, default and kind (`plain`, `by name` or `rest`) of each parameter."""
-    node: ast.arguments = getattr(function.node, "args", ast.arguments([], [], None, [], [], None, []))
-    plain, defaults = [*node.posonlyargs, *node.args], iter(function.inputs)
-    missing = len(plain) - len(node.defaults)
-    found = [(it.arg, None if i < missing else next(defaults), "plain") for i, it in enumerate(plain)]
-    for it, default in zip(node.kwonlyargs, node.kw_defaults):
-        found.append((it.arg, next(defaults) if default else None, "by name"))
-    return found + [(it.arg, None, "rest") for it in (node.vararg, node.kwarg) if it]
+        # By a decorator of click, the command line gives the parameters.
+        decorators = [it for it in function.node.decorator_list if isinstance(it, ast.Call)]
+        is_command = any(last_name(it.func) == "option" for it in decorators)
+        option = self.option(name) if is_command else None
+        if option or (own and call):
+            return option or own or unknown("")
+        missing = f"called at {call.step.place()}" if call else "which nothing in these files calls"
+        return own.likely(f"default of {what}") if own else unknown(f"{what}, {missing}")
 
 
 def is_method(function: Definition) -> bool:
@@ -292,7 +254,6 @@ def is_method(function: Definition) -> bool:
     return function.owner is not None and not is_static
 
 
-def is_command(function: Definition) -> bool:
-    """Whether the command line gives the parameters, by decorators of click."""
-    calls = (it for it in function.node.decorator_list if isinstance(it, ast.Call))
-    return any(last_name(it.func) == "option" for it in calls)
+def text_of(call: Call, name: str, place: int | None = None) -> str:
+    found = call.find(name, place)
+    return (string(found.node) if found else None) or ""

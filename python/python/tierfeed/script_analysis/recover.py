@@ -34,7 +34,7 @@ def parse(text: str) -> tuple[list[ast.stmt], list[tuple[int, str]]]:
         tree = attempt("\n".join(lines))
         if isinstance(tree, ast.Module):
             return tree.body, sorted(problems.items())[:SYNTAX_ERRORS_MAX]
-        line = max(0, min(line_of(tree, lines), len(lines) - 1))
+        line = line_of(tree, lines)
         # The error may be of a header above, whose block is missing or was replaced.
         while line > 0 and (not lines[line].strip() or choices.get(line) == []):
             line -= 1
@@ -71,17 +71,17 @@ def line_of(error: Exception, lines: list[str]) -> int:
     if not isinstance(error, SyntaxError):
         return max(range(len(lines)), key=lambda it: len(lines[it]))
     header = re.search(r"expected an indented block.* on line (\d+)", error.msg)
-    return (int(header[1]) if header else error.lineno or 1) - 1
+    line = int(header[1]) if header else error.lineno or 1
+    return max(0, min(line, len(lines)) - 1)
 
 
 def replacements(line: str, error: Exception) -> list[str]:
     """What may stand for a line that is no Python; the last is tried first."""
-    start = line[: len(line) - len(line.lstrip())]
-    if isinstance(error, IndentationError):
-        return ["", f"{start}pass"] if "expected an indented block" in error.msg else [""]
-    text = line.split("#")[0].strip()
-    if not text.endswith(":"):
+    start, text = line[: len(line) - len(line.lstrip())], line.split("#")[0].strip()
+    if isinstance(error, IndentationError) and "expected an indented block" not in error.msg:
+        return [""]
+    if isinstance(error, IndentationError) or not text.endswith(":"):
         return ["", f"{start}pass"]
-    headers = {"except": "except Exception:", "elif": "elif _:"}
-    headers.update({it: f"{it}:" for it in ("else", "try", "finally")})
+    headers = {it: f"{it}:" for it in ("else", "try", "finally")}
+    headers.update({"except": "except Exception:", "elif": "elif _:"})
     return ["", f"{start}pass", start + headers.get(re.split(r"\W", text)[0], "with 0:")]
