@@ -28,7 +28,7 @@ use std::{
 };
 
 use tierfeed_core::id::SampleId;
-use tierfeed_file_io::reads::Bell;
+use tierfeed_file_io::reads::Waker;
 use tierfeed_numa_memory::affinity::pin_current_thread;
 
 use crate::fetcher::{Fetch, Fetcher, Reason, ThreadFetcher};
@@ -104,7 +104,7 @@ struct List {
 /// Where one thread waits.
 #[derive(Debug)]
 struct Seat {
-    bell: Bell,
+    waker: Waker,
     is_asleep: AtomicBool,
 }
 
@@ -116,7 +116,7 @@ impl RingFetcher {
     /// If a thread cannot be started or pinned, or the kernel gives no ring.
     pub fn start(source: Arc<FileSource>, settings: &RingSettings) -> io::Result<Self> {
         let RingSettings { threads, depth, files_max, blocking_threads, queued_max, .. } = settings;
-        let seat = |_| Ok(Seat { bell: Bell::new()?, is_asleep: AtomicBool::new(false) });
+        let seat = |_| Ok(Seat { waker: Waker::new()?, is_asleep: AtomicBool::new(false) });
         let seats = (0..threads.get()).map(seat).collect::<io::Result<_>>()?;
         let board = Arc::new(Board {
             list: Mutex::default(),
@@ -215,7 +215,7 @@ impl Fetcher for RingFetcher {
         drop(list);
         // Answers them, which must not happen under the lock.
         drop(dropped);
-        self.board.seats.iter().for_each(|seat| seat.bell.ring());
+        self.board.seats.iter().for_each(|seat| seat.waker.wake());
     }
 }
 
@@ -239,7 +239,7 @@ impl Board {
     fn wake_one(&self) {
         let seat = self.seats.iter().find(|seat| seat.is_asleep.swap(false, Ordering::SeqCst));
         if let Some(seat) = seat {
-            seat.bell.ring();
+            seat.waker.wake();
         }
     }
 
