@@ -33,7 +33,7 @@ use tierfeed_numa_memory::{
 };
 
 use crate::{fetcher::Fetcher, recorder::Recorder};
-use tierfeed_handoff::Shelved;
+use tierfeed_handoff::SharedTier;
 
 use answer::Answer;
 use operations::Operations;
@@ -150,7 +150,7 @@ impl DataPlane {
 
     /// The memory of the tiers that trainers may read, as far as there are addresses for it.
     #[must_use]
-    pub fn shelves(&self) -> Vec<Shelved> {
+    pub fn shelves(&self) -> Vec<SharedTier> {
         self.operations.shelves()
     }
 

@@ -27,9 +27,10 @@ use tierfeed_core::{
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
-use tierfeed_handoff::{Shelved, Starts};
+use tierfeed_handoff::{SharedTier, Starts};
 use tierfeed_numa_memory::{
-    AllocateError, HugePages, Pages, Region, Request, Shelf, ShelfRequest, Stores, capacity,
+    AllocateError, HugePages, Pages, Region, Request, SharedPool, SharedPoolRequest, Stores,
+    capacity,
 };
 
 use tierfeed_dataset::pace::{Link, Pace};
@@ -144,7 +145,7 @@ pub(crate) struct Tier {
 #[derive(Debug)]
 enum Place {
     Memory(Locality),
-    Shelf(Arc<Shelf>, Starts),
+    Shelf(Arc<SharedPool>, Starts),
     /// A directory on a RAM disk.
     Directory(Directory),
     /// A directory on a disk.
@@ -282,10 +283,10 @@ impl Tier {
     }
 
     /// What trainers map of it, if they may read there.
-    pub(crate) fn shelved(&self, tier: TierId) -> Option<Shelved> {
+    pub(crate) fn shelved(&self, tier: TierId) -> Option<SharedTier> {
         match &self.place {
             Place::Shelf(all, starts) => {
-                Some(Shelved::new(tier, Arc::clone(all), Arc::clone(starts)))
+                Some(SharedTier::new(tier, Arc::clone(all), Arc::clone(starts)))
             }
             Place::Memory(_) | Place::Directory(_) | Place::Disk(..) => None,
         }
@@ -317,7 +318,7 @@ impl Drop for Tier {
     /// A trainer may hold a batch that names samples here for longer than this process lives.
     fn drop(&mut self) {
         if let Place::Shelf(all, _) = &self.place {
-            all.leave_to_readers();
+            all.keep_for_readers();
         }
     }
 }
@@ -326,8 +327,8 @@ impl Drop for Tier {
 fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32) -> Place {
     let name = format!("tierfeed-{kind}");
     let request =
-        ShelfRequest { piece: chunk, pieces_max: chunks_max.get(), locality, name: &name };
-    match Shelf::reserve(&request) {
+        SharedPoolRequest { piece: chunk, pieces_max: chunks_max.get(), locality, name: &name };
+    match SharedPool::reserve(&request) {
         Ok(shelf) => Place::Shelf(Arc::new(shelf), Starts::default()),
         Err(_) => Place::Memory(locality),
     }

@@ -28,7 +28,7 @@ use crate::{
     tier::{Body, SpaceError, Store, Tier, TierSettings, Way, allocate, faster_stores},
 };
 use tierfeed_dataset::pace::Pace;
-use tierfeed_handoff::Shelved;
+use tierfeed_handoff::SharedTier;
 
 /// Told of every operation that ended.
 pub(crate) type Completed = Box<dyn Fn(OpId, Result<(), Fault>) + Send + Sync>;
@@ -135,7 +135,7 @@ impl Operations {
     }
 
     /// The memory of the tiers that trainers map.
-    pub(crate) fn shelves(&self) -> Vec<Shelved> {
+    pub(crate) fn shelves(&self) -> Vec<SharedTier> {
         self.tiers.iter().filter_map(|watched| watched.tier.shelved(watched.id)).collect()
     }
 

@@ -8,7 +8,7 @@ use tierfeed_core::{
     session::{Fault, Origin},
     units::Bytes,
 };
-use tierfeed_handoff::Shelved;
+use tierfeed_handoff::SharedTier;
 use tierfeed_numa_memory::{ReadView, bus_errors::injection::break_page};
 
 use crate::{
@@ -18,14 +18,14 @@ use crate::{
 
 const LEN: u64 = 8_192;
 
-fn ready() -> (tempfile::TempDir, Rig, Shelved, ReadView) {
+fn ready() -> (tempfile::TempDir, Rig, SharedTier, ReadView) {
     let root = tempfile::tempdir().unwrap();
     let rig = Rig::start_ready(&four_tiers(root.path()), Arc::new(FaultySource::default()));
     let mut shelves = rig.plane.shelves();
     let shelf = shelves.pop().expect("the second of four tiers");
     assert_eq!((shelves.len(), shelf.tier()), (0, CXL));
-    let descriptor: OwnedFd = shelf.shelf().fd().try_clone_to_owned().unwrap();
-    let view = ReadView::map(descriptor, shelf.shelf().len()).unwrap();
+    let descriptor: OwnedFd = shelf.memory().fd().try_clone_to_owned().unwrap();
+    let view = ReadView::map(descriptor, shelf.memory().len()).unwrap();
     (root, rig, shelf, view)
 }
 

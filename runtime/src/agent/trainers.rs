@@ -36,7 +36,7 @@ impl Span {
 impl Agent {
     pub(super) fn apply_client(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Attached { holder, rank, role, trainer } => {
+            ClientEvent::Attached { connection: holder, rank, role, trainer } => {
                 tracing::info!(holder = holder.0, rank = rank.0, "trainer connected");
                 self.note_training();
                 self.attendance.came(rank, self.clock.now());
@@ -50,39 +50,39 @@ impl Agent {
                 tracing::warn!(%reason, "a process that is no rank of the job was turned away");
                 self.attendance.turned_away(reason);
             }
-            ClientEvent::Requested { holder, batch } => {
+            ClientEvent::Requested { connection: holder, batch } => {
                 self.readers.acts(holder);
                 self.tell(Event::Requested { holder, batch });
             }
-            ClientEvent::Delivered { holder, lease, wait } => {
+            ClientEvent::Delivered { connection: holder, lease, wait } => {
                 self.delivered(holder, lease, wait);
             }
-            ClientEvent::Tallied { holder, rank, tally } => {
+            ClientEvent::Tallied { connection: holder, rank, tally } => {
                 self.note_training();
                 let tally = self.readers.believe_tally(holder, tally, self.clock.now());
                 self.tell(Event::Tallied { holder, rank, tally });
             }
-            ClientEvent::Released { holder, lease, parting } => {
+            ClientEvent::Released { connection: holder, lease, release_kind: parting } => {
                 self.note_training();
                 self.observer.released(lease, parting);
                 self.tell(Event::Released { holder, lease });
             }
-            ClientEvent::Published { holder, request, rank, epoch, samples } => {
+            ClientEvent::Published { connection: holder, request, rank, epoch, samples } => {
                 let samples = Arc::new(samples);
                 self.published.keep(Publication { rank, epoch, samples: Arc::clone(&samples) });
                 self.tell(Event::Published { rank, epoch, samples });
                 self.server.took_order(holder, request);
             }
-            ClientEvent::MemoryRequested { holder, request, bytes } => {
+            ClientEvent::MemoryRequested { connection: holder, request, bytes } => {
                 self.holders.entry(holder).or_default();
                 let actions = self.loans.wish(holder, request, bytes);
                 self.lend_or_not(actions);
             }
-            ClientEvent::MemoryFreed { holder: _, grant } => {
+            ClientEvent::MemoryFreed { connection: _, grant } => {
                 let actions = self.loans.freed(grant);
                 self.lend_or_not(actions);
             }
-            ClientEvent::Gone { holder, cause } => {
+            ClientEvent::Gone { connection: holder, cause } => {
                 if let Some(Some(Reading { rank })) = self.holders.remove(&holder) {
                     tracing::info!(holder = holder.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();
