@@ -36,8 +36,8 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, TierId},
-    launch::Post,
+    fleet::launch::Post,
+    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
     session::{Refusal, Tally, Wait},
     units::Bytes,
 };
@@ -101,7 +101,7 @@ pub enum ClientEvent {
     /// A client that reads batches connected. Answer with [`Server::admit`] or [`Server::close`].
     Attached {
         /// The connection that was made.
-        connection: HolderId,
+        connection: ConnectionId,
         /// The rank that it reads for: one of the job and of this node.
         rank: Rank,
         /// Whether it trains or works for a loader, as the client states.
@@ -118,14 +118,14 @@ pub enum ClientEvent {
     /// A client requests a batch. Answer with [`Server::lease`] or [`Server::refuse`].
     Requested {
         /// The connection that requests it.
-        connection: HolderId,
+        connection: ConnectionId,
         /// The batch that it requests.
         batch: BatchId,
     },
     /// A trainer starts to use a batch.
     Delivered {
         /// The connection that holds the lease.
-        connection: HolderId,
+        connection: ConnectionId,
         /// The lease; the connection holds it, and each lease is reported at most once.
         lease: LeaseId,
         /// Start and end of the trainer's wait for it, as the client states: any two numbers.
@@ -134,7 +134,7 @@ pub enum ClientEvent {
     /// A trainer reports what it did without the agent.
     Tallied {
         /// The connection that reports.
-        connection: HolderId,
+        connection: ConnectionId,
         /// The rank of the connection.
         rank: Rank,
         /// The figures, as the client states: any numbers.
@@ -143,7 +143,7 @@ pub enum ClientEvent {
     /// A client released a batch.
     Released {
         /// The connection that held the lease.
-        connection: HolderId,
+        connection: ConnectionId,
         /// The lease; the connection held it.
         lease: LeaseId,
         /// Whether the trainer keeps a copy.
@@ -153,7 +153,7 @@ pub enum ClientEvent {
     /// until then it publishes nothing else.
     Published {
         /// The connection that publishes.
-        connection: HolderId,
+        connection: ConnectionId,
         /// Identifies the publication in the answer.
         request: RequestId,
         /// The rank of the connection.
@@ -166,7 +166,7 @@ pub enum ClientEvent {
     /// A client requests memory. Answer with [`Server::grant`] or [`Server::deny`].
     MemoryRequested {
         /// The connection that requests it.
-        connection: HolderId,
+        connection: ConnectionId,
         /// Identifies the request in the answer.
         request: RequestId,
         /// Requested size, at least one byte.
@@ -175,14 +175,14 @@ pub enum ClientEvent {
     /// A client freed memory.
     MemoryFreed {
         /// The connection that held the grant.
-        connection: HolderId,
+        connection: ConnectionId,
         /// The grant; the connection held it.
         grant: GrantId,
     },
     /// A connection ended, with its requests, leases, grants and published orders.
     Gone {
         /// The connection that ended.
-        connection: HolderId,
+        connection: ConnectionId,
         /// Why it ended, for the log.
         cause: DisconnectCause,
     },
@@ -241,12 +241,12 @@ struct Shared {
     channel: Channel,
     watch: Watch,
     shared_tiers: OnceLock<Vec<SharedTier>>,
-    connections: Mutex<BTreeMap<HolderId, Connection>>,
+    connections: Mutex<BTreeMap<ConnectionId, Connection>>,
 }
 
 impl Shared {
     /// Never held while an event is reported, so the receiver may call the server.
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<HolderId, Connection>> {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Connection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -316,7 +316,7 @@ impl Server {
     /// waits then; close the connection.
     pub fn admit(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         briefing: &Briefing,
         arena: Arc<Region>,
     ) -> Result<Delivery, AdmitError> {
@@ -337,7 +337,7 @@ impl Server {
     /// Nothing is handed over then.
     pub fn lease(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         lease: LeaseId,
         offset: Bytes,
         batch: &Batch,
@@ -357,7 +357,7 @@ impl Server {
     /// If the client has no open request or was not admitted.
     pub fn refuse(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         batch: BatchId,
         refusal: Refusal,
     ) -> Result<Delivery, LeaseError> {
@@ -370,7 +370,7 @@ impl Server {
 
     /// Tells a client that the order which it published is in effect, so that it may request
     /// batches of it.
-    pub fn took_order(&self, id: HolderId, request: RequestId) -> Delivery {
+    pub fn took_order(&self, id: ConnectionId, request: RequestId) -> Delivery {
         let mut connections = self.shared.connections();
         let Some(connection) = open_connection(&mut connections, id) else { return Delivery::Gone };
         connection.took_order(request)
@@ -385,7 +385,7 @@ impl Server {
     /// chunks.
     pub fn grant(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         request: RequestId,
         grant: GrantId,
         chunks: &[&Region],
@@ -404,7 +404,7 @@ impl Server {
     /// If the request is not open.
     pub fn deny(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         request: RequestId,
         reason: impl fmt::Display,
     ) -> Result<Delivery, GrantError> {
@@ -416,7 +416,7 @@ impl Server {
     }
 
     /// Ends a connection and tells its client why. [`ClientEvent::Gone`] follows.
-    pub fn close(&self, id: HolderId, reason: impl fmt::Display) {
+    pub fn close(&self, id: ConnectionId, reason: impl fmt::Display) {
         if let Some(connection) = self.shared.connections().get_mut(&id) {
             connection.end_with_reason(&reason);
         }
@@ -444,8 +444,8 @@ impl Server {
 }
 
 fn open_connection(
-    connections: &mut BTreeMap<HolderId, Connection>,
-    id: HolderId,
+    connections: &mut BTreeMap<ConnectionId, Connection>,
+    id: ConnectionId,
 ) -> Option<&mut Connection> {
     connections.get_mut(&id).filter(|connection| !connection.has_ended())
 }

@@ -10,7 +10,7 @@ use std::{
 use rustix::net::{Shutdown, shutdown};
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId},
+    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId},
     session::Refusal,
     units::Bytes,
 };
@@ -97,7 +97,7 @@ impl Connection {
     /// Handles the entries that are in the client's ring at the time of the call.
     pub(super) fn drain(
         &mut self,
-        id: HolderId,
+        id: ConnectionId,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {
         match &mut self.state {
@@ -150,7 +150,7 @@ impl Connection {
 
     pub(super) fn admit(
         &mut self,
-        id: HolderId,
+        id: ConnectionId,
         briefing: &Briefing,
         arena: Arc<Region>,
         shared: &Shared,
@@ -269,7 +269,7 @@ impl Connection {
 
     pub(super) fn request_memory(
         &mut self,
-        id: HolderId,
+        id: ConnectionId,
         request: RequestId,
         bytes: Bytes,
     ) -> Result<ClientEvent, Rule> {
@@ -288,7 +288,7 @@ impl Connection {
 
     pub(super) fn free_memory(
         &mut self,
-        id: HolderId,
+        id: ConnectionId,
         grant: GrantId,
     ) -> Result<ClientEvent, Rule> {
         if !self.grants.remove(&grant) {

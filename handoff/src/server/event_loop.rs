@@ -6,8 +6,8 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::io::Errno;
 use tierfeed_core::{
-    id::{Epoch, HolderId},
-    launch::Post,
+    fleet::launch::Post,
+    id::{ConnectionId, Epoch},
     units::Bytes,
 };
 use tierfeed_numa_memory::drill;
@@ -129,7 +129,7 @@ impl EventLoop {
 
     /// Watches a connection that is accepted. If it is not, the client was told why, or the process
     /// has no descriptors left.
-    fn admit(&mut self, connection: &mut Connection) -> Result<HolderId, Option<Errno>> {
+    fn admit(&mut self, connection: &mut Connection) -> Result<ConnectionId, Option<Errno>> {
         if let Err(stranger) = peer::check(connection.socket())? {
             connection.end_with_reason(&stranger);
             return Err(None);
@@ -141,7 +141,7 @@ impl EventLoop {
             connection.end_with_reason(&reason);
             return Err(None);
         }
-        let id = HolderId(self.connections_total);
+        let id = ConnectionId(self.connections_total);
         self.connections_total += 1;
         self.shared.watch.add(connection.socket(), Source::Socket(id))?;
         if let Some(process) = &connection.process {
@@ -161,7 +161,7 @@ impl EventLoop {
     }
 
     /// Receives one packet; if more are there, the next wait returns at once.
-    fn receive_packet(&mut self, id: HolderId) {
+    fn receive_packet(&mut self, id: ConnectionId) {
         let arrival = {
             let connections = self.shared.connections();
             let Some(connection) = connections.get(&id) else { return };
@@ -184,7 +184,7 @@ impl EventLoop {
         }
     }
 
-    fn handle_message(&mut self, id: HolderId, bytes: &[u8]) -> Result<(), Rule> {
+    fn handle_message(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Rule> {
         let message: FromClient = message::from_bytes(bytes).map_err(|malformed| {
             // Other versions have other messages, so a message that cannot be parsed is searched
             // for its version.
@@ -226,13 +226,13 @@ impl EventLoop {
     /// Applies `act` to a connection that has not ended.
     fn with<T>(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         action: impl FnOnce(&mut Connection) -> Result<T, Rule>,
     ) -> Result<Option<T>, Rule> {
         self.shared.connections().get_mut(&id).map(action).transpose()
     }
 
-    fn drain(&mut self, id: HolderId) {
+    fn drain(&mut self, id: ConnectionId) {
         let mut events = Vec::new();
         let drained = self.with(id, |connection| connection.drain(id, &mut events));
         for event in events {
@@ -243,14 +243,14 @@ impl EventLoop {
         }
     }
 
-    fn end_for_violation(&mut self, id: HolderId, rule: Rule) {
+    fn end_for_violation(&mut self, id: ConnectionId, rule: Rule) {
         if let Some(connection) = self.shared.connections().get_mut(&id) {
             connection.end_with_reason(&rule);
         }
         self.end_connection(id, DisconnectCause::Violation(Violation(rule)));
     }
 
-    fn end_connection(&mut self, id: HolderId, cause: DisconnectCause) {
+    fn end_connection(&mut self, id: ConnectionId, cause: DisconnectCause) {
         if !matches!(cause, DisconnectCause::Violation(_)) {
             // Entries that it pushed last still count, though it sent no wake-up for them.
             self.drain(id);

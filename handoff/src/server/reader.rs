@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     batch::{Batch, Shown},
-    id::{BatchId, HolderId, LeaseId, Rank, SampleId},
+    id::{BatchId, ConnectionId, LeaseId, Rank, SampleId},
     session::Refusal,
     tier::Locality,
     units::Bytes,
@@ -117,7 +117,7 @@ impl Reader {
     /// Later entries come with another wake-up, so one call does bounded work.
     pub(super) fn drain(
         &mut self,
-        id: HolderId,
+        id: ConnectionId,
         rank: Rank,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {

@@ -13,7 +13,7 @@ use rustix::{
     },
     io::Errno,
 };
-use tierfeed_core::id::HolderId;
+use tierfeed_core::id::ConnectionId;
 
 /// Largest number of events that one wait returns.
 const EVENTS_MAX: usize = 64;
@@ -26,11 +26,11 @@ pub(super) enum Source {
     /// The server must end.
     Stop,
     /// A control packet arrived, or the connection ended.
-    Socket(HolderId),
+    Socket(ConnectionId),
     /// The client has pushed entries into its ring.
-    Wakeup(HolderId),
+    Wakeup(ConnectionId),
     /// The process of the client has ended.
-    Process(HolderId),
+    Process(ConnectionId),
 }
 
 /// A set of watched descriptors.
@@ -86,7 +86,7 @@ impl Source {
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        let id = HolderId(word >> 3);
+        let id = ConnectionId(word >> 3);
         match word & 7 {
             0 => Some(Self::Listener),
             1 => Some(Self::Stop),
@@ -107,11 +107,11 @@ mod tests {
     fn a_bell_that_is_never_read_wakes_for_every_ring() {
         let watch = Watch::new().unwrap();
         let wakeup = wake::agent_wakeup().unwrap();
-        watch.add(&wakeup, Source::Wakeup(HolderId(7))).unwrap();
+        watch.add(&wakeup, Source::Wakeup(ConnectionId(7))).unwrap();
         for _ in 0..3 {
             wake::wake_agent(&wakeup);
             let events = watch.wait(Some(Duration::from_secs(10))).unwrap();
-            assert_eq!(events, [Source::Wakeup(HolderId(7))]);
+            assert_eq!(events, [Source::Wakeup(ConnectionId(7))]);
             assert_eq!(watch.wait(Some(Duration::ZERO)).unwrap(), []);
         }
     }
@@ -121,7 +121,7 @@ mod tests {
         let watch = Watch::new().unwrap();
         let wakeup = wake::agent_wakeup().unwrap();
         let copy = wakeup.try_clone().unwrap();
-        watch.add(&wakeup, Source::Wakeup(HolderId(7))).unwrap();
+        watch.add(&wakeup, Source::Wakeup(ConnectionId(7))).unwrap();
         watch.remove(&wakeup);
         drop(wakeup);
         wake::wake_agent(&copy);

@@ -7,7 +7,7 @@ use std::{
 
 use proptest::prelude::*;
 use tierfeed_core::{
-    id::{HolderId, LeaseId},
+    id::{ConnectionId, LeaseId},
     units::Bytes,
 };
 
@@ -71,7 +71,7 @@ fn any_move() -> impl Strategy<Value = Move> {
 }
 
 /// Answers like an agent until `connection` is gone.
-fn serve_until_gone(test_agent: &TestAgent, connection: HolderId) {
+fn serve_until_gone(test_agent: &TestAgent, connection: ConnectionId) {
     let mut leases = 0;
     loop {
         match test_agent.event() {

@@ -20,7 +20,7 @@ use nix::{
     sys::socket::{setsockopt, sockopt},
 };
 use rustix::io::Errno;
-use tierfeed_core::id::{HolderId, SampleId};
+use tierfeed_core::id::{ConnectionId, SampleId};
 
 use super::{
     misuse::{Rogue, assert_expelled, assert_serving, hello},
@@ -58,7 +58,7 @@ fn send_lingering(test_agent: &TestAgent, rogue: &Rogue, bytes: &[u8]) -> TcpStr
     peer
 }
 
-fn exchange(test_agent: &TestAgent, client: &Client, connection: HolderId) -> Duration {
+fn exchange(test_agent: &TestAgent, client: &Client, connection: ConnectionId) -> Duration {
     let begun = Instant::now();
     client.request(batch_id(1)).unwrap();
     assert_eq!(test_agent.requested(), (connection, batch_id(1)));

@@ -11,7 +11,7 @@ use rustix::{
     net::{SocketAddrUnix, SocketFlags, connect},
 };
 use tierfeed_core::{
-    id::{HolderId, LeaseId},
+    id::{ConnectionId, LeaseId},
     units::Bytes,
 };
 use tierfeed_numa_memory::View;
@@ -38,7 +38,7 @@ impl Rogue {
         Self(socket)
     }
 
-    pub(super) fn attached(test_agent: &TestAgent) -> (Self, Rings, HolderId) {
+    pub(super) fn attached(test_agent: &TestAgent) -> (Self, Rings, ConnectionId) {
         let rogue = Self::connect(test_agent);
         rogue.say(&hello(), &[]);
         let connection = test_agent.admit_next();

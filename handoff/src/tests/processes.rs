@@ -203,7 +203,7 @@ fn play_agent_without_descriptors(socket: &Path) {
 }
 
 /// Serves the second process until it holds one batch and waits for another.
-fn serve_one_of_two(test_agent: &TestAgent) -> tierfeed_core::id::HolderId {
+fn serve_one_of_two(test_agent: &TestAgent) -> tierfeed_core::id::ConnectionId {
     let connection = test_agent.admit_next();
     assert_eq!(test_agent.requested(), (connection, batch_id(0)));
     test_agent.lease(connection, 0);

@@ -12,8 +12,8 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, NodeId, Rank, SampleId, Step},
-    launch::Post,
+    fleet::launch::Post,
+    id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, Rank, SampleId, Step},
     order::{Position, Shuffle, Spec, World},
     session::Wait,
     tier::Locality,
@@ -95,7 +95,7 @@ impl TestAgent {
     }
 
     /// A client of this process that was admitted.
-    pub(super) fn attach(&self) -> (Client, HolderId) {
+    pub(super) fn attach(&self) -> (Client, ConnectionId) {
         std::thread::scope(|scope| {
             let hello = Hello::of_rank(RANK, Role::Trainer);
             let client =
@@ -105,7 +105,7 @@ impl TestAgent {
         })
     }
 
-    pub(super) fn admit_next(&self) -> HolderId {
+    pub(super) fn admit_next(&self) -> ConnectionId {
         let ClientEvent::Attached { connection, rank, .. } = self.event() else {
             panic!("not attached")
         };
@@ -125,14 +125,14 @@ impl TestAgent {
         assert!(event.is_err(), "{event:?}");
     }
 
-    pub(super) fn requested(&self) -> (HolderId, BatchId) {
+    pub(super) fn requested(&self) -> (ConnectionId, BatchId) {
         match self.event() {
             ClientEvent::Requested { connection, batch } => (connection, batch),
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn released(&self) -> (HolderId, LeaseId) {
+    pub(super) fn released(&self) -> (ConnectionId, LeaseId) {
         match self.event() {
             ClientEvent::Released { connection, lease, .. } => (connection, lease),
             other => panic!("{other:?}"),
@@ -140,7 +140,7 @@ impl TestAgent {
     }
 
     /// Takes an order that a client publishes.
-    pub(super) fn published(&self, connection: HolderId) -> (Epoch, Vec<SampleId>) {
+    pub(super) fn published(&self, connection: ConnectionId) -> (Epoch, Vec<SampleId>) {
         let ClientEvent::Published { connection: who, request, rank, epoch, samples } =
             self.event()
         else {
@@ -151,7 +151,7 @@ impl TestAgent {
         (epoch, samples)
     }
 
-    pub(super) fn gone(&self) -> HolderId {
+    pub(super) fn gone(&self) -> ConnectionId {
         match self.event() {
             ClientEvent::Gone { connection, .. } => connection,
             other => panic!("{other:?}"),
@@ -160,7 +160,7 @@ impl TestAgent {
 
     /// Hands over a batch of one sample at the start of the arena; the number of its lease is the
     /// step.
-    pub(super) fn lease(&self, connection: HolderId, step: u32) {
+    pub(super) fn lease(&self, connection: ConnectionId, step: u32) {
         let batch = batch(step, &[64]);
         let lease = LeaseId(u64::from(step));
         self.server.lease(connection, lease, Bytes(0), &batch, |_| None).unwrap();

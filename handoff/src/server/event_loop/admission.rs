@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tierfeed_core::{id::HolderId, launch};
+use tierfeed_core::{fleet::launch, id::ConnectionId};
 
 use super::EventLoop;
 use crate::{
@@ -29,7 +29,7 @@ impl EventLoop {
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
     pub(super) fn handle_hello(
         &self,
-        id: HolderId,
+        id: ConnectionId,
         hello: &ReceivedHello,
     ) -> Result<Option<ClientEvent>, Rule> {
         check_variables(&hello.variables)?;
