@@ -64,7 +64,7 @@ while IFS=$'\t' read -r kind package target folder program; do
     # Unit tests that say they need several nodes.
     'test numa-memory tierfeed_numa_memory')
       suite "$suites" "$package" "$target" "$folder" "$program" --ignored "${filter[@]}" ;;
-    'test '*' numa_machine' | 'test numa-memory regions' | 'test numa-memory shelves' | \
+    'test '*' numa_machine' | 'test numa-memory regions' | 'test numa-memory shared_pool' | \
       'test numa-memory denied' | 'test numa-memory reserved')
       suite "$suites" "$package" "$target" "$folder" "$program" "${filter[@]}" ;;
     'program cli tierfeed' | 'program cli trainer') ;;

@@ -88,18 +88,18 @@ fn serve(server: &Server, events: &mpsc::Receiver<ClientEvent>) {
     let mut leases = 0;
     for event in events {
         match event {
-            ClientEvent::Attached { holder, .. } => {
+            ClientEvent::Attached { connection, .. } => {
                 let (len, locality, pages) = (Bytes::mib(1), Locality::Anywhere, Pages::Small);
                 let arena = Region::allocate(&Request { len, locality, name: "arena", pages });
                 let arena = Arc::new(arena.expect("1 MiB is free"));
-                server.admit(holder, &briefing(), arena).expect("it asked to be let in");
+                server.admit(connection, &briefing(), arena).expect("it asked to be let in");
             }
-            ClientEvent::Requested { holder, batch } => {
+            ClientEvent::Requested { connection, batch } => {
                 let samples = (0..SAMPLES).map(|sample| (SampleId(sample), Bytes(4096)));
                 let batch = Batch::lay_out(batch, samples);
                 leases += 1;
                 let lease = LeaseId(leases);
-                server.lease(holder, lease, Bytes(0), &batch, |_| Some(1)).expect("it asked");
+                server.lease(connection, lease, Bytes(0), &batch, |_| Some(1)).expect("it asked");
             }
             ClientEvent::Gone { .. } => return,
             _ => (),

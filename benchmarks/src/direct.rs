@@ -19,7 +19,8 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{
-    Checksum, Mapping, Pages, ReadView, Region, Request, Shelf, ShelfRequest, Span, kernels,
+    Checksum, Mapping, Pages, ReadView, Region, Request, SharedPool, SharedPoolRequest, Span,
+    kernels,
 };
 
 use crate::{judgement::Judgement, statistics::percentile};
@@ -173,13 +174,13 @@ struct Memory {
 impl Memory {
     fn take(settings: &Settings) -> anyhow::Result<Self> {
         let locality = settings.node.map_or(Locality::Anywhere, Locality::Numa);
-        let request = ShelfRequest {
+        let request = SharedPoolRequest {
             piece: settings.chunk,
             pieces_max: 1,
             locality,
             name: "tierfeed-bench-tier",
         };
-        let shelf = Arc::new(Shelf::reserve(&request)?);
+        let shelf = Arc::new(SharedPool::reserve(&request)?);
         let tier = shelf.take()?;
         let seen = ReadView::map(shelf.fd().try_clone_to_owned()?, shelf.len())?;
         let staging = Region::allocate(&Request {

@@ -310,7 +310,7 @@ fn is_written_over(leased: &LeasedBatch) -> anyhow::Result<bool> {
 }
 
 fn own_places(leased: &LeasedBatch) -> impl Iterator<Item = (Bytes, Bytes)> + '_ {
-    let own = leased.rows.iter().filter(|row| row.shelf.is_none());
+    let own = leased.rows.iter().filter(|row| row.shared_tier.is_none());
     own.filter_map(|row| Some((Bytes(leased.offset.0 + row.offset.0), row.len?)))
 }
 

@@ -1,13 +1,13 @@
-//! Where the samples of one object lie: a parser for each format, and nothing else.
+//! Finds the samples of one object: a parser for each format.
 //!
-//! A parser is a pure function of an object's bytes. It reads the little that it needs (headers,
-//! footers, tables of offsets), trusts nothing of it, and never the sample data itself; the functions
+//! A parser is a pure function of an object's bytes. It reads only what it needs (headers, footers,
+//! tables of offsets), validates all of it, and never reads the sample data itself; the functions
 //! called `check` read that too.
 //!
 //! 1. Every range that a parser returns lies within its object.
-//! 2. Whatever the bytes are, a parser ends, does not panic, and takes memory in proportion to what
-//!    it has read, not to what a header claims.
-//! 3. A sample is what the format's own reader hands over, as bytes; each format says which.
+//! 2. For any bytes, a parser terminates, does not panic, and takes memory in proportion to the
+//!    bytes that it has read, not to a length that a header claims.
+//! 3. A sample has the bytes that the format's own reader returns; each format documents them.
 
 pub mod arrow;
 pub mod ffcv;
@@ -32,12 +32,12 @@ use std::io;
 pub use kind::{Compression, Files, Format, Parquet, Raw, Rest};
 pub use parquet::Unit;
 
-/// Bytes that can be read at any place: a file, an object of a bucket, or memory.
+/// Bytes that can be read at any offset: a file, an object of a bucket, or memory.
 pub trait ReadAt: Sync {
-    /// How many there are.
+    /// Number of bytes that can be read.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -46,13 +46,13 @@ pub trait ReadAt: Sync {
     ///
     /// # Errors
     ///
-    /// If that cannot be read; [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
+    /// If the bytes cannot be read; [`io::ErrorKind::UnexpectedEof`] if there are fewer.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// How many bytes could be read in the time that it takes to begin one more read.
+    /// Number of bytes that can be read in the time that one more read takes to start.
     ///
-    /// Where two pieces that a parser wants are nearer than this, it reads what lies between them.
-    /// The default suits a local disk; what lies behind a network costs more.
+    /// If the gap between two pieces that a parser needs is smaller, it reads the gap as well. The
+    /// default suits a local disk; a read over a network costs more.
     fn read_cost_bytes(&self) -> u64 {
         64 * 1024
     }
@@ -100,18 +100,18 @@ impl ReadAt for Vec<u8> {
 /// The bytes of an object that are one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// Where they start in the object.
+    /// Start of the sample in the object.
     pub offset: u64,
-    /// How many they are, as stored.
+    /// Number of stored bytes.
     pub len: u64,
-    /// What has to be done to them.
+    /// How the stored bytes are decoded.
     pub encoding: Encoding,
-    /// The class of the sample, where the format says it; below `u32::MAX`.
+    /// The class of the sample, if the format has one; below `u32::MAX`.
     pub label: Option<u32>,
 }
 
 impl Range {
-    /// Bytes that are the sample as they stand.
+    /// A range whose bytes are the sample, unchanged.
     #[must_use]
     pub const fn plain(offset: u64, len: u64) -> Self {
         Self { offset, len, encoding: Encoding::Plain, label: None }
@@ -121,13 +121,13 @@ impl Range {
 /// How the bytes of a sample are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// As they are.
+    /// The stored bytes are the sample.
     Plain,
-    /// As a raw deflate stream (RFC 1951), as in zip files.
+    /// A raw deflate stream (RFC 1951), as in zip files.
     Deflate {
-        /// How many bytes come out.
+        /// Number of inflated bytes.
         len: u64,
-        /// The CRC-32 (ISO-HDLC, as in zip files) of what comes out.
+        /// The CRC-32 (ISO-HDLC, as in zip files) of the inflated bytes.
         crc32: u32,
     },
 }
@@ -135,15 +135,15 @@ pub enum Encoding {
 /// Records of one size, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
-    /// Where the first starts in the object.
+    /// Start of the first record in the object.
     pub offset: u64,
-    /// Bytes of each, at least 1.
+    /// Bytes of each record, at least 1.
     pub record_bytes: u64,
-    /// How many there are.
+    /// Number of records in the object.
     pub count: u64,
 }
 
-/// Why an object is not what its format says.
+/// Why an object does not conform to its format.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -153,80 +153,80 @@ pub enum FormatError {
     /// The object ends too soon.
     #[error("truncated: {what} at byte {at} ends at byte {needed}, the object at byte {found}")]
     Truncated {
-        /// What is cut off.
+        /// Name of the truncated part.
         what: &'static str,
-        /// Where it starts.
+        /// Start of the part in the object.
         at: u64,
-        /// Where it ends, by its own word.
+        /// End of the part according to its header.
         needed: u64,
-        /// Where the object ends.
+        /// End of the object.
         found: u64,
     },
-    /// A checksum in the object does not hold.
+    /// A checksum in the object does not match.
     #[error(
         "{what} at byte {at} is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}"
     )]
     Checksum {
-        /// What is damaged.
+        /// Name of the damaged part.
         what: &'static str,
-        /// Where it starts.
+        /// Start of the part in the object.
         at: u64,
-        /// As stored.
+        /// Checksum stored in the object.
         found: u32,
-        /// As computed.
+        /// Checksum computed from its bytes.
         computed: u32,
     },
-    /// Bytes that have no meaning in this format.
+    /// A value is invalid in this format.
     #[error("{what} at byte {at} is {found}; {right}")]
     Malformed {
-        /// What it ought to be.
+        /// Name of the invalid part.
         what: &'static str,
-        /// Where it starts.
+        /// Start of the part in the object.
         at: u64,
-        /// What stands there.
+        /// The value that was found.
         found: String,
-        /// What would be right.
+        /// A valid value, or the fix.
         right: &'static str,
     },
-    /// The object is no whole number of records long.
+    /// The length of the object is no whole number of records.
     #[error(
         "{size} B of records, which are {} of {record_bytes} B and {} B more; correct the size of a \
          record or remove the file", .size / .record_bytes, .size % .record_bytes
     )]
     PartialRecord {
-        /// The bytes of all records.
+        /// Bytes of all records together.
         size: u64,
-        /// The bytes of one.
+        /// Bytes of one record.
         record_bytes: u64,
     },
-    /// Its records are of another size than those of the objects before.
+    /// Its records have another size than those of the previous objects.
     #[error("records of {found} B, and those of the first file have {first} B; they must be equal")]
     OtherRecords {
-        /// As found.
+        /// Bytes of a record of this object.
         found: u64,
-        /// Those of the first object.
+        /// Bytes of a record of the first object.
         first: u64,
     },
-    /// More samples than can be numbered.
+    /// There are more samples than can be numbered.
     #[error("{samples} samples; at most {} can be numbered", u32::MAX)]
     TooManySamples {
-        /// As counted.
+        /// The counted number of samples.
         samples: u64,
     },
-    /// An index beside the objects that says what cannot be.
+    /// An index beside the objects has an invalid value.
     #[error("{place} is {found}; {right}")]
     Index {
-        /// Where in the index: a line, or a key.
+        /// The position in the index: a line, or a key.
         place: String,
-        /// What stands there.
+        /// The value that was found.
         found: String,
-        /// What would be right.
+        /// A valid value, or the fix.
         right: &'static str,
     },
-    /// Correct, but not to be read by ranges.
+    /// The object is valid, but cannot be read by ranges.
     #[error("{what}; {instead}")]
     Unsupported {
-        /// What the object has.
+        /// Feature of the object that prevents it.
         what: String,
         /// What the user can do.
         instead: &'static str,

@@ -1,15 +1,15 @@
-//! Where every sample of a dataset lies: which object, which bytes, which version, which class.
+//! The index of a dataset: for each sample its object, bytes, version and class.
 //!
-//! Built once by listing the source and reading what its format says about places, then kept in a
-//! file, which is mapped: opened it is checked, and then looked at where a sample is asked for. An
-//! object takes 24 bytes and its name, 12 more if it has records. A sample that is an object or a
-//! record takes nothing more, one at a place of its own 16 bytes, 16 more where it is
-//! compressed and 4 where it has a label.
+//! It is built once by listing the source and reading the positions of the samples from its
+//! objects, then kept in a file, which is mapped: it is checked when it is opened, and read when a
+//! sample is requested. An object takes 24 bytes and its name, 12 more if it has records. A sample
+//! that is an object or a record takes nothing more, a sample with a position of its own 16 bytes,
+//! 16 more if it is compressed and 4 if it has a label.
 //!
 //! 1. Every extent lies within its object.
 //! 2. Sample ids are dense from 0, in the order in which the framework's own dataset numbers them.
 //! 3. The same source gives the same index, and the same objects the same fingerprint.
-//! 4. Names are bytes: what the file system has, the index has, UTF-8 or not.
+//! 4. Names are bytes, as the file system has them, UTF-8 or not.
 
 mod build;
 mod choose;
@@ -41,66 +41,66 @@ use crate::{
 use draft::{Classes, NO_LABEL, SourceKind};
 use image::{Access, Image, Kind};
 
-pub use differences::{Difference, Differences, What};
+pub use differences::{Difference, DifferenceKind, Differences};
 pub use error::{Damage, IndexError};
 pub use progress::{Progress, Stage};
 
-/// An index in memory or in a file. Built or opened, it holds its invariants.
+/// An index in memory or in a file. Its invariants are checked when it is built or opened.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Index {
     image: Image,
     samples: u32,
-    /// Of each object the first sample, and at the end their number; empty if samples are objects.
+    /// First sample of each object, and at the end their number; empty if samples are objects.
     first_samples: Vec<u32>,
-    /// Of each class the first object.
+    /// First object of each class.
     first_objects: Vec<usize>,
     class_names: Vec<String>,
     total: Bytes,
 }
 
-/// Where a sample lies, and what its object was like when it was indexed.
+/// The position of a sample, and the state of its object when it was indexed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
-    /// The file that holds it, absolute; in a bucket the key below the source.
+    /// The absolute path of the file that holds it; in a bucket the key below the source.
     pub path: PathBuf,
-    /// Where it starts in the object.
+    /// Start of the sample in the object.
     pub offset: u64,
-    /// How many bytes it takes there. Zero for an empty file.
+    /// Number of stored bytes. Zero for an empty file.
     pub stored_len: u64,
-    /// How long it is when it is decoded.
+    /// Length of the decoded sample.
     pub len: u64,
-    /// What has to be done to the stored bytes.
+    /// How the stored bytes are decoded.
     pub encoding: Encoding,
-    /// The length of the object.
+    /// Length of the object.
     pub object_size: u64,
-    /// When the object was last written, in nanoseconds since 1970.
+    /// Time of the last write of the object, in nanoseconds since 1970.
     pub object_mtime_ns: i64,
-    /// What a bucket calls its version.
+    /// The store's identifier of the version; `None` for files.
     pub etag: Option<String>,
 }
 
-/// What came of comparing a dataset with its checksums.
+/// The result of comparing a dataset with its checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksums {
-    /// All of them hold.
+    /// All of them match.
     Hold,
-    /// There are none: only sizes, times and the structure were compared.
+    /// The dataset has none: only sizes, times and the structure were compared.
     None,
 }
 
-/// When a file was last written, as [`Extent::object_mtime_ns`] has it.
+/// Time of the last write of a file, in the form of [`Extent::object_mtime_ns`].
 pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
 impl Index {
-    /// Lists a dataset and finds its samples. Objects that `previous` has as they are now are not read
-    /// again. `progress` is called on this thread, now and then.
+    /// Lists a dataset and finds its samples. Objects that `previous` has in their present version
+    /// are not read again. `progress` is called on this thread, at intervals.
     ///
     /// # Errors
     ///
-    /// If the source cannot be listed, has no samples or more than 32 bits can number, or is not what
-    /// its format says. The message names the object.
+    /// If the source cannot be listed, has no samples or more than 32 bits can number, or does not
+    /// conform to its format. The message names the object.
     pub fn build(
         dataset: &Dataset,
         previous: Option<&Self>,
@@ -116,17 +116,17 @@ impl Index {
         u32::try_from(samples).map_err(too_many)?;
         let impossible =
             |damage| IndexError::Impossible { root: dataset.source.to_string(), damage };
-        image::refuse_nonsense(&image).map_err(impossible)?;
+        image::check_invariants(&image).map_err(impossible)?;
         Ok(Self::from_image(image))
     }
 
-    /// Whether the index of `dataset` may be kept at `path`: not in the dataset itself, where it would
-    /// change the time of a directory and might be taken for data. Beside the classes of an image
-    /// folder it does no harm.
+    /// Checks whether the index of `dataset` may be kept at `path`: not in the dataset itself,
+    /// where it would change the time of a directory and might be taken for data. Beside the
+    /// classes of an image folder it is harmless.
     ///
     /// # Errors
     ///
-    /// [`IndexError::Inside`] if not.
+    /// [`IndexError::Inside`] if it may not.
     pub fn check_place(dataset: &Dataset, path: &Path) -> Result<(), IndexError> {
         let inside = || IndexError::Inside { path: path.to_owned() };
         let (Location::Path(source), Ok(path)) = (&dataset.source, std::path::absolute(path))
@@ -143,8 +143,8 @@ impl Index {
         if harms { Err(inside()) } else { Ok(()) }
     }
 
-    /// Opens an index file and checks it against its own checksum and length. It stays mapped if it lies on
-    /// a local file system; then cutting it short in place ends the process.
+    /// Opens an index file and checks it against its own checksum and length. On a local file
+    /// system it stays mapped; then truncating it in place ends the process.
     ///
     /// # Errors
     ///
@@ -153,8 +153,8 @@ impl Index {
         Ok(Self::from_image(image::open(path, Access::MappedIfLocal)?))
     }
 
-    /// As [`Self::open`], but the whole file is read into memory, so that nothing that happens to it later
-    /// can end the process: for processes that are not ours, as trainers.
+    /// As [`Self::open`], but reads the whole file into memory, so that no later change of the file
+    /// can end the process: for processes of the user, such as trainers.
     ///
     /// # Errors
     ///
@@ -163,8 +163,8 @@ impl Index {
         Ok(Self::from_image(image::open(path, Access::Read)?))
     }
 
-    /// Checks the bytes of an index file against their own checksum and length. `file_name` stands in
-    /// errors.
+    /// Checks the bytes of an index file against their own checksum and length. Errors name
+    /// `file_name`.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Index {
         Ok(Self::from_image(image::parse(bytes, file_name)?))
     }
 
-    /// Writes the index beside `path` and then puts it in its place, so that no reader sees half.
+    /// Writes the index to a file beside `path` and renames it, so that no reader sees a part.
     ///
     /// # Errors
     ///
@@ -182,26 +182,27 @@ impl Index {
         image::save(&self.image, path)
     }
 
-    /// Whether this is the index of `dataset` as it is now, as far as a look at its directories tells.
+    /// Checks whether this is the index of `dataset` in its present state, as far as its
+    /// directories show.
     ///
-    /// A file that was added, removed or renamed is found; one that was written in place is not (the
-    /// prefetcher finds it when it reads, and [`Self::verify`] at once). In the root of an image
-    /// folder only directories count, so the index itself may be kept there. A bucket has no
-    /// directories to look at: nothing is found there but another source or format.
+    /// A file that was added, removed or renamed is detected; one that was written in place is not
+    /// (the prefetcher detects it when it reads, and [`Self::verify`] at once). In the root of an
+    /// image folder only directories count, so the index itself may be kept there. A bucket has no
+    /// directories: only another source or format is detected there.
     ///
     /// # Errors
     ///
-    /// If it is the index of something else, or a directory has changed since.
+    /// If it is the index of another dataset, or a directory has changed since.
     pub fn check(&self, dataset: &Dataset) -> Result<(), IndexError> {
         stale::check(self, dataset)
     }
 
-    /// Whether the source still has the objects of the index, with their sizes, times and `ETag`s: as
-    /// much work as listing it anew.
+    /// Checks whether the source still has the objects of the index, with their sizes, times and
+    /// `ETag`s; costs as much as a new listing.
     ///
     /// # Errors
     ///
-    /// If an object has changed, come or gone since.
+    /// If an object was changed, added or removed since.
     pub fn verify(
         &self,
         dataset: &Dataset,
@@ -211,19 +212,20 @@ impl Index {
         stale::verify(self, dataset, &*store, progress).map(|_| ())
     }
 
-    /// Which objects are not as the index has them, for a job that goes on with it all the same: in
-    /// directories that changed since, at most 10,000 objects are looked at. A bucket is not asked.
+    /// Returns the objects that differ from the index, for a job that continues with it
+    /// nevertheless: in directories that changed since, at most 10,000 objects are checked. A
+    /// bucket is not queried.
     pub fn differences(&self) -> Differences {
         differences::of(self)
     }
 
-    /// Reads the whole dataset and compares it with the checksums that its format has: the CRCs of
+    /// Reads the whole dataset and compares it with the checksums of its format: the CRCs of
     /// `TFRecord` and npz, the hashes of MDS, the headers of tar.
     ///
     /// # Errors
     ///
-    /// If the source is not that of the index any more, or an object is damaged; it is named with the
-    /// place.
+    /// If the source is no longer that of the index, or an object is damaged; the error names it
+    /// with the position.
     pub fn check_contents(
         &self,
         dataset: &Dataset,
@@ -232,13 +234,13 @@ impl Index {
         contents::check(self, dataset, progress)
     }
 
-    /// Samples in the dataset, at least 1.
+    /// Number of samples in the dataset, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "an index is never empty")]
     pub fn len(&self) -> u32 {
         self.samples
     }
 
-    /// The bytes of one sample, decoded.
+    /// Bytes of one sample, decoded.
     ///
     /// # Panics
     ///
@@ -255,23 +257,23 @@ impl Index {
         })
     }
 
-    /// The bytes of each sample, in the order of their ids.
+    /// Bytes of each sample, in the order of their ids.
     pub fn sizes(&self) -> impl Iterator<Item = Bytes> + '_ {
         (0..self.samples).map(|sample| self.size(SampleId(sample)))
     }
 
-    /// The bytes of all samples.
+    /// Bytes of all samples, decoded.
     pub fn total(&self) -> Bytes {
         self.total
     }
 
-    /// How many objects the samples lie in.
+    /// Number of objects that hold the samples.
     pub fn objects(&self) -> usize {
         self.image.objects()
     }
 
-    /// The class of a sample: a position in [`Self::class_names`] where directories are classes, else
-    /// what the format says, or `None` if it says nothing.
+    /// The class of a sample: a position in [`Self::class_names`] if directories are classes, else
+    /// the label in the format, or `None` if it has none.
     ///
     /// # Panics
     ///
@@ -288,12 +290,12 @@ impl Index {
         }
     }
 
-    /// The classes in the order of their labels. What is not UTF-8 in a name is replaced.
+    /// The classes in the order of their labels. Invalid UTF-8 in a name is replaced.
     pub fn class_names(&self) -> &[String] {
         &self.class_names
     }
 
-    /// Where a sample lies.
+    /// The position of a sample.
     ///
     /// # Panics
     ///
@@ -318,8 +320,8 @@ impl Index {
         }
     }
 
-    /// What to call a sample in a message: its object below the source, and where it is only a part
-    /// of it, its place.
+    /// The name of a sample in messages: its object below the source and, if it is only a part of
+    /// it, its offset.
     pub fn object_name(&self, sample: SampleId) -> String {
         let number = self.object_of(sample);
         let path = self.image.object_path(number);
@@ -330,18 +332,18 @@ impl Index {
         }
     }
 
-    /// Tells this index from that of any other content: an xxh3-64 over source, format, names, sizes,
-    /// times and places.
+    /// Distinguishes this index from any other content: an xxh3-64 over source, format, names,
+    /// sizes, times and positions.
     pub fn fingerprint(&self) -> u64 {
         self.image.fingerprint()
     }
 
-    /// The source that was indexed: an absolute path or a URL. What is not UTF-8 is replaced.
+    /// The source that was indexed: an absolute path or a URL. Invalid UTF-8 is replaced.
     pub fn source(&self) -> String {
         lossy(self.image.source())
     }
 
-    /// How samples lie in objects, as [`crate::Format`] prints it.
+    /// The format of the dataset, as [`crate::Format`] prints it.
     pub fn format(&self) -> &str {
         self.image.format()
     }
@@ -383,7 +385,8 @@ impl Index {
         }
     }
 
-    /// Whether this is the index of the source and format of `dataset`, be it of now or of earlier.
+    /// Whether this is the index of the source and format of `dataset`, of the present or an
+    /// earlier state.
     #[must_use]
     pub fn is_of(&self, dataset: &Dataset) -> bool {
         let source = (self.image.header.source_kind(), self.image.source().to_vec());
@@ -396,7 +399,7 @@ impl Index {
         label.filter(|label| *label != NO_LABEL)
     }
 
-    /// The samples of an object that has them at places of their own.
+    /// The samples of an object that has them at arbitrary positions.
     fn ranges_of(&self, object: usize) -> Vec<Range> {
         if self.image.header.kind != Kind::Ranges {
             return Vec::new();
@@ -420,7 +423,7 @@ impl Index {
         }
     }
 
-    /// Where a sample starts in its object, and its stored bytes.
+    /// Start of a sample in its object, and its stored bytes.
     fn place(&self, sample: SampleId, object: usize) -> (u64, u64) {
         match self.image.header.kind {
             Kind::Objects => (0, self.image.object(object).size),

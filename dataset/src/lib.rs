@@ -1,8 +1,9 @@
-//! Reads datasets: says what a sample is, where it lies, and how to read it.
+//! Reads datasets: defines a sample, finds its position, and reads it.
 //!
-//! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and [`Index`] keeps
-//! where every sample lies. [`mod@read`] reads samples of files, [`reader`] those of a bucket by a child process.
-//! [`pace`] and [`throttle`] slow reads down to the speed of an emulated store.
+//! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and
+//! [`Index`] keeps the position of every sample. [`mod@read`] reads samples of files, [`reader`]
+//! those of a bucket by a child process. [`pace`] and [`throttle`] slow reads down to the speed of
+//! an emulated store.
 //!
 //! Deliberately absent: jobs and tiers.
 
@@ -20,17 +21,17 @@ pub use format::Format;
 pub use index::{Extent, Index};
 use source::Location;
 
-/// Where the samples are and how they are stored.
+/// The location and the format of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
     /// A directory, a file or a part of a bucket.
     pub source: Location,
-    /// How samples lie in its objects.
+    /// The format of its objects.
     pub format: Format,
 }
 
 impl Dataset {
-    /// The samples at `source`, stored as `format`.
+    /// The dataset at `source` in the format `format`.
     #[must_use]
     pub const fn new(source: Location, format: Format) -> Self {
         Self { source, format }

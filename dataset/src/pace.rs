@@ -1,8 +1,8 @@
-//! The clock of emulated links, and the one place where reads and copies wait for a point in time.
+//! The clock of emulated links, and the only place where reads and copies wait for a point in time.
 //!
-//! Only emulated links wait. A short wait yields instead of sleeping, because the kernel wakes a sleeper
-//! tens of microseconds late and an emulated memory tier lives on such times.
-//! Whoever waits can be released at once, so that shutting down takes no longer than a system call.
+//! Only emulated links wait. A short wait yields instead of sleeping, because the kernel wakes a
+//! sleeper tens of microseconds late, and the latencies of an emulated memory tier are shorter than
+//! that. All waits can be ended at once, so that a shutdown takes no longer than a system call.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError},
@@ -17,11 +17,12 @@ use tierfeed_core::{
 
 use crate::throttle::Throttle;
 
-/// Waits up to this long are not slept: the kernel wakes a sleeper so late (its timer slack is 50 us,
-/// and the switch takes time too). Longer ones are, because a late wake-up weighs less than a busy CPU.
+/// Waits up to this long spin: the kernel wakes a sleeper too late (its timer slack is 50 us, and
+/// the switch takes time too). Longer ones sleep, because a late wake-up costs less than a busy
+/// CPU.
 const SPUN_MAX: Nanoseconds = Nanoseconds(100_000);
 
-/// A clock that starts at zero, and a bell that ends all waits on it.
+/// A clock that starts at zero, and a signal that ends all waits on it.
 #[derive(Debug)]
 pub struct Pace {
     origin: Instant,
@@ -81,13 +82,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// An idle link.
+    /// A link of this speed without transfers in progress.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
         Self { throttle: Mutex::new(Throttle::new(speed)) }
     }
 
-    /// Takes the link for `amount` from now on and returns when the last byte would arrive.
+    /// Reserves the link for `amount` from now on and returns when the last byte would arrive.
     ///
     /// The real transfer runs meanwhile, so an emulated link is never faster than the real one and
     /// never slower than the sum of both.

@@ -1,7 +1,7 @@
-//! Where samples come from: one trait, and the sources that implement it.
+//! Reads samples: the trait of a source, and the sources that implement it.
 //!
-//! A source reads one sample straight to its place. It keeps no buffer, decides nothing about order
-//! or retention, and reports a failure with the object, what was expected and what was found.
+//! A source reads one sample directly to its destination. It keeps no buffer, decides nothing about
+//! order or retention, and reports a failure with the object, the expected and the found state.
 
 mod arrival;
 pub mod file;
@@ -18,7 +18,7 @@ pub use arrival::Target;
 pub use file::FileSource;
 pub use throttled::ThrottledSource;
 
-/// A cold store, or something that stands for one.
+/// A cold store, or a substitute for one.
 ///
 /// Reads come from many threads at once and block.
 pub trait Source: Send + Sync + fmt::Debug {
@@ -26,16 +26,16 @@ pub trait Source: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; what was written to the place until then is garbage.
+    /// A [`ReadError`]; the bytes written until then are invalid.
     fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError>;
 
-    /// As [`Self::read`], if that takes no wait. `false` if it would, or if anything is wrong, which
-    /// [`Self::read`] then says; what was written to the place until then is garbage.
+    /// As [`Self::read`], if that needs no wait. Returns `false` if it would wait, or after any
+    /// error, which [`Self::read`] then reports; the bytes written until then are invalid.
     fn read_ready(&self, _sample: SampleId, _to: &Target) -> bool {
         false
     }
 
-    /// Called when the data plane stops: reads that wait for something shall end soon.
+    /// Called when the data plane stops: blocked reads should end soon.
     fn stop(&self) {}
 }
 
@@ -53,12 +53,12 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     }
 }
 
-/// What tells one state of an object from another.
+/// Identifies one state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Its size.
+    /// Size of the object.
     pub size: Bytes,
-    /// Its time of modification, in nanoseconds since 1970.
+    /// Time of its last modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
 }
 
@@ -69,11 +69,11 @@ impl fmt::Display for Version {
     }
 }
 
-/// Where `sample` lies, which shall fill a place of `place` bytes.
+/// The position of `sample`, which is to be read to a destination of `place` bytes.
 ///
 /// # Errors
 ///
-/// [`ReadError::Unknown`] or [`ReadError::WrongLength`]: whoever asked works by another index.
+/// [`ReadError::Unknown`] or [`ReadError::WrongLength`]: the caller uses another index.
 pub fn extent_of(index: &Index, sample: SampleId, place: Bytes) -> Result<Extent, ReadError> {
     let samples = index.len();
     if sample.0 >= samples {
@@ -92,20 +92,20 @@ pub fn extent_of(index: &Index, sample: SampleId, place: Bytes) -> Result<Extent
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The object is not there any more.
+    /// The object no longer exists.
     #[error("{} is gone; it was there when the dataset was indexed", .path.display())]
     Vanished {
-        /// The object.
+        /// Path of the object.
         path: PathBuf,
     },
-    /// The object is another than the one that was indexed.
+    /// The object differs from the indexed one.
     #[error("{} changed: indexed with {indexed}, found with {found}; index it again", .path.display())]
     Changed {
-        /// The object.
+        /// Path of the object.
         path: PathBuf,
-        /// What the index says.
+        /// The state in the index.
         indexed: Version,
-        /// What is there.
+        /// State of the object now.
         found: Version,
     },
     /// The object ends before the sample does.
@@ -114,51 +114,51 @@ pub enum ReadError {
         .path.display(), .needed.0, .found.0
     )]
     Truncated {
-        /// The object.
+        /// Path of the object.
         path: PathBuf,
-        /// Where the sample ends.
+        /// End of the sample.
         needed: Bytes,
-        /// Where the object ends.
+        /// End of the object.
         found: Bytes,
     },
     /// The object cannot be opened or read.
     #[error("cannot read {}: {source}", .path.display())]
     Io {
-        /// The object.
+        /// Path of the object.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The sample cannot be decoded, or is not what its checksum says.
+    /// The sample cannot be decoded, or does not match its checksum.
     #[error("{}: {source}", .path.display())]
     Damaged {
-        /// The object.
+        /// Path of the object.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the decoder.
         source: FormatError,
     },
     /// The index has no such sample.
     #[error("the index has no sample {}; it has {samples} samples", .sample.0)]
     Unknown {
-        /// What was asked for.
+        /// Sample that the caller requested.
         sample: SampleId,
-        /// How many there are.
+        /// Number of samples in the index.
         samples: u32,
     },
-    /// The place is not as long as the sample.
+    /// The destination and the sample differ in length.
     #[error("sample {} has {} bytes, its place {}", .sample.0, .indexed.0, .place.0)]
     WrongLength {
-        /// What was asked for.
+        /// Sample that the caller requested.
         sample: SampleId,
-        /// What the index says.
+        /// Length according to the index.
         indexed: Bytes,
-        /// Where it was to go.
+        /// Length of the destination.
         place: Bytes,
     },
 }
 
 impl ReadError {
-    /// The number of the error, if it came from the operating system.
+    /// The error number, if the operating system reported the error.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
@@ -167,7 +167,7 @@ impl ReadError {
         }
     }
 
-    /// What the session is told.
+    /// The fault that the session is told.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {

@@ -1,8 +1,9 @@
-//! Reading in another process, for a trainer whose own may have no threads and no network client.
+//! Reads samples in another process, for a trainer that may have no threads and no network client
+//! of its own.
 //!
-//! A trainer that goes on without an agent reads files itself. A bucket takes TLS, sockets and threads,
-//! so `tierfeed read` does that as a child of the trainer: [`serve()`] is its side, [`Reader`] the
-//! trainer's. What is asked for goes through one pipe, what is answered through another:
+//! A trainer without an agent reads files itself. A bucket takes TLS, sockets and threads, so
+//! `tierfeed read` does that as a child of the trainer: [`serve()`] is its side, [`Reader`] the
+//! trainer's. Requests go through one pipe, answers through another:
 //!
 //! | from | bytes |
 //! |---|---|
@@ -12,10 +13,10 @@
 //! All numbers are little-endian.
 //!
 //! 1. Answers come in the order of the numbers, one for each.
-//! 2. At most [`AHEAD_MAX`] numbers wait for an answer, so that no side waits for a pipe that the other
-//!    does not empty.
+//! 2. At most [`AHEAD_MAX`] numbers wait for an answer, so that no side blocks on a pipe that the
+//!    other does not read.
 //! 3. A reader ends when the pipe of numbers does, so it does not outlive its trainer.
-//! 4. A process uses no reader but its own: a forked child starts another.
+//! 4. A process uses only its own reader: a forked child starts another.
 
 mod process;
 mod serve;
@@ -24,35 +25,34 @@ use crate::source::{Bucket, Identity};
 use tierfeed_core::session::Fault;
 
 pub use self::{
-    process::{Launch, Nonsense, Reader, ReaderError},
+    process::{InvalidAnswer, Launch, Reader, ReaderError},
     serve::{ServeError, serve},
 };
 
-/// Numbers that a trainer sends ahead of the answers: more than a reader reads at a time, and less than
-/// any pipe holds.
+/// Numbers that a trainer sends ahead of the answers: more than a reader reads at a time, and less
+/// than any pipe holds.
 pub const AHEAD_MAX: usize = 64;
 
 /// Samples that a reader reads at a time.
 pub const READS: usize = 16;
 
-/// A longer text is cut.
+/// Longest text in bytes; a longer one is cut.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Status and length.
 const HEADER_BYTES: usize = 9;
 
 /// The status of a sample that was read.
 const READ: u8 = 0;
 
-/// How to reach the bucket of an index, beside its URL, which the index has, and credentials, which are in
-/// the environment.
+/// How to reach the bucket of an index, in addition to its URL, which is in the index, and
+/// credentials, which are in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The server; `None` as the environment says.
+    /// The server; `None` for that of the environment.
     pub endpoint: Option<String>,
-    /// The region; `None` as the environment says.
+    /// The region; `None` for that of the environment.
     pub region: Option<String>,
-    /// Whether requests are not signed.
+    /// Whether requests are sent without a signature.
     pub is_anonymous: bool,
 }
 
@@ -67,7 +67,7 @@ impl From<&Bucket> for Access {
 }
 
 impl Access {
-    /// The bucket at `url`, reached so.
+    /// The bucket at `url`, with these settings.
     #[must_use]
     pub fn to(self, url: String) -> Bucket {
         let Self { endpoint, region, is_anonymous } = self;

@@ -1,8 +1,8 @@
-//! Where a dataset lies: lists its objects and reads them, on a file system or in a bucket.
+//! The location of a dataset: lists its objects and reads them, on a file system or in a bucket.
 //!
-//! 1. A listing depends on what is there alone, not on the timing of threads or pages.
-//! 2. Names are bytes below the source, parted by `/`; none leads out of it.
-//! 3. What is read from an opened object is of the version that was listed, or an error.
+//! 1. A listing depends only on the content, not on the timing of threads or pages.
+//! 2. Names are bytes below the source, separated by `/`; none leads out of it.
+//! 3. The bytes read from an opened object are of the listed version, or the read is an error.
 
 use std::{fmt, path::PathBuf};
 
@@ -18,7 +18,7 @@ pub mod names;
 pub use self::bucket::BucketStore;
 pub use self::files::FileStore;
 
-/// Where the samples of a job are.
+/// The location of the samples of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A directory or a file, absolute.
@@ -38,33 +38,33 @@ impl fmt::Display for Location {
 
 /// A part of an object store.
 ///
-/// Credentials are not here: they come from the environment, as the store's own tools take them.
+/// Credentials are not here: they come from the environment, as for the store's own tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or `https://host/prefix`.
     pub url: String,
-    /// The server, such as `http://127.0.0.1:9000`; more than what the environment says.
+    /// The server, such as `http://127.0.0.1:9000`; takes precedence over the environment.
     pub endpoint: Option<String>,
-    /// The region; more than what the environment says.
+    /// The region; takes precedence over the environment.
     pub region: Option<String>,
-    /// Who reads.
+    /// The identity that requests are signed with.
     pub identity: Identity,
 }
 
-/// Who reads a bucket.
+/// The identity that reads a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
-    /// Whoever the environment names, else the machine.
+    /// The identity that the environment names, else that of the machine.
     Configured,
-    /// Nobody: requests are not signed.
+    /// No identity: requests are not signed.
     Anonymous,
 }
 
-/// What there is, grouped by directory.
+/// The objects of a source, grouped by directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// All directories that were entered, with or without objects, in [`names::python_order`] of their
-    /// paths. A source that is one file has one, without a name and a time.
+    /// All directories that were entered, with or without objects, in [`names::python_order`] of
+    /// their paths. A source that is one file has one, without a name and a time.
     pub directories: Vec<Directory>,
     /// Directory by directory, in [`names::python_order`] of their names.
     pub objects: Vec<Object>,
@@ -73,46 +73,46 @@ pub struct Listing {
     pub names: Vec<u8>,
 }
 
-/// A directory, or in a bucket what stands before the last `/` of a key.
+/// A directory, or in a bucket the part of a key before its last `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Below the source; empty for the source itself.
+    /// Path below the source; empty for the source itself.
     pub name: Vec<u8>,
-    /// When it last changed, in nanoseconds since 1970; `None` where nothing tells.
+    /// Time of its last change, in nanoseconds since 1970; `None` if it has none.
     pub mtime_ns: Option<i64>,
-    /// The first of its objects.
+    /// Index of the first of its objects.
     pub first_object: usize,
 }
 
-/// A file, or what a bucket has under a key.
+/// A file, or an object of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
-    /// In bytes.
+    /// Size of the object, in bytes.
     pub size: u64,
-    /// When it was last written, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// Where its name ends in [`Listing::names`]; it starts where the one before ends.
+    /// End of its name in [`Listing::names`]; it starts where the previous one ends.
     pub name_end: u64,
 }
 
 /// An object as it was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Below the source; empty if the source is the object.
+    /// Path below the source; empty if the source is the object.
     pub path: Vec<u8>,
-    /// In bytes.
+    /// Size of the object, in bytes.
     pub size: u64,
-    /// When it was last written, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// What a bucket calls its version.
+    /// The store's identifier of the version; `None` for files.
     pub etag: Option<String>,
 }
 
-/// Makes what lists and opens the objects at `location`.
+/// Creates the store that lists and opens the objects at `location`.
 ///
 /// # Errors
 ///
-/// If nothing can read such a place. Nothing is looked at before it is listed.
+/// If no store can read such a location. It is not accessed before it is listed.
 pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
     match location {
         Location::Path(path) => Ok(Box::new(FileStore::new(path.clone()))),
@@ -127,49 +127,48 @@ pub fn open(location: &Location) -> Result<Box<dyn Store>, SourceError> {
     }
 }
 
-/// Which of the things below a source belong to a dataset.
+/// Selects the objects below a source that belong to a dataset.
 pub trait Selection: Sync {
-    /// Whether to look into a directory. `path` is below the source.
+    /// Whether to enter a directory. `path` is below the source.
     fn enters(&self, path: &[u8]) -> bool;
 
-    /// Whether to take a file. `path` is below the source.
+    /// Whether to select a file. `path` is below the source.
     fn takes(&self, path: &[u8]) -> bool;
 }
 
 /// A file system or a bucket, at one source.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Lists what `selection` selects. `progress` gets the number of objects so far, on this thread,
-    /// now and then.
+    /// Lists the objects that `selection` selects. `progress` gets the number of objects so far, on
+    /// this thread, at intervals.
     ///
     /// # Errors
     ///
-    /// If a directory or the bucket cannot be listed; one error for the whole, that which comes first in
-    /// the order of the listing.
+    /// If a directory or the bucket cannot be listed; the error that comes first in the order of
+    /// the listing.
     fn list(
         &self,
         selection: &dyn Selection,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Listing, SourceError>;
 
-    /// Asks for the size and time of one object, as a list of names leaves them out. `path` is below
-    /// the source.
+    /// Reads size and time of one object, which a list of names lacks. `path` is below the source.
     ///
     /// # Errors
     ///
-    /// If it is not there, or is no object.
-    fn look(&self, path: &[u8]) -> Result<Listed, SourceError>;
+    /// If it does not exist, or is no object.
+    fn stat(&self, path: &[u8]) -> Result<Listed, SourceError>;
 
-    /// Opens an object for reading. That of a bucket sends nothing yet.
+    /// Opens an object for reading. For a bucket no request is sent yet.
     ///
     /// # Errors
     ///
-    /// If it is not there, or is not what was listed; for a bucket the first read tells.
+    /// If it does not exist, or differs from the listing; for a bucket the first read reports that.
     fn open(&self, object: &Listed) -> Result<Box<dyn Opened>, SourceError>;
 }
 
-/// An object that was opened.
+/// An object that was opened for reading.
 pub trait Opened: ReadAt + fmt::Debug + Send {
-    /// Whether it still is what was listed, after all has been read.
+    /// Checks that it still is the listed version, after all of it has been read.
     ///
     /// # Errors
     ///
@@ -181,96 +180,96 @@ pub trait Opened: ReadAt + fmt::Debug + Send {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// There is nothing of this name.
+    /// The source does not exist.
     #[error("{}: no such file or directory; correct the source of the dataset", .path.display())]
     NoSource {
-        /// The source.
+        /// Path of the source.
         path: PathBuf,
     },
     /// A file or directory cannot be read.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: std::io::Error,
     },
-    /// A file or directory may not be read.
+    /// The permission to read a file or directory is missing.
     #[error(
         "{}: permission denied; a dataset needs the rights to read its files and to read and \
          search its directories", .path.display()
     )]
     Denied {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
     },
-    /// A name that ought to be a file and is a directory, a pipe, a socket or a device.
+    /// A name that should be a file is a directory, a pipe, a socket or a device.
     #[error("{}: not a regular file; samples lie in such files alone", .path.display())]
     NotAFile {
-        /// What it is called.
+        /// Path of the name.
         path: PathBuf,
     },
-    /// A symbolic link that leads to a directory above it.
+    /// A symbolic link leads to a directory above it.
     #[error("{}: a symbolic link that leads back to {}; remove it", .path.display(), .ancestor.display())]
     LinkLoop {
-        /// The link.
+        /// Path of the link.
         path: PathBuf,
-        /// Where it leads.
+        /// The directory that it leads to.
         ancestor: PathBuf,
     },
-    /// A symbolic link that leads nowhere.
+    /// The target of a symbolic link does not exist.
     #[error("{}: a symbolic link to nothing; remove it, or bring back what it names", .path.display())]
     DeadLink {
-        /// The link.
+        /// Path of the link.
         path: PathBuf,
     },
-    /// A name that leads out of the source.
+    /// A name leads out of the source.
     #[error("{name}: leads out of the dataset; names are relative and have no `..` in them")]
     Outside {
-        /// As given.
+        /// The name in the manifest or index.
         name: String,
     },
-    /// There is no client for a bucket.
+    /// No client for the bucket could be created.
     #[cfg(feature = "object-store")]
     #[error(transparent)]
     Bucket(#[from] tierfeed_object_stores::OpenError),
-    /// A bucket does not do what it was asked for.
+    /// A request to the bucket failed.
     #[cfg(feature = "object-store")]
     #[error(transparent)]
     Request(#[from] tierfeed_object_stores::RequestError),
     /// A web server cannot be listed.
     #[error("{place}: a web server cannot say what it has; name the objects in a manifest")]
     CannotList {
-        /// The source.
+        /// The URL of the source.
         place: String,
     },
-    /// An object has fewer or more bytes than its server said.
+    /// An object has fewer or more bytes than its server announced.
     #[error(
         "{place}: {found} B came instead of {expected} B; check the server and what lies before it"
     )]
     Length {
-        /// The object.
+        /// The URL of the object.
         place: String,
-        /// As asked for.
+        /// Number of requested bytes.
         expected: u64,
-        /// As received.
+        /// Number of received bytes.
         found: u64,
     },
     /// The threads for requests cannot be started.
     #[error("cannot start the threads that speak to object stores: {0}")]
     Runtime(#[source] std::io::Error),
-    /// There is no client for buckets in this program.
+    /// This program was built without a client for buckets.
     #[error(
         "{url}: this tierfeed was built without object stores; build it with them, or mount the bucket"
     )]
     NoObjectStores {
-        /// The source.
+        /// The URL of the source.
         url: String,
     },
-    /// An object was written, replaced or removed while it was looked at.
-    #[error("{place}: changed while it was indexed; index it when nobody writes")]
+    /// An object was written, replaced or removed while it was indexed.
+    #[error("{place}: changed while it was indexed; index it when no process writes to it")]
     Changed {
-        /// The object.
+        /// The path or URL of the object.
         place: String,
     },
 }

@@ -1,21 +1,21 @@
-//! Decides when a transfer over a slow link would be over: the arithmetic of an emulated link.
+//! Computes when a transfer over a slow link would end: the arithmetic of an emulated link.
 //!
-//! A link is a latency and a rate. Transfers share the rate, one after the other in the order in which
-//! they asked, as on a saturated bus; their latencies overlap. Pure: the caller brings the time and
-//! does the waiting, so the properties below are tested without a clock.
+//! A link is a latency and a rate. Transfers share the rate, one after the other in the order of
+//! their requests, as on a saturated bus; their latencies overlap. Pure: the caller provides the
+//! time and does the waiting, so the properties below are tested without a clock.
 //!
 //! Invariants:
 //!
 //! 1. No window of time carries more bytes than the rate allows.
-//! 2. No transfer is over before its latency has passed, plus its own length at the full rate.
-//! 3. A link that always has something to do loses no time: only rounding, one nanosecond a transfer.
+//! 2. No transfer ends before its latency has passed, plus its own length at the full rate.
+//! 3. A link that always has a transfer loses no time: only rounding, one nanosecond a transfer.
 
 use tierfeed_core::{
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
 
-/// A link of limited speed, and until when it is taken.
+/// A link of limited speed, and the end of its reservations.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     speed: Speed,
@@ -23,13 +23,13 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// An idle link.
+    /// A link of this speed without transfers in progress.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
         Self { speed, busy_until: Nanoseconds(0) }
     }
 
-    /// Takes the link for `amount` and returns when the last byte would arrive.
+    /// Reserves the link for `amount` and returns when the last byte would arrive.
     ///
     /// `now` must come from one clock. If it jumps back, transfers only get later.
     pub fn reserve(&mut self, now: Nanoseconds, amount: Bytes) -> Nanoseconds {
@@ -100,7 +100,7 @@ mod tests {
                 done.push((deadline, amount));
             }
             for first in 0..done.len() {
-                // Everything after `first` arrived in the window that opens when `first` was there.
+                // Everything after `first` arrived in the window that starts when `first` arrived.
                 let carried: u64 = done[first + 1..].iter().map(|(_, amount)| amount).sum();
                 let window = done[done.len() - 1].0 - done[first].0;
                 prop_assert!(carried <= window, "invariant 1: {carried} bytes in {window} ns");

@@ -9,8 +9,8 @@ use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 use tierfeed_core::id::SampleId;
 use tierfeed_dataset::{Dataset, Format, Index, source::Location};
 
-/// Classes and directories that sort otherwise than one might think: digits as text, capitals first,
-/// `sub-x` between `sub` and what is below `sub`, a byte that is no UTF-8 before U+E000.
+/// Classes and directories with an unusual order: digits as text, capitals first, `sub-x` between
+/// `sub` and the content of `sub`, a byte that is no UTF-8 before U+E000.
 const FILES: [&[u8]; 17] = [
     b"b_second/img10.jpg",
     b"b_second/img9.JPG",
@@ -60,7 +60,7 @@ fn samples_and_labels_come_in_the_order_of_torchvision() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("root");
     for file in FILES {
-        // As long as its name, so that a mix-up of files shows in the sizes.
+        // As long as its name, so that a confusion of files shows in the sizes.
         write(&root.join(OsStr::from_bytes(file)), file);
     }
     fs::write(root.join("A_first/zero.PPM"), b"").unwrap();

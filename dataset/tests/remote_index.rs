@@ -1,6 +1,7 @@
-//! An index on a file system of another host, played by a FUSE server of one file in this process.
+//! An index on a file system of another host, emulated by a FUSE server of one file in this
+//! process.
 //!
-//! The story: an agent had its index mapped from NFS and ended by `SIGBUS` when the server failed.
+//! The bug: an agent had its index mapped from NFS and ended by `SIGBUS` when the server failed.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
@@ -23,14 +24,14 @@ use tierfeed_test_needs::{Need, skip};
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
 
-/// A folder whose only file comes from a server of this process.
+/// A folder whose only file is served by this process.
 struct Remote {
     at: PathBuf,
     server: Option<JoinHandle<()>>,
 }
 
 impl Remote {
-    /// `None` where this user may not mount, or the kernel has no FUSE.
+    /// `None` if this user may not mount, or the kernel has no FUSE.
     fn mount(at: &Path, content: Vec<u8>) -> Option<Self> {
         let device = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
@@ -56,9 +57,9 @@ fn serve(mut device: File, content: &[u8]) {
         assert!(len >= 40, "a request has a header");
         let (opcode, unique, node) = (word(4), number(8), number(16));
         let answer = match opcode {
-            // FUSE_LOOKUP: node, generation, how long entry and attributes hold.
+            // FUSE_LOOKUP: node, generation, validity of entry and attributes.
             1 => Ok([numbers(&[FILE, 0, 0, 0, 0]), attributes(FILE, content)].concat()),
-            // FUSE_FORGET and FUSE_BATCH_FORGET want no answer.
+            // FUSE_FORGET and FUSE_BATCH_FORGET expect no answer.
             2 | 42 => continue,
             // FUSE_GETATTR
             3 => Ok([numbers(&[0, 0]), attributes(node, content)].concat()),
@@ -86,7 +87,7 @@ fn serve(mut device: File, content: &[u8]) {
         reply.extend(error.to_le_bytes());
         reply.extend(unique.to_le_bytes());
         reply.extend(payload);
-        // An error means that whoever asked waits no more.
+        // An error means that the request was cancelled.
         drop(device.write_all(&reply));
     }
 }

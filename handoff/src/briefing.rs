@@ -1,4 +1,4 @@
-//! What a trainer must know to go on alone when the agent dies.
+//! What a trainer needs to read on without the agent.
 
 mod order;
 
@@ -23,29 +23,31 @@ pub struct Briefing {
     pub index_path: PathBuf,
     /// How to reach the bucket that the index is of; `None` for files.
     pub bucket: Option<Bucket>,
-    /// What becomes of a batch with a sample that cannot be read.
+    /// What happens to a batch when one of its samples cannot be read.
     pub on_error: OnError,
-    /// The cold store is played slower than it is; who reads it alone must play it too.
+    /// How the cold store is slowed down for an experiment; a client that reads it alone applies
+    /// the same delay.
     pub emulation: Option<Emulation>,
-    /// How many batches the agent stages ahead: more requests than that at a time gain nothing.
+    /// Number of batches that the agent stages ahead; a client gains nothing from more open
+    /// requests.
     pub batches_ahead: u32,
-    /// Identifies the dataset index, so that a client notices when the file is another one by now.
+    /// Identifies the dataset index, so that a client notices when the file was replaced.
     pub fingerprint: u64,
 }
 
-/// How to reach a bucket, beside its URL and credentials.
+/// How to reach a bucket, in addition to its URL and credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bucket {
-    /// The server; more than what the environment says.
+    /// The server; takes precedence over the environment.
     pub endpoint: Option<String>,
-    /// The region; more than what the environment says.
+    /// The region; takes precedence over the environment.
     pub region: Option<String>,
-    /// Whether requests are not signed.
+    /// Whether requests are sent without a signature.
     pub is_anonymous: bool,
 }
 
-/// What becomes of a batch with a sample that cannot be read.
+/// What happens to a batch when one of its samples cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnError {
@@ -59,7 +61,7 @@ pub enum OnError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Emulation {
-    /// Added to each read.
+    /// Added to the duration of each read.
     pub latency_ns: u64,
     /// The rate of all reads together; 0 means unlimited.
     pub bytes_per_s: u64,
@@ -83,7 +85,6 @@ mod tests {
 
     use super::*;
 
-    /// Every shuffle, with every value of its parameters that is not a number.
     fn every_shuffle() -> Vec<Shuffle> {
         let version = Some(torch::Version { major: 2, minor: 10 });
         let random = torch::Generator::ALL.into_iter().flat_map(|generator| {

@@ -1,21 +1,21 @@
 //! The two rings of a connection and how many entries each can need.
 //!
-//! A client may have `window` batches *unsettled*: asked for, and neither refused nor given back.
-//! So at most `window` replies wait for it. Of what it sends, at most `window` requests, deliveries
-//! and releases each wait for the agent: the latter two follow a lease, once, and there are no more
-//! leases than unsettled batches. With rings of `window` and four times `window` entries (a power of
-//! two) neither side ever meets a full ring unless the other breaks the rules; an agent that meets
-//! one closes the connection.
+//! A client may have `window` batches *unsettled*: requested, and neither refused nor released. So
+//! at most `window` replies wait for it. Of the entries that it sends, at most `window` requests,
+//! deliveries and releases each wait for the agent: each lease has at most one delivery and one
+//! release, and there are no more leases than unsettled batches. With rings of `window` and four
+//! times `window` entries (a power of two) a ring is full only if the other side breaks the rules;
+//! an agent that finds a full ring closes the connection.
 
 use super::ring::Layout;
 
-/// The smallest window that makes sense: one batch in use, one on its way.
+/// The smallest useful window: one batch in use, one on its way.
 pub const WINDOW_MIN: u32 = 2;
 
-/// The largest window: rings of 320 KiB.
+/// The largest window; its rings take 320 KiB.
 pub const WINDOW_MAX: u32 = 1024;
 
-/// Where the two rings of a connection lie in their shared memory.
+/// The positions of the two rings of a connection in their shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Channel {
     /// Requests, deliveries and releases, client to agent.
@@ -36,7 +36,7 @@ impl Channel {
         Some(Self { submissions, completions })
     }
 
-    /// The bytes of both rings together.
+    /// The length of both rings together, in bytes.
     pub(super) const fn len(self) -> u64 {
         self.completions.end()
     }

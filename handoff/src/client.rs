@@ -1,19 +1,20 @@
-//! The trainer's side: asks for batches, waits for them, gives them back.
+//! The trainer's side: requests batches, waits for them, releases them.
 //!
 //! It runs inside the training process, so it starts no thread, keeps no global state and takes no
 //! lock that another process shares. Only [`Client::next`] and the control calls wait, each with a
-//! limit; [`Client::release`] never waits for them and may be called from any thread.
+//! timeout; [`Client::release`] never waits for them and may be called from any thread.
 //!
-//! When the agent dies, what it has handed over stays readable: batches that wait in the ring are
-//! still delivered, leased memory stays mapped, and the [`Briefing`] says how to read the rest alone.
+//! When the agent dies, everything that it handed over stays readable: batches in the ring are
+//! still delivered, leased memory stays mapped, and the [`Briefing`] says how to read the rest
+//! without the agent.
 //!
-//! A process that inherits a client by `fork` gets [`Forked`] from every call: the connection belongs
-//! to the process that made it. Dropping the inherited copy closes its descriptors and nothing else.
+//! A process that inherits a client by `fork` gets [`Forked`] from every call: the connection
+//! belongs to the process that made it. Dropping the inherited copy only closes its descriptors.
 
+mod connection;
 mod deadline;
 mod error;
 mod flow;
-mod link;
 mod memory;
 mod order_file;
 mod publish;
@@ -37,7 +38,7 @@ use tierfeed_numa_memory::{RangeError, View};
 
 #[cfg(test)]
 pub(crate) use self::order_file::fill_order;
-use self::{deadline::Deadline, flow::Flow, link::Link};
+use self::{connection::Connection, deadline::Deadline, flow::Flow};
 pub use self::{
     error::{
         ConnectError, ControlError, Disconnected, Forked, NextError, ReleaseError, RequestError,
@@ -47,10 +48,10 @@ pub use self::{
 use super::{
     briefing::Briefing,
     channel::Channel,
-    entry::{Completion, Parting, Ready},
+    entry::{Completion, Ready, ReleaseKind},
     message::{FromAgent, Hello, Reading},
     ring::Consumer,
-    shelves::Shelves,
+    shared_tiers::SharedTiers,
     table::{self, Row},
     wake,
 };
@@ -58,18 +59,18 @@ use super::{
 /// A connection that reads batches for one rank.
 #[derive(Debug)]
 pub struct Client {
-    link: Link,
+    connection: Connection,
     briefing: Briefing,
     arena: Arc<View>,
-    shelves: Shelves,
+    shared_tiers: SharedTiers,
     rings: View,
     flow: Mutex<Flow>,
-    /// Held by whoever waits, so that no other thread takes its wake-up.
+    /// Locked by the thread that waits, so that no other thread takes its wake-up.
     completions: Mutex<Consumer>,
-    bell: OwnedFd,
-    agent_bell: OwnedFd,
-    /// Requests are in the ring that the agent was not woken for.
-    is_unsaid: AtomicBool,
+    wakeup: OwnedFd,
+    agent_wakeup: OwnedFd,
+    /// Whether the ring holds requests for which the agent was not woken.
+    has_unannounced: AtomicBool,
 }
 
 /// An answer to a request.
@@ -77,43 +78,44 @@ pub struct Client {
 pub enum Reply {
     /// The batch, until its lease is released.
     Batch(LeasedBatch),
-    /// No batch.
+    /// The agent refused the batch.
     Refused {
-        /// Which one was asked for.
+        /// The batch that was requested.
         batch: BatchId,
-        /// Why it does not come; [`Explained`](super::Explained) says it in a sentence.
+        /// The reason; [`Explained`](super::Explained) prints it as a sentence.
         refusal: Refusal,
     },
 }
 
-/// A batch in shared memory. It may be read and written until its lease is released; samples that lie on
-/// a shelf may only be read.
+/// A batch in shared memory. It may be read and written until its lease is released; samples in a
+/// shared tier may only be read.
 #[derive(Debug, Clone)]
 pub struct LeasedBatch {
-    /// Which batch.
+    /// Epoch, step and rank of the batch.
     pub id: BatchId,
-    /// Under which name it goes back.
+    /// The lease under which the batch is released.
     pub lease: LeaseId,
-    /// The memory that it lies in; stays mapped while this lives, also when the agent is gone.
+    /// The staging memory that holds the batch; stays mapped while this value lives, even if the
+    /// agent ends.
     pub arena: Arc<View>,
-    /// Where it starts in the arena; a multiple of 4096.
+    /// Start of the batch in the arena, in bytes; a multiple of 4096.
     pub offset: Bytes,
-    /// Its length with padding and table; it ends inside the arena.
+    /// Length in bytes, with padding and table; the batch ends inside the arena.
     pub len: Bytes,
-    /// Its samples in reading order; each lies inside the batch, or on one of the shelves.
+    /// The samples in reading order; each lies inside the batch or in one of the shared tiers.
     pub rows: Vec<Row>,
-    /// The memory of tiers where samples of it may lie.
-    pub shelves: Shelves,
+    /// The mapped tiers that may hold samples of the batch.
+    pub shared_tiers: SharedTiers,
 }
 
 impl LeasedBatch {
-    /// Copies the beginning of a sample, wherever it lies, until `buffer` is full.
+    /// Fills `buffer` with the beginning of a sample, from the batch or from a shared tier.
     ///
     /// # Errors
     ///
-    /// If `row` is not one of [`Self::rows`] and leads outside.
+    /// If `row` is not one of [`Self::rows`] and leads outside of the memory.
     pub fn read(&self, row: &Row, buffer: &mut [u8]) -> Result<(), RangeError> {
-        match row.shelf.map(|tier| self.shelves.get(tier)) {
+        match row.shared_tier.map(|tier| self.shared_tiers.get(tier)) {
             None => self.arena.read(Bytes(self.offset.0.saturating_add(row.offset.0)), buffer),
             Some(Some(memory)) => memory.read(row.offset, buffer),
             Some(None) => {
@@ -125,45 +127,47 @@ impl LeasedBatch {
 }
 
 impl Client {
-    /// Connects to the agent that listens at `path` and waits until the staging memory of the rank is
-    /// there.
+    /// Connects to the agent that listens at `path` and waits until it has sent the staging memory
+    /// of the rank.
     ///
     /// # Errors
     ///
-    /// As [`ConnectError`] tells; [`ConnectError::NoAgent`] where nobody listens.
+    /// See [`ConnectError`]; [`ConnectError::NoAgent`] if no agent listens at `path`.
     pub fn connect(path: &Path, hello: &Hello, timeout: Duration) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
-        let link = Link::connect(path, &deadline)?;
-        link.say_hello(hello)?;
-        let (message, descriptors) = link.hear_welcome(&deadline)?;
+        let connection = Connection::connect(path, &deadline)?;
+        connection.send_hello(hello)?;
+        let (message, descriptors) = connection.receive_welcome(&deadline)?;
         let FromAgent::Welcome { reading: Some(reading) } = message else {
             return Err(ConnectError::Protocol);
         };
-        let Reading { briefing, window, ring_bytes, arena_bytes, shelves } = *reading;
+        let Reading { briefing, window, ring_bytes, arena_bytes, shared_tiers } = *reading;
         let channel = Channel::new(window).ok_or(ConnectError::Protocol)?;
         let mut descriptors = descriptors;
-        let of_shelves = descriptors.split_off(descriptors.len().min(4));
+        let tier_descriptors = descriptors.split_off(descriptors.len().min(4));
         let descriptors = <[OwnedFd; 4]>::try_from(descriptors);
-        let [rings, arena, bell, agent_bell] = descriptors.map_err(|_| ConnectError::Protocol)?;
-        let shelves = Shelves::map(&shelves, of_shelves).ok_or(ConnectError::Protocol)??;
+        let [rings, arena, wakeup, agent_wakeup] =
+            descriptors.map_err(|_| ConnectError::Protocol)?;
+        let shared_tiers =
+            SharedTiers::map(&shared_tiers, tier_descriptors).ok_or(ConnectError::Protocol)??;
         if channel.len() > ring_bytes {
             return Err(ConnectError::Protocol);
         }
         Ok(Self {
-            link,
+            connection,
             briefing,
             arena: Arc::new(View::map(arena, Bytes(arena_bytes))?),
-            shelves,
+            shared_tiers,
             rings: View::map(rings, Bytes(ring_bytes))?,
             flow: Mutex::new(Flow::new(channel, window)),
             completions: Mutex::new(Consumer::new(channel.completions)),
-            bell,
-            agent_bell,
-            is_unsaid: AtomicBool::new(false),
+            wakeup,
+            agent_wakeup,
+            has_unannounced: AtomicBool::new(false),
         })
     }
 
-    /// How to go on alone.
+    /// What this process needs to read on without the agent.
     pub fn briefing(&self) -> &Briefing {
         &self.briefing
     }
@@ -173,32 +177,35 @@ impl Client {
         &self.arena
     }
 
-    /// The memory of tiers where samples may lie.
-    pub fn shelves(&self) -> &Shelves {
-        &self.shelves
+    /// The mapped tiers that may hold samples of this client's batches.
+    pub fn shared_tiers(&self) -> &SharedTiers {
+        &self.shared_tiers
     }
 
-    /// Asks for a batch. Answers come out of [`Self::next`], not always in the order of the requests.
+    /// Requests a batch. [`Self::next`] returns the answers, not always in the order of the
+    /// requests.
     ///
     /// # Errors
     ///
-    /// [`RequestError::TooMany`] if as many batches as the agent allows are asked for or held.
+    /// [`RequestError::TooMany`] if the client already has as many batches, requested or leased, as
+    /// the agent allows.
     pub fn request(&self, batch: BatchId) -> Result<(), RequestError> {
         self.request_each([batch]).map(drop)
     }
 
-    /// Asks for batches and wakes the agent once, which costs more than all else that a request does.
-    /// Returns how many of them it may have for now; the others were not asked for.
+    /// Requests batches and wakes the agent once, because the wake-up costs more than the rest of a
+    /// request. Returns how many of them were requested; the agent's limit left no room for the
+    /// others.
     ///
     /// # Errors
     ///
-    /// As [`Self::request`]; [`RequestError::TooMany`] if not even one may be asked for.
+    /// As [`Self::request`]; [`RequestError::TooMany`] if there is room for none.
     pub fn request_each(
         &self,
         batches: impl IntoIterator<Item = BatchId>,
     ) -> Result<usize, RequestError> {
-        self.link.check_process()?;
-        if let Some(disconnected) = self.link.farewell() {
+        self.connection.check_process()?;
+        if let Some(disconnected) = self.connection.end_reason() {
             return Err(disconnected.into());
         }
         let mut sent = 0;
@@ -211,23 +218,24 @@ impl Client {
             }
         }
         if sent > 0 {
-            self.ring_agent();
+            self.wake_agent();
         }
         Ok(sent)
     }
 
-    /// Asks for a batch that is not needed yet, without waking the agent: it reads the request with the next
-    /// release, or when this process waits. Returns whether the agent allows one more.
+    /// Requests a batch that is not needed yet, without waking the agent: the agent reads the
+    /// request with the next release, or when this process waits. Returns whether the agent's limit
+    /// left room for it.
     ///
     /// # Errors
     ///
-    /// If the agent is gone, or in another process than the one that connected.
+    /// If the agent is gone, or if this process is not the one that connected.
     pub fn request_later(&self, batch: BatchId) -> Result<bool, RequestError> {
-        self.link.check_process()?;
+        self.connection.check_process()?;
         let outcome = self.flow().request(&*self.rings, batch);
         match outcome {
             Ok(()) => {
-                self.is_unsaid.store(true, Ordering::Relaxed);
+                self.has_unannounced.store(true, Ordering::Relaxed);
                 Ok(true)
             }
             Err(flow::RequestError::TooMany { .. }) => Ok(false),
@@ -235,50 +243,52 @@ impl Client {
         }
     }
 
-    /// Waits for the next answer, at most `timeout`.
+    /// Waits for the next answer, for at most `timeout`.
     ///
-    /// Callers take turns: a second thread waits for the first, also beyond its own limit.
+    /// Callers take turns: a second thread waits for the first, even beyond its own timeout.
     ///
     /// # Errors
     ///
-    /// [`NextError::TimedOut`] after `timeout`; signals do not shorten it, so a caller that must look at
-    /// them waits in short pieces. [`NextError::Disconnected`] when the agent is gone *and* everything
-    /// it had handed over was delivered.
+    /// [`NextError::TimedOut`] after `timeout`; signals do not shorten it, so a caller that must
+    /// handle them waits in short intervals. [`NextError::Disconnected`] when the agent is gone
+    /// *and* everything that it handed over was delivered.
     pub fn next(&self, timeout: Duration) -> Result<Reply, NextError> {
-        self.link.check_process()?;
+        self.connection.check_process()?;
         let deadline = Deadline::after(timeout);
         let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reply) = self.take(&mut completions)? {
             return Ok(reply);
         }
-        if self.is_unsaid.load(Ordering::Relaxed) {
-            self.ring_agent();
+        if self.has_unannounced.load(Ordering::Relaxed) {
+            self.wake_agent();
         }
         loop {
-            // Silenced before the look: what comes after the look rings again.
-            wake::silence(&self.bell);
+            // Drained before the ring is read: an entry that comes after the read wakes again.
+            wake::drain_wakeups(&self.wakeup);
             if let Some(reply) = self.take(&mut completions)? {
                 return Ok(reply);
             }
-            if let Some(disconnected) = self.link.farewell() {
+            if let Some(disconnected) = self.connection.end_reason() {
                 return Err(disconnected.into());
             }
-            match self.link.wait(self.bell.as_fd(), &deadline) {
-                link::Wait::Rung => (),
-                // Sets the farewell; then one more look, for what was pushed before the end.
-                link::Wait::Ended => self.link.hear_farewell(),
-                link::Wait::Over => return Err(NextError::TimedOut),
+            match self.connection.wait(self.wakeup.as_fd(), &deadline) {
+                connection::Wait::Readable => (),
+                // Records the reason of the end; then one more read, for entries that were pushed
+                // before it.
+                connection::Wait::Ended => self.connection.note_end(),
+                connection::Wait::TimedOut => return Err(NextError::TimedOut),
             }
         }
     }
 
-    /// An answer that is there already; waits neither for the agent nor for another thread.
+    /// Returns an answer that is in the ring already; waits neither for the agent nor for another
+    /// thread.
     ///
     /// # Errors
     ///
     /// As [`Self::next`], but never [`NextError::TimedOut`].
     pub fn try_next(&self) -> Result<Option<Reply>, NextError> {
-        self.link.check_process()?;
+        self.connection.check_process()?;
         match self.completions.try_lock() {
             Ok(mut completions) => self.take(&mut completions),
             Err(TryLockError::Poisoned(completions)) => self.take(&mut completions.into_inner()),
@@ -286,108 +296,113 @@ impl Client {
         }
     }
 
-    /// Tells the agent that the trainer starts to use a batch, and from when until when it waited for it
-    /// on the clock of the host ([`monotonic_now`](super::monotonic_now)).
+    /// Tells the agent that the trainer starts to use a batch, and when it waited for it, on the
+    /// clock of the host ([`monotonic_now`](super::monotonic_now)).
     ///
-    /// The agent reads it with the next request or release: it is for its report, not for its work.
+    /// The agent reads this with the next request or release, because only its report uses it.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::NotHeld`] for a lease that is not held.
     pub fn deliver(&self, lease: LeaseId, wait: Wait) -> Result<(), ReleaseError> {
-        self.link.check_process()?;
+        self.connection.check_process()?;
         let delivered = self.flow().deliver(&*self.rings, lease, wait);
-        self.settle(lease, delivered)
+        self.lease_result(lease, delivered)
     }
 
-    /// Tells the agent what the trainer did itself, for the agent's report. Returns whether there was room
-    /// for it; what was not told is to be added to what is told next.
+    /// Tells the agent what the trainer did without it, for the agent's report. Returns whether the
+    /// ring had room; if not, the caller adds these figures to the next ones.
     ///
-    /// A trainer that reads batches itself may never ask for another one, so the agent is woken then.
-    /// Else it reads this with the next request or release.
+    /// If the trainer read batches itself it may never request another one, so the agent is woken.
+    /// Otherwise the agent reads this with the next request or release.
     ///
     /// # Errors
     ///
-    /// If the agent is gone, or in another process than the one that connected.
+    /// If the agent is gone, or if this process is not the one that connected.
     pub fn tally(&self, tally: Tally) -> Result<bool, RequestError> {
-        self.link.check_process()?;
-        if let Some(disconnected) = self.link.farewell() {
+        self.connection.check_process()?;
+        if let Some(disconnected) = self.connection.end_reason() {
             return Err(disconnected.into());
         }
         let told = self.flow().tally(&*self.rings, tally);
         let told =
             told.map_err(|error| self.as_request_error(flow::RequestError::Broken(error)))?;
         if tally.self_read_batches > 0 {
-            self.ring_agent();
+            self.wake_agent();
         }
         Ok(told)
     }
 
-    /// Gives a batch back. Nothing may touch its bytes any more.
+    /// Releases a batch. Its bytes must not be accessed afterwards.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::NotHeld`] for a lease that is not held, most often a second release.
+    /// [`ReleaseError::NotHeld`] for a lease that is not held, usually because of a second release.
     pub fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
-        self.part_with(lease, Parting::Used)
+        self.release_as(lease, ReleaseKind::Used)
     }
 
-    /// As [`Self::release`], and tells whether the trainer goes on with a copy.
+    /// As [`Self::release`], and tells the agent whether the trainer keeps a copy.
     ///
     /// # Errors
     ///
     /// As [`Self::release`].
-    pub fn part_with(&self, lease: LeaseId, parting: Parting) -> Result<(), ReleaseError> {
-        self.link.check_process()?;
-        let released = self.flow().release(&*self.rings, lease, parting);
+    pub fn release_as(
+        &self,
+        lease: LeaseId,
+        release_kind: ReleaseKind,
+    ) -> Result<(), ReleaseError> {
+        self.connection.check_process()?;
+        let released = self.flow().release(&*self.rings, lease, release_kind);
         if released.is_ok() {
-            self.ring_agent();
+            self.wake_agent();
         }
-        self.settle(lease, released)
+        self.lease_result(lease, released)
     }
 
-    /// Hands over what this rank reads in an epoch, in reading order, and waits until the agent has
-    /// it. Needed before the first request for an epoch whose order is `published`.
+    /// Hands over the samples that this rank reads in an epoch, in reading order, and waits until
+    /// the agent has taken them. Needed before the first request for an epoch whose order is
+    /// `published`.
     ///
     /// # Errors
     ///
-    /// As [`ControlError`] tells.
+    /// See [`ControlError`].
     pub fn publish(
         &self,
         epoch: Epoch,
         samples: &[SampleId],
         timeout: Duration,
     ) -> Result<(), ControlError> {
-        publish::publish(&self.link, epoch, samples, timeout)
+        publish::publish(&self.connection, epoch, samples, timeout)
     }
 
-    /// Asks for memory in chunks and waits for it.
+    /// Requests memory in chunks and waits for it.
     ///
     /// # Errors
     ///
     /// [`ControlError::Denied`] with the agent's reason if there is not enough.
     pub fn allocate(&self, bytes: Bytes, timeout: Duration) -> Result<Grant, ControlError> {
-        memory::allocate(&self.link, bytes, timeout)
+        memory::allocate(&self.connection, bytes, timeout)
     }
 
     /// Unmaps memory and gives it back.
     ///
     /// # Errors
     ///
-    /// If the agent is gone, or in another process than the one that allocated it. The memory is
-    /// unmapped all the same.
+    /// If the agent is gone, or if this process is not the one that allocated the memory. The
+    /// memory is unmapped in both cases.
     pub fn free(&self, grant: Grant) -> Result<(), ControlError> {
-        memory::free(&self.link, grant)
+        memory::free(&self.connection, grant)
     }
 
-    fn ring_agent(&self) {
-        // Before the bell: a request that another thread makes meanwhile is not taken for said.
-        self.is_unsaid.store(false, Ordering::Relaxed);
-        wake::ring_agent(&self.agent_bell);
+    fn wake_agent(&self) {
+        // Before the wake-up: a request that another thread makes meanwhile counts as unannounced.
+        self.has_unannounced.store(false, Ordering::Relaxed);
+        wake::wake_agent(&self.agent_wakeup);
     }
 
-    /// What became of a word about a lease.
-    fn settle(
+    /// Turns the result of sending an entry about a lease into the caller's error.
+    fn lease_result(
         &self,
         lease: LeaseId,
         sent: Result<(), flow::ReleaseError>,
@@ -395,15 +410,15 @@ impl Client {
         match sent {
             Ok(()) => Ok(()),
             Err(flow::ReleaseError::NotHeld) => Err(ReleaseError::NotHeld { lease }),
-            // The agent that broke its ring does not want to hear of the batch.
+            // The agent broke its ring, so it is not told about the batch.
             Err(flow::ReleaseError::Broken(error)) => {
-                self.link.give_up(&error);
+                self.connection.give_up(&error);
                 Ok(())
             }
         }
     }
 
-    /// The oldest answer in the ring.
+    /// Takes the oldest answer from the ring.
     fn take(&self, completions: &mut Consumer) -> Result<Option<Reply>, NextError> {
         let popped = completions.pop(&*self.rings).map_err(|error| self.broken(&error))?;
         let Some(entry) = popped else { return Ok(None) };
@@ -414,19 +429,19 @@ impl Client {
             }
             Completion::Lease(ready) => {
                 self.arena.allow(ready.offset, ready.len);
-                let rows = table::read(&self.arena, &self.shelves, &ready);
+                let rows = table::read(&self.arena, &self.shared_tiers, &ready);
                 let rows = rows.map_err(|error| self.broken(&error))?;
                 let Ready { lease, batch: id, offset, len, .. } = ready;
                 self.flow().leased(lease);
-                let (arena, shelves) = (Arc::clone(&self.arena), self.shelves.clone());
-                let batch = LeasedBatch { id, lease, arena, offset, len, rows, shelves };
+                let (arena, shared_tiers) = (Arc::clone(&self.arena), self.shared_tiers.clone());
+                let batch = LeasedBatch { id, lease, arena, offset, len, rows, shared_tiers };
                 Ok(Some(Reply::Batch(batch)))
             }
         }
     }
 
     fn broken(&self, error: &dyn std::error::Error) -> NextError {
-        self.link.give_up(error);
+        self.connection.give_up(error);
         NextError::Disconnected(Disconnected { reason: error.to_string() })
     }
 
@@ -434,7 +449,7 @@ impl Client {
         match error {
             flow::RequestError::TooMany { window } => RequestError::TooMany { window },
             flow::RequestError::Broken(error) => {
-                self.link.give_up(&error);
+                self.connection.give_up(&error);
                 RequestError::Disconnected(Disconnected { reason: error.to_string() })
             }
         }
@@ -445,21 +460,22 @@ impl Client {
     }
 }
 
-/// The connection, for whoever waits for its end among other things, or hands it on with a process.
+/// The socket of the connection, for a caller that polls it for its end or passes it to another
+/// process.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.socket.as_fd()
+        self.connection.socket.as_fd()
     }
 }
 
 #[cfg(test)]
 impl Client {
-    pub(super) fn link_socket(&self) -> BorrowedFd<'_> {
-        self.link.socket.as_fd()
+    pub(super) fn connection_socket(&self) -> BorrowedFd<'_> {
+        self.connection.socket.as_fd()
     }
 
-    /// What a client finds after a fork, without the fork.
+    /// Makes the client behave as in a forked process, without a fork.
     pub(super) fn pretend_to_be_created_by(&mut self, process: u32) {
-        self.link.creator = process;
+        self.connection.creator = process;
     }
 }

@@ -1,10 +1,10 @@
-//! Closes the sockets of peers without waiting.
+//! Closes the sockets of peers without blocking the caller.
 //!
-//! A packet that was never taken out of a socket ends with it, and so do the descriptors in it. The end
-//! of a descriptor may wait: a TCP socket with `SO_LINGER` for its peer, as long as the client likes.
-//! Where the kernel lets nobody send descriptors ([`Descriptors::Refused`]), nothing of the
-//! kind can be in a socket. Elsewhere each socket is closed by a thread of its own; it counts as a
-//! connection until that is over, so there are never more of them than the limit of connections.
+//! Descriptors in a packet that was never received are closed with the socket. Closing a descriptor
+//! may block: a TCP socket with `SO_LINGER` waits for its peer, for as long as the client chose. If
+//! the kernel refuses descriptors at the sender ([`Descriptors::Refused`]), a socket cannot hold
+//! any. Otherwise each socket is closed by a thread of its own and counts as a connection until it
+//! is closed, so the limit of connections also bounds these threads.
 
 use std::{
     mem,
@@ -26,19 +26,19 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// For sockets that hold what `descriptors` says.
+    /// Closes sockets that may hold descriptors according to `descriptors`.
     #[must_use]
     pub fn new(descriptors: Descriptors) -> Self {
         Self { descriptors, waiting: Arc::default() }
     }
 
-    /// Sockets that are being closed.
+    /// The number of sockets that are being closed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Closes a socket, beside the caller if that may wait.
+    /// Closes a socket, on another thread if that may block.
     pub fn close(&self, socket: OwnedFd) {
         if self.descriptors == Descriptors::Refused {
             return;
@@ -53,7 +53,7 @@ impl Closing {
             waiting.fetch_sub(1, Ordering::Release);
         });
         if thread.is_err() {
-            // Without threads it stays open and counts: to close it here might wait.
+            // Without a thread the socket stays open and counts: closing it here might block.
             mem::forget(taken(&socket));
         }
     }

@@ -1,10 +1,10 @@
-//! Decides what becomes of descriptors that peers send to a Unix socket of ours: none is ever taken.
+//! Keeps descriptors that peers send to a Unix socket of the agent out of the agent's process.
 //!
-//! The end of a descriptor may wait for a network or a file system of the sender's choice, as that of a
-//! socket with `SO_LINGER` does, and who takes it out of a socket and closes it waits as well. So the
-//! kernel shall refuse descriptors at the sender ([`Descriptors::refused_by`]). Where it cannot, before
-//! Linux 6.16, what arrives is looked at before it is taken ([`read_stream`]), and a socket that may hold
-//! descriptors is closed by a thread that has nothing else to do ([`super::Closing`]).
+//! Closing a descriptor may wait for a network or a file system of the sender's choice, as a socket
+//! with `SO_LINGER` does, and the process that received it would wait as well. So the kernel is
+//! told to refuse descriptors at the sender ([`Descriptors::refused_by`]). Before Linux 6.16, where
+//! it cannot, data is peeked at before it is received ([`read_stream`]), and a socket that may hold
+//! descriptors is closed by a dedicated thread ([`super::Closing`]).
 
 use std::{
     io::{self, IoSliceMut},
@@ -29,41 +29,43 @@ pub enum Descriptors {
     Possible,
 }
 
-/// Lets nobody send descriptors to a socket, nor to those that are accepted from it.
+/// Option that stops all processes from sending descriptors to a socket and to those accepted from
+/// it.
 #[derive(Debug, Clone, Copy)]
 struct PassRights;
 
 nix::setsockopt_impl!(PassRights, libc::SOL_SOCKET, SO_PASSRIGHTS, bool, SetBool);
 
 impl Descriptors {
-    /// Asks the kernel to refuse descriptors for a socket that does not listen yet, and says whether it
-    /// does. Connections that are accepted from the socket inherit it.
+    /// Asks the kernel to refuse descriptors for a socket that does not listen yet, and returns
+    /// whether it does. Connections that are accepted from the socket inherit the option.
     #[must_use]
     pub fn refused_by(socket: &impl AsFd) -> Self {
         if PassRights.set(socket, &false).is_ok() { Self::Refused } else { Self::Possible }
     }
 }
 
-/// Reads from a stream socket without waiting, and takes no descriptor out of it.
+/// Reads from a stream socket without blocking, and receives no descriptor from it.
 ///
 /// # Errors
 ///
-/// As `recvmsg(2)`; [`io::ErrorKind::PermissionDenied`] if descriptors come with the bytes. They stay in
-/// the socket.
+/// As `recvmsg(2)`; [`io::ErrorKind::PermissionDenied`] if descriptors come with the bytes. They
+/// stay in the socket.
 pub fn read_stream(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    // Without space for them the kernel only says that there are descriptors. To look does not take them.
+    // Without space for descriptors the kernel only reports that there are some. Peeking does not
+    // receive them.
     let (len, seen) = receive_raw(socket, flags | RecvFlags::PEEK, bytes)?;
     if seen.contains(ReturnFlags::CTRUNC) {
         let what = "the peer sent descriptors, and none are taken";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    // What came after the look is not taken.
+    // Data that arrived after the peek is not received.
     let (taken, _) = receive_raw(socket, flags, &mut bytes[..len])?;
     Ok(taken)
 }
 
-/// Receives without space for descriptors: how many bytes, and what the kernel says about them.
+/// Receives without space for descriptors; returns the number of bytes and the kernel's flags.
 pub(super) fn receive_raw(
     socket: BorrowedFd<'_>,
     flags: RecvFlags,

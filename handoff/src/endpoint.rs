@@ -1,9 +1,9 @@
 //! The socket file at which trainers find the agent of their node.
 //!
-//! The file lives in a directory that only our user can enter, so nobody else ever reaches it, not
-//! even between its creation and the change of its mode. A file that an agent left behind when it was
-//! killed is replaced; one at which an agent listens is not. The look and the replacement happen under
-//! a lock on the directory, so of two agents that start at once one wins and the other is told.
+//! The file is in a directory that only the agent's user can enter, so no other user reaches it,
+//! not even between its creation and the change of its mode. A file that a killed agent left behind
+//! is replaced; one at which an agent listens is not. Check and replacement happen under a lock on
+//! the directory, so of two agents that start at once one wins and the other gets an error.
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},
@@ -36,57 +36,57 @@ const SOCKET_MODE: u32 = 0o600;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Socket addresses are short.
+    /// The path is longer than a socket address can hold.
     #[error("{} is too long for a socket address; at most 107 bytes are possible", .path.display())]
     PathTooLong {
-        /// As given.
+        /// The path, as the caller gave it.
         path: PathBuf,
     },
-    /// The path has no directory, or its directory is something else.
+    /// The directory of the path is missing or is not a directory.
     #[error("{} is not a directory; the socket needs one of its own", .path.display())]
     NoDirectory {
-        /// What was looked at.
+        /// The path that should be a directory.
         path: PathBuf,
     },
-    /// Others can reach into the directory of the socket.
+    /// Other users can enter the directory of the socket.
     #[error(
         "directory {} belongs to user {owner} and has mode {mode:04o}; it must belong to user {user} \
          and have mode 0700", .path.display()
     )]
     NotPrivate {
-        /// The directory.
+        /// The directory of the socket.
         path: PathBuf,
-        /// Who owns it.
+        /// User number of the owner of the directory.
         owner: u32,
-        /// Its mode.
+        /// Permission bits of the directory.
         mode: u32,
-        /// Who should own it.
+        /// User number that should own the directory.
         user: u32,
     },
-    /// Another agent listens there.
+    /// Another agent listens at the path.
     #[error("another agent listens at {}; stop it, or choose another path", .path.display())]
     InUse {
-        /// As given.
+        /// The path, as the caller gave it.
         path: PathBuf,
     },
-    /// Something that is no socket has the name.
+    /// A file that is not a socket has the name.
     #[error("{} exists and is not a socket; remove it, or choose another path", .path.display())]
     NotASocket {
-        /// As given.
+        /// The path, as the caller gave it.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot listen at {}", .path.display())]
     System {
-        /// As given.
+        /// The path, as the caller gave it.
         path: PathBuf,
-        /// What it said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
-/// A listening socket and its file, which goes with it.
+/// A listening socket and its file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     listener: OwnedFd,
@@ -97,8 +97,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens at `path`; makes its directory if that is missing. Descriptors are refused if `wanted` says
-    /// so and the kernel can.
+    /// Listens at `path`; creates its directory if it is missing. Descriptors are refused if
+    /// `wanted` says so and the kernel supports it.
     pub(super) fn bind(path: &Path, wanted: Descriptors) -> Result<Self, BindError> {
         let system = |source| BindError::System { path: path.to_owned(), source };
         let address = SocketAddrUnix::new(path)
@@ -121,7 +121,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// What its sockets may hold.
+    /// Whether its connections may hold descriptors.
     pub(super) fn descriptors(&self) -> Descriptors {
         self.descriptors
     }
@@ -147,13 +147,14 @@ impl Drop for Endpoint {
         let is_ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
         if is_ours {
-            // Nothing is lost if it stays: the next agent finds nobody listening and replaces it.
+            // Harmless if it fails: the next agent finds that no process listens and replaces the
+            // file.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A socket of the only kind that the hand-off uses.
+/// Creates a socket of the only kind that the hand-off uses.
 pub(super) fn seqpacket_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None)
 }
@@ -178,7 +179,7 @@ fn private_directory(socket: &Path) -> Result<PathBuf, BindError> {
     Ok(path)
 }
 
-/// Held for the few calls of a bind, so waiting for it is no risk.
+/// Locks the directory; it is only held for the few calls of a bind, so the wait is short.
 fn lock(directory: &File) -> Result<(), Errno> {
     loop {
         match flock(directory, FlockOperation::LockExclusive) {
@@ -188,7 +189,7 @@ fn lock(directory: &File) -> Result<(), Errno> {
     }
 }
 
-/// Removes the socket of an agent that is gone.
+/// Removes the socket file of an agent that has ended.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> {
     let system = |source| BindError::System { path: path.to_owned(), source };
     let metadata = match fs::symlink_metadata(path) {
@@ -202,7 +203,8 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> 
     let probe = seqpacket_socket(SocketFlags::NONBLOCK).map_err(|errno| system(errno.into()))?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(system),
-        // AGAIN: somebody listens and is busy. PROTOTYPE: somebody else's kind of socket.
+        // AGAIN: an agent listens and is busy. PROTOTYPE: another program listens with another
+        // socket type.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => {
             Err(BindError::InUse { path: path.to_owned() })
         }
@@ -214,7 +216,6 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> 
 mod tests {
     use super::*;
 
-    /// A directory that only its owner can enter, and a path in it.
     fn private_path() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();

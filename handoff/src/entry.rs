@@ -1,8 +1,9 @@
-//! What the 64 bytes of a ring entry mean.
+//! Encodes and decodes the 64 bytes of a ring entry.
 //!
-//! Word 0 says which kind of entry it is and, for a refusal or a release, why; the others depend on it. Entries
-//! come out of memory that the other side can write, so decoding checks every number that a type
-//! here cannot hold; whether an offset lies inside its arena is checked by who reads there.
+//! Word 0 holds the kind of the entry and, for a refusal or a release, the reason; the meaning of
+//! the others depends on the kind. Entries come from memory that the other side can write, so
+//! decoding checks every number that a type here cannot represent; the reader of an arena checks
+//! whether an offset lies inside.
 
 use tierfeed_core::{
     id::{BatchId, Epoch, LeaseId, Rank, Step},
@@ -22,50 +23,50 @@ const REFUSED: u32 = 4;
 const DELIVERED: u32 = 5;
 const TALLIED: u32 = 6;
 
-/// The upper half of the first word of a release.
+/// Values of the upper half of the first word of a release.
 const USED: u32 = 0;
 const COPIED: u32 = 1;
 
-/// What a client sends.
+/// An entry from client to agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Submission {
-    /// It wants a batch.
+    /// The client requests a batch.
     Request(BatchId),
-    /// Its trainer starts to use one, after this wait on the clock of the host.
+    /// The trainer starts to use a batch, after this wait on the clock of the host.
     Delivered(LeaseId, Wait),
-    /// It is done with one.
-    Release(LeaseId, Parting),
-    /// What its trainer did itself.
+    /// The client releases a batch.
+    Release(LeaseId, ReleaseKind),
+    /// What the trainer did without the agent.
     Tallied(Tally),
 }
 
-/// How a client lets go of a batch.
+/// Why a client releases a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parting {
-    /// The trainer is done with it.
+pub enum ReleaseKind {
+    /// The trainer no longer uses it.
     Used,
-    /// The trainer keeps so many batches that it got a copy of this one.
+    /// The trainer holds so many batches that it got a copy of this one.
     Copied,
 }
 
-/// What the agent answers.
+/// An entry from agent to client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Completion {
-    /// A batch, ready to read.
+    /// The batch is ready to read.
     Lease(Ready),
-    /// No batch.
+    /// The batch is refused.
     Refused { batch: BatchId, refusal: Refusal },
 }
 
-/// Where a leased batch lies.
+/// The position of a leased batch in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) lease: LeaseId,
     pub(super) batch: BatchId,
-    /// From the start of the arena.
+    /// Counted from the start of the arena.
     pub(super) offset: Bytes,
     pub(super) len: Bytes,
-    /// From the start of the batch.
+    /// Counted from the start of the batch.
     pub(super) table_offset: Bytes,
     pub(super) rows: u32,
 }
@@ -73,7 +74,7 @@ pub(super) struct Ready {
 /// An entry that this version of the protocol does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a ring entry of kind {kind:#x}, which this version does not know")]
-pub(super) struct Meaningless {
+pub(super) struct UnknownEntry {
     kind: u64,
 }
 
@@ -97,17 +98,17 @@ impl Submission {
                 tally.decoding.0,
                 0,
             ],
-            Self::Release(lease, parting) => {
-                let code = match parting {
-                    Parting::Used => USED,
-                    Parting::Copied => COPIED,
+            Self::Release(lease, release_kind) => {
+                let code = match release_kind {
+                    ReleaseKind::Used => USED,
+                    ReleaseKind::Copied => COPIED,
                 };
                 [pair(RELEASE, code), lease.0, 0, 0, 0, 0, 0, 0]
             }
         }
     }
 
-    pub(super) fn decode(entry: Entry) -> Result<Self, Meaningless> {
+    pub(super) fn decode(entry: Entry) -> Result<Self, UnknownEntry> {
         match halves(entry[0]) {
             (REQUEST, 0) => Ok(Self::Request(batch_of(entry).0)),
             (DELIVERED, 0) => {
@@ -115,9 +116,9 @@ impl Submission {
                 Ok(Self::Delivered(LeaseId(entry[1]), Wait { since, until }))
             }
             (TALLIED, decode_threads) => Ok(Self::Tallied(tally_of(entry, decode_threads))),
-            (RELEASE, USED) => Ok(Self::Release(LeaseId(entry[1]), Parting::Used)),
-            (RELEASE, COPIED) => Ok(Self::Release(LeaseId(entry[1]), Parting::Copied)),
-            _ => Err(Meaningless { kind: entry[0] }),
+            (RELEASE, USED) => Ok(Self::Release(LeaseId(entry[1]), ReleaseKind::Used)),
+            (RELEASE, COPIED) => Ok(Self::Release(LeaseId(entry[1]), ReleaseKind::Copied)),
+            _ => Err(UnknownEntry { kind: entry[0] }),
         }
     }
 }
@@ -138,7 +139,7 @@ impl Completion {
         }
     }
 
-    pub(super) fn decode(entry: Entry) -> Result<Self, Meaningless> {
+    pub(super) fn decode(entry: Entry) -> Result<Self, UnknownEntry> {
         let (batch, rows) = batch_of(entry);
         match halves(entry[0]) {
             (LEASE, 0) => Ok(Self::Lease(Ready {
@@ -151,15 +152,15 @@ impl Completion {
             })),
             (REFUSED, code) => {
                 let refusal = refusal::decode(Encoded { code, words: [entry[4], entry[5]] })
-                    .ok_or(Meaningless { kind: entry[0] })?;
+                    .ok_or(UnknownEntry { kind: entry[0] })?;
                 Ok(Self::Refused { batch, refusal })
             }
-            _ => Err(Meaningless { kind: entry[0] }),
+            _ => Err(UnknownEntry { kind: entry[0] }),
         }
     }
 }
 
-/// Words 2 and 3 of every entry that names a batch.
+/// Encodes words 2 and 3 of every entry that names a batch.
 fn batch_words(batch: BatchId, rows: u32) -> [u64; 2] {
     [pair(batch.epoch.0, batch.step.0), pair(batch.rank.0, rows)]
 }
@@ -215,8 +216,8 @@ mod tests {
         fn a_submission_reads_back_as_it_was_written(
             batch in any_batch(), lease in any::<u64>(), entry in any::<Entry>(), threads in any::<u32>(),
         ) {
-            let release = |parting| Submission::Release(LeaseId(lease), parting);
-            let releases = [Parting::Used, Parting::Copied].map(release);
+            let release = |release_kind| Submission::Release(LeaseId(lease), release_kind);
+            let releases = [ReleaseKind::Used, ReleaseKind::Copied].map(release);
             let wait = Wait { since: Nanoseconds(entry[4]), until: Nanoseconds(entry[5]) };
             let others = [
                 Submission::Request(batch),

@@ -1,17 +1,18 @@
 //! Hands staged batches to trainers without copying them.
 //!
 //! The agent stages batches in shared memory; a trainer maps the same memory and reads them there.
-//! What passes between the two is small: over a Unix socket at the start and a few times later, over
-//! two rings of 64-byte entries for every batch. A batch belongs to the trainer from the moment when
-//! its entry is in the ring until the trainer releases it, or is gone.
+//! Only small messages pass between the two: over a Unix socket at the start and a few times later,
+//! over two rings of 64-byte entries for every batch. A batch belongs to the trainer from the
+//! moment when its entry is in the ring until the trainer releases it or disconnects.
 //!
-//! [`Server`] is the agent's side: one thread, which turns what clients do into events. [`Client`] is
-//! the trainer's side: no thread, no lock shared between processes, nothing that a fork could break.
-//! `docs/handoff.md` describes the protocol, its limits, and what happens when either side dies.
+//! [`Server`] is the agent's side: one thread, which turns the actions of clients into events.
+//! [`Client`] is the trainer's side: no thread, no lock shared between processes, nothing that a
+//! fork could break. `docs/handoff.md` describes the protocol, its limits, and what happens when
+//! either side dies.
 //!
-//! Deliberately absent: `unsafe` (shared memory is reached through the checked mappings of
-//! `tierfeed-numa-memory`), names in `/dev/shm` (memory is passed as descriptors, so nothing is left
-//! behind), asynchronous code (it does not survive a fork).
+//! Deliberately absent: `unsafe` (shared memory is accessed through the checked mappings of
+//! `tierfeed-numa-memory`), names in `/dev/shm` (memory is passed as descriptors, so nothing is
+//! left behind), asynchronous code (it does not survive a fork).
 
 #![forbid(unsafe_code)]
 
@@ -29,8 +30,8 @@ mod peer;
 mod refusal;
 mod ring;
 mod server;
-mod shelved;
-mod shelves;
+mod shared_tier;
+mod shared_tiers;
 mod stamp;
 mod table;
 mod wake;
@@ -46,18 +47,18 @@ pub use self::{
     closing::Closing,
     descriptors::{Descriptors, read_stream},
     endpoint::BindError,
-    entry::Parting,
+    entry::ReleaseKind,
     message::{
-        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role, SHELVES_MAX,
+        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role, SHARED_TIERS_MAX,
     },
-    peer::Stranger,
+    peer::ForeignUser,
     refusal::Explained,
     server::{
-        AdmitError, ClientEvent, Delivery, Departure, Events, GrantError, LeaseError, Limits,
+        AdmitError, ClientEvent, Delivery, DisconnectCause, Events, GrantError, LeaseError, Limits,
         Server, StartError, Violation,
     },
-    shelved::{Shelved, Starts},
-    shelves::Shelves,
+    shared_tier::{SharedTier, Starts},
+    shared_tiers::SharedTiers,
     stamp::monotonic_now,
     table::{Row, TableError},
 };

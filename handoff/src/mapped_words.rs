@@ -1,4 +1,4 @@
-//! Where the words of a ring lie: in a mapping that two processes share.
+//! Gives a ring its words from a mapping that two processes share.
 
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::Mapping;

@@ -1,8 +1,8 @@
 //! The control messages: small JSON documents, one per packet.
 //!
-//! They carry what happens a few times in the life of a connection; batches go through the rings.
-//! Every message of a client is typed, has a size limit and is checked here for its form. What it
-//! means at this point of the conversation is checked by the server.
+//! They carry what happens a few times in the life of a connection; batches use the rings. Every
+//! message of a client is typed, has a size limit and is checked here for its form. The server
+//! checks whether it is allowed at this point of the conversation.
 
 use std::{collections::BTreeMap, process};
 
@@ -11,30 +11,30 @@ use tierfeed_core::{fleet::launch, id::Rank};
 
 use super::briefing::Briefing;
 
-/// The version of everything that passes between agent and client. Both must speak the same.
+/// The version of everything that agent and client exchange. Both must use the same.
 pub const PROTOCOL: u32 = 4;
 
 /// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Requests for memory of one connection that may be open at a time.
+/// The number of memory requests that one connection may have open at a time.
 pub(super) const MEMORY_REQUESTS_MAX: usize = 8;
 
-/// The longest value of a variable in a hello. Those that number processes are shorter.
+/// The longest value of a variable in a hello, in bytes. Values that number processes are shorter.
 pub(super) const VARIABLE_BYTES_MAX: usize = 64;
 
-/// Chunks in one grant. Descriptors on their way count against the sender's limit of open files.
+/// Chunks in one grant. Descriptors in flight count against the sender's limit of open files.
 pub const GRANT_CHUNKS_MAX: usize = 256;
 
-/// Tiers that trainers of one node may map. A welcome has a descriptor for each.
-pub const SHELVES_MAX: usize = 16;
+/// Number of tiers that trainers of one node may map. A welcome has a descriptor for each.
+pub const SHARED_TIERS_MAX: usize = 16;
 
-/// Names one control request on its connection, so that an answer that comes late is recognised.
+/// Identifies a control request on its connection, so that a late answer is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestId(pub u64);
 
-/// Names memory that an agent granted; chosen by the agent, unique while it runs.
+/// Identifies memory that an agent granted; the agent chooses it, unique while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GrantId(pub u64);
@@ -47,37 +47,37 @@ pub enum Role {
     Trainer,
     /// A worker process of its data loader.
     Worker,
-    /// Only wants memory; reads no batches and belongs to no rank.
+    /// A process that only requests memory; it reads no batches and belongs to no rank.
     Memory,
 }
 
-/// Who a client says it is.
+/// What a client says about itself when it connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// What its launcher says, as in the table of [`launch`]; other variables are not sent. The agent
-    /// knows the job, so it is the agent that learns the rank from them.
+    /// The variables that its launcher set, limited to the table of [`launch`]. The agent knows the
+    /// job, so it derives the rank from them.
     pub variables: BTreeMap<String, String>,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub role: Role,
-    /// The training process: this one, or the one that started it as a worker.
+    /// Process number of the training process: this one, or the one that started it as a worker.
     pub trainer: u32,
 }
 
 impl Hello {
-    /// Of a training process whose launcher set `variables`.
+    /// The hello of a training process whose launcher set `variables`.
     #[must_use]
     pub fn launched(variables: BTreeMap<String, String>, role: Role) -> Self {
         Self { variables, role, trainer: process::id() }
     }
 
-    /// Of a training process that knows its rank itself.
+    /// The hello of a training process that knows its rank.
     #[must_use]
     pub fn of_rank(rank: Rank, role: Role) -> Self {
         let variable = (launch::RANK_ARGUMENT.to_owned(), rank.0.to_string());
         Self::launched(BTreeMap::from([variable]), role)
     }
 
-    /// What is sent of the variables: those of the table, in a length that a message can bear.
+    /// The variables that are sent: those of the table, cut to the length that a message can hold.
     pub(super) fn known_variables(&self) -> BTreeMap<String, String> {
         let known = self.variables.iter().filter(|(name, _)| launch::is_known(name));
         let cut = |value: &str| {
@@ -94,8 +94,8 @@ impl Hello {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromClient {
-    /// Must come first, once. `trainer` is the training process that the client reads for, itself or an
-    /// ancestor.
+    /// Must be the first message, once. `trainer` is the training process that the client reads
+    /// for, itself or an ancestor.
     Hello {
         protocol: u32,
         role: Role,
@@ -109,7 +109,7 @@ pub(super) enum FromClient {
         epoch: u32,
         samples: u32,
     },
-    /// The file holds all samples, 32 bits each, little-endian.
+    /// The trainer has filled the file: all samples, 32 bits each, little-endian.
     OrderWritten {
         request: RequestId,
     },
@@ -126,12 +126,13 @@ pub(super) enum FromClient {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromAgent {
-    /// Comes with four descriptors: memfd of the rings, memfd of the arena, read end of the pipe that
-    /// wakes the client, eventfd that wakes the agent; then one for each shelf, in order. For [`Role::Memory`] with none.
+    /// Comes with four descriptors: memfd of the rings, memfd of the arena, read end of the pipe
+    /// that wakes the client, eventfd that wakes the agent; then one for each shared tier, in
+    /// order. For [`Role::Memory`] with none.
     Welcome {
         reading: Option<Box<Reading>>,
     },
-    /// Comes with a memfd that is as long as the order which was announced.
+    /// Comes with a memfd of the length of the announced order.
     OrderFile {
         request: RequestId,
     },
@@ -150,8 +151,8 @@ pub(super) enum FromAgent {
         request: RequestId,
         reason: String,
     },
-    /// The last message of a connection: the process is not one of the ranks of the job, and must not
-    /// read for one of them in any other way.
+    /// The last message of a connection: the process is not one of the ranks of the job, and must
+    /// not read for one of them in any other way.
     TurnedAway {
         reason: String,
     },
@@ -169,28 +170,28 @@ pub(super) struct Reading {
     pub(super) window: u32,
     pub(super) ring_bytes: u64,
     pub(super) arena_bytes: u64,
-    pub(super) shelves: Vec<ShelfBytes>,
+    #[serde(rename = "shelves")]
+    pub(super) shared_tiers: Vec<SharedTierBytes>,
 }
 
 /// The memory of a tier that clients map for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ShelfBytes {
+pub(super) struct SharedTierBytes {
     pub(super) tier: u8,
     pub(super) bytes: u64,
 }
 
-/// A message that cannot be understood.
+/// A message that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("a control message makes no sense")]
 pub struct Malformed(#[source] serde_json::Error);
 
-/// Writes a message.
 pub(super) fn to_bytes(message: &impl Serialize) -> Result<Vec<u8>, Malformed> {
     serde_json::to_vec(message).map_err(Malformed)
 }
 
-/// The version that a message names which could not be read.
+/// The protocol version in a message that could not be parsed.
 pub(super) fn protocol_of(bytes: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -199,7 +200,6 @@ pub(super) fn protocol_of(bytes: &[u8]) -> Option<u32> {
     from_bytes::<Versioned>(bytes).ok().map(|message| message.protocol)
 }
 
-/// Reads a message.
 pub(super) fn from_bytes<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, Malformed> {
     serde_json::from_slice(bytes).map_err(Malformed)
 }

@@ -1,11 +1,12 @@
-//! Control packets: bytes and descriptors on a `SOCK_SEQPACKET` socket, each whole or not at all.
+//! Control packets: bytes and descriptors on a `SOCK_SEQPACKET` socket, transferred whole or not at
+//! all.
 //!
-//! No call here ever waits: an agent must not be held up by a client that does not read, and a
-//! client waits with `poll` so that its caller can set a limit. Descriptors that a client receives are
-//! owned from the first moment (closed on every path) and never survive an `exec`.
+//! No call here blocks: a client that does not read must not stop the agent, and a client waits
+//! with `poll` so that its caller can set a timeout. Descriptors that a client receives are owned
+//! values at once (closed on every path) and never survive an `exec`.
 //!
-//! An agent receives none ([`receive_bytes`]): the end of a descriptor may wait for a network or a file
-//! system of the sender's choice, as a socket with `SO_LINGER` does, and a `close` would wait with it.
+//! An agent receives none ([`receive_bytes`]): closing a descriptor may wait for a network or a
+//! file system of the sender's choice, as a socket with `SO_LINGER` does.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -29,20 +30,19 @@ pub(super) const PACKET_BYTES_MAX: usize = 64 * 1024;
 /// The most descriptors in one packet. The kernel allows 253.
 pub(super) const DESCRIPTORS_MAX: usize = 64;
 
-/// One packet.
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// What one attempt to receive found.
+/// The result of one attempt to receive.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Packet(Packet),
-    /// Nothing is there yet.
+    /// No packet is there yet.
     Nothing,
-    /// The other side is gone.
+    /// The other side has closed the connection.
     End,
 }
 
@@ -74,7 +74,6 @@ pub(super) enum SendError {
     Socket(#[source] Errno),
 }
 
-/// Sends one packet.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -87,7 +86,7 @@ pub(super) fn send(
     let mut control = SendAncillaryBuffer::new(&mut space);
     let count = descriptors.len();
     let rights = SendAncillaryMessage::ScmRights(descriptors);
-    // The space is rounded up, so one more might fit.
+    // The space is rounded up, so it might hold one more.
     if count > DESCRIPTORS_MAX || (count > 0 && !control.push(rights)) {
         return Err(SendError::TooManyDescriptors { count, max: DESCRIPTORS_MAX });
     }
@@ -112,8 +111,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Arriva
     let received = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
             Ok(received) => break received,
-            // A side that closes with packets unread resets the connection. The error is reported
-            // once; what was sent before can be read after it.
+            // A side that closes with unread packets resets the connection. The error is reported
+            // once; packets that were sent before can be read after it.
             Err(Errno::INTR | Errno::CONNRESET) => (),
             Err(Errno::AGAIN) => return Ok(Arrival::Nothing),
             Err(errno) => return Err(ReceiveError::Socket(errno)),
@@ -140,14 +139,14 @@ pub(super) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Result<Arriva
 
 /// Receives one packet of at most `bytes_max` bytes, if one is there, and never a descriptor.
 ///
-/// A packet that carries descriptors stays in the socket, and they go with it.
+/// A packet that carries descriptors stays in the socket; closing the socket closes them.
 pub(super) fn receive_bytes(
     socket: BorrowedFd<'_>,
     bytes_max: usize,
 ) -> Result<Arrival, ReceiveError> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    // Without space for them the kernel only says that there are descriptors. To look does not take
-    // the packet out, so none of them ends here.
+    // Without space for descriptors the kernel only reports that there are some. Peeking does not
+    // receive the packet, so none of them is closed here.
     match receive_raw(socket, flags | RecvFlags::PEEK, &mut [])? {
         None => return Ok(Arrival::Nothing),
         Some((_, seen)) if seen.contains(ReturnFlags::CTRUNC) => {
@@ -169,7 +168,7 @@ pub(super) fn receive_bytes(
     Ok(Arrival::Packet(Packet { bytes, descriptors: Vec::new() }))
 }
 
-/// The length of the next packet and what the kernel says about it; `None` if none is there.
+/// The length of the next packet and the kernel's flags; `None` if none is there.
 fn receive_raw(
     socket: BorrowedFd<'_>,
     flags: RecvFlags,

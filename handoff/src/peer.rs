@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as the kernel says it.
+//! Identifies the process at the other end of a connection, by what the kernel reports.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -8,36 +8,36 @@ use rustix::{
     process::{Pid, PidfdFlags, getuid, pidfd_open},
 };
 
-/// The other end belongs to a stranger.
+/// The process at the other end runs as another user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other end runs as user {theirs}; it must be user {ours} or root")]
-pub struct Stranger {
+pub struct ForeignUser {
     theirs: u32,
     ours: u32,
 }
 
-/// Lets in our own user and root, and nobody else.
-pub(super) fn check(socket: BorrowedFd<'_>) -> Result<Result<(), Stranger>, Errno> {
+/// Accepts the own user and root only.
+pub(super) fn check(socket: BorrowedFd<'_>) -> Result<Result<(), ForeignUser>, Errno> {
     let credentials = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
     Ok(check_uid(credentials.uid(), getuid().as_raw()))
 }
 
-/// The number of the process that connected, as this process sees it; 0 if it cannot.
+/// Process number of the peer as this process sees it; 0 if it is not visible.
 pub(super) fn number(socket: BorrowedFd<'_>) -> Result<i32, Errno> {
     let credentials = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
     Ok(credentials.pid())
 }
 
-fn check_uid(theirs: u32, ours: u32) -> Result<(), Stranger> {
+fn check_uid(theirs: u32, ours: u32) -> Result<(), ForeignUser> {
     const ROOT: u32 = 0;
-    if theirs == ours || theirs == ROOT { Ok(()) } else { Err(Stranger { theirs, ours }) }
+    if theirs == ours || theirs == ROOT { Ok(()) } else { Err(ForeignUser { theirs, ours }) }
 }
 
-/// A pidfd of the process that connected: readable once it has ended, also while a child of it still
-/// holds the socket.
+/// A pidfd of the process that connected: readable once it has ended, even while a child of it
+/// still holds the socket.
 ///
-/// There is none where the kernel has no pidfds (before 5.3), or where the process lies outside our
-/// process namespace and the kernel cannot look there (before 6.5).
+/// `None` where the kernel has no pidfds (before 5.3), or where the process is outside of this
+/// process namespace and the kernel cannot look it up there (before 6.5).
 pub(super) fn process(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     match getsockopt(&socket, sockopt::PeerPidfd).map_err(errno) {
         Ok(pidfd) => Ok(Some(pidfd)),
@@ -46,7 +46,7 @@ pub(super) fn process(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> 
     }
 }
 
-/// The number may belong to another process by now. Then the end is seen at the socket alone.
+/// The number may belong to another process by now. Then only the socket shows the end.
 fn process_by_number(socket: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     let credentials = getsockopt(&socket, sockopt::PeerCredentials).map_err(errno)?;
     let Some(pid) = Pid::from_raw(credentials.pid()) else { return Ok(None) };
@@ -73,8 +73,8 @@ mod tests {
     fn a_stranger_is_turned_away_and_root_is_not() {
         assert_eq!(check_uid(1000, 1000), Ok(()));
         assert_eq!(check_uid(0, 1000), Ok(()));
-        assert_eq!(check_uid(1001, 1000), Err(Stranger { theirs: 1001, ours: 1000 }));
-        assert_eq!(check_uid(1000, 0), Err(Stranger { theirs: 1000, ours: 0 }));
+        assert_eq!(check_uid(1001, 1000), Err(ForeignUser { theirs: 1001, ours: 1000 }));
+        assert_eq!(check_uid(1000, 0), Err(ForeignUser { theirs: 1000, ours: 0 }));
     }
 
     #[test]

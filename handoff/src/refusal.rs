@@ -1,4 +1,4 @@
-//! Why a batch was refused: as words of a ring entry, and in a sentence for people.
+//! Encodes why a batch was refused, as words of a ring entry and as a sentence for users.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ const FAULTS: [(u32, Fault); 7] = [
     (7, Fault::Denied),
 ];
 
-/// A refusal as it travels: a code and two words.
+/// A refusal in a ring entry: a code and two words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) code: u32,
@@ -54,12 +54,12 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
     }
 }
 
-/// Which chunk broke is of no use to a client.
+/// Drops the number of the failed chunk, which a client cannot use.
 fn plain(fault: Fault) -> Fault {
     if let Fault::Poisoned(..) = fault { Fault::Io } else { fault }
 }
 
-/// The refusal, or `None` if this version knows no such code.
+/// Decodes a refusal; `None` if this version does not know the code.
 pub(super) fn decode(encoded: Encoded) -> Option<Refusal> {
     let Encoded { code, words } = encoded;
     match code {

@@ -2,19 +2,19 @@
 //!
 //! One side pushes, the other pops; each keeps its own position in private memory and publishes a
 //! copy of it in the shared memory for the other. A side never reads its own copy back, reads the
-//! other's once per call and believes it only inside the window that its own position allows. So
-//! whatever the other process writes there, the worst outcome is [`Corrupt`] or an entry full of
-//! nonsense, which the layer above decodes with its own checks.
+//! other's once per call and accepts it only inside the window that its own position allows. So the
+//! worst effect of arbitrary writes by the other process is [`Corrupt`] or an entry with arbitrary
+//! content, which the layer above decodes with its own checks.
 //!
-//! Positions count entries from 0 and wrap with their 64 bits; an entry's place is its position
+//! Positions count entries from 0 and wrap with their 64 bits; the slot of an entry is its position
 //! modulo the capacity, a power of two. Every shared word is an atomic, so nothing here is `unsafe`
-//! and no read can be torn below a word. `verification/models/` compiles this very file with the atomics of loom and
-//! shuttle in the place of the real ones.
+//! and no read can be torn below a word. `verification/models/` compiles this file with the atomics
+//! of loom and shuttle in place of the real ones.
 //!
 //! Invariants, checked by the tests:
 //!
 //! 1. Entries come out as they went in: in order, each once.
-//! 2. At most `capacity` entries wait; one more is refused, none is overwritten.
+//! 2. At most `capacity` entries wait; a further one is refused, none is overwritten.
 //! 3. No content of the shared memory makes a side panic or touch a word outside its ring.
 
 use super::words::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(super) const ENTRY_BYTES: u64 = 64;
 /// The words of one entry.
 pub(super) type Entry = [u64; 8];
 
-/// The cache lines of the two positions, which come before the entries.
+/// Size of the two positions, one cache line each, which come before the entries.
 const POSITIONS_BYTES: u64 = 2 * ENTRY_BYTES;
 
 const WORD_BYTES: u64 = 8;
@@ -36,7 +36,7 @@ pub(super) trait Words {
     fn word(&self, offset: u64) -> Option<&AtomicU64>;
 }
 
-/// Where a ring lies in its shared memory.
+/// The position of a ring in its shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     start: u64,
@@ -88,7 +88,6 @@ pub(super) enum PushError {
     Corrupt(#[from] Corrupt),
 }
 
-/// The side that pushes.
 #[derive(Debug)]
 pub(super) struct Producer {
     layout: Layout,
@@ -100,10 +99,11 @@ impl Producer {
         Self { layout, pushed: 0 }
     }
 
-    /// How many entries the other side has not read yet, at most the capacity.
+    /// Number of entries that the other side has not read yet, at most the capacity.
     pub(super) fn waiting(&self, memory: &impl Words) -> Result<u64, Corrupt> {
         let Layout { capacity, .. } = self.layout;
-        // Acquire: the other side has read an entry before it says so, and we overwrite it.
+        // Acquire: the other side reads an entry before it publishes its position, and this side
+        // overwrites it.
         let popped = word(memory, self.layout.popped()).load(Ordering::Acquire);
         let waiting = self.pushed.wrapping_sub(popped);
         if waiting > capacity {
@@ -124,13 +124,13 @@ impl Producer {
             place += WORD_BYTES;
         }
         self.pushed = self.pushed.wrapping_add(1);
-        // Release: whoever sees the position sees the entry, and what was written before the push.
+        // Release: a process that sees the position also sees the entry, and everything written
+        // before the push.
         word(memory, self.layout.pushed()).store(self.pushed, Ordering::Release);
         Ok(())
     }
 }
 
-/// The side that pops.
 #[derive(Debug)]
 pub(super) struct Consumer {
     layout: Layout,
@@ -142,10 +142,10 @@ impl Consumer {
         Self { layout, popped: 0 }
     }
 
-    /// How many entries wait at this moment, at most the capacity.
+    /// Number of entries that wait at this moment, at most the capacity.
     pub(super) fn waiting(&self, memory: &impl Words) -> Result<u64, Corrupt> {
         let Layout { capacity, .. } = self.layout;
-        // Acquire: pairs with the release of the push, see there.
+        // Acquire: pairs with the release store in `push`.
         let pushed = word(memory, self.layout.pushed()).load(Ordering::Acquire);
         let waiting = pushed.wrapping_sub(self.popped);
         if waiting > capacity {
@@ -166,7 +166,8 @@ impl Consumer {
             place += WORD_BYTES;
         }
         self.popped = self.popped.wrapping_add(1);
-        // Release: the other side overwrites the entry only after it saw that we have read it.
+        // Release: the other side overwrites the entry only after it has seen that this side read
+        // it.
         word(memory, self.layout.popped()).store(self.popped, Ordering::Release);
         Ok(Some(entry))
     }

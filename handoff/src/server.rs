@@ -1,24 +1,25 @@
-//! The agent's side: lets trainers in, tells the agent what they want, and hands batches out.
+//! The agent's side: admits trainers, reports what they request, and hands batches out.
 //!
-//! One thread waits on everything that a client can do and turns it into [`ClientEvent`]s; it decides
-//! nothing. The agent's own loop answers through the methods of [`Server`], which never wait: limits
-//! make sure that a ring has room, and a client that does not read its packets is let go.
+//! One thread waits for everything that clients do and turns it into [`ClientEvent`]s; it makes no
+//! decisions. The agent's own loop answers through the methods of [`Server`], which never block:
+//! limits ensure that a ring has room, and a client that does not read its packets is disconnected.
 //!
-//! A client is never trusted. What it sends is checked here, against the agent's own table of what it
-//! asked for and what it holds, so that the session hears only of things that are possible.
+//! A client is never trusted. Its messages are checked here, against the agent's own table of what
+//! it requested and what it holds, so that the session only receives events that are possible.
 //!
 //! Invariants, checked by the tests:
 //!
-//! 1. Each holder that was named in an event is reported gone exactly once, and never named after.
-//! 2. A holder releases only leases that it holds, each once.
-//! 3. No client can make the thread or a method of [`Server`] wait, panic or spin.
+//! 1. Each connection that an event named is reported gone exactly once, and no later event names
+//!    it.
+//! 2. A connection releases only leases that it holds, each once.
+//! 3. No client can make the thread or a method of [`Server`] block, panic or spin.
 
 mod connection;
 mod error;
+mod event_loop;
 mod member;
 mod publication;
 mod reader;
-mod reception;
 mod trainer;
 mod violation;
 mod watch;
@@ -42,7 +43,7 @@ use tierfeed_core::{
 };
 use tierfeed_numa_memory::Region;
 
-use self::{connection::Connection, reception::Reception, watch::Watch};
+use self::{connection::Connection, event_loop::EventLoop, watch::Watch};
 pub use self::{
     error::{AdmitError, GrantError, LeaseError},
     violation::Violation,
@@ -52,26 +53,26 @@ use super::{
     channel::Channel,
     descriptors::Descriptors,
     endpoint::{BindError, Endpoint},
-    entry::Parting,
-    message::{GrantId, RequestId, Role, SHELVES_MAX},
+    entry::ReleaseKind,
+    message::{GrantId, RequestId, Role, SHARED_TIERS_MAX},
     wake,
 };
-use crate::Shelved;
+use crate::SharedTier;
 
-/// What the clients of one agent may use.
+/// Limits on what the clients of one agent may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time. Each costs the agent six descriptors.
     pub connections_max: u32,
-    /// Batches that one connection has asked for and neither got refused nor given back; a power of
-    /// two from 2 to 1024.
+    /// Batches that one connection has requested and that are neither refused nor released; a power
+    /// of two from 2 to 1024.
     pub window: u32,
-    /// Samples in one published epoch of one rank.
+    /// Largest number of samples in one published epoch of one rank.
     pub published_samples_max: u32,
 }
 
 impl Limits {
-    /// For a node with up to 16 ranks and 16 loader workers each.
+    /// Limits for a node with up to 16 ranks and 16 loader workers each.
     pub const STANDARD: Self =
         Self { connections_max: 512, window: 256, published_samples_max: 1 << 28 };
 }
@@ -80,119 +81,119 @@ impl Limits {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The socket cannot be made.
+    /// The socket could not be created.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The limit is not one that rings can have.
+    /// Rings cannot have this capacity.
     #[error("window is {window}; it must be a power of two from 2 to 1024")]
     Window {
-        /// As given.
+        /// The window, as the caller gave it.
         window: u32,
     },
-    /// The system refused a descriptor or a thread.
+    /// The system could not provide a descriptor or a thread.
     #[error("cannot start to serve trainers")]
     System(#[source] io::Error),
 }
 
-/// What clients did, in the order in which each did it.
+/// Actions of clients, in the order in which each client performed them.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// A reader of batches connected. Answer with [`Server::admit`] or [`Server::close`].
+    /// A client that reads batches connected. Answer with [`Server::admit`] or [`Server::close`].
     Attached {
-        /// The connection.
-        holder: ConnectionId,
+        /// The connection that was made.
+        connection: ConnectionId,
         /// The rank that it reads for: one of the job and of this node.
         rank: Rank,
-        /// Whether it trains or works for a loader, as it says.
+        /// Whether it trains or works for a loader, as the client states.
         role: Role,
-        /// Process number of the training that it reads for, in the agent's namespace; `None` where that
-        /// process is out of sight.
+        /// Process number of the training process that it reads for, in the agent's namespace;
+        /// `None` if that process is not visible there.
         trainer: Option<u32>,
     },
-    /// A process that is none of the ranks of the job wanted to read; it was told why.
+    /// A process that is none of the ranks of the job wanted to read; it was told the reason.
     TurnedAway {
         /// Which sources contradict each other, and what to change.
         reason: String,
     },
-    /// It wants a batch. Answer with [`Server::lease`] or [`Server::refuse`].
+    /// A client requests a batch. Answer with [`Server::lease`] or [`Server::refuse`].
     Requested {
-        /// Who.
-        holder: ConnectionId,
-        /// What.
+        /// The connection that requests it.
+        connection: ConnectionId,
+        /// The batch that it requests.
         batch: BatchId,
     },
-    /// Its trainer starts to use a batch.
+    /// A trainer starts to use a batch.
     Delivered {
-        /// Who.
-        holder: ConnectionId,
-        /// What; never one that it does not hold, and each at most once.
+        /// The connection that holds the lease.
+        connection: ConnectionId,
+        /// The lease; the connection holds it, and each lease is reported at most once.
         lease: LeaseId,
-        /// From when until when the trainer waited for it, as it says: any two numbers.
+        /// Start and end of the trainer's wait for it, as the client states: any two numbers.
         wait: Wait,
     },
-    /// Its trainer tells what it did itself.
+    /// A trainer reports what it did without the agent.
     Tallied {
-        /// Who.
-        holder: ConnectionId,
+        /// The connection that reports.
+        connection: ConnectionId,
         /// The rank of the connection.
         rank: Rank,
-        /// What, as it says: any numbers.
+        /// The figures, as the client states: any numbers.
         tally: Tally,
     },
-    /// It gave a batch back.
+    /// A client released a batch.
     Released {
-        /// Who.
-        holder: ConnectionId,
-        /// What; never one that it does not hold.
+        /// The connection that held the lease.
+        connection: ConnectionId,
+        /// The lease; the connection held it.
         lease: LeaseId,
-        /// Whether it goes on with a copy.
-        parting: Parting,
+        /// Whether the trainer keeps a copy.
+        release_kind: ReleaseKind,
     },
-    /// It handed over what its rank reads in an epoch. Answer with [`Server::took_order`]; until then it
-    /// publishes nothing else.
+    /// A client handed over what its rank reads in an epoch. Answer with [`Server::took_order`];
+    /// until then it publishes nothing else.
     Published {
-        /// Who.
-        holder: ConnectionId,
-        /// Names the publication in the answer.
+        /// The connection that publishes.
+        connection: ConnectionId,
+        /// Identifies the publication in the answer.
         request: RequestId,
         /// The rank of the connection.
         rank: Rank,
-        /// Of which epoch.
+        /// The epoch that the order is for.
         epoch: Epoch,
         /// The samples in reading order.
         samples: Vec<SampleId>,
     },
-    /// It wants memory. Answer with [`Server::grant`] or [`Server::deny`].
+    /// A client requests memory. Answer with [`Server::grant`] or [`Server::deny`].
     MemoryRequested {
-        /// Who.
-        holder: ConnectionId,
-        /// Names the request in the answer.
+        /// The connection that requests it.
+        connection: ConnectionId,
+        /// Identifies the request in the answer.
         request: RequestId,
-        /// How much, at least one byte.
+        /// Requested size, at least one byte.
         bytes: Bytes,
     },
-    /// It gave memory back.
+    /// A client freed memory.
     MemoryFreed {
-        /// Who.
-        holder: ConnectionId,
-        /// What; never one that it does not have.
+        /// The connection that held the grant.
+        connection: ConnectionId,
+        /// The grant; the connection held it.
         grant: GrantId,
     },
-    /// It is gone, with its requests, leases, grants and published orders.
+    /// A connection ended, with its requests, leases, grants and published orders.
     Gone {
-        /// Which connection.
-        holder: ConnectionId,
-        /// Why, for the log.
-        cause: Departure,
+        /// The connection that ended.
+        connection: ConnectionId,
+        /// Why it ended, for the log.
+        cause: DisconnectCause,
     },
 }
 
 /// Why a connection ended.
 #[derive(Debug)]
-pub enum Departure {
+pub enum DisconnectCause {
     /// The client closed it.
     Left,
-    /// The process ended.
+    /// The client's process ended.
     ProcessEnded,
     /// The agent closed it.
     Closed,
@@ -200,7 +201,7 @@ pub enum Departure {
     Violation(Violation),
 }
 
-impl fmt::Display for Departure {
+impl fmt::Display for DisconnectCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Left => f.write_str("it left"),
@@ -211,17 +212,18 @@ impl fmt::Display for Departure {
     }
 }
 
-/// Whether an answer reached its client.
+/// Whether an answer was sent to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It was sent.
+    /// The answer was sent.
     Sent,
-    /// The client is gone; its [`ClientEvent::Gone`] was reported or is on its way.
+    /// The client has disconnected; its [`ClientEvent::Gone`] was reported or follows.
     Gone,
 }
 
-/// Takes the events, on the thread of the server. It must not panic. It may wait for room in a queue,
-/// which holds up all clients; then whoever empties that queue must drop it before it ends the server.
+/// Receives the events, on the thread of the server. It must not panic. It may wait for room in a
+/// queue, which delays all clients; the consumer of that queue must then drop it before it ends the
+/// server.
 pub type Events = Box<dyn Fn(ClientEvent) + Send>;
 
 /// The agent's side of all connections.
@@ -232,13 +234,13 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and the methods of the server both touch.
+/// State that the thread and the methods of the server share.
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
     channel: Channel,
     watch: Watch,
-    shelves: OnceLock<Vec<Shelved>>,
+    shared_tiers: OnceLock<Vec<SharedTier>>,
     connections: Mutex<BTreeMap<ConnectionId, Connection>>,
 }
 
@@ -250,12 +252,12 @@ impl Shared {
 }
 
 impl Server {
-    /// Listens at `path` and reports what clients do to `events`. Lets in the ranks of `post` only, and
-    /// one training process for each.
+    /// Listens at `path` and reports what clients do to `events`. Admits the ranks of `post` only,
+    /// and one training process for each.
     ///
     /// # Errors
     ///
-    /// As [`StartError`] tells; nothing runs and no file is left then.
+    /// See [`StartError`]; on an error nothing runs and no file is left.
     pub fn bind(
         path: &Path,
         limits: Limits,
@@ -280,97 +282,102 @@ impl Server {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         let stop = Arc::new(stop);
         let connections = Mutex::default();
-        let shelves = OnceLock::new();
-        let shared = Arc::new(Shared { limits, channel, watch, shelves, connections });
-        let reception =
-            Reception::new(Arc::clone(&shared), post, endpoint, Arc::clone(&stop), events)
-                .map_err(system)?;
+        let shared_tiers = OnceLock::new();
+        let shared = Arc::new(Shared { limits, channel, watch, shared_tiers, connections });
+        let thread = EventLoop::new(Arc::clone(&shared), post, endpoint, Arc::clone(&stop), events)
+            .map_err(system)?;
         let thread = thread::Builder::new()
             .name("tierfeed-handoff".into())
-            .spawn(move || reception.run())
+            .spawn(move || thread.run())
             .map_err(StartError::System)?;
         Ok(Self { shared, stop, thread: Some(thread) })
     }
 
-    /// Shows these tiers to every reader that is let in from now on, so that a batch may name samples
-    /// there; once, and at most [`SHELVES_MAX`] of them.
+    /// Shares these tiers with every client that is admitted from now on, so that a batch may name
+    /// samples in them; call it once, with at most [`SHARED_TIERS_MAX`] tiers.
     ///
     /// # Errors
     ///
-    /// The tiers beyond.
-    pub fn show(&self, mut shelves: Vec<Shelved>) -> Result<(), Vec<TierId>> {
-        let beyond = shelves.split_off(shelves.len().min(SHELVES_MAX));
-        self.shared.shelves.get_or_init(|| shelves);
-        if beyond.is_empty() { Ok(()) } else { Err(beyond.iter().map(Shelved::tier).collect()) }
+    /// The tiers beyond the limit, which are not shared.
+    pub fn share_tiers(&self, mut shared_tiers: Vec<SharedTier>) -> Result<(), Vec<TierId>> {
+        let beyond = shared_tiers.split_off(shared_tiers.len().min(SHARED_TIERS_MAX));
+        self.shared.shared_tiers.get_or_init(|| shared_tiers);
+        if beyond.is_empty() { Ok(()) } else { Err(beyond.iter().map(SharedTier::tier).collect()) }
     }
 
-    /// Lets a reader in: sends it its briefing, its rings, the staging memory of its rank, and the memory
-    /// of tiers that is [shown](Self::show).
+    /// Admits a client: sends it its briefing, its rings, the staging memory of its rank, and the
+    /// memory of [shared](Self::share_tiers) tiers.
     ///
-    /// The connection keeps `arena` alive until the holder is gone.
+    /// The connection keeps `arena` alive until the client is gone.
     ///
     /// # Errors
     ///
-    /// If the rings cannot be made or the briefing is too long for a packet. The holder still waits
-    /// then; close it.
+    /// If the rings cannot be created or the briefing is too long for a packet. The client still
+    /// waits then; close the connection.
     pub fn admit(
         &self,
-        holder: ConnectionId,
+        id: ConnectionId,
         briefing: &Briefing,
         arena: Arc<Region>,
     ) -> Result<Delivery, AdmitError> {
         let mut connections = self.shared.connections();
-        let Some(connection) = living(&mut connections, holder) else { return Ok(Delivery::Gone) };
-        connection.admit(holder, briefing, arena, &self.shared)
+        let Some(connection) = open_connection(&mut connections, id) else {
+            return Ok(Delivery::Gone);
+        };
+        connection.admit(id, briefing, arena, &self.shared)
     }
 
-    /// Hands a batch over: writes its table behind its samples, then tells the client.
+    /// Hands a batch over: writes its table behind its samples, then notifies the client.
     ///
-    /// `label` names the label of a sample, 0 or more; without one the table says so.
+    /// `label` returns the label of a sample, 0 or more; without one the table says so.
     ///
     /// # Errors
     ///
-    /// If the holder did not ask, was not admitted, or the batch does not lie in its arena. Nothing is
-    /// handed over then.
+    /// If the client has no open request, was not admitted, or the batch does not lie in its arena.
+    /// Nothing is handed over then.
     pub fn lease(
         &self,
-        holder: ConnectionId,
+        id: ConnectionId,
         lease: LeaseId,
         offset: Bytes,
         batch: &Batch,
         label: impl Fn(SampleId) -> Option<i64>,
     ) -> Result<Delivery, LeaseError> {
         let mut connections = self.shared.connections();
-        let Some(connection) = living(&mut connections, holder) else { return Ok(Delivery::Gone) };
+        let Some(connection) = open_connection(&mut connections, id) else {
+            return Ok(Delivery::Gone);
+        };
         connection.lease(lease, offset, batch, label)
     }
 
-    /// Tells a client that it will not get a batch.
+    /// Tells a client that a batch is refused.
     ///
     /// # Errors
     ///
-    /// If the holder did not ask or was not admitted.
+    /// If the client has no open request or was not admitted.
     pub fn refuse(
         &self,
-        holder: ConnectionId,
+        id: ConnectionId,
         batch: BatchId,
         refusal: Refusal,
     ) -> Result<Delivery, LeaseError> {
         let mut connections = self.shared.connections();
-        let Some(connection) = living(&mut connections, holder) else { return Ok(Delivery::Gone) };
+        let Some(connection) = open_connection(&mut connections, id) else {
+            return Ok(Delivery::Gone);
+        };
         connection.refuse(batch, refusal)
     }
 
-    /// Tells a client that the order which it published holds from now on, so that it may ask for batches
-    /// of it.
-    pub fn took_order(&self, holder: ConnectionId, request: RequestId) -> Delivery {
+    /// Tells a client that the order which it published is in effect, so that it may request
+    /// batches of it.
+    pub fn took_order(&self, id: ConnectionId, request: RequestId) -> Delivery {
         let mut connections = self.shared.connections();
-        let Some(connection) = living(&mut connections, holder) else { return Delivery::Gone };
+        let Some(connection) = open_connection(&mut connections, id) else { return Delivery::Gone };
         connection.took_order(request)
     }
 
-    /// Gives memory to a client that asked for it. What the client has mapped stays until it unmaps
-    /// it or ends, whatever the agent does.
+    /// Gives memory to a client that requested it. A client's mapping stays until it unmaps it or
+    /// ends, independent of the agent.
     ///
     /// # Errors
     ///
@@ -378,13 +385,15 @@ impl Server {
     /// chunks.
     pub fn grant(
         &self,
-        holder: ConnectionId,
+        id: ConnectionId,
         request: RequestId,
         grant: GrantId,
         chunks: &[&Region],
     ) -> Result<Delivery, GrantError> {
         let mut connections = self.shared.connections();
-        let Some(connection) = living(&mut connections, holder) else { return Ok(Delivery::Gone) };
+        let Some(connection) = open_connection(&mut connections, id) else {
+            return Ok(Delivery::Gone);
+        };
         connection.grant(request, grant, chunks)
     }
 
@@ -395,48 +404,50 @@ impl Server {
     /// If the request is not open.
     pub fn deny(
         &self,
-        holder: ConnectionId,
+        id: ConnectionId,
         request: RequestId,
         reason: impl fmt::Display,
     ) -> Result<Delivery, GrantError> {
         let mut connections = self.shared.connections();
-        let Some(connection) = living(&mut connections, holder) else { return Ok(Delivery::Gone) };
+        let Some(connection) = open_connection(&mut connections, id) else {
+            return Ok(Delivery::Gone);
+        };
         connection.deny(request, &reason)
     }
 
     /// Ends a connection and tells its client why. [`ClientEvent::Gone`] follows.
-    pub fn close(&self, holder: ConnectionId, reason: impl fmt::Display) {
-        if let Some(connection) = self.shared.connections().get_mut(&holder) {
-            connection.dismiss(&reason);
+    pub fn close(&self, id: ConnectionId, reason: impl fmt::Display) {
+        if let Some(connection) = self.shared.connections().get_mut(&id) {
+            connection.end_with_reason(&reason);
         }
     }
 
-    /// Keeps the thread from looking at any packet until this is dropped.
+    /// Stops the thread from handling packets until the returned value is dropped.
     #[cfg(test)]
     pub(super) fn paused(&self) -> impl Sized + '_ {
         self.shared.connections()
     }
 
-    /// Ends all connections, removes the socket and joins the thread. No event is reported after.
+    /// Ends all connections, removes the socket and joins the thread. No event is reported
+    /// afterwards.
     pub fn shutdown(mut self) {
         self.stop_and_join();
     }
 
     fn stop_and_join(&mut self) {
-        wake::ring_agent(&*self.stop);
+        wake::wake_agent(&*self.stop);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has been reported by the panic itself.
+            // The panic of a thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-/// A connection that is not over.
-fn living(
+fn open_connection(
     connections: &mut BTreeMap<ConnectionId, Connection>,
-    holder: ConnectionId,
+    id: ConnectionId,
 ) -> Option<&mut Connection> {
-    connections.get_mut(&holder).filter(|connection| !connection.is_dismissed())
+    connections.get_mut(&id).filter(|connection| !connection.has_ended())
 }
 
 impl Drop for Server {

@@ -1,4 +1,5 @@
-//! The clock that agent and trainers of a host share, so that a trainer says itself when it waited.
+//! The clock that agent and trainers of a host share, so that a trainer can timestamp its own
+//! waits.
 
 use rustix::time::{ClockId, clock_gettime};
 use tierfeed_core::units::Nanoseconds;

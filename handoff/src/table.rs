@@ -1,8 +1,9 @@
-//! The table behind the samples of a batch, which names them: `tierfeed_core::batch` fixes its rows.
+//! The table behind the samples of a batch, which describes them: `tierfeed_core::batch` fixes its
+//! rows.
 //!
 //! The agent writes it before it leases the batch and never reads it again. The client reads it out
 //! of memory that other processes of its rank can write too, so it copies the table first and then
-//! believes nothing: every sample must lie before the table, or on the shelf of a tier that the client
+//! validates every row: a sample must lie before the table, or in a shared tier that the client
 //! maps, and on a boundary that tensors need.
 
 use tierfeed_core::{
@@ -14,72 +15,72 @@ use tierfeed_numa_memory::{Mapping, RangeError};
 
 use super::{
     entry::{Ready, halves},
-    shelves::Shelves,
+    shared_tiers::SharedTiers,
 };
 
 const ROW_BYTES: usize = 32;
 const _: () = assert!(ROW_BYTES as u64 == TABLE_ROW_BYTES);
 
-/// The upper half of the first word of a row: the batch itself, or a tier, counted from here.
+/// Upper half of the first word of a row: 0 for the batch itself, else the tier counted from 1.
 const IN_BATCH: u32 = 0;
-const FIRST_SHELF: u32 = 1;
+const FIRST_SHARED_TIER: u32 = 1;
 
-/// The label of a sample without one.
+/// Marks a sample without a label.
 const UNLABELLED: i64 = -1;
 
 /// One sample of a leased batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Which sample it is.
+    /// The number of the sample in the dataset.
     pub sample: SampleId,
-    /// Its label, where the dataset has labels.
+    /// The label, if the dataset has labels.
     pub label: Option<i64>,
-    /// Where it starts, from the start of the batch or of the shelf; a multiple of 64.
+    /// Start of the sample, from the start of the batch or of the shared tier; a multiple of 64.
     pub offset: Bytes,
-    /// How long it is, or `None` if it could not be read and the job skips such samples.
+    /// Length of the sample, or `None` if it could not be read and the job skips such samples.
     pub len: Option<Bytes>,
-    /// The tier on whose shelf it lies, if it was not copied into the batch.
-    pub shelf: Option<TierId>,
+    /// The shared tier that holds it, if it was not copied into the batch.
+    pub shared_tier: Option<TierId>,
 }
 
-/// A lease that does not describe a batch inside its arena.
+/// A lease does not describe a batch inside its arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The batch does not lie in the arena, or not on a page.
+    /// The batch does not lie in the arena, or does not start on a page.
     #[error("a batch of {len} at offset {} of an arena of {arena}", .offset.0)]
     Batch {
-        /// Where it starts.
+        /// Start of the batch in the arena.
         offset: Bytes,
-        /// Its length.
+        /// Length of the batch.
         len: Bytes,
-        /// The length of the arena.
+        /// Length of the arena.
         arena: Bytes,
     },
     /// The table does not lie in the batch.
     #[error("a table of {rows} rows at offset {} of a batch of {len}", .offset.0)]
     Table {
-        /// Where it starts, from the start of the batch.
+        /// Start of the table, from the start of the batch.
         offset: Bytes,
-        /// Its rows.
+        /// Number of rows in the table.
         rows: u32,
-        /// The length of the batch.
+        /// Length of the batch.
         len: Bytes,
     },
     /// A sample does not lie before the table, or not on a boundary of 64 bytes.
     #[error("sample {} at offset {} does not lie before the table", .sample.0, .offset.0)]
     Sample {
-        /// The sample.
+        /// The number of the sample.
         sample: SampleId,
-        /// Where it starts, from the start of the batch.
+        /// Start of the sample, from the start of the batch.
         offset: Bytes,
     },
-    /// A sample does not lie on a shelf that was shown, or not on a boundary of 64 bytes.
-    #[error("sample {} at offset {} lies on no shelf of tier {}", .sample.0, .offset.0, .tier)]
-    Shelf {
-        /// The sample.
+    /// A sample does not lie in a tier that was shared, or not on a boundary of 64 bytes.
+    #[error("sample {} at offset {} lies in no shared memory of tier {}", .sample.0, .offset.0, .tier)]
+    SharedTier {
+        /// The number of the sample.
         sample: SampleId,
-        /// Where it starts, from the start of the shelf.
+        /// Start of the sample, from the start of the shared tier.
         offset: Bytes,
         /// The number of the tier.
         tier: u32,
@@ -88,47 +89,47 @@ pub enum TableError {
 
 /// Why a table could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unwritten {
-    /// It does not lie in the arena.
+pub(super) enum WriteError {
+    /// The table does not lie in the arena.
     Outside(RangeError),
     /// A sample lies where the client cannot read it.
-    NotShown(Shown),
+    NotShared(Shown),
 }
 
-/// Writes the table of `batch`, which starts at `offset` of `arena`; `on_shelf` says where a sample that is
-/// shown lies on the shelf of its tier.
+/// Writes the table of `batch`, which starts at `offset` of `arena`; `offset_of` returns the offset
+/// in its shared tier of a sample that is read in place.
 pub(super) fn write(
     arena: &Mapping,
     offset: Bytes,
     batch: &Batch,
     label: impl Fn(SampleId) -> Option<i64>,
-    on_shelf: impl Fn(Shown) -> Option<Bytes>,
-) -> Result<(), Unwritten> {
+    offset_of: impl Fn(Shown) -> Option<Bytes>,
+) -> Result<(), WriteError> {
     let mut table = Vec::with_capacity(batch.entries.len() * ROW_BYTES);
     for entry in &batch.entries {
         let label = label(entry.sample).unwrap_or(UNLABELLED);
         let len = entry.len.map_or(SKIPPED, |len| len.0);
-        let (shelf, offset) = match entry.shown {
+        let (shared_tier, offset) = match entry.shown {
             None => (IN_BATCH, entry.offset),
             Some(shown) => {
-                let offset = on_shelf(shown).ok_or(Unwritten::NotShown(shown))?;
-                (u32::from(shown.tier.0) + FIRST_SHELF, offset)
+                let offset = offset_of(shown).ok_or(WriteError::NotShared(shown))?;
+                (u32::from(shown.tier.0) + FIRST_SHARED_TIER, offset)
             }
         };
         table.extend_from_slice(&entry.sample.0.to_le_bytes());
-        table.extend_from_slice(&shelf.to_le_bytes());
+        table.extend_from_slice(&shared_tier.to_le_bytes());
         table.extend_from_slice(&label.to_le_bytes());
         table.extend_from_slice(&offset.0.to_le_bytes());
         table.extend_from_slice(&len.to_le_bytes());
     }
     let table_offset = Bytes(offset.0.saturating_add(batch.table_offset.0));
-    arena.write(table_offset, &table).map_err(Unwritten::Outside)
+    arena.write(table_offset, &table).map_err(WriteError::Outside)
 }
 
 /// Reads and checks the table of a leased batch.
 pub(super) fn read(
     arena: &Mapping,
-    shelves: &Shelves,
+    shared_tiers: &SharedTiers,
     ready: &Ready,
 ) -> Result<Vec<Row>, TableError> {
     let Ready { offset, len, table_offset, rows, .. } = *ready;
@@ -145,38 +146,38 @@ pub(super) fn read(
     let mut table = vec![0; usize::try_from(table_bytes).map_err(|_| outside)?];
     arena.read(Bytes(offset.0 + table_offset.0), &mut table).map_err(|_| outside)?;
     let (table, _) = table.as_chunks::<ROW_BYTES>();
-    table.iter().map(|row| read_row(row, table_offset, shelves)).collect()
+    table.iter().map(|row| read_row(row, table_offset, shared_tiers)).collect()
 }
 
 fn read_row(
     row: &[u8; ROW_BYTES],
     samples_end: Bytes,
-    shelves: &Shelves,
+    shared_tiers: &SharedTiers,
 ) -> Result<Row, TableError> {
     let (words, _) = row.as_chunks::<8>();
     let [name, label, offset, len] =
         [0, 1, 2, 3].map(|word: usize| u64::from_le_bytes(words[word]));
-    let (sample, shelf) = halves(name);
+    let (sample, shared_tier) = halves(name);
     let (sample, offset) = (SampleId(sample), Bytes(offset));
     let len = (len != SKIPPED).then_some(Bytes(len));
     let end = offset.0.checked_add(len.map_or(0, |len| len.0));
     let ends_before = |limit: Bytes| {
         end.is_some_and(|end| end <= limit.0) && offset.0.is_multiple_of(SAMPLE_ALIGN)
     };
-    let shelf = match shelf.checked_sub(FIRST_SHELF) {
+    let shared_tier = match shared_tier.checked_sub(FIRST_SHARED_TIER) {
         None if ends_before(samples_end) => None,
         None => return Err(TableError::Sample { sample, offset }),
         Some(tier) => {
             let id = u8::try_from(tier).ok().map(TierId);
-            let view = id.and_then(|id| shelves.get(id));
+            let view = id.and_then(|id| shared_tiers.get(id));
             if !view.is_some_and(|view| ends_before(view.len())) {
-                return Err(TableError::Shelf { sample, offset, tier });
+                return Err(TableError::SharedTier { sample, offset, tier });
             }
             id
         }
     };
     let label = label.cast_signed();
-    Ok(Row { sample, label: (label != UNLABELLED).then_some(label), offset, len, shelf })
+    Ok(Row { sample, label: (label != UNLABELLED).then_some(label), offset, len, shared_tier })
 }
 
 #[cfg(test)]
@@ -184,10 +185,10 @@ mod tests {
     use proptest::prelude::*;
     use tierfeed_core::id::{BatchId, ChunkId, Epoch, LeaseId, Rank, Step};
     use tierfeed_core::tier::Locality;
-    use tierfeed_numa_memory::{Pages, Region, Request, Shelf, ShelfRequest};
+    use tierfeed_numa_memory::{Pages, Region, Request, SharedPool, SharedPoolRequest};
 
     use super::*;
-    use crate::message::ShelfBytes;
+    use crate::message::SharedTierBytes;
 
     const ARENA: Bytes = Bytes(64 * 1024);
     const ID: BatchId = BatchId { epoch: Epoch(1), step: Step(2), rank: Rank(3) };
@@ -226,13 +227,13 @@ mod tests {
             }
             let label = |sample: SampleId| (sample.0 != 7).then_some(i64::from(sample.0) * 10);
             write(&arena, Bytes(4096), &batch, label, |_| None).unwrap();
-            let rows = read(&arena, &Shelves::default(), &ready(Bytes(4096), &batch)).unwrap();
+            let rows = read(&arena, &SharedTiers::default(), &ready(Bytes(4096), &batch)).unwrap();
             let expected: Vec<_> = batch.entries.iter().map(|entry| Row {
                 sample: entry.sample,
                 label: label(entry.sample),
                 offset: entry.offset,
                 len: entry.len,
-                shelf: None,
+                shared_tier: None,
             }).collect();
             prop_assert_eq!(rows, expected);
         }
@@ -250,7 +251,7 @@ mod tests {
             let [offset, len, table_offset] =
                 std::array::from_fn(|i| Bytes(if is_small[i] { small[i] & !63 } else { words[i] }));
             let ready = Ready { lease: LeaseId(1), batch: ID, offset, len, table_offset, rows };
-            for row in read(&arena, &Shelves::default(), &ready).into_iter().flatten() {
+            for row in read(&arena, &SharedTiers::default(), &ready).into_iter().flatten() {
                 let end = row.offset.0 + row.len.unwrap_or_default().0;
                 prop_assert!(offset.0 + end <= ARENA.0);
             }
@@ -263,10 +264,10 @@ mod tests {
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
         for (word, value) in [(2, 64_u64), (2, 1), (2, u64::MAX), (3, 129)] {
             write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
-            assert!(read(&arena, &Shelves::default(), &ready(Bytes(0), &batch)).is_ok());
+            assert!(read(&arena, &SharedTiers::default(), &ready(Bytes(0), &batch)).is_ok());
             let place = Bytes(batch.table_offset.0 + word * 8);
             arena.write(place, &value.to_le_bytes()).unwrap();
-            let refused = read(&arena, &Shelves::default(), &ready(Bytes(0), &batch));
+            let refused = read(&arena, &SharedTiers::default(), &ready(Bytes(0), &batch));
             assert!(matches!(refused, Err(TableError::Sample { .. })), "word {word}: {refused:?}");
         }
     }
@@ -277,7 +278,10 @@ mod tests {
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
         write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
         let ready = Ready { len: Bytes(ARENA.0 + 4096), ..ready(Bytes(0), &batch) };
-        assert!(matches!(read(&arena, &Shelves::default(), &ready), Err(TableError::Batch { .. })));
+        assert!(matches!(
+            read(&arena, &SharedTiers::default(), &ready),
+            Err(TableError::Batch { .. })
+        ));
     }
 
     #[test]
@@ -286,7 +290,7 @@ mod tests {
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(100))].into_iter());
         write(&arena, Bytes(64), &batch, |_| None, |_| None).unwrap();
         assert!(matches!(
-            read(&arena, &Shelves::default(), &ready(Bytes(64), &batch)),
+            read(&arena, &SharedTiers::default(), &ready(Bytes(64), &batch)),
             Err(TableError::Batch { .. })
         ));
     }
@@ -301,14 +305,14 @@ mod tests {
 
     const TIER: TierId = TierId(2);
 
-    /// A shelf of one page.
-    fn shelves() -> Shelves {
+    fn shared_tiers() -> SharedTiers {
         let (piece, locality) = (Bytes(4096), Locality::Anywhere);
-        let request = ShelfRequest { piece, pieces_max: 1, locality, name: "test-shelf" };
-        let shelf = Shelf::reserve(&request).unwrap();
-        let descriptor = shelf.fd().try_clone_to_owned().unwrap();
-        let shelves = [ShelfBytes { tier: TIER.0, bytes: 4096 }];
-        Shelves::map(&shelves, vec![descriptor]).unwrap().unwrap()
+        let request =
+            SharedPoolRequest { piece, pieces_max: 1, locality, name: "test-shared-tier" };
+        let shared_tier = SharedPool::reserve(&request).unwrap();
+        let descriptor = shared_tier.fd().try_clone_to_owned().unwrap();
+        let shared_tiers = [SharedTierBytes { tier: TIER.0, bytes: 4096 }];
+        SharedTiers::map(&shared_tiers, vec![descriptor]).unwrap().unwrap()
     }
 
     fn shown_at(offset: u64, len: u64) -> Batch {
@@ -319,41 +323,41 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_on_a_shelf_lies_inside_it_and_on_a_boundary() {
-        let (arena, shelves) = (arena(), shelves());
-        let look = |offset, len, shelves: &Shelves| {
+    fn a_sample_in_a_shared_tier_lies_inside_it_and_on_a_boundary() {
+        let (arena, shared_tiers) = (arena(), shared_tiers());
+        let look = |offset, len, shared_tiers: &SharedTiers| {
             let batch = shown_at(offset, len);
             write(&arena, Bytes(0), &batch, |_| None, |shown| Some(shown.offset)).unwrap();
-            read(&arena, shelves, &ready(Bytes(0), &batch))
+            read(&arena, shared_tiers, &ready(Bytes(0), &batch))
         };
-        let rows = look(4032, 64, &shelves).unwrap();
-        assert_eq!((rows[0].shelf, rows[0].offset), (Some(TIER), Bytes(4032)));
+        let rows = look(4032, 64, &shared_tiers).unwrap();
+        assert_eq!((rows[0].shared_tier, rows[0].offset), (Some(TIER), Bytes(4032)));
         for (offset, len) in [(4032, 65), (32, 64), (4096, 1), (u64::MAX - 63, 64), (0, 4097)] {
-            let refused = look(offset, len, &shelves);
-            assert!(matches!(refused, Err(TableError::Shelf { tier: 2, .. })), "{refused:?}");
+            let refused = look(offset, len, &shared_tiers);
+            assert!(matches!(refused, Err(TableError::SharedTier { tier: 2, .. })), "{refused:?}");
         }
-        let refused = look(0, 64, &Shelves::default());
-        assert!(matches!(refused, Err(TableError::Shelf { .. })), "{refused:?}");
+        let refused = look(0, 64, &SharedTiers::default());
+        assert!(matches!(refused, Err(TableError::SharedTier { .. })), "{refused:?}");
     }
 
     #[test]
-    fn no_number_of_a_shelf_leads_anywhere_else() {
-        let (arena, shelves) = (arena(), shelves());
+    fn no_number_of_a_shared_tier_leads_anywhere_else() {
+        let (arena, shared_tiers) = (arena(), shared_tiers());
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(64))].into_iter());
         for number in [1, 2, 4, 256, 259, u32::MAX] {
             write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
             let place = Bytes(batch.table_offset.0 + 4);
             arena.write(place, &number.to_le_bytes()).unwrap();
-            let refused = read(&arena, &shelves, &ready(Bytes(0), &batch));
-            assert!(matches!(refused, Err(TableError::Shelf { .. })), "{number}: {refused:?}");
+            let refused = read(&arena, &shared_tiers, &ready(Bytes(0), &batch));
+            assert!(matches!(refused, Err(TableError::SharedTier { .. })), "{number}: {refused:?}");
         }
     }
 
     #[test]
-    fn what_nobody_can_find_is_not_written() {
+    fn what_no_client_can_find_is_not_written() {
         let batch = shown_at(0, 64);
         let shown = batch.entries[0].shown.unwrap();
         let unwritten = write(&arena(), Bytes(0), &batch, |_| None, |_| None);
-        assert_eq!(unwritten, Err(Unwritten::NotShown(shown)));
+        assert_eq!(unwritten, Err(WriteError::NotShared(shown)));
     }
 }

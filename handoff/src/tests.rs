@@ -1,13 +1,13 @@
-//! Both sides together. What needs two processes is in [`processes`].
+//! Tests of both sides together; those that need two processes are in [`processes`].
 
+mod admission;
 mod chaos;
-mod entrance;
 mod hostile;
 mod misuse;
 mod processes;
 mod rogue_agent;
-mod shelf;
-mod stage;
+mod shared_tiers;
+mod test_agent;
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use self::stage::{PATIENCE, Stage, batch, batch_id, wait};
+use self::test_agent::{PATIENCE, TestAgent, batch, batch_id, wait};
 use super::*;
 
 #[test]
 fn a_batch_is_the_same_bytes_on_both_sides() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     client.request(batch_id(3)).unwrap();
-    assert_eq!(stage.requested(), (holder, batch_id(3)));
+    assert_eq!(test_agent.requested(), (connection, batch_id(3)));
 
     let batch = batch(3, &[100, 0, 70]);
-    stage.arena.write(Bytes(4096), b"first sample").unwrap();
+    test_agent.arena.write(Bytes(4096), b"first sample").unwrap();
     let label = |sample: SampleId| (sample.0 != 31).then_some(i64::from(sample.0));
-    stage.server.lease(holder, LeaseId(9), Bytes(4096), &batch, label).unwrap();
+    test_agent.server.lease(connection, LeaseId(9), Bytes(4096), &batch, label).unwrap();
 
     let Reply::Batch(leased) = client.next(PATIENCE).unwrap() else { panic!("refused") };
     assert_eq!((leased.id, leased.lease, leased.offset), (batch.id, LeaseId(9), Bytes(4096)));
@@ -45,22 +45,22 @@ fn a_batch_is_the_same_bytes_on_both_sides() {
     leased.arena.read(Bytes(leased.offset.0 + leased.rows[0].offset.0), &mut first).unwrap();
     assert_eq!(&first, b"first sample");
 
-    // No copy: what the trainer writes lies in the agent's memory.
+    // No copy: a write of the trainer changes the agent's memory.
     leased.arena.write(leased.offset, b"FIRST").unwrap();
-    stage.arena.read(Bytes(4096), &mut first).unwrap();
+    test_agent.arena.read(Bytes(4096), &mut first).unwrap();
     assert_eq!(&first, b"FIRST sample");
 
     for _ in 0..2 {
         client.deliver(leased.lease, wait(77)).unwrap();
     }
     client.release(leased.lease).unwrap();
-    match stage.event() {
-        ClientEvent::Delivered { holder: who, lease, wait: told } => {
-            assert_eq!((who, lease, told), (holder, LeaseId(9), wait(77)));
+    match test_agent.event() {
+        ClientEvent::Delivered { connection: who, lease, wait: told } => {
+            assert_eq!((who, lease, told), (connection, LeaseId(9), wait(77)));
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(stage.released(), (holder, LeaseId(9)), "said twice, sent once");
+    assert_eq!(test_agent.released(), (connection, LeaseId(9)), "said twice, sent once");
     assert_eq!(
         client.deliver(leased.lease, wait(0)),
         Err(ReleaseError::NotHeld { lease: LeaseId(9) })
@@ -69,19 +69,19 @@ fn a_batch_is_the_same_bytes_on_both_sides() {
 }
 
 #[test]
-fn whoever_goes_on_with_a_copy_says_so_when_it_gives_the_batch_back() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
-    for (step, parting) in [(1, Parting::Copied), (2, Parting::Used)] {
+fn a_release_tells_whether_the_trainer_keeps_a_copy() {
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    for (step, release_kind) in [(1, ReleaseKind::Copied), (2, ReleaseKind::Used)] {
         client.request(batch_id(step)).unwrap();
-        assert_eq!(stage.requested(), (holder, batch_id(step)));
-        stage.lease(holder, step);
+        assert_eq!(test_agent.requested(), (connection, batch_id(step)));
+        test_agent.lease(connection, step);
         assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
         let given = LeaseId(u64::from(step));
-        client.part_with(given, parting).unwrap();
-        match stage.event() {
-            ClientEvent::Released { lease, parting: said, .. } => {
-                assert_eq!((lease, said), (given, parting));
+        client.release_as(given, release_kind).unwrap();
+        match test_agent.event() {
+            ClientEvent::Released { lease, release_kind: said, .. } => {
+                assert_eq!((lease, said), (given, release_kind));
             }
             other => panic!("{other:?}"),
         }
@@ -90,65 +90,69 @@ fn whoever_goes_on_with_a_copy_says_so_when_it_gives_the_batch_back() {
 
 #[test]
 fn a_request_for_later_is_read_with_the_next_release_or_wait() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     assert!(client.request_later(batch_id(1)).unwrap());
-    drop(stage.attach());
-    stage.gone();
-    stage.assert_quiet();
+    drop(test_agent.attach());
+    test_agent.gone();
+    test_agent.assert_quiet();
     assert_eq!(client.next(Duration::from_millis(1)).unwrap_err(), NextError::TimedOut);
-    assert_eq!(stage.requested(), (holder, batch_id(1)), "a process that waits says what for");
-    stage.lease(holder, 1);
+    assert_eq!(
+        test_agent.requested(),
+        (connection, batch_id(1)),
+        "a process that waits says what for"
+    );
+    test_agent.lease(connection, 1);
     assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
     assert!(client.request_later(batch_id(2)).unwrap());
     client.release(LeaseId(1)).unwrap();
-    assert_eq!(stage.requested(), (holder, batch_id(2)));
-    assert_eq!(stage.released(), (holder, LeaseId(1)));
+    assert_eq!(test_agent.requested(), (connection, batch_id(2)));
+    assert_eq!(test_agent.released(), (connection, LeaseId(1)));
 }
 
 #[test]
 fn a_refusal_reaches_the_client_with_its_sample() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     client.request(batch_id(1)).unwrap();
-    stage.requested();
+    test_agent.requested();
     let refusal = Refusal::Unreadable(SampleId(12), Fault::Vanished);
-    stage.server.refuse(holder, batch_id(1), refusal).unwrap();
-    let Reply::Refused { batch, refusal: heard } = client.next(PATIENCE).unwrap() else {
+    test_agent.server.refuse(connection, batch_id(1), refusal).unwrap();
+    let Reply::Refused { batch, refusal: received } = client.next(PATIENCE).unwrap() else {
         panic!("leased")
     };
-    assert_eq!((batch, heard), (batch_id(1), refusal));
+    assert_eq!((batch, received), (batch_id(1), refusal));
 }
 
 #[test]
 fn the_briefing_tells_the_client_all_it_needs() {
-    let stage = Stage::new();
-    let (client, _) = stage.attach();
-    assert_eq!(client.briefing(), &stage.briefing);
-    assert_eq!(client.arena().len(), stage.arena.len());
+    let test_agent = TestAgent::new();
+    let (client, _) = test_agent.attach();
+    assert_eq!(client.briefing(), &test_agent.briefing);
+    assert_eq!(client.arena().len(), test_agent.arena.len());
 }
 
 #[test]
 fn waiting_ends_with_its_limit() {
-    let stage = Stage::new();
-    let (client, _) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, _) = test_agent.attach();
     let nothing = client.next(Duration::from_millis(1));
     assert!(matches!(nothing, Err(NextError::TimedOut)), "{nothing:?}");
 }
 
 #[test]
 fn as_many_batches_as_the_window_pass_and_one_more_is_refused() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
-    let window = stage::LIMITS.window;
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    let window = test_agent::LIMITS.window;
     for _ in 0..3 {
         for step in 0..window {
             client.request(batch_id(step)).unwrap();
         }
         assert_eq!(client.request(batch_id(window)), Err(RequestError::TooMany { window }));
         for step in 0..window {
-            assert_eq!(stage.requested(), (holder, batch_id(step)));
-            stage.lease(holder, step);
+            assert_eq!(test_agent.requested(), (connection, batch_id(step)));
+            test_agent.lease(connection, step);
         }
         for step in 0..window {
             let Reply::Batch(leased) = client.next(PATIENCE).unwrap() else { panic!("refused") };
@@ -160,16 +164,16 @@ fn as_many_batches_as_the_window_pass_and_one_more_is_refused() {
             client.release(LeaseId(u64::from(step))).unwrap();
         }
         for step in 0..window {
-            assert!(matches!(stage.event(), ClientEvent::Delivered { .. }));
-            assert_eq!(stage.released(), (holder, LeaseId(u64::from(step))));
+            assert!(matches!(test_agent.event(), ClientEvent::Delivered { .. }));
+            assert_eq!(test_agent.released(), (connection, LeaseId(u64::from(step))));
         }
     }
 }
 
 #[test]
 fn a_trainer_tells_what_it_did_itself_as_far_as_what_must_be_said_leaves_room() {
-    let stage = Stage::new();
-    let (client, told_by) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, told_by) = test_agent.attach();
     let told = Tally {
         epoch: Epoch(1),
         self_read_batches: 3,
@@ -181,34 +185,36 @@ fn a_trainer_tells_what_it_did_itself_as_far_as_what_must_be_said_leaves_room() 
         decoding: Nanoseconds(13),
         decode_threads: 4,
     };
-    // The agent is woken by the first and reads it though nothing is asked for.
+    // The agent is woken by the first and reads it though no batch is requested.
     assert_eq!(client.tally(told), Ok(true));
-    let ClientEvent::Tallied { holder, rank, tally } = stage.event() else { panic!("not told") };
-    assert_eq!((holder, rank, tally), (told_by, stage::RANK, told));
+    let ClientEvent::Tallied { connection, rank, tally } = test_agent.event() else {
+        panic!("not told")
+    };
+    assert_eq!((connection, rank, tally), (told_by, test_agent::RANK, told));
     let quiet = Tally { self_read_batches: 0, ..told };
-    let window = u64::from(stage::LIMITS.window);
+    let window = u64::from(test_agent::LIMITS.window);
     let said = (0..5 * window).filter(|_| client.tally(quiet) == Ok(true)).count();
     assert_eq!(said as u64, window, "nothing was read meanwhile");
-    // However many wait, requests, deliveries and releases have their room.
-    for step in 0..stage::LIMITS.window {
+    // Tallies never take the room of requests, deliveries and releases.
+    for step in 0..test_agent::LIMITS.window {
         client.request(batch_id(step)).unwrap();
     }
     for _ in 0..window {
-        assert!(matches!(stage.event(), ClientEvent::Tallied { .. }));
+        assert!(matches!(test_agent.event(), ClientEvent::Tallied { .. }));
     }
-    assert_eq!(stage.requested().0, told_by);
+    assert_eq!(test_agent.requested().0, told_by);
 }
 
 #[test]
 fn of_several_requests_as_many_pass_as_the_window_has_room_for() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
-    let window = stage::LIMITS.window;
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    let window = test_agent::LIMITS.window;
     client.request(batch_id(0)).unwrap();
     let sent = client.request_each((1..window + 5).map(batch_id)).unwrap();
     assert_eq!(sent, window as usize - 1);
     for step in 0..window {
-        assert_eq!(stage.requested(), (holder, batch_id(step)));
+        assert_eq!(test_agent.requested(), (connection, batch_id(step)));
     }
     let more = client.request_each([batch_id(window)]);
     assert_eq!(more, Err(RequestError::TooMany { window }));
@@ -216,12 +222,12 @@ fn of_several_requests_as_many_pass_as_the_window_has_room_for() {
 
 #[test]
 fn an_answer_that_is_there_is_taken_without_waiting_for_one_that_is_not() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     client.request(batch_id(0)).unwrap();
-    assert_eq!(stage.requested(), (holder, batch_id(0)));
+    assert_eq!(test_agent.requested(), (connection, batch_id(0)));
     assert!(client.try_next().unwrap().is_none());
-    stage.lease(holder, 0);
+    test_agent.lease(connection, 0);
     let taken = std::iter::repeat_with(|| client.try_next().unwrap()).flatten().next();
     assert!(matches!(taken, Some(Reply::Batch(leased)) if leased.id == batch_id(0)));
     assert!(client.try_next().unwrap().is_none());
@@ -229,55 +235,58 @@ fn an_answer_that_is_there_is_taken_without_waiting_for_one_that_is_not() {
 
 #[test]
 fn a_published_order_is_taken_before_the_first_request_for_it() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     let order: Vec<_> = (0..20_000).rev().map(SampleId).collect();
     for epoch in 0..5 {
         std::thread::scope(|scope| {
             let publishing = scope.spawn(|| client.publish(Epoch(epoch), &order, PATIENCE));
-            assert_eq!(stage.published(holder), (Epoch(epoch), order.clone()));
+            assert_eq!(test_agent.published(connection), (Epoch(epoch), order.clone()));
             publishing.join().unwrap().unwrap();
         });
         client.request(batch_id(epoch)).unwrap();
-        assert_eq!(stage.requested(), (holder, batch_id(epoch)));
+        assert_eq!(test_agent.requested(), (connection, batch_id(epoch)));
     }
 }
 
 #[test]
 fn an_order_that_is_answered_late_holds_up_the_next_one_only() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     let short = Duration::from_millis(200);
-    // The agent hands the file out and then says nothing.
+    // The agent hands the file out and then does not answer.
     let late = client.publish(Epoch(0), &[SampleId(1)], short);
     assert!(matches!(late, Err(ControlError::TimedOut)), "{late:?}");
-    let ClientEvent::Published { request, .. } = stage.event() else { panic!("not published") };
+    let ClientEvent::Published { request, .. } = test_agent.event() else {
+        panic!("not published")
+    };
     let next = client.publish(Epoch(1), &[SampleId(2)], short);
     assert!(matches!(next, Err(ControlError::TimedOut)), "{next:?}");
-    stage.assert_quiet();
-    stage.server.took_order(holder, request);
+    test_agent.assert_quiet();
+    test_agent.server.took_order(connection, request);
     std::thread::scope(|scope| {
         let publishing = scope.spawn(|| client.publish(Epoch(1), &[SampleId(2)], PATIENCE));
-        assert_eq!(stage.published(holder), (Epoch(1), vec![SampleId(2)]));
+        assert_eq!(test_agent.published(connection), (Epoch(1), vec![SampleId(2)]));
         publishing.join().unwrap().unwrap();
     });
 }
 
 #[test]
 fn memory_is_granted_in_chunks_and_freed() {
-    let stage = Stage::new();
-    let client = MemoryClient::connect(&stage.path, PATIENCE).unwrap();
-    let chunks: Vec<_> = (0..70).map(|_| stage::region(Bytes(4096))).collect();
+    let test_agent = TestAgent::new();
+    let client = MemoryClient::connect(&test_agent.path, PATIENCE).unwrap();
+    let chunks: Vec<_> = (0..70).map(|_| test_agent::region(Bytes(4096))).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let ClientEvent::MemoryRequested { holder, request, bytes } = stage.event() else {
+            let ClientEvent::MemoryRequested { connection, request, bytes } = test_agent.event()
+            else {
                 panic!("no request")
             };
             assert_eq!(bytes, Bytes(70 * 4096));
             let chunks: Vec<_> = chunks.iter().collect();
-            let granted = stage.server.grant(holder, request, GrantId(5), &chunks);
+            let granted = test_agent.server.grant(connection, request, GrantId(5), &chunks);
             assert_eq!(granted, Ok(Delivery::Sent));
-            let again = stage.server.grant(holder, request, GrantId(6), &chunks);
+            let again = test_agent.server.grant(connection, request, GrantId(6), &chunks);
             assert_eq!(again, Err(GrantError::NotRequested { request }));
         });
         let grant = client.allocate(Bytes(70 * 4096), PATIENCE).unwrap();
@@ -288,23 +297,23 @@ fn memory_is_granted_in_chunks_and_freed() {
         assert_eq!(&seen, b"shared");
         client.free(grant).unwrap();
     });
-    let ClientEvent::MemoryFreed { holder, grant: GrantId(5) } = stage.event() else {
+    let ClientEvent::MemoryFreed { connection, grant: GrantId(5) } = test_agent.event() else {
         panic!("not freed")
     };
     drop(client);
-    assert_eq!(stage.gone(), holder);
+    assert_eq!(test_agent.gone(), connection);
 }
 
 #[test]
 fn a_denial_says_why() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let ClientEvent::MemoryRequested { request, .. } = stage.event() else {
+            let ClientEvent::MemoryRequested { request, .. } = test_agent.event() else {
                 panic!("no request")
             };
-            stage.server.deny(holder, request, "512 MiB are free").unwrap();
+            test_agent.server.deny(connection, request, "512 MiB are free").unwrap();
         });
         match client.allocate(Bytes::mib(1024), PATIENCE) {
             Err(ControlError::Denied { reason }) => assert_eq!(reason, "512 MiB are free"),
@@ -315,40 +324,44 @@ fn a_denial_says_why() {
 
 #[test]
 fn a_grant_that_comes_too_late_goes_back() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     let late = client.allocate(Bytes(4096), Duration::ZERO);
     assert!(matches!(late, Err(ControlError::TimedOut)), "{late:?}");
-    let ClientEvent::MemoryRequested { request, .. } = stage.event() else { panic!("no request") };
-    let chunk = stage::region(Bytes(4096));
+    let ClientEvent::MemoryRequested { request, .. } = test_agent.event() else {
+        panic!("no request")
+    };
+    let chunk = test_agent::region(Bytes(4096));
     let chunks = vec![&chunk; 65];
-    stage.server.grant(holder, request, GrantId(8), &chunks).unwrap();
+    test_agent.server.grant(connection, request, GrantId(8), &chunks).unwrap();
     std::thread::scope(|scope| {
         let publishing = scope.spawn(|| client.publish(Epoch(0), &[SampleId(0)], PATIENCE));
-        let freed = stage.event();
+        let freed = test_agent.event();
         assert!(matches!(freed, ClientEvent::MemoryFreed { grant: GrantId(8), .. }), "{freed:?}");
-        stage.published(holder);
+        test_agent.published(connection);
         publishing.join().unwrap().unwrap();
     });
     drop(client);
-    match stage.event() {
+    match test_agent.event() {
         // A second free would be a violation.
-        ClientEvent::Gone { holder: gone, cause: Departure::Left } => assert_eq!(gone, holder),
+        ClientEvent::Gone { connection: gone, cause: DisconnectCause::Left } => {
+            assert_eq!(gone, connection)
+        }
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn what_was_handed_over_before_the_agent_ended_is_still_delivered() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     for step in 0..3 {
         client.request(batch_id(step)).unwrap();
-        stage.requested();
-        stage.lease(holder, step);
+        test_agent.requested();
+        test_agent.lease(connection, step);
     }
-    stage.arena.write(Bytes(0), b"bytes").unwrap();
-    drop(stage);
+    test_agent.arena.write(Bytes(0), b"bytes").unwrap();
+    drop(test_agent);
     let mut held = Vec::new();
     for step in 0..3 {
         let Reply::Batch(leased) = client.next(PATIENCE).unwrap() else { panic!("refused") };
@@ -376,30 +389,32 @@ fn what_was_handed_over_before_the_agent_ended_is_still_delivered() {
 
 #[test]
 fn a_client_that_leaves_is_reported_gone_once() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     client.request(batch_id(0)).unwrap();
-    stage.requested();
+    test_agent.requested();
     drop(client);
-    assert_eq!(stage.gone(), holder);
-    let (other, other_holder) = stage.attach();
-    assert_ne!(holder, other_holder, "names are never used again");
+    assert_eq!(test_agent.gone(), connection);
+    let (other, other_connection) = test_agent.attach();
+    assert_ne!(connection, other_connection, "names are never used again");
     assert_eq!(
-        stage.server.lease(holder, LeaseId(1), Bytes(0), &batch(0, &[1]), |_| None),
+        test_agent.server.lease(connection, LeaseId(1), Bytes(0), &batch(0, &[1]), |_| None),
         Ok(Delivery::Gone)
     );
     drop(other);
-    assert_eq!(stage.gone(), other_holder);
-    stage.assert_quiet();
+    assert_eq!(test_agent.gone(), other_connection);
+    test_agent.assert_quiet();
 }
 
 #[test]
 fn a_client_that_is_closed_hears_why_and_is_reported_gone() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
-    stage.server.close(holder, "the job was cancelled");
-    let ClientEvent::Gone { holder: gone, cause } = stage.event() else { panic!("not gone") };
-    assert_eq!((gone, cause.to_string().as_str()), (holder, "the agent closed it"));
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    test_agent.server.close(connection, "the job was cancelled");
+    let ClientEvent::Gone { connection: gone, cause } = test_agent.event() else {
+        panic!("not gone")
+    };
+    assert_eq!((gone, cause.to_string().as_str()), (connection, "the agent closed it"));
     match client.next(PATIENCE) {
         Err(NextError::Disconnected(it)) => assert_eq!(it.reason, "the job was cancelled"),
         other => panic!("{other:?}"),
@@ -408,42 +423,45 @@ fn a_client_that_is_closed_hears_why_and_is_reported_gone() {
 
 #[test]
 fn a_batch_outside_the_arena_is_never_handed_over() {
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     client.request(batch_id(0)).unwrap();
-    stage.requested();
+    test_agent.requested();
     let batch = batch(0, &[100]);
-    for offset in [stage.arena.len(), Bytes(u64::MAX - 4095)] {
-        let refused = stage.server.lease(holder, LeaseId(1), offset, &batch, |_| None);
+    for offset in [test_agent.arena.len(), Bytes(u64::MAX - 4095)] {
+        let refused = test_agent.server.lease(connection, LeaseId(1), offset, &batch, |_| None);
         assert!(matches!(refused, Err(LeaseError::OutsideArena(_))), "{refused:?}");
     }
-    stage.lease(holder, 0);
+    test_agent.lease(connection, 0);
     assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_an_error() {
-    let stage = Stage::new();
-    let (_client, holder) = stage.attach();
-    let refused = stage.server.lease(holder, LeaseId(1), Bytes(0), &batch(0, &[1]), |_| None);
+fn an_answer_without_a_request_is_an_error() {
+    let test_agent = TestAgent::new();
+    let (_client, connection) = test_agent.attach();
+    let refused =
+        test_agent.server.lease(connection, LeaseId(1), Bytes(0), &batch(0, &[1]), |_| None);
     assert_eq!(refused, Err(LeaseError::NotRequested));
-    let refused = stage.server.refuse(holder, batch_id(0), Refusal::NotInOrder);
+    let refused = test_agent.server.refuse(connection, batch_id(0), Refusal::NotInOrder);
     assert_eq!(refused, Err(LeaseError::NotRequested));
 }
 
 #[test]
 fn one_thread_waits_while_others_release() {
     const BATCHES: u32 = 2_000;
-    let stage = Stage::new();
-    let (client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
     let (sender, receiver) = std::sync::mpsc::channel::<LeaseId>();
     let receiver = std::sync::Mutex::new(receiver);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut released = 0;
             while released < BATCHES {
-                match stage.event() {
-                    ClientEvent::Requested { batch, .. } => stage.lease(holder, batch.step.0),
+                match test_agent.event() {
+                    ClientEvent::Requested { batch, .. } => {
+                        test_agent.lease(connection, batch.step.0)
+                    }
                     ClientEvent::Released { .. } => released += 1,
                     other => panic!("{other:?}"),
                 }
@@ -462,7 +480,7 @@ fn one_thread_waits_while_others_release() {
                 match client.request(batch_id(asked)) {
                     Ok(()) => asked += 1,
                     Err(RequestError::TooMany { .. }) if asked > step => break,
-                    // Every batch is held; the other threads release some.
+                    // All batches are leased; the other threads release some.
                     Err(RequestError::TooMany { .. }) => std::thread::yield_now(),
                     Err(other) => panic!("{other:?}"),
                 }
@@ -485,22 +503,28 @@ fn a_client_may_be_shared_by_threads() {
 }
 
 #[test]
-fn nobody_listens_and_the_client_says_so() {
+fn a_path_without_a_listener_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("agent.sock");
-    let hello = Hello::of_rank(stage::RANK, Role::Trainer);
+    let hello = Hello::of_rank(test_agent::RANK, Role::Trainer);
     let refused = Client::connect(&path, &hello, PATIENCE);
     assert!(matches!(refused, Err(ConnectError::NoAgent { .. })), "{refused:?}");
 }
 
 #[test]
 fn a_client_that_is_never_let_in_waits_no_longer_than_its_limit() {
-    let stage = Stage::new();
-    let hello = Hello::of_rank(stage::RANK, Role::Trainer);
-    let refused = Client::connect(&stage.path, &hello, Duration::from_millis(1));
+    let test_agent = TestAgent::new();
+    let hello = Hello::of_rank(test_agent::RANK, Role::Trainer);
+    let refused = Client::connect(&test_agent.path, &hello, Duration::from_millis(1));
     assert!(matches!(refused, Err(ConnectError::TimedOut)), "{refused:?}");
-    let ClientEvent::Attached { holder, .. } = stage.event() else { panic!("not attached") };
-    assert_eq!(stage.gone(), holder);
-    let late = stage.server.admit(holder, &stage.briefing, std::sync::Arc::clone(&stage.arena));
+    let ClientEvent::Attached { connection, .. } = test_agent.event() else {
+        panic!("not attached")
+    };
+    assert_eq!(test_agent.gone(), connection);
+    let late = test_agent.server.admit(
+        connection,
+        &test_agent.briefing,
+        std::sync::Arc::clone(&test_agent.arena),
+    );
     assert_eq!(late.unwrap(), Delivery::Gone);
 }

@@ -1,3 +1,3 @@
-//! The atomics of a ring. A model of the ring brings atomics of its own.
+//! The atomics of a ring; the models in `verification/models/` replace this module.
 
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};

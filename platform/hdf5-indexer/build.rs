@@ -1,4 +1,4 @@
-//! Says whether libhdf5 can go through all chunks at once (since 1.14.0).
+//! Tells the crate whether libhdf5 can iterate over all chunks (since 1.14.0).
 
 use std::env;
 

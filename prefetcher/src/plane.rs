@@ -33,7 +33,7 @@ use tierfeed_numa_memory::{
 };
 
 use crate::{fetcher::Fetcher, recorder::Recorder};
-use tierfeed_handoff::Shelved;
+use tierfeed_handoff::SharedTier;
 
 use answer::Answer;
 use operation::Operation;
@@ -154,7 +154,7 @@ impl DataPlane {
 
     /// The tiers whose memory trainers map for reading, as far as there are addresses for it.
     #[must_use]
-    pub fn shared_tiers(&self) -> Vec<Shelved> {
+    pub fn shared_tiers(&self) -> Vec<SharedTier> {
         self.state.shared_tiers()
     }
 

@@ -27,9 +27,10 @@ use tierfeed_core::{
     tier::{Kind, Locality, Speed},
     units::Bytes,
 };
-use tierfeed_handoff::{Shelved, Starts};
+use tierfeed_handoff::{SharedTier, Starts};
 use tierfeed_numa_memory::{
-    AllocateError, HugePages, Pages, Region, Request, Shelf, ShelfRequest, Stores, capacity,
+    AllocateError, HugePages, Pages, Region, Request, SharedPool, SharedPoolRequest, Stores,
+    capacity,
 };
 
 use tierfeed_dataset::pace::{Link, Pace};
@@ -143,7 +144,7 @@ pub(crate) struct Tier {
 #[derive(Debug)]
 enum OpenBacking {
     Memory(Locality),
-    SharedMemory(Arc<Shelf>, Starts),
+    SharedMemory(Arc<SharedPool>, Starts),
     /// A directory on a RAM disk.
     Directory(Directory),
     /// A directory on a disk.
@@ -285,10 +286,10 @@ impl Tier {
     }
 
     /// The memory that trainers map; `None` if they cannot read this tier in place.
-    pub(crate) fn shared(&self, tier: TierId) -> Option<Shelved> {
+    pub(crate) fn shared(&self, tier: TierId) -> Option<SharedTier> {
         match &self.backing {
             OpenBacking::SharedMemory(all, starts) => {
-                Some(Shelved::new(tier, Arc::clone(all), Arc::clone(starts)))
+                Some(SharedTier::new(tier, Arc::clone(all), Arc::clone(starts)))
             }
             OpenBacking::Memory(_) | OpenBacking::Directory(_) | OpenBacking::Disk(..) => None,
         }
@@ -320,7 +321,7 @@ impl Drop for Tier {
     /// A trainer may use samples in this memory for longer than this process lives, so it is left mapped.
     fn drop(&mut self) {
         if let OpenBacking::SharedMemory(all, _) = &self.backing {
-            all.leave_to_readers();
+            all.keep_for_readers();
         }
     }
 }
@@ -329,9 +330,9 @@ impl Drop for Tier {
 fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32) -> OpenBacking {
     let name = format!("tierfeed-{kind}");
     let request =
-        ShelfRequest { piece: chunk, pieces_max: chunks_max.get(), locality, name: &name };
-    match Shelf::reserve(&request) {
-        Ok(shelf) => OpenBacking::SharedMemory(Arc::new(shelf), Starts::default()),
+        SharedPoolRequest { piece: chunk, pieces_max: chunks_max.get(), locality, name: &name };
+    match SharedPool::reserve(&request) {
+        Ok(pool) => OpenBacking::SharedMemory(Arc::new(pool), Starts::default()),
         Err(_) => OpenBacking::Memory(locality),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use pyo3::prelude::*;
 use tierfeed_core::{id::LeaseId, session::Wait};
-use tierfeed_handoff::{Client, Parting};
+use tierfeed_handoff::{Client, ReleaseKind};
 
 use crate::errors;
 
@@ -49,14 +49,14 @@ impl Connection {
     }
 
     /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
-    pub(crate) fn release(&self, lease: LeaseId, parting: Parting) {
+    pub(crate) fn release(&self, lease: LeaseId, parting: ReleaseKind) {
         if std::process::id() != self.pid {
             return;
         }
         self.leases().remove(&lease);
         if let Ok(client) = self.client() {
             // The only failure: the agent is gone and has the batch back already.
-            let _ = client.part_with(lease, parting);
+            let _ = client.release_as(lease, parting);
         }
     }
 

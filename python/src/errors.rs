@@ -85,7 +85,7 @@ pub(crate) fn other_index(path: &Path) -> PyErr {
 pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
     let message = with_causes(error);
     match error {
-        ReaderError::NotStarted { .. } | ReaderError::Misspoken { .. } => {
+        ReaderError::NotStarted { .. } | ReaderError::ProtocolMismatch { .. } => {
             Reconfigure::new_err(message)
         }
         _ => Retry::new_err(message),

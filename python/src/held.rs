@@ -18,7 +18,7 @@ use tierfeed_core::{
     session::Wait,
     units::Bytes,
 };
-use tierfeed_handoff::{Parting, Shelves};
+use tierfeed_handoff::{ReleaseKind, SharedTiers};
 use tierfeed_numa_memory::{Mapping, ReadView, View};
 
 use crate::{chunk::Chunk, connection::Connection};
@@ -35,7 +35,7 @@ enum Memory {
     Private(MmapRaw),
     /// Part of the agent's staging memory. Fields drop in order: the lease goes back first, and the
     /// mapping may be the last share of the arena.
-    Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize, shelves: Shelves },
+    Leased { lease: Lease, arena: Arc<View>, start: usize, len: usize, shelves: SharedTiers },
     /// A chunk that the agent lent to the workload.
     Lent(Arc<Chunk>),
 }
@@ -70,7 +70,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let is_copied = *self.is_copied.get_mut();
-        let parting = if is_copied { Parting::Copied } else { Parting::Used };
+        let parting = if is_copied { ReleaseKind::Copied } else { ReleaseKind::Used };
         self.connection.release(self.id, parting);
     }
 }
@@ -87,7 +87,7 @@ impl Held {
         arena: Arc<View>,
         offset: Bytes,
         len: Bytes,
-        shelves: Shelves,
+        shelves: SharedTiers,
     ) -> Self {
         let start = to_usize(offset).min(to_usize(arena.len()));
         let len = to_usize(len).min(to_usize(arena.len()) - start);

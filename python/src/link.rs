@@ -61,7 +61,7 @@ pub(crate) struct Refused {
 
 impl Link {
     fn batch(&self, leased: LeasedBatch) -> Batch {
-        let LeasedBatch { id, lease, arena, offset, len, rows, shelves } = leased;
+        let LeasedBatch { id, lease, arena, offset, len, rows, shared_tiers: shelves } = leased;
         let name = lease;
         let lease = Lease::new(Arc::clone(&self.connection), lease);
         let held = Held::leased(lease, arena, offset, len, shelves);
@@ -71,7 +71,7 @@ impl Link {
             label: row.label,
             offset: row.offset,
             len: row.len,
-            shelf: row.shelf,
+            shelf: row.shared_tier,
         });
         Batch::new(id, rows, Origin::Agent, held)
     }

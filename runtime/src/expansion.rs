@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Kind};
-use tierfeed_numa_memory::spread::{Mode, Spread, SpreadError};
+use tierfeed_numa_memory::interleave::{InterleaveError, MemoryInterleave, Mode};
 use tierfeed_resource_gatherer::Inventory;
 
 /// How the memory of a training is spread, as a user asks for it.
@@ -54,7 +54,7 @@ pub enum ExpansionError {
     NoWeights,
     /// The policy was refused.
     #[error("--expand-memory: {0}")]
-    Refused(#[from] SpreadError),
+    Refused(#[from] InterleaveError),
 }
 
 impl Expansion {
@@ -93,7 +93,7 @@ impl Expansion {
     /// # Errors
     ///
     /// [`ExpansionError::Refused`].
-    pub fn apply(&self) -> Result<Spread, ExpansionError> {
+    pub fn apply(&self) -> Result<MemoryInterleave, ExpansionError> {
         let nodes: Vec<u32> = match self.mode {
             Mode::PreferredMany => self.main_memory.clone(),
             Mode::WeightedInterleave => {
@@ -103,7 +103,7 @@ impl Expansion {
             }
         };
         let nodes: Vec<NumaNode> = nodes.into_iter().map(NumaNode).collect();
-        Ok(Spread::take(self.mode, &nodes)?)
+        Ok(MemoryInterleave::take(self.mode, &nodes)?)
     }
 
     /// What is worth telling beside the policy, if anything.

@@ -19,7 +19,7 @@ read -ra packages <<<"${TIERFEED_SANITIZE_PACKAGES:-tierfeed-numa-memory tierfee
 # The tests of each package; what is left out needs a machine of its own (`numa_machine`, `reserved`), or
 # traces its own system calls, which the sanitizer makes too (`system_faults`).
 declare -rA targets=(
-  [tierfeed-numa-memory]='--lib --test copies --test denied --test regions --test shelves'
+  [tierfeed-numa-memory]='--lib --test copies --test denied --test regions --test shared_pool'
   [tierfeed-file-io]='--lib --test queue --test reads'
   [tierfeed-dataset]='--lib read::'
   [tierfeed-handoff]='--lib'

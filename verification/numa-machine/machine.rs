@@ -1,7 +1,7 @@
-//! What the machine that `run.sh` starts looks like, and how its kernel is asked and set: for the
-//! tests that run in it. Each crate with such tests includes this file.
+//! The properties of the machine that `run.sh` starts, and access to its kernel's counters and
+//! settings, for the tests that run in it. Each crate with such tests includes this file.
 //!
-//! A test that is started anywhere else fails here: it never passes without having looked, and never
+//! A test that is started on another machine fails here: it never passes without checks, and never
 //! changes the settings of another machine.
 
 #![allow(dead_code, reason = "each crate uses its part")]
@@ -13,19 +13,19 @@ use std::{
     process,
 };
 
-/// What `run.sh --topology` was given.
+/// The value of `run.sh --topology`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// A memory-only node that the firmware describes.
     Hmat,
-    /// A CXL device of which the firmware says nothing; its memory is movable.
+    /// A CXL device that the firmware does not describe; its memory is movable.
     Cxl,
-    /// A CXL device whose way the firmware describes; node numbers with a hole, ordinary memory.
+    /// A CXL device whose path the firmware describes; node numbers with a hole, ordinary memory.
     CxlGenericPort,
 }
 
 impl Topology {
-    /// That of the machine that the test runs in. Panics anywhere else.
+    /// The topology of the machine that the test runs in. Panics on other machines.
     pub(crate) fn here() -> Self {
         let path = "/numa-machine/topology";
         let text = fs::read_to_string(path).unwrap_or_else(|error| {
@@ -56,7 +56,7 @@ impl Topology {
     }
 }
 
-/// Pages by node of each mapping whose line names `name`, as `/proc/<pid>/numa_maps` tells.
+/// Pages by node of each mapping whose line contains `name`, from `/proc/<pid>/numa_maps`.
 pub(crate) fn pages_by_node(numa_maps: &str, name: &str) -> Vec<BTreeMap<u32, u64>> {
     let node_and_pages = |word: &str| -> Option<(u32, u64)> {
         let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
@@ -66,14 +66,14 @@ pub(crate) fn pages_by_node(numa_maps: &str, name: &str) -> Vec<BTreeMap<u32, u6
     lines.map(|line| line.split(' ').filter_map(node_and_pages).collect()).collect()
 }
 
-/// How many processes the kernel killed for memory since it booted.
+/// Number of processes that the kernel killed for lack of memory since it booted.
 pub(crate) fn kills_for_memory() -> u64 {
     let statistics = fs::read_to_string("/proc/vmstat").expect("the kernel keeps statistics");
     let line = statistics.lines().find_map(|line| line.strip_prefix("oom_kill "));
     line.and_then(|count| count.parse().ok()).expect("the kernel counts them")
 }
 
-/// A setting of the kernel that goes back to what it was.
+/// A setting of the kernel that is restored when dropped.
 #[derive(Debug)]
 pub(crate) struct Setting {
     path: PathBuf,
@@ -101,8 +101,9 @@ impl Drop for Setting {
     }
 }
 
-/// Takes blocks of a hot-plugged node out of use until the settings are dropped, so that one is left,
-/// and those in which the kernel keeps its own: to fill such a node takes long, each store is trapped.
+/// Takes blocks of a hot-plugged node offline until the settings are dropped, except one and those
+/// in which the kernel keeps its own data: filling such a node takes long, because each store is
+/// trapped.
 pub(crate) fn shrink(topology: Topology) -> Vec<Setting> {
     if !topology.has_cxl() {
         return Vec::new();
@@ -114,13 +115,13 @@ pub(crate) fn shrink(topology: Topology) -> Vec<Setting> {
     taken_out
 }
 
-/// Takes all blocks of a node out of use until the settings are dropped; its memory must be movable.
+/// Takes all blocks of a node offline until the settings are dropped; its memory must be movable.
 pub(crate) fn empty(topology: Topology) -> Vec<Setting> {
     let taken_out = blocks(topology).iter().map(|it| take_out(it)).collect::<io::Result<_>>();
     taken_out.expect("movable memory can be taken out")
 }
 
-/// The files that tell the state of each block of the far node.
+/// The files with the state of each block of the far node.
 fn blocks(topology: Topology) -> Vec<PathBuf> {
     let node = format!("/sys/devices/system/node/node{}", topology.far());
     let entries = fs::read_dir(node).expect("the node is there").filter_map(Result::ok);
@@ -165,7 +166,7 @@ impl Group {
 
     /// Makes the kernel reclaim memory of the group, where that is possible.
     pub(crate) fn reclaim(&self, bytes: u64) {
-        // Less than that is an error too, and no harm.
+        // A partial reclaim is an error too, and harmless.
         let _ = fs::write(self.inner().join("memory.reclaim"), bytes.to_string());
     }
 }
@@ -173,8 +174,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         write(Path::new(Self::ROOT), "cgroup.procs", &process::id().to_string());
-        fs::remove_dir(self.inner()).expect("nobody is left in it");
-        fs::remove_dir(&self.outer).expect("nobody is left in it");
+        fs::remove_dir(self.inner()).expect("no process is left in it");
+        fs::remove_dir(&self.outer).expect("no process is left in it");
     }
 }
 

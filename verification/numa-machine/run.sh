@@ -5,9 +5,9 @@
 #               [--root DIR] -- PROGRAM [ARGUMENTS...]
 #
 # PROGRAM may be a directory: it becomes the working directory, and the first argument the command.
-# What lies below DIR lies below / in the machine. --console prints the guest's kernel messages to
-# stderr. Exit codes of its own: 2 wrong usage, 124 the time was up, 125 the machine did not come up.
-# However this script ends, the machine ends with it.
+# The content of DIR appears below / in the machine. --console prints the guest's kernel messages to
+# stderr. Exit codes of its own: 2 wrong usage, 124 timeout, 125 the machine did not boot.
+# The machine always ends with this script.
 # shellcheck disable=SC2054  # The commas are QEMU's.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -87,14 +87,14 @@ arguments=(
   -numa dist,src=0,dst=1,val=20
 )
 
-# What the firmware says of the way from a node's CPUs to a node's memory: latency in ns, bytes per s.
+# The firmware's figures of the path from a node's CPUs to a node's memory: latency in ns, bytes per s.
 link() {
   local way="initiator=$1,target=$2,hierarchy=memory"
   arguments+=(-numa "hmat-lb,$way,data-type=access-latency,latency=$3"
     -numa "hmat-lb,$way,data-type=access-bandwidth,bandwidth=$4")
 }
 
-# QEMU traps every access to it, so filling it takes its time.
+# QEMU traps every access to it, so filling it is slow.
 cxl_device() {
   arguments+=(
     -object memory-backend-ram,id=device0,share=on,size=512M
@@ -133,7 +133,7 @@ arguments+=(-append "$boot")
 
 pack_payload "$@"
 : >"$work/output"
-# Even if this script is killed: then the first setpriv ends timeout, the second QEMU.
+# Also if this script is killed: then the first setpriv ends timeout, the second QEMU.
 setpriv --pdeathsig TERM timeout --kill-after=5 "$timeout" \
   setpriv --pdeathsig KILL "$home/qemu/usr/bin/qemu-system-x86_64" "${arguments[@]}" \
   2>"$work/errors" &

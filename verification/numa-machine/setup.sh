@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
 # Prepares the machine that run.sh starts: QEMU 10 and a 6.12 kernel of Debian's backports, unpacked
 # next to an initramfs. Installs the Debian packages that this needs and are missing; apt's sources
-# stay as they are. Does nothing when it was done before.
+# stay as they are. Does nothing if it was done before.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 readonly here
 readonly home="${NUMA_MACHINE_DIR:-$here/../../target/numa-machine}"
 
-# The pin: what it holds today is what is fetched.
+# The pinned release: its present packages are fetched.
 readonly release=bookworm-backports
-# What runs in the guest or builds it; qemu-system-x86 brings the libraries of its successor.
+# Programs that run in the guest or build it; qemu-system-x86 brings the libraries of its successor.
 readonly packages=(
   qemu-system-x86 busybox-static numactl hwloc-nox ndctl daxctl cpio zstd xz-utils kmod python3
   binutils
 )
-# What guest/cxl.sh loads; the rest is built into the kernel.
+# Modules that guest/cxl.sh loads; the rest is built into the kernel.
 readonly modules=(
   cxl_acpi cxl_pci cxl_mem cxl_pmem cxl_port dax_cxl dax_hmem device_dax kmem libnvdimm
 )
-# For looking around in the machine.
+# For inspections inside the machine.
 readonly tools=(numactl cxl daxctl lstopo-no-graphics)
 
 say() { printf 'numa-machine: %s\n' "$*" >&2; }
@@ -33,14 +33,14 @@ fail() {
 # shellcheck source=scripts/packages.sh
 source "$here/../../scripts/packages.sh"
 
-# The mirror that this host already uses most.
+# The mirror that this host uses most.
 debian_mirror() {
   # shellcheck disable=SC2016  # $(REPO_URI) is apt's, not the shell's.
   apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
     grep -v security | sort | uniq -c | sort -rn | awk 'NR == 1 { print $2 }'
 }
 
-# Downloads and unpacks packages of backports with an apt configuration of our own.
+# Downloads and unpacks packages of backports with a separate apt configuration.
 fetch_backports() {
   local mirror state="$home/apt" apt kernel package
   mirror="$(debian_mirror)"
@@ -53,7 +53,7 @@ fetch_backports() {
   apt=(-qq -o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null
     -o "Dir::State::lists=$state/lists" -o "Dir::Cache=$state/cache" -o APT::Sandbox::User=root
     -o Acquire::Retries=3 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30)
-  # Without the mode apt calls it a success when it got nothing.
+  # Without this mode apt reports success if it got nothing.
   apt-get "${apt[@]}" -o APT::Update::Error-Mode=any update >&2 ||
     fail "the package list of $release could not be fetched from $mirror." \
       "This needs the network once; read apt's message above."

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# First bytes of each packed form, and what unpacks it from standard input.
+# First bytes of each packed form, and the tool that unpacks it from standard input.
 FORMS = {
     b"\x28\xb5\x2f\xfd": ["zstd", "-dc"],
     b"\xfd7zXZ\x00": ["xz", "-dc"],
@@ -16,11 +16,11 @@ FORMS = {
 
 
 def unpack(image: bytes) -> bytes | None:
-    """The first ELF file that some packed stream in `image` unpacks to."""
+    """The first ELF file that a packed stream in `image` unpacks to."""
     for magic, command in FORMS.items():
         start = image.find(magic)
         while start >= 0:
-            # What follows the stream makes the tool fail after it wrote all of it.
+            # Bytes behind the stream make the tool fail after it wrote all of its output.
             done = subprocess.run(command, input=image[start:], capture_output=True, check=False)
             if done.stdout.startswith(b"\x7fELF"):
                 return done.stdout

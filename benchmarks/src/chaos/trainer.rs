@@ -220,7 +220,7 @@ impl Training<'_> {
             let Some(len) = row.len else { continue };
             let mut bytes = vec![0; usize::try_from(len.0)?];
             leased.read(row, &mut bytes)?;
-            if row.shelf.is_some() {
+            if row.shared_tier.is_some() {
                 self.compare(row.sample, &bytes, "the shelf, at its end")?;
             } else {
                 let is_whole = bytes.iter().all(|byte| *byte == mark_of(leased));
@@ -270,7 +270,7 @@ impl Training<'_> {
 
 /// Fills every sample that lies in the batch itself.
 fn write_over(leased: &LeasedBatch) -> anyhow::Result<()> {
-    for row in leased.rows.iter().filter(|row| row.shelf.is_none()) {
+    for row in leased.rows.iter().filter(|row| row.shared_tier.is_none()) {
         let bytes = vec![mark_of(leased); usize::try_from(row.len.unwrap_or_default().0)?];
         leased.arena.write(Bytes(leased.offset.0 + row.offset.0), &bytes)?;
     }

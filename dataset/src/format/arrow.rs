@@ -1,14 +1,14 @@
-//! Reads Arrow IPC files and streams: which bytes hold a record batch.
+//! Finds the record batches of Arrow IPC files and streams.
 //!
-//! Both are a row of messages: a schema, the dictionaries of its columns, record batches. A stream
-//! (what Hugging Face `datasets` writes) is read from message to message; a file (Feather version 2)
-//! has a footer that lists them. A sample is one record batch as a message, metadata and body: the
-//! schema's message, those of the dictionaries and the sample, one after the other, are a stream
-//! that every Arrow reader reads. Compressed bodies are delivered as they are.
+//! Both are a sequence of messages: a schema, the dictionaries of its columns, record batches. A
+//! stream (what Hugging Face `datasets` writes) is read from message to message; a file (Feather
+//! version 2) has a footer that lists them. A sample is one record batch as a message, metadata and
+//! body: the schema's message, those of the dictionaries and the sample, concatenated, are a stream
+//! that every Arrow reader reads. Compressed bodies are delivered unchanged.
 //!
-//! Dictionaries go into that prefix if they stand before the first batch, and in a file wherever
-//! they stand. A stream that changes them between batches is refused: then a batch would mean
-//! something else for each place in the order it is read in.
+//! Dictionaries belong to that prefix if they precede the first batch, and in a file at any
+//! position. A stream that changes them between batches is refused: the meaning of a batch would
+//! depend on its position in the reading order.
 //!
 //! # Source
 //!
@@ -26,7 +26,7 @@ use super::{FormatError, Range, ReadAt, piece::malformed};
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 
-/// Where the messages of a file or stream are.
+/// The messages of a file or stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The schema as a message. Polars writes files that have it in the footer alone; then a reader
@@ -34,15 +34,15 @@ pub struct Layout {
     pub schema: Option<Range>,
     /// The footer of a file, as a flat buffer without its length; a stream has none.
     pub footer: Option<Range>,
-    /// The dictionaries that the batches need, in the order they are to be read.
+    /// The dictionaries that the batches need, in their reading order.
     pub dictionaries: Vec<Range>,
     /// The samples: the record batches in their order.
     pub batches: Vec<Range>,
-    /// How many rows each batch has.
+    /// Number of rows of each batch.
     pub rows: Vec<u64>,
 }
 
-/// Finds the messages of `object`, be it a file or a stream.
+/// Finds the messages of `object`, a file or a stream.
 ///
 /// # Errors
 ///

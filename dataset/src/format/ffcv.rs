@@ -2,7 +2,7 @@
 //!
 //! FFCV's own loader maps the file and reads pages of it, so the file is staged as a whole. It has
 //! a header, a description of each field, a row of each sample, pages of data, and at the end a
-//! table of the pieces that samples own in those pages.
+//! table of the parts of those pages that samples own.
 //!
 //! Deliberately absent: the rows of the samples, whose shape depends on code that the writer may
 //! have registered.
@@ -31,16 +31,16 @@ const ENTRY_BYTES: usize = 24;
 /// Entries of the table that are read at a time.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// What an FFCV file says of itself.
+/// The properties of an FFCV file, according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beton {
-    /// How many samples there are.
+    /// Number of samples in the file.
     pub samples: u64,
-    /// How many fields a sample has.
+    /// Number of fields of a sample.
     pub fields: u16,
     /// Bytes of a page.
     pub page_bytes: u32,
-    /// How many pieces of pages samples own.
+    /// Number of parts of pages that samples own.
     pub allocations: u64,
 }
 
@@ -48,8 +48,8 @@ pub struct Beton {
 ///
 /// # Errors
 ///
-/// [`FormatError::Truncated`] if something does not fit, [`FormatError::Malformed`] if a number
-/// cannot be right.
+/// [`FormatError::Truncated`] if a part does not fit, [`FormatError::Malformed`] if a number is
+/// invalid.
 pub fn check(object: &dyn ReadAt) -> Result<Beton, FormatError> {
     let Header { version, fields, page_bytes, samples, table } = header(object)?;
     if version != VERSION {
@@ -75,7 +75,7 @@ struct Header {
     fields: u16,
     page_bytes: u32,
     samples: u64,
-    /// Where the allocation table starts.
+    /// Offset of the allocation table.
     table: u64,
 }
 

@@ -1,12 +1,12 @@
-//! Checks what `tierfeed-hdf5-indexer` says of a dataset in an HDF5 file.
+//! Checks the output of `tierfeed-hdf5-indexer` for a dataset in an HDF5 file.
 //!
-//! Reading HDF5 needs libhdf5, which runs in a process of its own (`platform/hdf5-indexer/`); its word is not
-//! taken for granted here, because it comes from a file that may be damaged. A sample is a row of a
-//! contiguous dataset, or a chunk of a chunked one, as stored: where filters (compression) were
-//! applied, the trainer undoes them.
+//! Reading HDF5 needs libhdf5, which runs in a process of its own (`platform/hdf5-indexer/`); its
+//! output is validated here, because it comes from a file that may be damaged. A sample is a row of
+//! a contiguous dataset, or a chunk of a chunked one, as stored: the trainer reverses filters
+//! (compression).
 //!
-//! A chunk at an edge of the dataset is as large as any other, and its surplus has no meaning; the
-//! coordinates say which rows and columns it holds.
+//! A chunk at an edge of the dataset is as large as any other, and its surplus is meaningless; the
+//! coordinates tell which rows and columns it holds.
 
 mod chunks;
 mod document;
@@ -20,19 +20,18 @@ use super::{
     piece::{end_of, malformed},
 };
 
-/// `H5F_SIGNATURE` of libhdf5.
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
 /// A dataset in an HDF5 file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
-    /// Its path in the file.
+    /// Path of the dataset in the file.
     pub path: String,
-    /// The type of the elements, in NumPy's way; structures as `{x: <f4, y: <i2}`.
+    /// The type of the elements, in NumPy's notation; structures as `{x: <f4, y: <i2}`.
     pub dtype: String,
-    /// How many elements each axis has; never empty.
+    /// Number of elements of each axis; never empty.
     pub shape: Vec<u64>,
-    /// Its samples.
+    /// The rows or chunks that are samples.
     pub samples: Samples,
 }
 
@@ -48,28 +47,28 @@ pub enum Samples {
 /// Chunks of one shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
-    /// How many elements each axis of a chunk has.
+    /// Number of elements of each axis of a chunk.
     pub shape: Vec<u64>,
-    /// The filters, in the order they were applied.
+    /// The filters, in the order in which they were applied.
     pub filters: Vec<String>,
-    /// How many chunks have a filter applied, and so are not their elements as they stand.
+    /// Number of chunks with an applied filter, whose bytes are not their elements.
     pub filtered: u64,
-    /// The chunks.
+    /// The chunks, in row-major order of their coordinates.
     pub chunks: Vec<Chunk>,
 }
 
-/// One chunk.
+/// A chunk of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its bytes, as stored.
+    /// The stored bytes of the chunk.
     pub range: Range,
-    /// The place of its first element in the dataset.
+    /// Coordinates of its first element in the dataset.
     pub coordinates: Vec<u64>,
-    /// The filters that were not applied to it: bit `i` stands for filter `i`.
+    /// The filters that were not applied to it: bit `i` is filter `i`.
     pub filter_mask: u32,
 }
 
-/// Finds the signature of HDF5, and says how long the user's block before it is.
+/// Finds the signature of HDF5, and returns the length of the user block before it.
 ///
 /// # Errors
 ///
@@ -94,11 +93,11 @@ pub fn check_signature(object: &dyn ReadAt) -> Result<u64, FormatError> {
     Err(malformed("the signature of HDF5", 0, "nowhere", right))
 }
 
-/// Reads what the indexer printed for a dataset of `object`, and checks it against `object`.
+/// Parses the indexer's output for a dataset of `object`, and checks it against `object`.
 ///
 /// # Errors
 ///
-/// [`FormatError::Malformed`] and [`FormatError::Truncated`] if it cannot be true;
+/// [`FormatError::Malformed`] and [`FormatError::Truncated`] if it is inconsistent;
 /// [`FormatError::Unsupported`] if chunks are missing, or the rows have no bytes.
 pub fn parse(output: &[u8], object: &dyn ReadAt) -> Result<Dataset, FormatError> {
     check_signature(object)?;

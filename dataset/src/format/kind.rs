@@ -1,7 +1,7 @@
-//! How samples lie in objects: the formats, each with what it cannot be read without.
+//! The dataset formats, each with the settings that it needs.
 //!
-//! The text of a format (its [`fmt::Display`]) is what an index keeps, so two formats are the same if
-//! and only if their texts are.
+//! An index keeps the text of a format (its [`fmt::Display`]), so two formats are equal if and only
+//! if their texts are.
 
 use std::{fmt, num::NonZeroU64, path::PathBuf};
 
@@ -9,7 +9,7 @@ use tierfeed_core::units::Bytes;
 
 use super::parquet::Unit;
 
-/// How samples lie in objects.
+/// The format of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// One directory per class, one image file per sample, as torchvision's `ImageFolder`.
@@ -18,15 +18,15 @@ pub enum Format {
     Files(Files),
     /// Files of records that all have the same size.
     Raw(Raw),
-    /// `TFRecord` files: one sample per record, or per file where it is compressed.
+    /// `TFRecord` files: one sample per record, or per file if it is compressed.
     TfRecord(Compression),
-    /// tar files of which each run of members with one basename is a sample.
+    /// tar files in which each run of members with one basename is a sample.
     WebDataset,
     /// Shards of MosaicML Streaming with their `index.json`.
     Mds,
     /// Chunks of `LitData` with their `index.json`.
     LitData {
-        /// For chunks of tokens: how many of them are a sample.
+        /// For chunks of tokens: number of tokens of a sample.
         sequence_length: Option<NonZeroU64>,
     },
     /// Token files of Megatron-LM with their `.idx`: a sample is a sequence.
@@ -53,13 +53,13 @@ pub enum Format {
     Ffcv,
 }
 
-/// Which files are samples.
+/// Selects the files that are samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
-    /// Those whose path below the source matches a pattern such as `**/*.npz`, in the order of their
-    /// paths.
+    /// Files whose path below the source matches a pattern such as `**/*.npz`, in the order of
+    /// their paths.
     Glob(String),
-    /// Those that a text file names, a path below the source per line, in its order.
+    /// Files that a text file names, a path below the source per line, in its order.
     Manifest(PathBuf),
 }
 
@@ -68,36 +68,36 @@ pub enum Files {
 pub struct Raw {
     /// The size of a record, at least 1; for tokens the sequence length times the bytes of one.
     pub record_bytes: Bytes,
-    /// What stands before the first record of each file.
+    /// Bytes before the first record of each file.
     pub header_bytes: Bytes,
     /// What happens to the end of a file that is no whole record.
     pub rest: Rest,
 }
 
-/// The end of a file that is shorter than a record.
+/// How the end of a file that is shorter than a record is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// An error: a file of records has none.
+    /// As an error: a file of records has no remainder.
     Refuse,
-    /// Left out, as usual with tokens.
+    /// Ignored, as usual for tokens.
     Drop,
 }
 
-/// How a file as a whole is compressed.
+/// The compression of a file as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// The file is not compressed.
     None,
-    /// By gzip: only the file as a whole can be read.
+    /// gzip: only the file as a whole can be read.
     Gzip,
 }
 
-/// What of a Parquet file is a sample.
+/// The part of a Parquet file that is a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parquet {
-    /// What is read at once.
+    /// Row group or column chunk.
     pub unit: Unit,
-    /// The columns that are read, by their dotted paths; all of them if empty.
+    /// The columns that are read, by their dotted paths; all columns if empty.
     pub columns: Vec<String>,
 }
 

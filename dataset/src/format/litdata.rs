@@ -1,14 +1,14 @@
 //! LitData: chunks of items, or of tokens, and an `index.json` that lists them.
 //!
-//! A chunk is a table of offsets and the items. A sample is what LitData's `PyTreeLoader` decodes: the
-//! sizes of an item's leaves and the leaves. Chunks of tokens, which its `TokensLoader` reads, are
-//! read as blocks of as many tokens as the user says, across the borders of the items; the tokens
-//! that are left at the end of a chunk belong to no block.
+//! A chunk is a table of offsets and the items. A sample is what LitData's `PyTreeLoader` decodes:
+//! the sizes of an item's leaves and the leaves. Chunks of tokens, which its `TokensLoader` reads,
+//! are read as blocks of the configured number of tokens, across the borders of the items; the
+//! remaining tokens at the end of a chunk belong to no block.
 //!
 //! 1. [`ranges`] and [`token_blocks`] fail unless chunk and index agree in the number of items.
-//! 2. The items lie one after the other. After the last one the chunk ends, or has the copy of its
-//!    rows that newer writers append.
-//! 3. A chunk's name leads to a file below the folder of the index.
+//! 2. The items are consecutive. After the last one the chunk ends, or has the copy of its rows
+//!    that newer writers append.
+//! 3. The name of a chunk refers to a file below the folder of the index.
 //!
 //! Source: `litdata/streaming/{writer,item_loader}.py` of litdata 0.2.76.
 
@@ -20,26 +20,26 @@ pub use index_file::index;
 
 use super::{FormatError, Range, ReadAt, Records, offset_table};
 
-/// What a chunk ends with that has its rows once more, or only, as an Arrow table.
+/// The end of a chunk that has its rows once more, or only, as an Arrow table.
 const ROWS_MAGIC: [u8; 8] = *b"LDARW01\0";
 /// Bytes of the number of items, and of each offset.
 const WORD_BYTES: u64 = 4;
 
-/// What `index.json` says.
+/// The content of `index.json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
     /// The chunks, in the order of the dataset.
     pub chunks: Vec<Chunk>,
-    /// What is in them.
+    /// The kind of the chunks.
     pub content: Content,
 }
 
-/// What the chunks of a dataset hold.
+/// The kind of the chunks of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Items, for [`ranges`].
+    /// The chunks hold items, for [`ranges`].
     Items,
-    /// Tokens, for [`token_blocks`].
+    /// The chunks hold tokens, for [`token_blocks`].
     Tokens {
         /// Bytes of a token.
         token_bytes: NonZeroU64,
@@ -49,22 +49,22 @@ pub enum Content {
 /// A file of items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its name, relative to the folder of the index.
+    /// Its path, relative to the folder of the index.
     pub filename: String,
-    /// How many items it has, by the index.
+    /// Number of items according to the index.
     pub items: u32,
-    /// Its size by the index; older writers leave the table of offsets out.
+    /// Size in bytes according to the index; older writers do not count the table of offsets.
     pub bytes: u64,
-    /// How many tokens it has, if it has tokens.
+    /// Number of tokens, if it has tokens.
     pub tokens: Option<u64>,
 }
 
-/// Where the items of a chunk lie, in their order.
+/// The positions of the items of a chunk, in order.
 ///
 /// # Errors
 ///
-/// [`FormatError::Truncated`] and [`FormatError::Malformed`] if the chunk is not the one that the index
-/// means, or is damaged; [`FormatError::Unsupported`] if its rows are there only as an Arrow table.
+/// [`FormatError::Truncated`] and [`FormatError::Malformed`] if the chunk is not the one in the
+/// index, or is damaged; [`FormatError::Unsupported`] if its rows exist only as an Arrow table.
 pub fn ranges(object: &dyn ReadAt, chunk: &Chunk) -> Result<Vec<Range>, FormatError> {
     expect_whole(object, chunk)?;
     let table = offset_table::read(object, chunk.items)?;
@@ -92,7 +92,7 @@ pub fn ranges(object: &dyn ReadAt, chunk: &Chunk) -> Result<Vec<Range>, FormatEr
 ///
 /// # Errors
 ///
-/// As [`ranges`]; [`FormatError::Index`] if the index does not say how many tokens the chunk has.
+/// As [`ranges`]; [`FormatError::Index`] if the index has no number of tokens for the chunk.
 pub fn token_blocks(
     object: &dyn ReadAt,
     chunk: &Chunk,

@@ -1,11 +1,11 @@
 //! Checks that an object is an LMDB data file (`data.mdb`) that a trainer can open.
 //!
-//! An LMDB environment has no ranges to read by: its B+tree is walked by the library itself, in a
-//! file that was staged as a whole. Two meta pages start the file; a commit writes the one that the
-//! last commit did not, so the newer of the two counts. Pages in use lie in the file; the library maps
-//! it, and a trainer that reads past its end is killed.
+//! An LMDB environment cannot be read by ranges: the library itself searches its B+tree, in a file
+//! that was staged as a whole. Two meta pages start the file; a commit writes the older one, so the
+//! newer one is valid. Pages in use lie in the file; the library maps it, and a trainer that reads
+//! past its end is killed.
 //!
-//! Deliberately absent: the pages of the tree. The library checks those as it reads.
+//! Deliberately absent: the pages of the tree. The library checks those when it reads them.
 
 mod free;
 
@@ -31,16 +31,16 @@ const META_BYTES: usize = 16 + 136;
 /// The smallest page that LMDB makes, and the largest (`MAX_PAGESIZE`).
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=0x8000;
 
-/// What an LMDB data file says of itself.
+/// The properties of an LMDB data file, according to its meta pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Environment {
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Entries of the unnamed database: keys, and the named databases if there are any.
     pub entries: u64,
-    /// Bytes of the file that may be in use; what stands behind them is not.
+    /// Bytes of the file that may be in use; the bytes behind them are not.
     pub used_bytes: u64,
-    /// The transaction that was committed last.
+    /// The last committed transaction.
     pub transaction: u64,
 }
 
@@ -50,7 +50,7 @@ struct Meta {
     entries: u64,
     last_page: u64,
     transaction: u64,
-    /// The root of the list of free pages.
+    /// Page number of the root of the list of free pages.
     free_root: u64,
 }
 
@@ -59,7 +59,7 @@ struct Meta {
 /// # Errors
 ///
 /// [`FormatError::Truncated`] if the pages in use do not fit, [`FormatError::Malformed`] if a meta
-/// page is none.
+/// page is invalid.
 pub fn check(object: &dyn ReadAt) -> Result<Environment, FormatError> {
     let first = meta(object, 0, 0)?;
     let second = meta(object, u64::from(first.page_bytes), 1)?;
@@ -180,12 +180,12 @@ mod tests {
         let object = fixture("short");
         let found = check(&object).unwrap();
         assert_eq!(found.used_bytes, object.len() as u64);
-        // One page less, and one that is in use is missing.
+        // With one page less, a page in use is missing.
         for len in [object.len() - 1, object.len() - 4096] {
             let message = check(&object[..len].to_vec()).unwrap_err().to_string();
             assert!(message.starts_with("truncated: "), "{message}");
         }
-        // What the free list says counts only if it is one.
+        // The free list counts only if it is valid.
         let newer = if object[16 + 128] > object[4096 + 16 + 128] { 0 } else { 4096 };
         let root = usize::from(object[newer + 16 + 24 + 40]) * 4096;
         for (place, expected) in [(0, "damaged"), (10, "damaged"), (16, "the free list at byte")] {

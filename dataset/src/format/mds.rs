@@ -1,12 +1,12 @@
 //! MDS, the format of MosaicML Streaming: shards of samples, and an `index.json` that lists them.
 //!
-//! A shard is a table of offsets, the configuration it was written with, and the samples. A sample is
-//! what `MDSReader.get_sample_data` returns: the sizes of the columns that have no fixed one, then
-//! the columns. Shards that are compressed have no samples that could be read alone.
+//! A shard is a table of offsets, the configuration it was written with, and the samples. A sample
+//! is what `MDSReader.get_sample_data` returns: the sizes of the columns without a fixed size, then
+//! the columns. Samples of compressed shards cannot be read one by one.
 //!
 //! 1. [`ranges`] fails unless shard and index agree in the number of samples and bytes.
-//! 2. The samples lie one after the other and the last ends with the shard.
-//! 3. A shard's name leads to a file below the folder of the index.
+//! 2. The samples are consecutive and the last ends with the shard.
+//! 3. The name of a shard refers to a file below the folder of the index.
 //!
 //! Source: `streaming/base/format/mds/{reader,writer}.py` of mosaicml-streaming 0.13.
 
@@ -23,15 +23,15 @@ use super::{FormatError, Range, ReadAt, offset_table};
 /// A file of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// Its name, relative to the folder of the index; may have folders.
+    /// Its path, relative to the folder of the index; may contain folders.
     pub basename: String,
-    /// Its size, by the index.
+    /// Size in bytes according to the index.
     pub bytes: u64,
-    /// How many samples it has, by the index.
+    /// Number of samples according to the index.
     pub samples: u32,
-    /// The same as a compressed file, if it was written so.
+    /// The compressed form, if it was written.
     pub compressed: Option<Compressed>,
-    /// Its hashes by their names, as the index has them: hexadecimal.
+    /// Its hashes by name, hexadecimal, as the index has them.
     pub hashes: Vec<(String, String)>,
     /// The column that is the class of a sample, if there is one.
     pub label: Option<LabelColumn>,
@@ -40,14 +40,14 @@ pub struct Shard {
 /// The compressed form of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compressed {
-    /// Its name, relative to the folder of the index.
+    /// Its path, relative to the folder of the index.
     pub basename: String,
-    /// How it is compressed, such as `zstd:7`.
+    /// The compression, such as `zstd:7`.
     pub algorithm: String,
 }
 
 impl Shard {
-    /// What to say if the folder has no [`Self::basename`] but the compressed form of it.
+    /// The error if the folder has the compressed form of the shard and not [`Self::basename`].
     ///
     /// `None` if the shard has no compressed form, so that a file is missing.
     pub fn only_compressed(&self) -> Option<FormatError> {
@@ -63,12 +63,12 @@ impl Shard {
     }
 }
 
-/// Where the samples of a shard lie, in their order.
+/// The positions of the samples of a shard, in order.
 ///
 /// # Errors
 ///
-/// [`FormatError::Truncated`] and [`FormatError::Malformed`] if the shard is not the one that the
-/// index means, or is damaged.
+/// [`FormatError::Truncated`] and [`FormatError::Malformed`] if the shard is not the one in the
+/// index, or is damaged.
 pub fn ranges(object: &dyn ReadAt, shard: &Shard) -> Result<Vec<Range>, FormatError> {
     let malformed = |what, at, found| FormatError::Malformed {
         what,

@@ -1,13 +1,15 @@
-//! Megatron's indexed datasets: a `.bin` of tokens, and an `.idx` that says where sequences lie.
+//! Megatron's indexed datasets: a `.bin` of tokens, and an `.idx` with the positions of the
+//! sequences.
 //!
-//! The index is `MMIDIDX\0\0`, `u64` version 1, `u8` type of the tokens, `u64` number of sequences, `u64`
-//! number of document borders; then for each sequence `i32` its tokens, then for each `i64` where it
-//! starts in the `.bin`, then `i64` for each border; then, in datasets of several modes, `i8` for each
-//! sequence. All are little endian. A sample is a sequence, the bytes of what `IndexedDataset[i]`
-//! returns. Training on windows of tokens across sequences reads the `.bin` as records instead.
+//! The index is `MMIDIDX\0\0`, `u64` version 1, `u8` type of the tokens, `u64` number of sequences,
+//! `u64` number of document borders; then for each sequence `i32` number of tokens, then for each
+//! `i64` start in the `.bin`, then `i64` for each border; then, in datasets of several modes, `i8`
+//! for each sequence. All are little endian. A sample is a sequence, the bytes that
+//! `IndexedDataset[i]` returns. Training on windows of tokens across sequences reads the `.bin` as
+//! records instead.
 //!
-//! 1. The index is as long as its counts say, to the byte.
-//! 2. The sequences follow one another, from the start of the `.bin` to its end.
+//! 1. The index has exactly the length that its counts require.
+//! 2. The sequences are consecutive, from the start of the `.bin` to its end.
 //!
 //! Source: `megatron/core/datasets/indexed_dataset.py` of megatron-core 0.16.
 
@@ -20,19 +22,19 @@ const POINTER_BYTES: u64 = 8;
 /// Bytes of a token by the code of its type, from code 1 on.
 const TOKEN_BYTES: [u64; 8] = [1, 1, 2, 4, 8, 8, 4, 2];
 
-/// What an index starts with.
+/// The header of an index.
 struct Head {
     token_bytes: u64,
     sequences: u64,
-    /// Where the table of the places starts.
+    /// Offset of the table of starts.
     pointers_at: u64,
 }
 
-/// Where the sequences of a `.bin` lie, in the order of its `.idx`.
+/// The positions of the sequences of a `.bin`, in the order of its `.idx`.
 ///
 /// # Errors
 ///
-/// [`FormatError::Index`] if `index` is not one, or not that of `object`.
+/// [`FormatError::Index`] if `index` is invalid, or not that of `object`.
 pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let head = head(index)?;
     let mut lengths = ReadAhead::new(index);
@@ -69,7 +71,7 @@ fn range(tokens: i32, start: i64, token_bytes: u64) -> Option<Range> {
     offset.checked_add(len).map(|_| Range::plain(offset, len))
 }
 
-/// Reads the head of an index. When it returns, both tables are there.
+/// Reads the header of an index, and checks that both tables fit.
 fn head(index: &dyn ReadAt) -> Result<Head, FormatError> {
     let mut bytes = [0; 34];
     if index.len() < HEAD_BYTES {

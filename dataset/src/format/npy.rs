@@ -1,8 +1,8 @@
 //! Reads `.npy` files: an array whose samples are the rows along its first axis.
 //!
 //! A header, written as a Python literal, names the type of the elements, the order of the axes and
-//! the shape; the elements follow, and nothing else. A sample is the bytes of one row, as
-//! `array[i].tobytes()` gives them, in the byte order of the file.
+//! the shape; only the elements follow. A sample is the bytes of one row, as `array[i].tobytes()`
+//! returns them, in the byte order of the file.
 //!
 //! Deliberately absent: arrays of Python objects, which are pickles and may run code.
 //!
@@ -30,7 +30,7 @@ const HEADER_BYTES_MAX: u32 = 1 << 20;
 /// Bytes that are read at once: NumPy pads its headers to multiples of 64, and most have 128.
 const HEADER_BYTES_EXPECTED: u32 = 512;
 
-/// As NumPy's `MAXDIMS` of version 2.
+/// NumPy's `MAXDIMS` of version 2.
 const AXES_MAX: usize = 64;
 
 /// An array, and the rows that are its samples.
@@ -38,9 +38,9 @@ const AXES_MAX: usize = 64;
 pub struct Array {
     /// The rows along the first axis.
     pub records: Records,
-    /// The type of the elements, as the file spells it.
+    /// The type of the elements, in the spelling of the file.
     pub dtype: String,
-    /// How many elements each axis has; never empty.
+    /// Number of elements of each axis; never empty.
     pub shape: Vec<u64>,
 }
 
@@ -50,7 +50,7 @@ pub struct Array {
 ///
 /// [`FormatError::Unsupported`] for arrays without rows to read: in Fortran order, of Python
 /// objects, without axes, of rows without bytes. [`FormatError::Truncated`] and
-/// [`FormatError::Malformed`] if the object is not what its header says, down to its length.
+/// [`FormatError::Malformed`] if the object does not match its header, including its length.
 pub fn records(object: &dyn ReadAt) -> Result<Array, FormatError> {
     let Header { text, at, end } = header(object)?;
     let Literal::Dict(entries) = literal::parse(&text, at)? else {
@@ -77,7 +77,7 @@ pub fn records(object: &dyn ReadAt) -> Result<Array, FormatError> {
 
 const HEADER: &str = "a header is a dictionary of `descr`, `fortran_order` and `shape`";
 
-/// The text of the header, and the bytes where it starts and ends.
+/// The text of the header, and the offsets of its start and end.
 struct Header {
     text: String,
     at: u64,

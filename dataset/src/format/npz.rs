@@ -1,13 +1,13 @@
 //! Reads `.npz` files: zip archives whose members are `.npy` files.
 //!
-//! A sample is one member, complete: header and elements, what `numpy.load(io.BytesIO(sample))`
-//! reads. Stored members (`numpy.savez`) are ranges of the archive as they stand; deflated ones
+//! A sample is one complete member: header and elements, what `numpy.load(io.BytesIO(sample))`
+//! reads. Stored members (`numpy.savez`) are ranges of the archive, unchanged; deflated ones
 //! (`numpy.savez_compressed`) are ranges to inflate.
 //!
-//! The directory at the end of the archive says where members are, and the header before each
-//! member says it again; they must agree, and no byte may belong to two members, so that no two
-//! readers of one archive see different samples. Bytes before the archive, which some tools put
-//! there, are refused for the same reason.
+//! The directory at the end of the archive has the offsets of the members, and the header before
+//! each member repeats its entry; they must agree, and no byte may belong to two members, so that
+//! no two readers of one archive see different samples. Bytes before the archive, which some tools
+//! put there, are refused for the same reason.
 //!
 //! # Source
 //!
@@ -30,7 +30,8 @@ use super::{
     piece::{refuse_overlap, some_of},
 };
 
-/// Finds the members named, in the order given, or all in the order of the archive if none is.
+/// Finds the named members, in the given order, or all in the order of the archive if none is
+/// named.
 ///
 /// A member is named as in the archive, or without its `.npy`, as NumPy names it.
 ///
@@ -46,12 +47,12 @@ pub fn ranges(object: &dyn ReadAt, members: &[String]) -> Result<Vec<Range>, For
 /// Reads the members that [`ranges`] finds, inflates those that are deflated, and compares their
 /// CRC-32.
 ///
-/// Takes 128 KiB besides the directory, however long the members are.
+/// Takes 128 KiB in addition to the directory, for members of any length.
 ///
 /// # Errors
 ///
-/// As [`ranges`]; [`FormatError::Checksum`] if a CRC-32 does not hold, [`FormatError::Malformed`] if
-/// a deflated member is damaged or not as long as it says.
+/// As [`ranges`]; [`FormatError::Checksum`] if a CRC-32 does not match, [`FormatError::Malformed`]
+/// if a deflated member is damaged or does not have its stated length.
 pub fn check(object: &dyn ReadAt, members: &[String]) -> Result<(), FormatError> {
     find(object, members)?.iter().try_for_each(|member| check::member(object, member))
 }
@@ -60,7 +61,7 @@ pub fn check(object: &dyn ReadAt, members: &[String]) -> Result<(), FormatError>
 #[derive(Debug)]
 struct Member {
     range: Range,
-    /// Of the member as it is, not as it is stored.
+    /// CRC-32 of the inflated member.
     crc32: u32,
 }
 
@@ -101,11 +102,11 @@ fn quoted(entry: &Entry) -> String {
     format!("the member {}", some_of([entry.name.as_str()]))
 }
 
-/// The indexes of the members wanted.
+/// The indexes of the requested members.
 fn chosen(directory: &Directory, members: &[String]) -> Result<Vec<usize>, FormatError> {
     let entries = &directory.entries;
     if members.is_empty() {
-        // As NumPy compares it, with regard to case.
+        // Case-sensitive, like NumPy.
         let is_other = |entry: &&Entry| !entry.name.as_bytes().ends_with(b".npy");
         return match entries.iter().find(is_other) {
             None => Ok((0..entries.len()).collect()),

@@ -1,20 +1,20 @@
-//! The table of offsets that MDS shards and LitData chunks start with.
+//! The table of offsets at the start of MDS shards and LitData chunks.
 //!
-//! `u32` number of samples, then for each sample `u32` where it starts, then `u32` where the last one
-//! ends; all little endian, all counted from the start of the object.
+//! `u32` number of samples, then for each sample the `u32` offset of its start, then the `u32` end
+//! of the last one; all little endian, all counted from the start of the object.
 
 use super::{FormatError, Range, ReadAt, read_ahead::ReadAhead};
 
 /// Bytes of the number of samples, and of each offset.
 const WORD_BYTES: u64 = 4;
 
-/// The samples of an object, and where the last one ends.
+/// The samples of an object, and the end of the last one.
 pub(super) struct Table {
     pub(super) ranges: Vec<Range>,
     pub(super) end: u64,
 }
 
-/// Reads the table of an object that has `count` samples by its index.
+/// Reads the table of an object that has `count` samples according to its index.
 pub(super) fn read(object: &dyn ReadAt, count: u32) -> Result<Table, FormatError> {
     let mut ahead = ReadAhead::new(object);
     let mut start = first(&mut ahead, count)?;
@@ -32,7 +32,7 @@ pub(super) fn read(object: &dyn ReadAt, count: u32) -> Result<Table, FormatError
     Ok(Table { ranges, end: start })
 }
 
-/// Where the first sample starts and the last one ends.
+/// The start of the first sample and the end of the last one.
 pub(super) fn bounds(object: &dyn ReadAt, count: u32) -> Result<std::ops::Range<u64>, FormatError> {
     let mut ahead = ReadAhead::new(object);
     let start = first(&mut ahead, count)?;
@@ -45,7 +45,7 @@ pub(super) fn bounds(object: &dyn ReadAt, count: u32) -> Result<std::ops::Range<
     Ok(start..end)
 }
 
-/// Where the first of `count` samples starts. When it returns, the whole table is there.
+/// The start of the first of `count` samples; also checks that the whole table fits.
 fn first(ahead: &mut ReadAhead<'_>, count: u32) -> Result<u64, FormatError> {
     let table_end = (u64::from(count) + 2) * WORD_BYTES;
     let found = ahead.object_len();

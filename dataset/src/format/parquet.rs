@@ -1,13 +1,13 @@
-//! Reads Parquet files: which bytes hold a row group, or one column of it.
+//! Finds the row groups of Parquet files, or one column of each.
 //!
 //! The footer at the end of the file lists row groups, and for each the chunks of its columns with
-//! their places. A sample is a row group (everything from its first chunk to its last), or a single
-//! chunk (dictionary page and data pages of one column). Neither can be read without the footer, so
-//! that is a range of the result too.
+//! their offsets. A sample is a row group (everything from its first chunk to its last), or a
+//! single chunk (dictionary page and data pages of one column). Neither can be decoded without the
+//! footer, so the result has its range too.
 //!
 //! Deliberately absent: pages and values. They are encoded, often compressed, and the trainer's own
-//! reader decodes them. The crate `parquet` (60.1) is absent too: on a crafted footer it recurses as
-//! deep as the footer says, and takes memory for as many fields as a group claims.
+//! reader decodes them. The crate `parquet` (60.1) is not used either: on a crafted footer it
+//! recurses as deep as the footer says, and takes memory for as many fields as a group claims.
 //!
 //! # Source
 //!
@@ -25,7 +25,7 @@ use super::{
     piece::{malformed, refuse_overlap, some_of},
 };
 
-/// What a sample is.
+/// The unit of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// All rows of a row group, with all its columns or those selected.
@@ -34,31 +34,31 @@ pub enum Unit {
     ColumnChunk,
 }
 
-/// Where the samples of a file are.
+/// The samples of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The samples: row groups in the order of the file, and within each the columns in the order of
-    /// the selection or else of the file.
+    /// Row groups in the order of the file, and within each the columns in the order of the
+    /// selection or else of the file.
     pub ranges: Vec<Range>,
-    /// How many rows each of them has.
+    /// Number of rows of each sample.
     pub rows: Vec<u64>,
     /// The paths of the selected columns, with dots; chunk `i` holds column `i % columns.len()`.
     pub columns: Vec<String>,
-    /// What a reader needs besides: the metadata and the eight bytes behind it.
+    /// The footer that a reader needs in addition: the metadata and the eight bytes behind it.
     pub footer: Range,
 }
 
 /// Reads the footer of `object` and finds the samples.
 ///
-/// A column is named by its path with dots; the path of a group selects all columns in it. No name
-/// selects all columns. A row group of which some columns are selected is the shortest range that
-/// holds them, and so may hold others.
+/// A column is named by its path with dots; the path of a group selects all columns in it. Without
+/// names all columns are selected. The sample of a row group is the shortest range that holds its
+/// selected columns, and so may hold others.
 ///
 /// # Errors
 ///
-/// [`FormatError::Unsupported`] if the file is encrypted, has its columns in other files, or lacks a
-/// selected column; [`FormatError::Truncated`] and [`FormatError::Malformed`] if it is damaged, two
-/// chunks that share a byte included.
+/// [`FormatError::Unsupported`] if the file is encrypted, has its columns in other files, or lacks
+/// a selected column; [`FormatError::Truncated`] and [`FormatError::Malformed`] if it is damaged,
+/// also if two chunks share a byte.
 pub fn ranges(object: &dyn ReadAt, unit: Unit, columns: &[String]) -> Result<Layout, FormatError> {
     let Footer { row_groups, paths, range: footer } = footer::read_footer(object)?;
     let chunks = row_groups.iter().flat_map(|group| &group.chunks);
@@ -101,9 +101,9 @@ fn check_place(span: &Range, footer: u64) -> Result<(), FormatError> {
     Err(malformed("a column chunk", span.offset, found, "chunks lie between magic and footer"))
 }
 
-/// Where the first chunk starts, and how far it is to the end of the last.
+/// Start of the first chunk, and the distance from there to the end of the last.
 fn hull(chunks: &[Chunk]) -> (u64, u64) {
-    // A chunk without bytes is nowhere.
+    // A chunk without bytes has no position.
     let real = || chunks.iter().filter(|chunk| chunk.len > 0);
     let start = real().map(|chunk| chunk.start).min();
     let end = real().map(|chunk| chunk.start + chunk.len).max();
@@ -113,7 +113,7 @@ fn hull(chunks: &[Chunk]) -> (u64, u64) {
     }
 }
 
-/// The indexes of the columns wanted.
+/// The indexes of the selected columns.
 fn select(paths: &[String], columns: &[String]) -> Result<Vec<usize>, FormatError> {
     if paths.is_empty() {
         return Err(FormatError::Unsupported {

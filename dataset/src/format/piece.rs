@@ -1,13 +1,13 @@
-//! Reads bounded pieces of an object, and the little-endian numbers in them.
+//! Reads bounded parts of an object, and the little-endian numbers in them.
 //!
-//! A length that an object claims is compared with what the object has, and with a limit of the
+//! A length that an object claims is compared with the object's length, and with a limit of the
 //! format, before memory is taken for it.
 
 use std::io;
 
 use super::{FormatError, Range, ReadAt};
 
-/// Says that `len` bytes at `at` lie within the object, and where they end.
+/// Checks that `len` bytes at `at` lie within the object, and returns their end.
 pub(super) fn end_of(
     object: &dyn ReadAt,
     what: &'static str,
@@ -41,7 +41,6 @@ pub(super) fn read(
     Ok(bytes)
 }
 
-/// Reads `N` bytes at `at`.
 pub(super) fn read_array<const N: usize>(
     object: &dyn ReadAt,
     what: &'static str,
@@ -53,7 +52,7 @@ pub(super) fn read_array<const N: usize>(
     Ok(bytes)
 }
 
-/// An object of which one part was read ahead: in a bucket every read is a request.
+/// An object with one part read ahead: in a bucket every read is a request.
 pub(super) struct Window<'a> {
     object: &'a dyn ReadAt,
     part: Vec<u8>,
@@ -61,13 +60,13 @@ pub(super) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Reads the first bytes, `most` if there are so many.
+    /// Reads the first bytes, at most `most`.
     pub(super) fn head(object: &'a dyn ReadAt, most: u32) -> Result<Self, FormatError> {
         let len = object.len().min(u64::from(most));
         Ok(Self { object, part: read(object, "the start", 0, len, most)?, at: 0 })
     }
 
-    /// Reads the last bytes, `most` if there are so many.
+    /// Reads the last bytes, at most `most`.
     pub(super) fn tail(object: &'a dyn ReadAt, most: u32) -> Result<Self, FormatError> {
         let len = object.len().min(u64::from(most));
         let at = object.len() - len;

@@ -1,18 +1,17 @@
-//! Reads small pieces of an object in rising order, with few reads and few bytes.
+//! Reads small parts of an object in ascending order, with few reads and few bytes.
 //!
-//! How much is read at once follows from what was wanted so far. As long as each piece lies no
-//! farther ahead than a read costs, more is read each time, so that many small samples cost one
-//! read together. Where pieces lie farther apart, less is read, so that the samples between them are
-//! skipped.
+//! The size of a read follows from the previous requests. If each requested part lies no farther
+//! ahead than a read costs, the size grows, so that many small samples share one read. If the parts
+//! lie farther apart, it shrinks, so that the samples between them are skipped.
 
 use std::io;
 
 use super::ReadAt;
 
-/// In parts of the cost of a read: what is read at least, and at most.
+/// Divisors of the cost of a read: for the smallest and the largest read.
 const AT_LEAST: u64 = 16;
 const AT_MOST: u64 = 4;
-/// Bytes, whatever a read costs.
+/// Largest read in bytes, independent of the cost of a read.
 const LIMIT: u64 = 16 << 20;
 const SMALLEST: u64 = 512;
 
@@ -20,9 +19,9 @@ const SMALLEST: u64 = 512;
 pub(super) struct ReadAhead<'a> {
     object: &'a dyn ReadAt,
     window: Vec<u8>,
-    /// Where the window starts in the object.
+    /// Offset of the window in the object.
     start: u64,
-    /// How many bytes the next read takes, if not more are wanted.
+    /// Size of the next read, if no more is requested.
     ahead: u64,
 }
 
@@ -31,7 +30,7 @@ impl<'a> ReadAhead<'a> {
         Self { object, window: Vec::new(), start: 0, ahead: smallest(object) }
     }
 
-    /// How many bytes the object has.
+    /// Number of bytes of the object.
     pub(super) fn object_len(&self) -> u64 {
         self.object.len()
     }
@@ -63,7 +62,7 @@ impl<'a> ReadAhead<'a> {
         self.adapt(at);
         let take = self.ahead.max(len as u64).min(left);
         let take = usize::try_from(take).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // What was read before is gone even if this read fails.
+        // The previous content is gone even if this read fails.
         self.window.clear();
         self.window.resize(take, 0);
         self.start = at;
@@ -91,7 +90,7 @@ fn smallest(object: &dyn ReadAt) -> u64 {
     (object.read_cost_bytes() / AT_LEAST).clamp(SMALLEST, LIMIT)
 }
 
-/// Shows `each` the bytes from `offset` on, a piece at a time.
+/// Calls `each` with the bytes from `offset` on, a piece at a time.
 pub(super) fn for_each_piece(
     object: &dyn ReadAt,
     offset: u64,
@@ -131,7 +130,7 @@ mod tests {
             Self { bytes, reads: Mutex::default() }
         }
 
-        /// Reads 12 bytes every `stride`; gives the number of reads and of bytes.
+        /// Reads 12 bytes every `stride`; returns the number of reads and of bytes.
         fn hop(&self, stride: usize) -> (usize, usize) {
             let mut ahead = ReadAhead::new(self);
             for at in (0..self.bytes.len() - 12).step_by(stride) {

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::FormatError;
 
-/// Reads an index; `right` says what a correct one is.
+/// Parses an index; `right` describes a valid one.
 pub(super) fn parse<T: DeserializeOwned>(
     json: &[u8],
     right: &'static str,
@@ -21,7 +21,7 @@ pub(super) fn parse<T: DeserializeOwned>(
     })
 }
 
-/// An index that says `found` at the key `place`.
+/// The error for the value `found` at the key `place` of an index.
 pub(super) fn wrong(place: String, found: impl Into<String>, right: &'static str) -> FormatError {
     FormatError::Index { place, found: found.into(), right }
 }
@@ -31,9 +31,9 @@ pub(super) fn wrong(place: String, found: impl Into<String>, right: &'static str
 pub(super) struct Names(BTreeSet<String>);
 
 impl Names {
-    /// Takes the name that the index has at the key `place`.
+    /// Adds the name that the index has at the key `place`.
     ///
-    /// It must lead to a file below the folder of the index, and be the only one that does.
+    /// It must refer to a file below the folder of the index, which no other name refers to.
     pub(super) fn take(&mut self, name: &str, place: String) -> Result<(), FormatError> {
         let below = |part: &str| !matches!(part, "" | "." | "..");
         if !name.split('/').all(below) || name.contains(['\\', '\0']) {

@@ -1,12 +1,12 @@
-//! TFRecord files: records, each with its length before it and checksums of both.
+//! TFRecord files: records, each preceded by its length and with checksums of both.
 //!
-//! A record is `u64` length, `u32` checksum of the length, the data, `u32` checksum of the data, all
-//! little endian; the checksums are masked CRC-32C. A sample is the data, which is what
-//! `tf.data.TFRecordDataset` hands over. Files that are compressed as a whole have no records that
-//! could be read alone, so that such a file is one sample. One rule is stricter than that of
-//! TensorFlow: fewer than 12 bytes after the last record are an error, and not passed over.
+//! A record is `u64` length, `u32` checksum of the length, the data, `u32` checksum of the data,
+//! all little endian; the checksums are masked CRC-32C. A sample is the data, which is what
+//! `tf.data.TFRecordDataset` returns. Records of a file that is compressed as a whole cannot be
+//! read one by one, so such a file is one sample. One rule is stricter than that of TensorFlow:
+//! fewer than 12 bytes after the last record are an error, they are not ignored.
 //!
-//! 1. Each length is used only after its own checksum held.
+//! 1. Each length is used only after its own checksum matched.
 //! 2. [`ranges`] reads no data; [`check`] reads it all.
 //!
 //! Source: `tensorflow/core/lib/io/record_writer.h`; the index is that of DALI's `tfrecord2idx`.
@@ -20,14 +20,14 @@ use super::{
     read_ahead::{ReadAhead, for_each_piece},
 };
 
-/// Length and its checksum.
+/// Bytes of the length and its checksum.
 const HEAD: usize = 12;
 const HEAD_BYTES: u64 = HEAD as u64;
-/// The checksum of the data.
+/// Bytes of the checksum of the data.
 const TAIL: usize = 4;
 const TAIL_BYTES: u64 = TAIL as u64;
 
-/// Where the records of a file lie, in their order.
+/// The positions of the records of a file, in order.
 ///
 /// # Errors
 ///
@@ -67,11 +67,11 @@ pub fn check(object: &dyn ReadAt, ranges: &[Range]) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// A file that is compressed as a whole, with GZIP or ZLIB, as one sample.
+/// The range of a file that is compressed as a whole, with GZIP or ZLIB, as one sample.
 ///
 /// # Errors
 ///
-/// [`FormatError::Malformed`] if it does not start as such a file does.
+/// [`FormatError::Malformed`] if it does not start like such a file.
 pub fn compressed(object: &dyn ReadAt) -> Result<Range, FormatError> {
     if compression(object)?.is_some() {
         return Ok(Range::plain(0, object.len()));
@@ -118,12 +118,12 @@ fn expect_checksum(
     Err(FormatError::Checksum { what, at, found, computed })
 }
 
-/// A checksum as it is stored, so that the checksum of data that holds checksums is no weaker.
+/// A checksum in its stored form, so that the checksum of data that holds checksums is no weaker.
 const fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// How the file as a whole is compressed, by how it starts.
+/// The compression of the file as a whole, according to its first bytes.
 fn compression(object: &dyn ReadAt) -> Result<Option<&'static str>, FormatError> {
     if object.len() < 3 {
         return Ok(None);

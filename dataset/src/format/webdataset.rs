@@ -1,24 +1,23 @@
-//! WebDataset shards: tars whose members belong together if they share a name up to the extension.
+//! WebDataset shards: tars whose members form a sample if they share a name up to the extension.
 //!
 //! A sample is the part of the tar from the first header of its first member to the end of the
 //! padding of its last one, so that the bytes of a sample are a tar (without end mark) that
-//! `webdataset` reads as that one sample. What belongs to a sample is decided as `webdataset` 1.0
-//! does:
+//! `webdataset` reads as that one sample. Members are grouped as `webdataset` 1.0 does it:
 //!
-//! - The key is the name up to the first dot after the last slash, folders included; the extension is
-//!   the rest, in lower case. Names without both are skipped, and so are folders, links, devices and
-//!   what is named `__…__` or lies in a folder so named.
-//! - Members in a row with one key are a sample; an extension that comes twice in it is an error. If
-//!   the key comes again after another one, that is another sample.
+//! - The key is the name up to the first dot after the last slash, folders included; the extension
+//!   is the rest, in lower case. Names without both are skipped, and so are folders, links, devices
+//!   and names `__…__`, also in a folder with such a name.
+//! - Consecutive members with one key are a sample; an extension that comes twice in it is an
+//!   error. If the key comes again after another one, that is another sample.
 //! - A sample whose member `__bad__` is not empty is left out.
 //! - The shard ends with its first block of zeros.
 //!
 //! Four rules are stricter. A shard that ends without a block of zeros is an error, as it may have
-//! been cut off between two members; so is a damaged header, which `webdataset` takes for the end.
-//! Sparse members are an error, as their bytes are not those of the file. Tars that are compressed as
-//! a whole are an error, as samples cannot be read alone.
+//! been truncated between two members; so is a damaged header, which `webdataset` takes for the
+//! end. Sparse members are an error, as their bytes are not those of the file. Tars that are
+//! compressed as a whole are an error, as samples cannot be read one by one.
 //!
-//! 1. The ranges rise and do not overlap.
+//! 1. The ranges ascend and do not overlap.
 //! 2. A range starts with the first extension header (long name, PAX) of its first member.
 //! 3. Every header that is used has a correct checksum.
 //!
@@ -36,23 +35,23 @@ pub use index::from_index;
 use self::member::{End, Member, Members};
 use super::{FormatError, Range, ReadAt, read_ahead::for_each_piece};
 
-/// Bytes of a `.cls` member that may be a class: a number with room around it.
+/// Largest size of a `.cls` member that may be a class: a number with blanks around it.
 const CLASS_BYTES_MAX: u64 = 32;
-/// Keys that webdataset puts into a sample itself.
+/// Keys that webdataset itself adds to a sample.
 const RESERVED: [&[u8]; 2] = [b"__key__", b"__url__"];
 const BAD: &[u8] = b"__bad__";
 const CLASS: &[u8] = b"cls";
 
-/// A part of a sample.
+/// A member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<'a> {
     /// Its extension in lower case, without the dot before it: `jpg`, `seg.png`.
     pub extension: Vec<u8>,
-    /// Its data.
+    /// The content of the member.
     pub bytes: &'a [u8],
 }
 
-/// Where the samples of a shard lie, in their order.
+/// The positions of the samples of a shard, in order.
 ///
 /// The label is the number in the member `cls`, if every sample has one.
 ///
@@ -76,7 +75,7 @@ pub fn ranges(object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
 
 /// Reads all of a shard and compares its headers with their checksums and with `expected`.
 ///
-/// The data of a tar has no checksum; that it can be read is all there is to find out.
+/// The data of a tar has no checksum, so only its readability can be checked.
 ///
 /// # Errors
 ///
@@ -99,7 +98,7 @@ pub fn check(object: &dyn ReadAt, expected: &[Range]) -> Result<(), FormatError>
     Ok(for_each_piece(object, 0, object.len(), &mut |_| ())?)
 }
 
-/// The parts of a sample, from its bytes.
+/// The members of a sample, from its bytes.
 ///
 /// # Errors
 ///
@@ -132,7 +131,7 @@ pub fn parts(sample: &[u8]) -> Result<Vec<Part<'_>>, FormatError> {
 struct Samples {
     done: Vec<Range>,
     current: Option<Sample>,
-    /// A sample was without class.
+    /// Whether a sample had no class.
     unlabelled: bool,
 }
 
@@ -143,7 +142,7 @@ struct Sample {
     start: u64,
     end: u64,
     label: Option<u32>,
-    /// The member added last may be the class.
+    /// Whether the last added member may be the class.
     class_is_last: bool,
     bad: bool,
 }
@@ -176,7 +175,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Whether the member added last is worth reading as a class.
+    /// Whether the last added member should be read as a class.
     fn wants_class(&self) -> bool {
         !self.unlabelled && self.current.as_ref().is_some_and(|sample| sample.class_is_last)
     }
@@ -215,7 +214,7 @@ impl Sample {
     }
 }
 
-/// The error of an object that is not a tar at all, by what it is.
+/// The error for an object that is no tar, according to its first bytes.
 fn named(object: &dyn ReadAt, error: FormatError) -> FormatError {
     let mut magic = [0; 6];
     if object.read_exact_at(&mut magic, 0).is_err() || magic_is_of_tar(object) {

@@ -1,4 +1,4 @@
-//! Makes an index: list the source, choose and order its objects, find the samples in each.
+//! Builds an index: lists the source, chooses and orders its objects, finds the samples in each.
 
 use std::path::{self, PathBuf};
 
@@ -31,7 +31,7 @@ pub(super) fn draft(
     Ok(Draft { root, kind, format, classes: chosen.classes, listing: chosen.listing, samples })
 }
 
-/// The objects of a dataset as they are now.
+/// The objects of a dataset in their present state.
 pub(super) fn chosen(
     dataset: &Dataset,
     store: &dyn Store,
@@ -51,7 +51,7 @@ pub(super) fn chosen(
     }
 }
 
-/// The format as indexes name it: its text, and what a manifest holds.
+/// The format as indexes store it: its text, and the hash of a manifest.
 pub(super) fn format_of(dataset: &Dataset) -> Result<String, IndexError> {
     let manifest = match &dataset.format {
         Format::Files(Files::Manifest(path)) => Some(choose::manifest_hash(path)?),
@@ -65,8 +65,8 @@ fn format_text(dataset: &Dataset, manifest: Option<u64>) -> String {
     manifest.map_or_else(|| format.to_string(), |hash| format!("{format}, as of {hash:016x}"))
 }
 
-/// The source as indexes name it: a URL, or an absolute path without a slash at the end and with
-/// links as they are.
+/// The source as indexes store it: a URL, or an absolute path without a slash at the end and with
+/// unresolved links.
 pub(super) fn root_of(location: &Location) -> Result<(SourceKind, Vec<u8>), IndexError> {
     use std::os::unix::ffi::OsStringExt as _;
     match location {

@@ -1,7 +1,7 @@
-//! Decides which of a source's objects belong to a dataset, and in which order they come.
+//! Chooses the objects of a source that belong to a dataset, and their order.
 //!
-//! Image folders come as in torchvision, manifests and `index.json` as they say, everything else
-//! directory by directory in the order of paths, and in each in the order of names.
+//! Image folders are ordered as in torchvision, manifests and `index.json` define their order,
+//! everything else is ordered directory by directory by path, and in each directory by name.
 
 mod image_folder;
 mod manifest;
@@ -24,23 +24,23 @@ pub(super) use manifest::hash as manifest_hash;
 /// The objects of a dataset in the order of its samples.
 #[derive(Debug)]
 pub(super) struct Chosen {
-    /// What to call the source in a message.
+    /// The name of the source in messages.
     pub(super) place: String,
     pub(super) listing: Listing,
     pub(super) classes: Classes,
     /// The hash of the manifest, if there is one.
     pub(super) manifest: Option<u64>,
-    /// What else is known of each object.
-    pub(super) beside: Beside,
+    /// Data about each object from outside of it.
+    pub(super) sidecars: Sidecars,
 }
 
 impl Chosen {
-    /// What is wrong with object `number`.
+    /// The error of object `number`.
     pub(super) fn broken(&self, number: usize, source: FormatError) -> IndexError {
         self.broken_at(&self.listing.listed(number), source)
     }
 
-    /// What is wrong with an object.
+    /// The error of an object.
     pub(super) fn broken_at(&self, listed: &Listed, source: FormatError) -> IndexError {
         let object = match listed.path.as_slice() {
             b"" => self.place.clone(),
@@ -50,20 +50,20 @@ impl Chosen {
     }
 }
 
-/// What a format keeps of an object outside of it.
+/// Data that a format keeps about an object outside of it.
 #[derive(Debug)]
-pub(super) enum Beside {
+pub(super) enum Sidecars {
     Nothing,
-    /// An index that some tool wrote, where there is one.
+    /// An index that another tool wrote, for the objects that have one.
     Index(Vec<Option<Listed>>),
-    /// The shards, as `index.json` has them.
+    /// The shards in `index.json`.
     Mds(Vec<mds::Shard>),
-    /// The chunks, as `index.json` has them.
+    /// The chunks in `index.json`.
     LitData(litdata::Index),
 }
 
-impl Beside {
-    /// Whether there is something of object `number`.
+impl Sidecars {
+    /// Whether there is such data about object `number`.
     pub(super) fn is_of(&self, number: usize) -> bool {
         match self {
             Self::Nothing => false,
@@ -73,7 +73,7 @@ impl Beside {
     }
 }
 
-/// Which objects of a source a format looks at.
+/// The objects of a source that a format uses.
 pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexError> {
     let ends: fn(&[u8]) -> bool = match format {
         Format::ImageFolder => return Ok(Box::new(image_folder::Images)),
@@ -94,14 +94,14 @@ pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexErro
     Ok(Box::new(Visible { ends }))
 }
 
-/// Puts what was listed into the order of the dataset.
+/// Puts a listing into the order of the dataset.
 pub(super) fn choose(
     dataset: &Dataset,
     store: &dyn Store,
     listing: Listing,
 ) -> Result<Chosen, IndexError> {
     let place = without_slash(&dataset.source);
-    let (mut classes, mut beside, mut manifest) = (Classes::None, Beside::Nothing, None);
+    let (mut classes, mut sidecars, mut manifest) = (Classes::None, Sidecars::Nothing, None);
     let listing = match &dataset.format {
         Format::ImageFolder => {
             classes = Classes::Directories;
@@ -114,25 +114,25 @@ pub(super) fn choose(
         }
         Format::TfRecord(_) | Format::WebDataset | Format::Megatron => {
             let (objects, indexes) = part_indexes(&listing);
-            beside = Beside::Index(indexes);
+            sidecars = Sidecars::Index(indexes);
             objects
         }
         Format::Mds => {
             let (objects, shards) = shards::mds(&place, store, &listing)?;
-            beside = Beside::Mds(shards);
+            sidecars = Sidecars::Mds(shards);
             objects
         }
         Format::LitData { .. } => {
             let (objects, index) = shards::litdata(&place, store, &listing)?;
-            beside = Beside::LitData(index);
+            sidecars = Sidecars::LitData(index);
             objects
         }
         _ => listing,
     };
-    Ok(Chosen { place, listing, classes, manifest, beside })
+    Ok(Chosen { place, listing, classes, manifest, sidecars })
 }
 
-/// The objects that a manifest names, where the source cannot be listed.
+/// The objects that a manifest names, for a source that cannot be listed.
 pub(super) fn look_up(
     source: &Location,
     manifest: &Path,
@@ -141,11 +141,11 @@ pub(super) fn look_up(
 ) -> Result<Chosen, IndexError> {
     let (listing, hash) = manifest::look_up(manifest, store, progress)?;
     let place = without_slash(source);
-    let (classes, beside) = (Classes::None, Beside::Nothing);
-    Ok(Chosen { place, listing, classes, manifest: Some(hash), beside })
+    let (classes, sidecars) = (Classes::None, Sidecars::Nothing);
+    Ok(Chosen { place, listing, classes, manifest: Some(hash), sidecars })
 }
 
-/// Files by their names, without those that a dot hides.
+/// Files by their names, without hidden ones.
 struct Visible {
     ends: fn(&[u8]) -> bool,
 }
@@ -160,7 +160,7 @@ impl Selection for Visible {
     }
 }
 
-/// All files, hidden or not: a manifest says which.
+/// All files, hidden or not: a manifest selects among them.
 struct Everything;
 
 impl Selection for Everything {
@@ -195,7 +195,7 @@ fn glob(pattern: &str) -> Result<Box<dyn Selection>, IndexError> {
     Ok(Box::new(Matching { matcher: glob.compile_matcher() }))
 }
 
-/// As TFDS, `tf.io` and the scripts of `MLPerf` name them.
+/// The naming conventions of TFDS, `tf.io` and the scripts of `MLPerf`.
 fn is_tfrecord(name: &[u8]) -> bool {
     let is_numbered = |part: &[u8]| {
         let [before, middle @ .., after] = part else { return false };
@@ -207,7 +207,7 @@ fn is_tfrecord(name: &[u8]) -> bool {
         || ends_in(name, &[".tfrec", ".tfr", ".record", ".records"])
 }
 
-/// As `tfrecord2idx` and `wds2idx` are told to name what they write.
+/// The usual names of the output of `tfrecord2idx` and `wds2idx`.
 fn is_index(name: &[u8]) -> bool {
     ends_in(name, &[".idx", ".index"])
 }
@@ -224,8 +224,8 @@ fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// Separates objects from the indexes beside them. An index belongs to the object whose name, with or
-/// without its extension, it has.
+/// Separates objects from the indexes beside them. An index belongs to the object with the same
+/// name, with or without its extension.
 fn part_indexes(listing: &Listing) -> (Listing, Vec<Option<Listed>>) {
     let mut chosen = Listing::default();
     let mut indexes = Vec::new();
@@ -250,7 +250,7 @@ fn stem_of(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'.').map_or(name, |dot| &name[..dot])
 }
 
-/// What to say of a source in which nothing was found.
+/// The error for a source without samples.
 pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
     let looked_for = match &dataset.format {
         Format::ImageFolder => "images below the directories of classes",
@@ -276,15 +276,15 @@ pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
     IndexError::NoSamples { root, format, looked_for }
 }
 
-/// What stands before the paths of objects in a message.
+/// The prefix of the paths of objects in messages.
 fn without_slash(source: &Location) -> String {
     source.to_string().trim_end_matches('/').to_owned()
 }
 
-/// An index is some hundred bytes for each shard of some MiB.
+/// Largest index of another tool, in bytes; it has some hundred bytes for each shard of some MiB.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
-/// All bytes of an index that some tool left beside the data.
+/// All bytes of an index that another tool wrote beside the data.
 pub(super) fn read_index(object: &dyn ReadAt) -> Result<Vec<u8>, FormatError> {
     if object.len() > INDEX_BYTES_MAX {
         return Err(FormatError::Malformed {

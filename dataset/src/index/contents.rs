@@ -1,13 +1,13 @@
-//! Reads all of a dataset and compares it with the checksums that its format has.
+//! Reads a whole dataset and compares it with the checksums of its format.
 
-use super::{Checksums, Index, IndexError, Progress, Stage, choose::Beside, parallel, stale};
+use super::{Checksums, Index, IndexError, Progress, Stage, choose::Sidecars, parallel, stale};
 use crate::{
     Dataset, Format,
     format::{Compression, FormatError, Range, ReadAt, mds, npz, tfrecord, webdataset},
     source,
 };
 
-/// [`Checksums::Hold`] if there was at least one to compare.
+/// Returns [`Checksums::Hold`] if there was at least one checksum.
 pub(super) fn check(
     index: &Index,
     dataset: &Dataset,
@@ -22,7 +22,7 @@ pub(super) fn check(
     let check = |number: usize| {
         let opened = store.open(&chosen.listing.listed(number))?;
         let ranges = index.ranges_of(number);
-        let checked = object(&dataset.format, &*opened, &ranges, &chosen.beside, number);
+        let checked = object(&dataset.format, &*opened, &ranges, &chosen.sidecars, number);
         opened.verify()?;
         checked.map_err(|source| chosen.broken(number, source))
     };
@@ -41,14 +41,14 @@ fn object(
     format: &Format,
     object: &dyn ReadAt,
     ranges: &[Range],
-    beside: &Beside,
+    sidecars: &Sidecars,
     number: usize,
 ) -> Result<Checksums, FormatError> {
-    match (format, beside) {
+    match (format, sidecars) {
         (Format::TfRecord(Compression::None), _) => tfrecord::check(object, ranges)?,
         (Format::WebDataset, _) => webdataset::check(object, ranges)?,
         (Format::Npz { members }, _) => npz::check(object, members)?,
-        (Format::Mds, Beside::Mds(shards)) => {
+        (Format::Mds, Sidecars::Mds(shards)) => {
             if mds::check(object, &shards[number])?.verified.is_empty() {
                 return Ok(Checksums::None);
             }
@@ -58,7 +58,7 @@ fn object(
     Ok(Checksums::Hold)
 }
 
-/// Spares opening what has nothing to compare.
+/// Whether the format may have checksums; other objects are not opened.
 fn may_have_checksums(format: &Format) -> bool {
     matches!(
         format,

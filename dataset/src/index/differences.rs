@@ -1,50 +1,51 @@
-//! Which objects of a dataset are not as its index has them.
+//! Finds the objects of a dataset that differ from its index.
 //!
-//! For a job that has begun: it goes on with its index whatever became of the dataset, so nothing here
-//! fails, and what cannot be looked at is a difference itself. Directories tell where to look, as when an
-//! index is opened; an object that was written in place is found when it is read. Objects are looked at
-//! and not opened, so that a pipe holds nobody up. A bucket is not asked: its store may be what is away.
+//! It serves a job that has begun: the job continues with its index after any change of the
+//! dataset, so nothing here fails, and an object that cannot be checked is a difference itself. The
+//! times of directories show where to check, as when an index is opened; an object that was written
+//! in place is found when it is read. Objects are checked and not opened, so that a pipe cannot
+//! block. A bucket is not queried, because its store may be unreachable.
 
 use std::{ffi::OsStr, fmt, fs, io, os::unix::ffi::OsStrExt as _, path::Path};
 
 use super::{Index, draft::SourceKind, mtime_ns, path::below};
 
-/// Objects that are looked at: some seconds on a slow file server.
+/// Number of objects that are checked: some seconds on a slow file server.
 const LOOKED_AT_MAX: u64 = 10_000;
 
-/// Objects that are named.
+/// Number of objects that are named.
 const NAMED_MAX: usize = 8;
 
-/// What a comparison of an index with its dataset found.
+/// The result of comparing an index with its dataset.
 #[derive(Debug, Default)]
 pub struct Differences {
     /// The first objects that differ, in the order of the index.
     pub named: Vec<Difference>,
-    /// All objects that were found to differ.
+    /// Number of objects that differ.
     pub count: u64,
-    /// Directories that changed, or cannot be looked at.
+    /// Number of directories that changed, or cannot be checked.
     pub directories: u64,
-    /// Objects of such directories that were not looked at, because there are so many.
+    /// Number of objects in such directories that were not checked, because of the limit.
     pub unseen: u64,
 }
 
-/// An object that is not as the index has it.
+/// An object that differs from the index.
 #[derive(Debug)]
 pub struct Difference {
-    /// Where it should be.
+    /// Path of the object.
     pub place: String,
-    /// What is there.
-    pub what: What,
+    /// Kind of the difference.
+    pub what: DifferenceKind,
 }
 
-/// What is in the place of an object.
+/// How an object differs from the index.
 #[derive(Debug)]
-pub enum What {
-    /// Something that is no file.
+pub enum DifferenceKind {
+    /// It is not a regular file.
     NoFile,
-    /// A file of another size or time.
+    /// Its size or time differs.
     Changed,
-    /// Nothing that can be looked at, as the system says.
+    /// It cannot be checked; the error of the system call.
     Unreadable(io::Error),
 }
 
@@ -52,15 +53,15 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = &self.place;
         match &self.what {
-            What::NoFile => write!(f, "{place}: not a regular file"),
-            What::Changed => write!(f, "{place}: another size or time"),
-            What::Unreadable(error) => write!(f, "{place}: {error}"),
+            DifferenceKind::NoFile => write!(f, "{place}: not a regular file"),
+            DifferenceKind::Changed => write!(f, "{place}: another size or time"),
+            DifferenceKind::Unreadable(error) => write!(f, "{place}: {error}"),
         }
     }
 }
 
 impl Differences {
-    /// Whether nothing differs, as far as directories tell.
+    /// Whether no difference was found, as far as directories show.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.directories == 0 && self.count == 0
@@ -72,7 +73,7 @@ impl Differences {
             return;
         }
         let path = below(root, &index.image.object_path(object));
-        if let Some(what) = what_is_at(&path, index, object) {
+        if let Some(what) = difference_at(&path, index, object) {
             self.count += 1;
             if self.named.len() < NAMED_MAX {
                 self.named.push(Difference { place: path.display().to_string(), what });
@@ -96,7 +97,7 @@ pub(super) fn of(index: &Index) -> Differences {
         if expected.is_some_and(is_same) {
             continue;
         }
-        // A source that is one file has no directory that could have changed.
+        // A source that is one file has no directory whose time could show a change.
         found.directories += u64::from(expected.is_some());
         let next = number + 1;
         let end =
@@ -109,13 +110,13 @@ pub(super) fn of(index: &Index) -> Differences {
     found
 }
 
-fn what_is_at(path: &Path, index: &Index, object: usize) -> Option<What> {
+fn difference_at(path: &Path, index: &Index, object: usize) -> Option<DifferenceKind> {
     let row = index.image.object(object);
     match fs::metadata(path) {
-        Err(error) => Some(What::Unreadable(error)),
-        Ok(metadata) if !metadata.is_file() => Some(What::NoFile),
+        Err(error) => Some(DifferenceKind::Unreadable(error)),
+        Ok(metadata) if !metadata.is_file() => Some(DifferenceKind::NoFile),
         Ok(metadata) if (metadata.len(), mtime_ns(&metadata)) != (row.size, row.mtime_ns) => {
-            Some(What::Changed)
+            Some(DifferenceKind::Changed)
         }
         Ok(_) => None,
     }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_or_another_or_no_file_is_named_and_a_pipe_holds_nobody_up() {
+    fn missing_changed_and_special_files_are_named_and_a_pipe_does_not_block() {
         let (_folder, index, cat) = dataset();
         fs::remove_file(cat.join("1.jpg")).unwrap();
         fs::remove_file(cat.join("2.jpg")).unwrap();

@@ -1,4 +1,4 @@
-//! What an index is made of while it is built: objects in the order of sample ids, and their samples.
+//! An index under construction: objects in the order of sample ids, and their samples.
 
 use std::{collections::BTreeSet, ops};
 
@@ -7,7 +7,7 @@ use crate::{
     source::{Directory, Listed, Listing, Object},
 };
 
-/// All of an index, not yet in its file's form.
+/// The content of an index, not yet encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     /// The source as text: an absolute path or a URL.
@@ -22,59 +22,59 @@ pub(super) struct Draft {
     pub(super) samples: Samples,
 }
 
-/// What the source is.
+/// The kind of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceKind {
     FileSystem,
     Bucket,
 }
 
-/// Where the labels of samples come from.
+/// The origin of the labels of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Classes {
-    /// From the samples, or from nowhere.
+    /// The samples have labels of their own, or none.
     None,
-    /// From the directories at the top.
+    /// The top-level directories are the classes.
     Directories,
 }
 
 /// How the samples lie in the objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Samples {
-    /// Each object is one.
+    /// Each object is a sample.
     Objects,
     /// Each object has records of the same size.
     Records(RecordTable),
-    /// Each object has samples at places of their own.
+    /// Each object has samples at arbitrary positions.
     Ranges(RangeTable),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RecordTable {
     pub(super) record_bytes: u64,
-    /// Of each object, how many records it has.
+    /// Number of records of each object.
     pub(super) counts: Vec<u32>,
-    /// Of each object, where its first record starts.
+    /// Start of the first record of each object.
     pub(super) starts: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RangeTable {
-    /// Of each object, how many samples it has.
+    /// Number of samples of each object.
     pub(super) counts: Vec<u32>,
-    /// Of each sample, where it starts in its object and how many bytes of it there are.
+    /// For each sample its start in its object and its stored bytes.
     pub(super) places: Vec<(u64, u64)>,
-    /// Of each sample, or empty if all are plain.
+    /// For each sample, or empty if all are plain.
     pub(super) encodings: Vec<Encoding>,
-    /// Of each sample, or empty if none has one; `u32::MAX` for none.
+    /// For each sample, or empty if none has one; `u32::MAX` for none.
     pub(super) labels: Vec<u32>,
 }
 
-/// The label of a sample that has none, among samples that have.
+/// The label of a sample without one, if other samples have labels.
 pub(super) const NO_LABEL: u32 = u32::MAX;
 
 impl RangeTable {
-    /// Appends the samples of the next object, which is `size` long.
+    /// Appends the samples of the next object, which is `size` bytes long.
     pub(super) fn push_object(&mut self, ranges: &[Range], size: u64) -> Result<(), FormatError> {
         let samples = ranges.len() as u64;
         let too_many = |_| FormatError::TooManySamples { samples };
@@ -95,7 +95,7 @@ impl RangeTable {
     }
 }
 
-/// Appends to a column that stays empty as long as all its `before` values are the usual one.
+/// Appends to a column that stays empty while all its `before` values are the default.
 fn append<T: Copy + PartialEq>(column: &mut Vec<T>, before: usize, value: T, usual: T) {
     if column.is_empty() {
         if value == usual {
@@ -129,7 +129,7 @@ impl Listing {
         self.directories.partition_point(|it| it.first_object <= object) - 1
     }
 
-    /// An object, to be opened.
+    /// An object, in the form for opening it.
     pub(super) fn listed(&self, object: usize) -> Listed {
         let (name, etag) = self.name_of(object);
         let mut path = self.directories[self.directory_of(object)].name.clone();
@@ -141,7 +141,7 @@ impl Listing {
         Listed { path, size, mtime_ns, etag: etag.map(str::to_owned) }
     }
 
-    /// Appends an object to `to`, where its directory becomes a row of its own unless it is the last.
+    /// Appends an object to `to`; its directory is added unless it is the last one there.
     pub(super) fn copy_object(&self, object: usize, directory: &Directory, to: &mut Self) {
         let is_last = to.directories.last().is_some_and(|last| last.name == directory.name);
         if !is_last {
@@ -153,7 +153,7 @@ impl Listing {
         to.objects.push(Object { name_end, ..self.objects[object] });
     }
 
-    /// Appends to `to` the directories that it does not have: they tell whether something came.
+    /// Appends to `to` the directories that it does not have: their times show later additions.
     pub(super) fn copy_other_directories(&self, to: &mut Self) {
         let has: BTreeSet<Vec<u8>> = to.directories.iter().map(|it| it.name.clone()).collect();
         for directory in self.directories.iter().filter(|it| !has.contains(&it.name)) {
@@ -163,7 +163,7 @@ impl Listing {
     }
 }
 
-/// Takes the `ETag` off a name that has one.
+/// Splits the `ETag` off a name that has one.
 pub(super) fn split_etag(name: &[u8]) -> (&[u8], Option<&str>) {
     match name.iter().position(|byte| *byte == 0) {
         None => (name, None),

@@ -1,4 +1,4 @@
-//! What can be wrong with a dataset or with the index of one.
+//! Errors of a dataset or of its index.
 
 use std::{io, path::PathBuf};
 
@@ -6,182 +6,182 @@ use tierfeed_core::units::Bytes;
 
 use crate::{format::FormatError, source::SourceError};
 
-/// Why there is no index, or none that may be used.
+/// Why an index cannot be built or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
     /// The source cannot be listed or read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// An object is not what its format says.
+    /// An object does not conform to its format.
     #[error("{object}: {source}")]
     Format {
-        /// Its path below the source.
+        /// Path of the object below the source.
         object: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: FormatError,
     },
     /// A file that is no part of the dataset cannot be read: a manifest, or an index.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// An image folder that is no directory.
+    /// The source of an image folder is no directory.
     #[error("{root}: not a directory; an image folder has one directory per class")]
     NotADirectory {
-        /// The source.
+        /// Path of the source.
         root: String,
     },
-    /// An image folder without directories in it.
+    /// An image folder has no directories.
     #[error("{root}: no class directory; an image folder has one directory per class")]
     NoClasses {
-        /// The source.
+        /// Path of the source.
         root: String,
     },
-    /// A class without images: torchvision refuses it too.
+    /// A class has no images: torchvision refuses it too.
     #[error(
         "{root}: no image for the class `{class}`{}; remove the directory or put a file there that ends \
          in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp",
         and_others(*.others)
     )]
     EmptyClass {
-        /// The source.
+        /// Path of the source.
         root: String,
         /// The first such class.
         class: String,
-        /// How many more there are.
+        /// Number of further ones.
         others: usize,
     },
-    /// A pattern that is none.
+    /// The pattern is invalid.
     #[error("`{pattern}` is no pattern for paths: {source}; write for example `**/*.npz`")]
     Glob {
-        /// As given.
+        /// The pattern in the configuration.
         pattern: String,
-        /// What is wrong with it.
+        /// The error in the pattern.
         source: globset::Error,
     },
-    /// A manifest that names what is not there.
+    /// A manifest names an object that is not in the source.
     #[error("{}:{line}: `{name}` is not in the source; a line is a path below it", .manifest.display())]
     NotInSource {
-        /// The manifest.
+        /// Path of the manifest.
         manifest: PathBuf,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: u64,
-        /// What it names.
+        /// The name in that line.
         name: String,
     },
-    /// An `index.json` that names a shard which is not there.
+    /// An `index.json` names a shard that does not exist.
     #[error("{index}: names `{name}`, which is not there; bring the whole dataset")]
     ShardMissing {
-        /// The index.
+        /// Path of the `index.json`.
         index: String,
-        /// The shard.
+        /// Name of the shard.
         name: String,
     },
-    /// Shards without their `index.json`.
+    /// Shards have no `index.json`.
     #[error("{root}: no index.json{}; the source is the directory that has one", elsewhere(.found.as_ref()))]
     NoShardIndex {
-        /// The source.
+        /// Path of the source.
         root: String,
         /// A directory below it that has one.
         found: Option<String>,
     },
-    /// What reads HDF5 files is not here.
+    /// The program that reads HDF5 files was not found.
     #[error(
         "format hdf5 needs the program {name}, which is neither beside tierfeed nor in the PATH; \
          build it with `cargo build --release -p {name}` (it needs libhdf5-dev) and put it there"
     )]
     NoHdf5Indexer {
-        /// The program.
+        /// Name of the program.
         name: &'static str,
     },
-    /// A dataset without a sample.
+    /// The dataset has no samples.
     #[error("{root}: no samples; format {format} looks for {looked_for}")]
     NoSamples {
-        /// The source.
+        /// Path of the source.
         root: String,
-        /// The name of the format.
+        /// Name of the format.
         format: &'static str,
-        /// Which objects it looks at.
+        /// The objects that the format uses.
         looked_for: &'static str,
     },
-    /// A dataset whose samples 32 bits cannot number.
+    /// The dataset has more samples than 32 bits can number.
     #[error("{root}: {samples} samples; at most {} can be numbered", u32::MAX)]
     TooManySamples {
-        /// The source.
+        /// Path of the source.
         root: String,
-        /// As counted.
+        /// The counted number of samples.
         samples: u64,
     },
     /// The index file cannot be written.
     #[error("{}: cannot be written: {source}", .path.display())]
     Unwritable {
-        /// The index file.
+        /// Path of the index file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// Something else stands where the index shall go.
+    /// The path for the index has a file that is no index.
     #[error("{}: is there and no index; name another place for the index", .path.display())]
     Occupied {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The index would be a part of what it is the index of, and make it look changed.
+    /// The index would be part of its own dataset, and make it look changed.
     #[error(
         "{}: lies in the dataset itself, which it would change; name a place outside for the index",
         .path.display()
     )]
     Inside {
-        /// Where the index shall go.
+        /// The path for the index.
         path: PathBuf,
     },
-    /// Objects whose samples are together longer than 64 bits can count.
+    /// The samples of the objects are together longer than 64 bits can count.
     #[error("{root}: {damage}")]
     Impossible {
-        /// The source.
+        /// Path of the source.
         root: String,
-        /// What does not hold.
+        /// Invariant that the file violates.
         damage: Damage,
     },
-    /// The file is something else.
+    /// The file is no index.
     #[error("{}: not a tierfeed index; `tierfeed index` writes one", .path.display())]
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The index was written by another tierfeed.
+    /// The index was written by another version of tierfeed.
     #[error("{}: an index of version {found}, and this tierfeed reads version {expected}; build it again", .path.display())]
     Version {
-        /// The index file.
+        /// Path of the index file.
         path: PathBuf,
-        /// As written.
+        /// The version of the file.
         found: u32,
-        /// What can be read.
+        /// The version that can be read.
         expected: u32,
     },
-    /// The index file is not as long as its header says.
+    /// The length of the index file differs from that in its header.
     #[error("{}: {found} long instead of {expected}; build the index again", .path.display())]
     Length {
-        /// The index file.
+        /// Path of the index file.
         path: PathBuf,
-        /// As found.
+        /// The length of the file.
         found: Bytes,
-        /// As the header says; the largest number if it says nonsense.
+        /// The length according to the header; the largest number if the header is invalid.
         expected: Bytes,
     },
-    /// The index file is not what was written.
+    /// The index file is damaged.
     #[error("{}: damaged: {damage}; build the index again", .path.display())]
     Damaged {
-        /// The index file.
+        /// Path of the index file.
         path: PathBuf,
-        /// What does not hold.
+        /// Invariant that the file violates.
         damage: Damage,
     },
-    /// The index is that of another dataset.
+    /// The index belongs to another dataset.
     #[error(
         "the index is that of {indexed} ({indexed_format}), not of {root} ({format}); build it again"
     )]
@@ -215,33 +215,33 @@ impl IndexError {
     }
 }
 
-/// What does not hold in an index file.
+/// The violated invariant of an index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Some bit is not as written.
+    /// A bit has changed since the file was written.
     #[error("the checksum does not match")]
     Checksum,
-    /// A kind that does not exist, or sections that do not go together.
+    /// The kind does not exist, or the sections are inconsistent.
     #[error("no such kind of index")]
     Format,
-    /// A position outside the names, or before the one in front of it.
+    /// A position is outside of the names, or before its predecessor.
     #[error("a name lies outside its place")]
     Names,
-    /// A name that leads out of the dataset.
+    /// A name leads out of the dataset.
     #[error("a name leads out of the dataset")]
     Escape,
-    /// Directories that do not follow each other, or leave objects out.
+    /// Directories are not in order, or leave objects out.
     #[error("an object lies in no directory")]
     Directories,
-    /// Classes by directories, and an object outside of them.
+    /// Classes are directories, and an object lies outside of them.
     #[error("an object lies in no class")]
     Classes,
-    /// Samples that do not add up, or lie outside their object.
+    /// Counts of samples are inconsistent, or samples lie outside of their object.
     #[error("a sample lies outside its object, or is longer than 1 TiB")]
     Records,
-    /// A sample of more than [`SAMPLE_BYTES_MAX`](tierfeed_core::batch::SAMPLE_BYTES_MAX), or files that
-    /// together are longer than 64 bits can count.
+    /// A sample is longer than [`SAMPLE_BYTES_MAX`](tierfeed_core::batch::SAMPLE_BYTES_MAX), or the
+    /// files together are longer than 64 bits can count.
     #[error("a sample is longer than 1 TiB, or all together are longer than 64 bits can count")]
     Sizes,
 }

@@ -1,4 +1,4 @@
-//! The index as bytes, in memory as in its file: a header of counts, then the sections they count.
+//! The binary form of an index, in memory and in its file: a header of counts, then the sections.
 //!
 //! All numbers are little-endian. Sections that a kind of index does not need are empty.
 //!
@@ -20,8 +20,8 @@
 //! | 8 each | directory: time |
 //! | 8 | checksum: xxh3-64 of the fingerprint and of the times |
 //!
-//! When a directory changed matters to whether an index is stale, and not to what it says: so the
-//! times lie behind the fingerprint.
+//! The time of a directory matters for whether an index is stale, and not for its content: so the
+//! times follow the fingerprint.
 
 use std::{fmt, ops::Range};
 
@@ -37,13 +37,13 @@ mod open;
 mod save;
 mod source_file;
 
-pub(super) use check::refuse_nonsense;
+pub(super) use check::check_invariants;
 pub(super) use encode::encode;
 pub(super) use open::{open, parse};
 pub(super) use save::save;
 pub(super) use source_file::Access;
 
-/// As PNG's: a byte that is no ASCII, and line ends that a text transfer would break.
+/// Like PNG's: a byte that is no ASCII, and line ends that a text transfer would change.
 const MAGIC: [u8; 8] = *b"\x89tfidx\r\n";
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 8 + 4 * 4 + 2 * 8 + 6 * 8;
@@ -51,7 +51,7 @@ const OBJECT_BYTES: usize = 24;
 const PLACE_BYTES: usize = 16;
 const ENCODING_BYTES: usize = 16;
 const DIRECTORY_BYTES: usize = 16;
-/// Fingerprint and checksum.
+/// Size of fingerprint and checksum.
 const SUMS_BYTES: usize = 16;
 /// The time of a directory that has none.
 const NO_TIME: i64 = i64::MIN;
@@ -102,7 +102,7 @@ impl Header {
         self.flags & FLAG_ENCODINGS != 0
     }
 
-    /// The bytes of each section, in their order.
+    /// Bytes of each section, in their order.
     fn sections(&self) -> [u64; 12] {
         let objects_unless = |condition: bool| if condition { 0 } else { self.objects };
         let samples_if = |condition: bool| if condition { self.samples } else { 0 };
@@ -123,14 +123,14 @@ impl Header {
         ]
     }
 
-    /// The bytes of all of it; the largest number if that is too many to count.
+    /// Bytes of the whole index; the largest number if 64 bits cannot count them.
     fn total(&self) -> u64 {
         let sums = (SUMS_BYTES as u64).saturating_add(self.directories.saturating_mul(8));
         self.sections().iter().fold(sums, |sum, section| sum.saturating_add(*section))
     }
 }
 
-/// Where the sections lie.
+/// The positions of the sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sections {
     objects: Range<usize>,
@@ -148,7 +148,7 @@ struct Sections {
 }
 
 impl Sections {
-    /// For a header whose total is a length that lies in memory.
+    /// For a header whose total is a length that fits in memory.
     fn of(header: &Header) -> Self {
         let mut end = 0;
         let mut next = |bytes: u64| {
@@ -193,7 +193,7 @@ impl Storage {
     }
 }
 
-/// An index whose bytes were made or checked here: all its invariants hold.
+/// An index whose bytes were built or checked here, so that all its invariants hold.
 pub(super) struct Image {
     storage: Storage,
     pub(super) header: Header,
@@ -214,7 +214,7 @@ impl PartialEq for Image {
 
 impl Eq for Image {}
 
-/// An object as the index has it.
+/// An object, according to the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectRow {
     pub(super) size: u64,
@@ -252,7 +252,7 @@ impl Image {
         split_etag(&names[index(start)..index(self.object(number).name_end)])
     }
 
-    /// Samples of an object. One if samples are objects.
+    /// Number of samples of an object; one if samples are objects.
     pub(super) fn count(&self, object: usize) -> u32 {
         match self.header.kind {
             Kind::Objects => 1,
@@ -260,12 +260,12 @@ impl Image {
         }
     }
 
-    /// Where the first record of an object starts.
+    /// Start of the first record of an object.
     pub(super) fn start(&self, object: usize) -> u64 {
         u64_at(&self.storage.bytes()[self.at.starts.clone()], object * 8)
     }
 
-    /// Where a sample starts in its object, and its stored bytes.
+    /// Start of a sample in its object, and its stored bytes.
     pub(super) fn place(&self, sample: u32) -> (u64, u64) {
         let row = &self.storage.bytes()[self.at.places.clone()][sample as usize * PLACE_BYTES..];
         (u64_at(row, 0), u64_at(row, 8))
@@ -312,7 +312,7 @@ impl Image {
         index(u64_at(rows, directory * DIRECTORY_BYTES + 8))
     }
 
-    /// The directory that an object lies in.
+    /// The directory of an object.
     pub(super) fn directory_of(&self, object: usize) -> usize {
         let (mut low, mut high) = (0, self.directories());
         while low < high {

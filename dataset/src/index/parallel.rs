@@ -1,6 +1,6 @@
-//! Does something to every object on several threads, and takes the results in order.
+//! Applies a task to every object on several threads, and returns the results in order.
 //!
-//! What comes out, and which error is told, do not depend on the timing of the threads.
+//! The results, and which error is returned, do not depend on the timing of the threads.
 
 use std::{
     collections::BTreeMap,
@@ -14,11 +14,11 @@ use std::{
 
 use super::{IndexError, Progress, Stage};
 
-/// Enough to hide round trips, few enough not to trouble a shared file server.
+/// Enough to hide round trips, few enough not to overload a shared file server.
 const THREADS_MAX: usize = 16;
 
-/// Hands the results of `task` for the numbers below `count` to `take`, in order. The first error in
-/// that order ends it.
+/// Passes the results of `task` for the numbers below `count` to `take`, in order. The first error
+/// in that order ends it.
 pub(super) fn in_order<T: Send>(
     count: usize,
     stage: Stage,
@@ -50,7 +50,7 @@ pub(super) fn in_order<T: Send>(
     })
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Counter {
     next: AtomicUsize,
     count: usize,
@@ -58,7 +58,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// Numbers are taken in order, so one that is behind a failure is never missed.
+    /// Numbers are taken in order, so a number before a failure is never skipped.
     fn work<T>(
         &self,
         task: &(impl Fn(usize) -> Result<T, IndexError> + Sync),

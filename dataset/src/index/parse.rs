@@ -1,4 +1,4 @@
-//! Finds the samples in every object, by the parser of the format.
+//! Finds the samples in every object, with the parser of the format.
 
 mod gathered;
 mod hdf5;
@@ -19,17 +19,16 @@ use crate::{
 use gathered::Gathered;
 use known::Known;
 
-/// What is in an object.
+/// The samples of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Parsed {
-    /// One sample: all of it.
+    /// The whole object is one sample.
     Whole,
     Records(Records),
     Ranges(Vec<Range>),
 }
 
-/// The samples of all chosen objects. What `previous` knows of objects that are as they were is taken
-/// from there.
+/// The samples of all chosen objects. Unchanged objects that `previous` knows are taken from there.
 pub(super) fn samples(
     dataset: &Dataset,
     store: &dyn Store,
@@ -54,8 +53,8 @@ fn read_objects(
     let known = Known::of(dataset, previous);
     let parse = |number: usize| {
         let listed = chosen.listing.listed(number);
-        // What stands beside an object may have changed while the object did not.
-        let known = if chosen.beside.is_of(number) { None } else { known.object(&listed) };
+        // Data beside an object may have changed while the object did not.
+        let known = if chosen.sidecars.is_of(number) { None } else { known.object(&listed) };
         match known {
             Some(parsed) => Ok(parsed),
             None => object::parse(dataset, store, chosen, number, &listed),
@@ -68,7 +67,7 @@ fn read_objects(
     Ok(gathered.finish())
 }
 
-/// Records by the sizes of the objects alone.
+/// Finds records by the sizes of the objects alone.
 fn raw_records(raw: Raw, chosen: &Chosen) -> Result<Samples, IndexError> {
     let mut table = RecordTable { record_bytes: raw.record_bytes.0, ..RecordTable::default() };
     for (number, object) in chosen.listing.objects.iter().enumerate() {
@@ -79,7 +78,7 @@ fn raw_records(raw: Raw, chosen: &Chosen) -> Result<Samples, IndexError> {
     Ok(Samples::Records(table))
 }
 
-/// How many records there are in an object of `size`.
+/// Number of records in an object of `size` bytes.
 fn raw_count(raw: Raw, size: u64) -> Result<u32, FormatError> {
     let Raw { record_bytes, header_bytes, rest } = raw;
     let bytes = size.checked_sub(header_bytes.0).ok_or(FormatError::Truncated {

@@ -1,4 +1,4 @@
-//! Where the objects and directories of an index lie in the file system.
+//! The paths of the objects and directories of an index in the file system.
 
 use std::{
     ffi::OsStr,

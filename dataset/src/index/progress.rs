@@ -1,22 +1,22 @@
-//! How far the work on an index is.
+//! The progress of the work on an index.
 
-/// How far the work is.
+/// The progress of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// Stage of the work in progress.
     pub stage: Stage,
-    /// Objects listed or read so far.
+    /// Number of objects listed or read so far.
     pub done: u64,
-    /// Objects in all, or `None` while they are being listed.
+    /// Number of all objects, or `None` while they are being listed.
     pub total: Option<u64>,
 }
 
-/// What is done to the objects of a dataset, in this order.
+/// The stages of the work on a dataset, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Asking for names, sizes and times.
+    /// Reading names, sizes and times.
     Listing,
-    /// Reading what says where samples lie.
+    /// Reading the positions of samples.
     Reading,
     /// Reading everything, to compare it with its checksums.
     Checking,

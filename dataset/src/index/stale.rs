@@ -1,4 +1,4 @@
-//! Tells whether a dataset still is what its index says.
+//! Detects whether a dataset has changed since it was indexed.
 
 use std::{
     ffi::OsStr,
@@ -19,8 +19,8 @@ use crate::{
     source::{Listing, Store, names::python_order},
 };
 
-/// Compares source and format, then the time of each directory. A source that is one file is looked
-/// at itself; in a bucket nothing tells but a listing, so nothing is compared.
+/// Compares source and format, then the time of each directory. A source that is one file is
+/// compared itself; in a bucket only a listing would show changes, so nothing is compared.
 pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> {
     if !index.is_of(dataset) {
         return Err(IndexError::OtherDataset {
@@ -58,7 +58,7 @@ fn check_directories(index: &Index) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// The root of an image folder counts by its directories alone; a file that comes there, perhaps the
+/// The root of an image folder counts by its directories alone; a file added there, perhaps the
 /// index itself, changes nothing.
 fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
     if index.image.header.classes() == Classes::None {
@@ -73,7 +73,7 @@ fn has_same_classes(index: &Index, root: &Path) -> Result<bool, IndexError> {
     Ok(found.iter().map(Vec::as_slice).eq(indexed))
 }
 
-/// The source is one file.
+/// Compares a source that is one file.
 fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
     let unreadable = |source| IndexError::Unreadable { path: path.to_owned(), source };
     let metadata = fs::metadata(path).map_err(unreadable)?;
@@ -84,7 +84,7 @@ fn compare_file(index: &Index, path: &Path) -> Result<(), IndexError> {
     Err(IndexError::Stale { place: path.display().to_string() })
 }
 
-/// [`check`], then a new listing against the objects of the index; returns what was listed.
+/// Runs [`check`], then compares a new listing with the objects of the index; returns the listing.
 pub(super) fn verify(
     index: &Index,
     dataset: &Dataset,

@@ -223,10 +223,10 @@ fn a_saved_index_opens_as_it_was() {
     assert_eq!(mode & 0o600, 0o600);
 }
 
-/// The story: a trainer that read alone had the index mapped, and ended by `SIGBUS` when the file server
-/// failed or another node put a new index in its place.
+/// The bug: a trainer that read without an agent had the index mapped, and ended by `SIGBUS` when
+/// the file server failed or another node replaced the index.
 #[test]
-fn an_index_that_was_read_stays_whole_whatever_becomes_of_its_file() {
+fn an_index_in_memory_survives_any_change_of_its_file() {
     let directory = tree(&[("cat/a.jpg", 10), ("dog/a.png", 30)]);
     let index = build(&images(directory.path())).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn the_same_source_has_the_same_fingerprint_and_a_changed_one_has_not() {
     assert_ne!(build(&images(directory.path())).unwrap().fingerprint(), before);
 }
 
-/// Moves the time of a file or directory, as a later change would.
+/// Moves the time of a file or directory forward, as a later change would.
 fn age(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();

@@ -1,17 +1,19 @@
-//! Puts the bytes of a sample to their place in staging, and sums those of a sample that shall be kept.
+//! Writes the bytes of a sample to its place in staging, and computes the checksum of a sample that
+//! will be kept.
 //!
-//! Trainers map staging and can write there at any time, by mistake or after they died half-way. A sum of
-//! what lies in staging would vouch for what they wrote, and the cache would give it to every rank in every
-//! epoch. So the bytes of a sample that shall be kept are read into memory of this process alone, a piece at
-//! a time, and go from there into the sum and into staging in one pass. What a trainer writes in staging
-//! afterwards is found out by the copy into the cache, which compares what it copied with the sum.
+//! Trainers map staging and can write there at any time, by mistake or after a crash. A sum of
+//! bytes read back from staging would confirm what they wrote, and the cache would give it to every
+//! rank in every epoch. So the bytes of a sample that will be kept are read into private memory of
+//! this process, a piece at a time, and go from there into the sum and into staging in one pass.
+//! Later writes of a trainer are detected by the copy into the cache, which compares the copied
+//! bytes with the sum.
 //!
-//! 1. A sum is that of bytes which lay in memory that only this process maps.
-//! 2. It exists only if every segment of the sample came, in order from its first byte to its last. A segment
-//!    that begins anew forgets what it had.
+//! 1. A sum covers bytes from memory that only this process maps.
+//! 2. It exists only if every segment of the sample came, in order from its first byte to its last.
+//!    A segment that is started again drops its previous state.
 //!
-//! What this does not protect from: a process that writes into the memory of the agent itself, as one of the
-//! same user can through `/proc`.
+//! This does not protect against a process that writes into the memory of the agent itself, as one
+//! of the same user can through `/proc`.
 
 use std::{
     cell::RefCell,
@@ -26,27 +28,28 @@ use tierfeed_numa_memory::{Checksum, PageCache, RangeError, Region, read_cached_
 
 use crate::read::sample_sum::{SEGMENT, combined, segment_len};
 
-/// What is read into private memory at once: it is still in a cache of the processor when it is copied.
+/// Bytes that are read into private memory at once: they are still in a processor cache when they
+/// are copied.
 const PIECE_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// Grows to what the thread reads at once, at most a piece.
+    /// Grows to the size that the thread reads at once, at most a piece.
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where a sample goes: a range of staging memory.
+/// The destination of a sample: a range of staging memory.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The memory, which lives as long as somebody writes to it.
+    /// The memory; it stays allocated while it is written to.
     pub region: Arc<Region>,
-    /// From its start.
+    /// Start of the range in the region.
     pub offset: Bytes,
-    /// The length of the sample in the index.
+    /// Length of the sample according to the index.
     pub len: Bytes,
     sum: Option<Arc<ArrivalSum>>,
 }
 
-/// The sum of a sample that comes in pieces.
+/// The checksum of a sample that comes in pieces.
 #[derive(Debug)]
 struct ArrivalSum(Vec<Mutex<Segment>>);
 
@@ -58,13 +61,13 @@ struct Segment {
 }
 
 impl Target {
-    /// A place for a sample that is not kept.
+    /// The destination of a sample that is not kept.
     #[must_use]
     pub fn new(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
         Self { region, offset, len, sum: None }
     }
 
-    /// A place for a sample that shall be kept: what is written there is summed on its way.
+    /// The destination of a sample that will be kept: the bytes written there are summed.
     #[must_use]
     pub fn summed(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
         let segments = (0..len.0.div_ceil(SEGMENT)).map(|it| Segment::new(segment_len(len.0, it)));
@@ -72,7 +75,7 @@ impl Target {
         Self { region, offset, len, sum: Some(Arc::new(sum)) }
     }
 
-    /// How long the sample is by the index.
+    /// Length of the sample according to the index.
     #[must_use]
     pub fn len(&self) -> Bytes {
         self.len
@@ -84,21 +87,21 @@ impl Target {
         self.len.0 == 0
     }
 
-    /// Whether its bytes must come through [`Self::write`] or [`Self::read_from_file`], and nothing else
-    /// may write to the place.
+    /// Whether all writes must use [`Self::write`] or [`Self::read_from_file`], so that the sum
+    /// covers them.
     #[must_use]
     pub fn is_summed(&self) -> bool {
         self.sum.is_some()
     }
 
-    /// Puts bytes that lie `at` bytes behind the start of the sample.
+    /// Writes bytes that start `at` bytes behind the start of the sample.
     ///
-    /// `bytes` is memory of this process alone: a slice never covers memory that others write.
+    /// `bytes` is private memory of this process: a slice never covers memory that others write.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if they do not fit in the sample, or, of a sample that is summed, if
-    /// they are not the next of their segment.
+    /// [`io::ErrorKind::InvalidInput`] if they do not fit in the sample, or, for a sample that is
+    /// summed, if they are not the next of their segment.
     pub fn write(&self, at: Bytes, bytes: &[u8]) -> io::Result<()> {
         let place = self.place_of(at, bytes.len() as u64)?;
         let Some(sum) = &self.sum else { return Ok(self.region.write(place, bytes)?) };
@@ -116,11 +119,12 @@ impl Target {
         Ok(())
     }
 
-    /// Reads all bytes of the sample from `from` of a file on; returns fewer only at the end of the file.
+    /// Reads all bytes of the sample from `from` of a file on; returns fewer only at the end of the
+    /// file.
     ///
     /// # Errors
     ///
-    /// As `preadv2(2)`; the place may hold part of the bytes then.
+    /// As `preadv2(2)`; the destination may hold part of the bytes then.
     pub fn read_from_file(
         &self,
         file: &File,
@@ -162,8 +166,8 @@ impl Target {
         Some(combined(segments.into_iter()))
     }
 
-    /// Lets `read` fill one piece after another, and puts each to its place. Ends before the end of the
-    /// sample where a piece is not filled, and with `None` where `read` says so.
+    /// Lets `read` fill one piece after another, and writes each to the destination. Stops before
+    /// the end of the sample if a piece is not filled, and with `None` if `read` returns it.
     fn read_pieces(
         &self,
         mut read: impl FnMut(&mut [u8], u64) -> io::Result<Option<usize>>,
@@ -207,7 +211,7 @@ impl Segment {
         Self { len, sum: Checksum::of_len(len), done: 0 }
     }
 
-    /// The next bytes are those at `at` of the segment.
+    /// Prepares for bytes that start at `at` of the segment.
     fn go_on_at(&mut self, at: u64) -> io::Result<()> {
         if at == 0 {
             *self = Self::new(self.len);
@@ -216,7 +220,7 @@ impl Segment {
     }
 }
 
-/// A panic under the lock leaves a segment that is not whole, which has no sum.
+/// A panic under the lock leaves an incomplete segment, which has no sum.
 fn locked(segment: &Mutex<Segment>) -> MutexGuard<'_, Segment> {
     segment.lock().unwrap_or_else(PoisonError::into_inner)
 }

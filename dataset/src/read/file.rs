@@ -1,11 +1,11 @@
-//! Samples in files: what an image folder or a file of records on a mounted file system is.
+//! Reads samples from files: image folders or files of records on a mounted file system.
 //!
-//! One `fstat` after the read, not before: it sees a change from before the read and one during it,
-//! at the price of a read in vain in a case that is an error anyway. Objects that hold one sample are
-//! opened for it; objects that hold many stay open ([`super::open_files`]).
+//! There is one `fstat` after the read, not before: it detects a change before and during the read,
+//! at the price of a wasted read in a case that is an error anyway. Objects that hold one sample
+//! are opened for it; objects that hold many stay open ([`super::open_files`]).
 //!
-//! The agent reads into staging memory, and a trainer whose agent is dead reads into its own buffer:
-//! both through [`FileSource::read_with`], so that both check the same things.
+//! The agent reads into staging memory, and a trainer without an agent reads into its own buffer:
+//! both through [`FileSource::read_with`], so that both do the same checks.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
@@ -32,21 +32,21 @@ pub struct FileSource {
 
 impl FileSource {
     /// Reads the samples of `index` and keeps up to `files_max` shared objects open. The page cache
-    /// keeps what it likes.
+    /// is used as usual.
     #[must_use]
     pub fn new(index: Arc<Index>, files_max: usize) -> Self {
         let page_cache = PageCache::Keep;
         Self { index, open_files: OpenFiles::new(files_max, open), page_cache }
     }
 
-    /// The same source; what it reads to staging memory leaves nothing in the page cache that was not
-    /// there before, as far as the kernel can.
+    /// The same source; its reads to staging memory leave nothing in the page cache that was not
+    /// there before, as far as the kernel supports it.
     #[must_use]
     pub fn past_page_cache(self) -> Self {
         Self { page_cache: PageCache::Drop, ..self }
     }
 
-    /// The index that says where the samples lie.
+    /// The index with the positions of the samples.
     #[must_use]
     pub fn index(&self) -> &Arc<Index> {
         &self.index
@@ -58,7 +58,7 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// A [`ReadError`]; `buffer` then holds garbage.
+    /// A [`ReadError`]; the content of `buffer` is invalid then.
     pub fn read_into(&self, sample: SampleId, buffer: &mut [u8]) -> Result<(), ReadError> {
         let place = Bytes(buffer.len() as u64);
         self.read_with(sample, place, |contents| match contents {
@@ -70,11 +70,11 @@ impl FileSource {
         })
     }
 
-    /// Finds and checks the object of `sample` and lets `fill` take its bytes from where they are.
+    /// Finds and checks the object of `sample` and lets `fill` read its bytes.
     ///
-    /// `fill` returns the number of bytes it got; fewer than `place` means that the file ended. A file
-    /// that is kept open gets a second try through a new descriptor: the old one may be of a file that
-    /// was replaced by an equal one, or stale after its server was away.
+    /// `fill` returns the number of bytes that it read; fewer than `place` means that the file
+    /// ended. A file that is kept open gets a second try through a new descriptor: the old one may
+    /// be of a file that was replaced by an equal one, or stale after its server was away.
     fn read_with(
         &self,
         sample: SampleId,
@@ -112,7 +112,7 @@ impl FileSource {
                 Ok(stored) => inflated(&stored, len, crc32).map(|it| fill(Contents::Memory(&it))),
             },
         };
-        // Looked at even if the read failed: that the object changed says more than that it did.
+        // Checked even if the read failed: a change of the object explains the failure.
         let found = version_of(&object).map_err(failed)?;
         let needed = Bytes(extent.offset + extent.stored_len);
         if found.size < needed {
@@ -157,11 +157,11 @@ impl Source for FileSource {
     }
 }
 
-/// Where the bytes of a sample are to be had.
+/// The source of the bytes of a sample.
 enum Contents<'a> {
     /// In a file, from this offset on.
     File(&'a File, Bytes),
-    /// Here, because they had to be decoded.
+    /// In memory, because they had to be decoded.
     Memory(&'a [u8]),
 }
 
@@ -170,7 +170,7 @@ pub fn is_shared(extent: &Extent) -> bool {
     extent.stored_len < extent.object_size
 }
 
-/// The bytes of a sample as its object has them, fewer if that ends before.
+/// The stored bytes of a sample, fewer if its object ends before.
 fn stored(object: &File, extent: &Extent) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; in_memory(extent.stored_len)];
     let read = read_to_end_of(&mut bytes, object, Bytes(extent.offset))?;
@@ -191,28 +191,29 @@ fn in_memory(bytes: u64) -> usize {
 fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
     let path = extent.path.clone();
     match error.raw_os_error() {
-        // A name on the way is not a directory any more, or a server forgot the file.
+        // A directory of the path was replaced, or a server forgot the file.
         Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => ReadError::Vanished { path },
         _ => ReadError::Io { path, source: error },
     }
 }
 
-/// What the index knows of the object.
+/// The state of the object according to the index.
 pub fn indexed_version(extent: &Extent) -> Version {
     Version { size: Bytes(extent.object_size), mtime_ns: extent.object_mtime_ns }
 }
 
-/// What an open object is like now.
+/// The present state of an open object.
 ///
 /// # Errors
 ///
-/// If the system does not tell.
+/// If the system call fails.
 pub fn version_of(file: &File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok(Version { size: Bytes(metadata.len()), mtime_ns: mtime_ns(&metadata) })
 }
 
-/// Fills `buffer` from `offset` of `file` on; returns less than its length only where the file ends.
+/// Fills `buffer` from `offset` of `file` on; returns less than its length only at the end of the
+/// file.
 fn read_to_end_of(buffer: &mut [u8], file: &File, offset: Bytes) -> io::Result<Bytes> {
     let mut done = 0;
     while done < buffer.len() {

@@ -1,7 +1,7 @@
 //! Keeps the objects that hold many samples open between reads.
 //!
-//! Opening a file costs as much as reading a small sample, on a network file system far more. At most
-//! a fixed number of files is open; the one that was not read for longest goes first.
+//! Opening a file costs as much as reading a small sample, on a network file system far more. At
+//! most a fixed number of files is open; the least recently used one is closed first.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fcntl_getfl, fcntl_setfl, openat2};
 
-/// Files by path, at most `files_max` of them, each with what `T` says of it beside.
+/// Files by path, at most `files_max` of them, each with data of type `T`.
 #[derive(Debug)]
 pub struct OpenFiles<T = File> {
     files_max: usize,
@@ -35,13 +35,13 @@ struct Kept<T> {
 }
 
 impl<T> OpenFiles<T> {
-    /// Keeps at most `files_max` files open, beside those that are being read.
+    /// Keeps at most `files_max` files open, in addition to those that are being read.
     pub fn new(files_max: usize, open: fn(&Path) -> io::Result<T>) -> Self {
         let state = State { files: BTreeMap::new(), uses: 0 };
         Self { files_max, open, state: Mutex::new(state) }
     }
 
-    /// The open file at `path`, and keeps it open.
+    /// Returns the file at `path`, opened if needed, and keeps it open.
     ///
     /// # Errors
     ///
@@ -58,12 +58,12 @@ impl<T> OpenFiles<T> {
         Ok(file)
     }
 
-    /// The open file at `path`, if it is open.
+    /// The file at `path`, if it is open.
     pub fn get_open(&self, path: &Path) -> Option<Arc<T>> {
         self.lock().touch(path)
     }
 
-    /// Opens `path` anew at its next use.
+    /// Closes `path`, so that its next use opens it again.
     pub fn forget(&self, path: &Path) {
         self.lock().files.remove(path);
     }
@@ -94,7 +94,7 @@ impl<T> State<T> {
 
 /// Opens a file for reading.
 ///
-/// `O_NONBLOCK` changes nothing for files, but a pipe that took an object's name hangs nobody.
+/// `O_NONBLOCK` has no effect on files, but opening a pipe with the object's name does not block.
 ///
 /// # Errors
 ///
@@ -107,11 +107,11 @@ pub fn open(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 ///
-/// As `open(2)`: `EINVAL` if the file system cannot.
+/// As `open(2)`: `EINVAL` if the file system does not support it.
 pub fn open_direct(path: &Path) -> io::Result<File> {
     let file = open_with(path, libc::O_DIRECT)?;
-    // Only opening must not wait for a peer. A ring gives up reads of a file that must not block, where
-    // its file system cannot tell whether they would.
+    // Only opening must not wait for a peer. A ring fails reads of a file in non-blocking mode if
+    // its file system cannot tell whether they would block.
     if !file.metadata()?.is_file() {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -119,7 +119,7 @@ pub fn open_direct(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// As [`open`], if that takes no wait: the kernel knows every name on the way.
+/// As [`open`], if that needs no wait: the kernel has every component of the path cached.
 ///
 /// # Errors
 ///

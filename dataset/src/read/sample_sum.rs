@@ -1,21 +1,21 @@
-//! Sums the bytes of a sample in segments, so that they may come in any order of segments.
+//! Computes the checksum of a sample in segments, so that segments may come in any order.
 //!
-//! The sum of a sample of one segment is the xxh3-64 of its bytes; of a longer one it is the xxh3-64 of the
-//! sums of its segments, in their order and in little endian. So two parts of a sample that come out of the
-//! cold store at the same time are summed on their way, each by whoever brings it.
+//! The sum of a sample of one segment is the xxh3-64 of its bytes; of a longer one it is the
+//! xxh3-64 of the sums of its segments, in their order and in little endian. So two parts of a
+//! sample that are read concurrently are summed by their own readers.
 
 use tierfeed_numa_memory::Checksum;
 
-/// The length of all segments but the last. Parts of a sample that come on their own begin at multiples of
-/// it (`Split` of requests to object stores, `RUN_MAX` of a ring).
+/// The length of all segments but the last. Parts of a sample that are read separately start at
+/// multiples of it (`Split` of requests to object stores, `RUN_MAX` of a ring).
 pub const SEGMENT: u64 = 1 << 20;
 
-/// How long segment `number` of a sample of `len` bytes is.
+/// Length of segment `number` of a sample of `len` bytes.
 pub fn segment_len(len: u64, number: u64) -> u64 {
     len.saturating_sub(number.saturating_mul(SEGMENT)).min(SEGMENT)
 }
 
-/// The sum of a sample from those of its segments.
+/// The sum of a sample from the sums of its segments.
 pub fn combined(mut segments: impl ExactSizeIterator<Item = u64>) -> u64 {
     let count = segments.len() as u64;
     if count <= 1 {
@@ -26,34 +26,35 @@ pub fn combined(mut segments: impl ExactSizeIterator<Item = u64>) -> u64 {
     sum.finish()
 }
 
-/// The sum of a sample whose bytes are seen in order.
+/// The sum of a sample whose bytes come in order.
 #[derive(Debug)]
 pub struct SampleSum {
     len: u64,
-    /// Of the current segment.
+    /// State of the current segment.
     segment: Checksum,
     left: u64,
     ended: Vec<u64>,
 }
 
 impl SampleSum {
-    /// The sum of `len` bytes, of which none was seen yet.
+    /// A sum over `len` bytes, none of which was added yet.
     pub fn of_len(len: u64) -> Self {
         let left = segment_len(len, 0);
         Self { len, segment: Checksum::of_len(left), left, ended: Vec::new() }
     }
 
-    /// How many bytes may be taken into [`Self::segment`] next, at most.
+    /// Largest number of bytes that may be added to [`Self::segment`] next.
     pub fn left_of_segment(&self) -> u64 {
         self.left
     }
 
-    /// What takes the next bytes in. The caller says by [`Self::took`] how many they were.
+    /// The checksum to which the caller adds the next bytes; it reports their number by
+    /// [`Self::took`].
     pub fn segment(&mut self) -> &mut Checksum {
         &mut self.segment
     }
 
-    /// So many bytes were taken in.
+    /// Records that `bytes` bytes were added.
     pub fn took(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
         if self.left == 0 {
@@ -63,7 +64,7 @@ impl SampleSum {
         }
     }
 
-    /// The sum, once all bytes were taken in.
+    /// The sum, once all bytes were added.
     pub fn finish(&self) -> u64 {
         combined(self.ended.iter().copied())
     }

@@ -7,7 +7,7 @@ use crate::{
     read::{ReadError, Source, Target},
 };
 
-/// Reads from `S`, and answers no earlier than a link of the given speed would.
+/// Reads from `S`, and returns no earlier than a link of the given speed would allow.
 #[derive(Debug)]
 pub struct ThrottledSource<S> {
     source: S,
@@ -24,7 +24,7 @@ impl<S: Source> ThrottledSource<S> {
 }
 
 impl<S: Source> Source for ThrottledSource<S> {
-    /// The link is taken even if the read fails: a store also takes its time to say no.
+    /// The link is reserved even if the read fails: a store takes time for an error, too.
     fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
         let deadline = self.link.reserve(&self.pace, to.len());
         let outcome = self.source.read(sample, to);

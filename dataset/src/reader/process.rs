@@ -1,4 +1,4 @@
-//! The trainer's side: starts the process that reads when a sample is asked for, starts it again when it
+//! The trainer's side: starts the reading process when a sample is requested, restarts it when it
 //! dies, and ends it.
 
 use std::{
@@ -21,10 +21,10 @@ use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 
 use super::{AHEAD_MAX, Access, HEADER_BYTES, READ, TEXT_BYTES_MAX, fault_of};
 
-/// How often the caller is asked whether to wait on.
+/// Interval at which the caller is asked whether to continue waiting.
 const ASK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// What to start.
+/// The program to start, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// The `tierfeed` executable: a path, or a name to look for in `PATH`.
@@ -35,98 +35,99 @@ pub struct Launch {
     pub access: Access,
 }
 
-/// Samples that another process reads.
+/// A process that reads samples.
 #[derive(Debug)]
 pub struct Reader {
     launch: Launch,
     running: Option<Running>,
 }
 
-/// Why a sample did not come.
+/// Why a sample could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
-    /// It cannot be read; others can.
+    /// The sample cannot be read; others can.
     #[error("{message}")]
     Unreadable {
-        /// As the session would be told.
+        /// The fault that the session would be told.
         fault: Fault,
-        /// The whole story.
+        /// The complete error message.
         message: String,
     },
-    /// There is no such program, or no process for it.
+    /// The program was not found, or its process could not be started.
     #[error(
         "cannot start {} to read the bucket: {source}; set TIERFEED_EXE to the tierfeed executable, or \
          add its directory to PATH",
         .exe.display()
     )]
     NotStarted {
-        /// What was to be started.
+        /// The program that was to be started.
         exe: PathBuf,
-        /// What the operating system says.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// It died, was started again, and died at the same sample.
+    /// The process died, was restarted, and died at the same sample.
     #[error(
         "the process that reads the bucket ended twice without an answer ({}); it says why on \
          standard error",
-        .status.map_or_else(|| "nobody knows how".to_owned(), |status| status.to_string())
+        .status.map_or_else(|| "exit status unknown".to_owned(), |status| status.to_string())
     )]
     Died {
-        /// How it ended, unless somebody else waited for it.
+        /// Exit status of the process, unless other code waited for it.
         status: Option<ExitStatus>,
     },
-    /// It answers what no reader of this release would.
+    /// The answer does not follow the protocol of this release.
     #[error("{} reads the bucket for another release of tierfeed: {found}", .exe.display())]
-    Misspoken {
-        /// What was started.
+    ProtocolMismatch {
+        /// The program that was started.
         exe: PathBuf,
-        /// What is wrong.
-        found: Nonsense,
+        /// The invalid part of the answer.
+        found: InvalidAnswer,
     },
-    /// The pipe to it failed.
+    /// The pipe to the process failed.
     #[error("the pipe to the process that reads the bucket failed: {0}")]
     Pipe(#[source] io::Error),
-    /// The caller does not want to wait any longer.
+    /// The caller has given up waiting.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What no reader of this release would answer.
+/// An answer that violates the protocol of this release.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Nonsense {
-    /// Neither a sample nor a fault.
+pub enum InvalidAnswer {
+    /// The status is neither a sample nor a fault.
     #[error("status {0} is unknown")]
     Status(u8),
-    /// Another length than that in the index.
+    /// The length differs from that in the index.
     #[error("{} bytes for a sample of {}", .found.0, .expected.0)]
     Length {
-        /// As the index has it.
+        /// Length according to the index.
         expected: Bytes,
-        /// As announced.
+        /// Length in the answer's header.
         found: Bytes,
     },
-    /// A text that is longer than any.
+    /// A text is longer than the limit.
     #[error("a text of {} bytes", .0.0)]
     Text(Bytes),
 }
 
-/// A process, and what it was asked for.
+/// A process, and the samples that it was asked for.
 #[derive(Debug)]
 struct Running {
     child: Child,
-    /// A socket and not a pipe: writing to a pipe that nobody reads kills a trainer that wants it so.
+    /// A socket and not a pipe: writing to a pipe without a reader kills a trainer with the default
+    /// `SIGPIPE` action.
     numbers: UnixStream,
     answers: ChildStdout,
     asked: VecDeque<SampleId>,
-    /// Who started it: a fork has a copy of this that it may not use.
+    /// The process that started it: a fork has a copy of this value that it must not use.
     owner: u32,
 }
 
 /// Why an answer did not come.
 enum Failure {
-    /// The process ended, or its end of a pipe.
+    /// The process ended, or closed its end of a pipe.
     Ended(Option<ExitStatus>),
     Final(ReaderError),
 }
@@ -144,34 +145,34 @@ impl From<io::Error> for Failure {
 }
 
 impl Reader {
-    /// Starts nothing yet.
+    /// Creates the reader; the process is started by the first read.
     #[must_use]
     pub const fn new(launch: Launch) -> Self {
         Self { launch, running: None }
     }
 
-    /// What is started.
+    /// The program that is started.
     #[must_use]
     pub const fn launch(&self) -> &Launch {
         &self.launch
     }
 
-    /// Reads the first of `samples` into `buffer`, which must be exactly as long. Those after it are what
-    /// will be asked for next: they are read ahead.
+    /// Reads the first of `samples` into `buffer`, which must be exactly as long. The following
+    /// ones will be requested next: they are read ahead.
     ///
-    /// `goes_on` is asked at least every 100 ms whether to wait on.
+    /// `keep_waiting` is called at least every 100 ms and returns whether to continue waiting.
     ///
     /// # Errors
     ///
-    /// A [`ReaderError`]; `buffer` then holds garbage. The next call may succeed.
+    /// A [`ReaderError`]; the content of `buffer` is invalid then. The next call may succeed.
     pub fn read_into(
         &mut self,
         samples: &[SampleId],
         buffer: &mut [u8],
-        goes_on: &mut dyn FnMut() -> bool,
+        keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<(), ReaderError> {
-        let outcome = match self.attempt(samples, buffer, goes_on) {
-            Err(Failure::Ended(_)) => self.attempt(samples, buffer, goes_on),
+        let outcome = match self.attempt(samples, buffer, keep_waiting) {
+            Err(Failure::Ended(_)) => self.attempt(samples, buffer, keep_waiting),
             outcome => outcome,
         };
         outcome.map_err(|failure| match failure {
@@ -184,14 +185,14 @@ impl Reader {
         &mut self,
         samples: &[SampleId],
         buffer: &mut [u8],
-        goes_on: &mut dyn FnMut() -> bool,
+        keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<(), Failure> {
         let mut running = match self.running.take().filter(|it| it.is_in_step(samples)) {
             Some(running) => running,
             None => Running::start(&self.launch)?,
         };
         running.ask(samples)?;
-        match running.answer(buffer, goes_on)? {
+        match running.answer(buffer, keep_waiting)? {
             Answer::Read => {
                 self.running = Some(running);
                 Ok(())
@@ -200,9 +201,9 @@ impl Reader {
                 self.running = Some(running);
                 Err(ReaderError::Unreadable { fault, message }.into())
             }
-            Answer::Nonsense(found) => {
+            Answer::Invalid(found) => {
                 let exe = self.launch.exe.clone();
-                Err(ReaderError::Misspoken { exe, found }.into())
+                Err(ReaderError::ProtocolMismatch { exe, found }.into())
             }
         }
     }
@@ -211,7 +212,7 @@ impl Reader {
 enum Answer {
     Read,
     Unreadable { fault: Fault, message: String },
-    Nonsense(Nonsense),
+    Invalid(InvalidAnswer),
 }
 
 impl Running {
@@ -230,7 +231,7 @@ impl Running {
             command.arg("--anonymous");
         }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped());
-        // A terminal interrupts its whole group; the trainer may want to go on after that.
+        // A terminal interrupts its whole process group; the trainer may continue after that.
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         let answers = child.stdout.take().expect("it was asked for");
         Ok(Self { child, numbers, answers, asked: VecDeque::new(), owner: process::id() })
@@ -244,7 +245,7 @@ impl Running {
             && self.asked.len() <= samples.len()
     }
 
-    /// Asks for what was not asked for yet.
+    /// Requests the samples that were not requested yet.
     fn ask(&mut self, samples: &[SampleId]) -> Result<(), Failure> {
         let new = samples.iter().take(AHEAD_MAX).skip(self.asked.len());
         let numbers: Vec<u8> = new.clone().flat_map(|sample| sample.0.to_le_bytes()).collect();
@@ -264,30 +265,30 @@ impl Running {
     fn answer(
         &mut self,
         buffer: &mut [u8],
-        goes_on: &mut dyn FnMut() -> bool,
+        keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<Answer, Failure> {
         let mut header = [0; HEADER_BYTES];
-        self.fill(&mut header, goes_on)?;
+        self.fill(&mut header, keep_waiting)?;
         let [status, len @ ..] = header;
         let (len, expected) = (u64::from_le_bytes(len), buffer.len() as u64);
         let answer = match (status, fault_of(status)) {
             (READ, _) if len == expected => {
-                self.fill(buffer, goes_on)?;
+                self.fill(buffer, keep_waiting)?;
                 Answer::Read
             }
             (READ, _) => {
                 let (expected, found) = (Bytes(expected), Bytes(len));
-                Answer::Nonsense(Nonsense::Length { expected, found })
+                Answer::Invalid(InvalidAnswer::Length { expected, found })
             }
-            (_, None) => Answer::Nonsense(Nonsense::Status(status)),
+            (_, None) => Answer::Invalid(InvalidAnswer::Status(status)),
             (_, Some(fault)) => match usize::try_from(len) {
                 Ok(len) if len <= TEXT_BYTES_MAX => {
                     let mut text = vec![0; len];
-                    self.fill(&mut text, goes_on)?;
+                    self.fill(&mut text, keep_waiting)?;
                     let message = String::from_utf8_lossy(&text).into_owned();
                     Answer::Unreadable { fault, message }
                 }
-                _ => Answer::Nonsense(Nonsense::Text(Bytes(len))),
+                _ => Answer::Invalid(InvalidAnswer::Text(Bytes(len))),
             },
         };
         self.asked.pop_front();
@@ -297,10 +298,10 @@ impl Running {
     fn fill(
         &mut self,
         mut buffer: &mut [u8],
-        goes_on: &mut dyn FnMut() -> bool,
+        keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<(), Failure> {
         while !buffer.is_empty() {
-            if !goes_on() {
+            if !keep_waiting() {
                 return Err(ReaderError::Interrupted.into());
             }
             let mut polled = [PollFd::new(&self.answers, PollFlags::IN)];
@@ -319,9 +320,9 @@ impl Running {
         Ok(())
     }
 
-    /// It ends by itself, or would not answer any more.
+    /// Ends the process, which has ended by itself or would not answer any more.
     fn ended(&mut self) -> Failure {
-        // An error means that it is gone already.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         Failure::Ended(self.child.wait().ok())
     }
@@ -329,9 +330,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A fork closes its copies of the pipes and leaves the process to the one that started it.
+        // A fork closes its copies of the pipes and leaves the process to its owner.
         if self.owner == process::id() {
-            // Errors mean that it is gone already.
+            // Errors mean that it has ended already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -1,8 +1,8 @@
-//! The side of the process that reads: numbers in, samples out.
+//! The side of the reading process: numbers in, samples out.
 //!
-//! Each of [`READS`] lanes is a thread that reads one sample after the other. Numbers are dealt to the
-//! lanes in turn and answers collected in turn, which keeps them in order without a queue that is sorted;
-//! a lane holds no more than one answer that waits.
+//! Each of [`READS`] lanes is a thread that reads one sample after the other. Numbers are
+//! distributed to the lanes in turn and answers collected in turn, which keeps them in order
+//! without a sorted queue; a lane holds at most one answer that waits.
 
 use std::{
     io::{self, Read, Write},
@@ -16,25 +16,25 @@ use tierfeed_core::id::SampleId;
 use super::{HEADER_BYTES, READ, READS, TEXT_BYTES_MAX, code_of};
 use crate::read::ReadError;
 
-/// Why a reader cannot go on.
+/// Why a reader cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The numbers cannot be read, or end within one.
     #[error("cannot read the number of a sample, 4 bytes: {0}")]
     Input(#[source] io::Error),
-    /// Nobody takes the answers any more.
+    /// The answers can no longer be written.
     #[error("cannot answer: {0}")]
     Output(#[source] io::Error),
 }
 
-/// Answers every number that comes from `input` with its sample of `index`, which `read` reads into a
-/// place of its length, until `input` ends.
+/// Answers every number from `input` with its sample of `index`, which `read` reads into a buffer
+/// of its length, until `input` ends.
 ///
 /// # Errors
 ///
-/// If `input` ends within a number, or either side cannot be read or written. What was asked for before
-/// has been answered if `output` takes it.
+/// If `input` ends within a number, or either side cannot be read or written. Earlier requests have
+/// been answered if `output` accepts it.
 pub fn serve(
     index: &Index,
     read: impl Fn(SampleId, &mut [u8]) -> Result<(), ReadError> + Sync,
@@ -43,28 +43,28 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let read = &read;
     thread::scope(|scope| {
-        let (asks, answers): (Vec<_>, Vec<_>) = (0..READS)
+        let (requests, answers): (Vec<_>, Vec<_>) = (0..READS)
             .map(|_| {
                 let (ask, asked) = sync_channel::<SampleId>(1);
                 let (tell, told) = sync_channel(0);
-                // Whoever does not listen any more does not listen to the next answer either.
+                // A collector that has ended does not take the next answer either.
                 scope.spawn(move || {
                     asked.iter().try_for_each(|sample| tell.send(answer(index, read, sample)))
                 });
                 (ask, told)
             })
             .unzip();
-        let asking = scope.spawn(move || ask_all(input, &asks));
-        let told = tell_all(&answers, output).map_err(ServeError::Output);
-        // Lanes that wait for somebody to take their answer end now.
+        let distributing = scope.spawn(move || distribute(input, &requests));
+        let told = collect(&answers, output).map_err(ServeError::Output);
+        // Lanes that wait for the collector to take their answer end now.
         drop(answers);
-        let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let asked = distributing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         told.and(asked.map_err(ServeError::Input))
     })
 }
 
-/// Deals numbers to the lanes in turn.
-fn ask_all(mut input: impl Read, lanes: &[SyncSender<SampleId>]) -> io::Result<()> {
+/// Distributes numbers to the lanes in turn.
+fn distribute(mut input: impl Read, lanes: &[SyncSender<SampleId>]) -> io::Result<()> {
     for lane in lanes.iter().cycle() {
         let Some(sample) = next_number(&mut input)? else { break };
         if lane.send(SampleId(sample)).is_err() {
@@ -75,7 +75,7 @@ fn ask_all(mut input: impl Read, lanes: &[SyncSender<SampleId>]) -> io::Result<(
 }
 
 /// Collects answers from the lanes in turn, until one has none any more: then no later one has.
-fn tell_all(lanes: &[Receiver<Vec<u8>>], mut output: impl Write) -> io::Result<()> {
+fn collect(lanes: &[Receiver<Vec<u8>>], mut output: impl Write) -> io::Result<()> {
     for lane in lanes.iter().cycle() {
         let Ok(answer) = lane.recv() else { break };
         output.write_all(&answer)?;
@@ -84,7 +84,7 @@ fn tell_all(lanes: &[Receiver<Vec<u8>>], mut output: impl Write) -> io::Result<(
     Ok(())
 }
 
-/// The next number, or `None` where the input ends.
+/// The next number, or `None` at the end of the input.
 fn next_number(input: &mut impl Read) -> io::Result<Option<u32>> {
     let mut number = [0; 4];
     let mut filled = 0;

@@ -1,5 +1,5 @@
-//! Both sides of the protocol, each against one that is played; `tierfeed read` itself is in the
-//! end-to-end tests.
+//! Both sides of the protocol, each against a substitute of the other; `tierfeed read` itself is in
+//! the end-to-end tests.
 
 use std::{
     fs, io,
@@ -31,7 +31,7 @@ fn numbers(samples: impl IntoIterator<Item = u32>) -> Vec<u8> {
     samples.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Status and content.
+/// Status and content of each answer.
 type Answers = Vec<(u8, Vec<u8>)>;
 
 fn answers(mut bytes: &[u8]) -> Answers {
@@ -46,7 +46,7 @@ fn answers(mut bytes: &[u8]) -> Answers {
     answers
 }
 
-/// What `serve` answers over files.
+/// The answers of `serve` over files.
 fn served(input: &[u8]) -> (Result<(), ServeError>, Answers) {
     let folder = TempDir::new().unwrap();
     let files = FileSource::new(index(&folder).into(), 1);
@@ -76,7 +76,7 @@ fn a_slow_sample_holds_up_no_read_but_the_answers() {
     let (done, others) = (Mutex::new(done), Mutex::new(others));
     let read = |SampleId(sample), place: &mut [u8]| {
         if sample == 0 {
-            // Comes back only if the others are read meanwhile.
+            // Returns only if the others are read meanwhile.
             (1..READS).for_each(|_| others.lock().unwrap().recv().unwrap());
         } else {
             done.lock().unwrap().send(()).unwrap();
@@ -149,7 +149,7 @@ fn scripted(folder: &TempDir, script: &str) -> Reader {
     let text =
         format!("#!/bin/sh\necho \"$*\" >> {starts}\nstarts=$(wc -l < {starts})\n{script}\n");
     fs::write(folder.path().join("text"), text).unwrap();
-    // Another process writes it: nothing that is open for writing can be started.
+    // Another process writes it: a file that is open for writing cannot be executed.
     let mut install = Command::new("install");
     install.args(["-m", "755"]).arg(folder.path().join("text")).arg(&exe);
     assert!(install.stdout(Stdio::null()).status().unwrap().success());
@@ -210,7 +210,7 @@ fn the_program_is_told_where_the_bucket_is() {
 #[test]
 fn a_process_that_dies_is_replaced_once_for_a_sample() {
     let folder = TempDir::new().unwrap();
-    // Asked before it ends, as one that dies of a sample is.
+    // Requested before it ends, as with a process that dies of a sample.
     let answer = format!("[ $starts -gt 1 ] && head -c 1 > /dev/null && {HELLO}\nexit 3");
     let mut reader = scripted(&folder, &answer);
     assert_eq!(&read(&mut reader, &[1, 2, 3]).unwrap(), b"hello");
@@ -255,19 +255,21 @@ fn a_fault_comes_with_its_text_and_the_next_sample_from_the_same_process() {
 
 #[test]
 fn nonsense_is_believed_in_no_part() {
-    let check = |script: &str, is_expected: fn(&Nonsense) -> bool| {
+    let check = |script: &str, is_expected: fn(&InvalidAnswer) -> bool| {
         let folder = TempDir::new().unwrap();
         let mut reader = scripted(&folder, &format!("{script}\ncat > /dev/null"));
         let error = read(&mut reader, &[1]).unwrap_err();
-        let ReaderError::Misspoken { found, .. } = &error else { panic!("{error:?}") };
+        let ReaderError::ProtocolMismatch { found, .. } = &error else { panic!("{error:?}") };
         assert!(is_expected(found), "{error}");
     };
     check(r"printf '\000\006\000\000\000\000\000\000\000hello!'", |it| {
-        matches!(it, Nonsense::Length { expected: Bytes(5), found: Bytes(6) })
+        matches!(it, InvalidAnswer::Length { expected: Bytes(5), found: Bytes(6) })
     });
-    check(r"printf '\010\000\000\000\000\000\000\000\000'", |it| matches!(it, Nonsense::Status(8)));
+    check(r"printf '\010\000\000\000\000\000\000\000\000'", |it| {
+        matches!(it, InvalidAnswer::Status(8))
+    });
     check(r"printf '\001\377\377\377\377\377\377\377\377'", |it| {
-        matches!(it, Nonsense::Text(Bytes(u64::MAX)))
+        matches!(it, InvalidAnswer::Text(Bytes(u64::MAX)))
     });
 }
 

@@ -1,7 +1,7 @@
-//! Brings what was found in a directory into the order of a listing.
+//! Puts the objects of a directory into the order of a listing.
 //!
-//! There is no allocation for each object, and no time at which more than two copies of all names
-//! exist: a directory may hold many millions of them.
+//! There is no allocation for each object, and at no time more than two copies of all names exist:
+//! a directory may hold many millions of them.
 
 use std::cmp::Ordering;
 
@@ -20,7 +20,7 @@ impl Found {
         self.objects.push(Object { size, mtime_ns, name_end: self.names.len() as u64 });
     }
 
-    /// Appends what another thread found in the same directory.
+    /// Appends the objects that another thread found in the same directory.
     pub(super) fn append(&mut self, mut other: Self) {
         if self.objects.is_empty() {
             *self = other;
@@ -42,7 +42,7 @@ impl Found {
         &self.names[place(start)..place(self.objects[index].name_end)]
     }
 
-    /// The same objects in [`python_order`] of their names, in no more memory than they need.
+    /// The same objects in [`python_order`] of their names, with no unused capacity.
     pub(super) fn arranged(mut self) -> Self {
         let order = Order::of(&self);
         let mut keys = order.keys(&self);
@@ -65,15 +65,16 @@ impl Found {
     }
 }
 
-/// Stands for an object while it is sorted.
+/// Represents an object while it is sorted.
 struct Key {
-    /// The first bytes in which names of the directory differ, so that names are seldom looked at.
+    /// The first bytes in which names of the directory differ, so that full names are rarely
+    /// compared.
     differing: u64,
     index: usize,
 }
 
 struct Order {
-    /// How many bytes all names of the directory begin with.
+    /// Number of leading bytes that all names of the directory share.
     common: usize,
     /// Whether the order of bytes is that of characters.
     is_utf8: bool,
@@ -113,12 +114,12 @@ impl Order {
     }
 }
 
-/// A directory with what was found in it.
+/// A directory with its objects.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) name: Vec<u8>,
     pub(super) mtime_ns: Option<i64>,
-    /// As [`Found::arranged`] gives it.
+    /// In the order of [`Found::arranged`].
     pub(super) found: Found,
 }
 

@@ -1,14 +1,15 @@
-//! Lists and opens the objects of a bucket, or opens what a web server has.
+//! Lists and opens the objects of a bucket, or opens those of a web server.
 //!
 //! 1. No more than [`REQUESTS_MAX`] requests are in flight for a listing.
-//! 2. Every read asks for the version that was listed (`If-Match`), and what comes is looked at again:
-//!    not every server knows the condition.
-//! 3. Every wait has an end, that of [`Patience`].
+//! 2. Every read requires the listed version (`If-Match`), and the answer is checked again: not
+//!    every server supports the condition.
+//! 3. Every wait is limited by [`Patience`].
 //!
-//! Methods block. They run requests in a runtime of their own, so none may be called in another one.
+//! Methods block. They run requests in a runtime of their own, so none may be called inside of
+//! another runtime.
 //!
-//! Deliberately absent: keys that begin with a `/`, or have an empty part or one that is `.` or `..`.
-//! The client cannot ask for them; the last two are an error of the listing.
+//! Deliberately absent: keys that begin with a `/`, or have an empty part or one that is `.` or
+//! `..`. The client cannot request them; the last two are an error of the listing.
 
 mod list;
 mod opened;
@@ -28,10 +29,10 @@ use super::{
     arranged::{Filled, Found, listing},
 };
 
-/// As many requests as hide the way to a store; a listing of many folders is limited by it.
+/// Enough requests to hide the latency of a store; a listing of many folders is limited by it.
 const REQUESTS_MAX: usize = 16;
 
-/// They wait for the network; TLS and XML take their time.
+/// Threads wait for the network; TLS and XML need some CPU time.
 const THREADS: usize = 2;
 
 /// A part of an object store.
@@ -40,7 +41,7 @@ pub struct BucketStore {
     connection: Arc<Connection>,
 }
 
-/// What all that is open shares.
+/// State that all opened objects share.
 #[derive(Debug)]
 struct Connection {
     client: Client,
@@ -62,7 +63,7 @@ impl From<&Bucket> for Address {
 }
 
 impl BucketStore {
-    /// Sets up a client. Nothing is sent yet.
+    /// Sets up a client. Sends no request yet.
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl BucketStore {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("tierfeed-objects")
-            // Threads for name look-ups end soon when nobody needs them.
+            // Threads for name look-ups end soon when they are not needed.
             .thread_keep_alive(Duration::from_secs(1))
             .enable_all()
             .build()
@@ -99,14 +100,14 @@ impl Store for BucketStore {
             return Ok(listing(directories));
         }
         // As a prefix it is empty; it may be an object.
-        let object = self.look(b"")?;
+        let object = self.stat(b"")?;
         progress(1);
         let mut found = Found::default();
         found.push(&entry(b"", object.etag.as_deref()), object.size, object.mtime_ns);
         Ok(listing(vec![Filled { name: Vec::new(), mtime_ns: None, found }]))
     }
 
-    fn look(&self, path: &[u8]) -> Result<Listed, SourceError> {
+    fn stat(&self, path: &[u8]) -> Result<Listed, SourceError> {
         let Connection { client, runtime } = &*self.connection;
         let key = self.connection.key(path)?;
         let asked = runtime.block_on(client.store().head(&key));
@@ -122,7 +123,7 @@ impl Store for BucketStore {
 }
 
 impl Connection {
-    /// What the store calls the object at `path`.
+    /// The store's key of the object at `path`.
     fn key(&self, path: &[u8]) -> Result<Path, SourceError> {
         let outside = || SourceError::Outside { name: String::from_utf8_lossy(path).into_owned() };
         self.client.key(path).ok_or_else(outside)
@@ -138,7 +139,7 @@ fn listed(path: &[u8], meta: &ObjectMeta) -> Listed {
     }
 }
 
-/// A name as [`Listing::names`] has it.
+/// A name in the form of [`Listing::names`].
 fn entry(name: &[u8], etag: Option<&str>) -> Vec<u8> {
     let mut entry = name.to_vec();
     if let Some(etag) = etag {

@@ -1,11 +1,12 @@
 //! Lists and opens files, on any file system that is mounted.
 //!
-//! 1. Names are found through symbolic links; one that leads to a directory above itself is an error.
-//! 2. The time of a directory is taken before it is listed, so that a file that comes while the listing
-//!    runs can be told later.
-//! 3. Opening never waits for somebody else, as that of a pipe would.
+//! 1. Symbolic links are followed; one that leads to a directory above itself is an error.
+//! 2. The time of a directory is read before it is listed, so that a file that is added during the
+//!    listing can be detected later.
+//! 3. Opening never blocks on another process, as opening a pipe would.
 //!
-//! A source that is one file is a listing of that file, whatever is selected: it was named.
+//! A source that is one file is a listing of that file, independent of the selection: the user
+//! named it.
 
 mod crawl;
 mod opened;
@@ -34,12 +35,12 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// What is at `root`, which is not looked at yet.
+    /// The store at `root`, which is not accessed yet.
     pub fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// A listing of the one file that the source is.
+    /// The listing of a source that is one file.
     fn single(stat: &Stat) -> Listing {
         let mut found = Found::default();
         found.push(b"", size(stat), mtime_ns(stat));
@@ -71,8 +72,8 @@ impl Store for FileStore {
         }
     }
 
-    fn look(&self, path: &[u8]) -> Result<Listed, SourceError> {
-        OpenedFile::look(&self.root, path)
+    fn stat(&self, path: &[u8]) -> Result<Listed, SourceError> {
+        OpenedFile::stat(&self.root, path)
     }
 
     fn open(&self, object: &Listed) -> Result<Box<dyn Opened>, SourceError> {

@@ -1,12 +1,12 @@
-//! The order in which Python sorts file names, and which names torchvision takes for images.
+//! The order in which Python sorts file names, and which names torchvision accepts as images.
 
 use std::cmp::Ordering;
 
-/// `torchvision.datasets.folder.IMG_EXTENSIONS`.
+/// The list of `torchvision.datasets.folder.IMG_EXTENSIONS`.
 const EXTENSIONS: [&[u8]; 9] =
     [b".jpg", b".jpeg", b".png", b".ppm", b".bmp", b".pgm", b".tif", b".tiff", b".webp"];
 
-/// Whether torchvision takes a file for an image: by the end of its name alone.
+/// Whether torchvision accepts a file as an image: by the end of its name alone.
 ///
 /// # Source
 ///
@@ -56,7 +56,7 @@ mod tests {
         assert!(is_image(b"\xff.bmp"));
     }
 
-    /// As printed by `sorted(os.fsdecode(n) for n in names)` of Python 3.11.
+    /// The expected order was printed by `sorted(os.fsdecode(n) for n in names)` of Python 3.11.
     #[test]
     fn names_sort_as_in_python() {
         let sorted: [&[u8]; 13] = [

@@ -1,4 +1,4 @@
-//! Array and columnar formats; `scripts/fixtures/` has the writers and what was read.
+//! Array and columnar formats; `scripts/fixtures/` has the writers and the expected results.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 

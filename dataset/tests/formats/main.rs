@@ -1,3 +1,4 @@
-//! Reads files that the formats' own writers made, and compares with what their own readers read.
+//! Reads files that the formats' own writers made, and compares with the results of their own
+//! readers.
 
 mod arrays;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tierfeed_dataset::source::{Bucket, BucketStore, Identity, SourceError};
 use tierfeed_object_stores::{Environment, Options, Patience, test_server::Server};
 
-/// So short that a test which waits for its end is quick.
+/// Short, so that a test that waits for its end is fast.
 pub(crate) const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(5),
     silence: Duration::from_millis(200),
@@ -26,7 +26,7 @@ pub(crate) fn environment(variables: Options) -> Environment {
     Environment { variables, home: None }
 }
 
-/// With patience for a busy machine.
+/// With limits for a busy machine.
 pub(crate) fn store(server: &Server, url: &str) -> BucketStore {
     let patience = Patience { silence: Duration::from_secs(20), ..PATIENCE };
     BucketStore::open(&bucket(url), &environment(server.options()), &patience).unwrap()
@@ -36,7 +36,7 @@ pub(crate) fn impatient(server: &Server, url: &str) -> BucketStore {
     BucketStore::open(&bucket(url), &environment(server.options()), &PATIENCE).unwrap()
 }
 
-/// What an error of a read says.
+/// The message of a read error.
 pub(crate) fn cause(error: &std::io::Error) -> &SourceError {
     error.get_ref().unwrap().downcast_ref().unwrap()
 }

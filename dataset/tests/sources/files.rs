@@ -1,4 +1,4 @@
-//! Files, as they are found below a directory.
+//! Files below a directory.
 
 use std::{
     ffi::OsStr,
@@ -80,7 +80,7 @@ fn directories_and_names_come_in_the_order_of_python_with_sizes_and_times() {
     }
 }
 
-/// More names than are measured at a time, and with a beginning that all have.
+/// More names than are queried at a time, with a common prefix.
 #[test]
 fn a_large_directory_is_listed_whole_and_in_order() {
     let tree = Tree::new(&[]);
@@ -115,7 +115,7 @@ fn a_tree_of_many_directories_gives_the_same_listing_again_and_again() {
 #[test]
 fn only_what_is_selected_is_entered_and_taken() {
     let tree = Tree::new(&["a.tar", "b.txt", ".git/c.tar", "d/e.tar", "d/.f/g.tar"]);
-    // Nothing is asked about what is not selected, not even whether it is there.
+    // Names that are not selected are not queried, not even for their existence.
     symlink("nowhere", tree.path(b"d/dead.txt")).unwrap();
     let _pipe = UnixListener::bind(tree.path(b"socket.txt")).unwrap();
     let listing = tree.store().list(&Ending(b".tar"), &mut |_| ()).unwrap();
@@ -206,7 +206,7 @@ fn the_error_is_the_first_in_the_order_of_the_listing() {
     tree.write(b"b/c/d", b"");
     symlink("nowhere", tree.path(b"b/c/dead")).unwrap();
     is_first(b"b/c/dead");
-    // `b-` sorts below `b/`, but a directory comes before what is in the one behind it.
+    // `b-` sorts below `b/`, but a directory comes before the content of the next one.
     symlink("nowhere", tree.path(b"b/z")).unwrap();
     is_first(b"b/z");
 }
@@ -260,7 +260,7 @@ fn a_directory_that_may_not_be_read_is_named_with_the_rights_it_needs() {
     assert!(matches!(&error, SourceError::Denied { path } if *path == closed), "{error}");
 }
 
-/// Removes a directory and a file when they have been seen, before they are looked at.
+/// Removes a directory and a file after they were listed, before they are queried.
 struct Removes<'a> {
     tree: &'a Tree,
     directory: &'static [u8],
@@ -359,7 +359,7 @@ fn a_file_that_is_not_what_was_listed_is_not_opened() {
     }
     fs::remove_file(tree.path(b"a/x")).unwrap();
     assert!(matches!(store.open(&object), Err(SourceError::Changed { .. })));
-    // Opening a pipe waits for somebody who writes, unless one takes care.
+    // Opening a pipe blocks until it is opened for writing, unless the flags prevent it.
     let mode = Mode::RUSR | Mode::WUSR;
     mknodat(CWD, tree.path(b"a/x"), FileType::Fifo, mode, 0).unwrap();
     assert!(matches!(store.open(&object), Err(SourceError::NotAFile { .. })));
@@ -387,10 +387,10 @@ fn one_object_is_looked_at_as_it_is_listed() {
     let tree = Tree::new(&["a/x"]);
     let store = tree.store();
     let listed = objects(&list(&*store).unwrap()).remove(0);
-    assert_eq!(store.look(b"a/x").unwrap(), listed);
-    assert!(matches!(store.look(b"a/y"), Err(SourceError::NoSource { .. })));
-    assert!(matches!(store.look(b"a"), Err(SourceError::NotAFile { .. })));
-    assert!(matches!(store.look(b"../root/a/x"), Err(SourceError::Outside { .. })));
+    assert_eq!(store.stat(b"a/x").unwrap(), listed);
+    assert!(matches!(store.stat(b"a/y"), Err(SourceError::NoSource { .. })));
+    assert!(matches!(store.stat(b"a"), Err(SourceError::NotAFile { .. })));
+    assert!(matches!(store.stat(b"../root/a/x"), Err(SourceError::Outside { .. })));
 }
 
 #[test]

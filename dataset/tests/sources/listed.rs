@@ -1,8 +1,7 @@
-//! Listings in a form that can be compared, and selections to ask for.
+//! Listings in a comparable form, and selections for tests.
 
 use tierfeed_dataset::source::{Listed, Listing, Selection, SourceError, Store};
 
-/// Everything.
 pub(crate) struct All;
 
 impl Selection for All {
@@ -15,7 +14,7 @@ impl Selection for All {
     }
 }
 
-/// Files by the end of their name, in directories that are not hidden.
+/// Selects files by the end of their name, in directories that are not hidden.
 pub(crate) struct Ending(pub(crate) &'static [u8]);
 
 impl Selection for Ending {
@@ -32,7 +31,7 @@ pub(crate) fn list(store: &dyn Store) -> Result<Listing, SourceError> {
     store.list(&All, &mut |_| ())
 }
 
-/// The objects as they would be opened, in their order.
+/// The objects in the form for opening them, in their order.
 pub(crate) fn objects(listing: &Listing) -> Vec<Listed> {
     let mut listed = Vec::new();
     let ends = listing.directories.iter().skip(1).map(|it| it.first_object);

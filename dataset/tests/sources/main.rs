@@ -1,4 +1,4 @@
-//! What the stores list and open, on a real file system and on a real S3 server.
+//! The listings and objects of the stores, on a real file system and on a real S3 server.
 
 // Always true here; it tells clippy that helpers are tests too.
 #![cfg(test)]

@@ -1,4 +1,4 @@
-//! The order of a job inside a briefing: the core's types, which know no serialisation, by name.
+//! Serialises the order of a job inside a briefing: by name, as the core's types have no serde.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tierfeed_core::{

@@ -1,11 +1,11 @@
-//! The one place where the client reads the clock: to know when to stop waiting.
+//! Reads the clock, at the only place of the client, to limit waits.
 
 use std::time::{Duration, Instant};
 
-/// A point in time after which nobody waits any more.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
-    /// `None` if it lies farther away than the clock reaches.
+    /// `None` if it is later than the clock can represent.
     at: Option<Instant>,
 }
 
@@ -15,7 +15,7 @@ impl Deadline {
         Self { at: Instant::now().checked_add(timeout) }
     }
 
-    /// The time that is left; `None` means for ever.
+    /// The time that is left; `None` means no limit.
     #[expect(clippy::disallowed_methods, reason = "a wait with a limit must read the clock")]
     pub(super) fn remaining(&self) -> Option<Duration> {
         self.at.map(|at| at.saturating_duration_since(Instant::now()))

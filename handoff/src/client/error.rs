@@ -1,59 +1,59 @@
-//! What can go wrong on the trainer's side.
+//! Errors of the trainer's side.
 
 use std::{io, path::PathBuf};
 
 use tierfeed_core::id::LeaseId;
 use tierfeed_numa_memory::MapError;
 
-use crate::{message::Malformed, packet::ReceiveError, peer::Stranger};
+use crate::{message::Malformed, packet::ReceiveError, peer::ForeignUser};
 
-/// The connection belongs to another process: this one was forked from it.
+/// This process was forked from the one that owns the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this connection belongs to process {creator}; connect anew in process {current}")]
 pub struct Forked {
-    /// Who connected.
+    /// Process number of the owner of the connection.
     pub creator: u32,
-    /// Who calls.
+    /// Process number of the caller.
     pub current: u32,
 }
 
-/// The agent is gone, or let this client go.
+/// The agent has ended, or closed the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the agent is gone: {reason}")]
 pub struct Disconnected {
-    /// What it said last, or what was seen.
+    /// The agent's last message, or what this side observed.
     pub reason: String,
 }
 
-/// Why there is no connection.
+/// Why the client could not connect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody listens at the path.
+    /// No agent listens at the path.
     #[error("no agent listens at {}", .path.display())]
     NoAgent {
-        /// The path.
+        /// Path of the socket, as the caller gave it.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
-    /// Socket addresses are short.
+    /// The path is longer than a socket address can hold.
     #[error("{} is too long for a socket address; at most 107 bytes are possible", .path.display())]
     PathTooLong {
-        /// The path.
+        /// Path of the socket, as the caller gave it.
         path: PathBuf,
     },
-    /// Whoever listens there is not ours.
+    /// The process that listens there belongs to another user.
     #[error(transparent)]
-    Stranger(#[from] Stranger),
-    /// The agent did not let this client in.
+    ForeignUser(#[from] ForeignUser),
+    /// The agent did not admit this client.
     #[error("the agent refused the connection: {reason}")]
     Refused {
-        /// Its words.
+        /// The reason that the agent gave.
         reason: String,
     },
-    /// The process is none of the ranks of the job, as its launcher started it.
+    /// The launcher's variables make the process none of the ranks of the job.
     #[error("{reason}")]
     TurnedAway {
         /// Which sources contradict each other, and what to change.
@@ -62,10 +62,10 @@ pub enum ConnectError {
     /// The agent did not answer in time.
     #[error("the agent did not answer in time")]
     TimedOut,
-    /// The agent said something that makes no sense here; its version differs, most likely.
+    /// The agent sent an unexpected message, usually because its version differs.
     #[error("the agent speaks another protocol")]
     Protocol,
-    /// As before, and the message could not even be read.
+    /// The agent sent a message that cannot be parsed, usually because its version differs.
     #[error("the agent speaks another protocol")]
     Malformed(#[from] Malformed),
     /// The memory that the agent sent cannot be used.
@@ -76,20 +76,20 @@ pub enum ConnectError {
     System(#[source] io::Error),
 }
 
-/// Why a request was not made.
+/// Why a batch was not requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// See [`Forked`].
+    /// The process is not the one that connected.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// Release batches first.
+    /// The client must release batches first.
     #[error("{window} batches are asked for or held, the most that the agent allows; release some")]
     TooMany {
-        /// The limit.
+        /// Largest number of batches that are requested or leased at a time.
         window: u32,
     },
-    /// See [`Disconnected`].
+    /// The connection has ended.
     #[error(transparent)]
     Disconnected(#[from] Disconnected),
 }
@@ -98,28 +98,28 @@ pub enum RequestError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NextError {
-    /// See [`Forked`].
+    /// The process is not the one that connected.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// Nothing came within the limit.
+    /// No answer came before the timeout.
     #[error("no answer came in time")]
     TimedOut,
-    /// See [`Disconnected`]. Nothing more will come.
+    /// The connection has ended, and no further answer will come.
     #[error(transparent)]
     Disconnected(#[from] Disconnected),
 }
 
-/// Why a batch was not given back.
+/// Why a batch was not released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// See [`Forked`]. The parent still holds the batch.
+    /// The process is not the one that connected; the parent still holds the batch.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// Each lease goes back once.
+    /// Each lease can be released once.
     #[error("lease {} is not held", .lease.0)]
     NotHeld {
-        /// The lease.
+        /// The lease that is not held.
         lease: LeaseId,
     },
 }
@@ -128,22 +128,22 @@ pub enum ReleaseError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// See [`Forked`].
+    /// The process is not the one that connected.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// See [`Disconnected`].
+    /// The connection has ended.
     #[error(transparent)]
     Disconnected(#[from] Disconnected),
     /// The agent did not answer in time.
     #[error("the agent did not answer in time")]
     TimedOut,
-    /// The agent said no.
+    /// The agent denied the request.
     #[error("the agent refused: {reason}")]
     Denied {
-        /// Its words.
+        /// The reason that the agent gave.
         reason: String,
     },
-    /// Sample numbers have 32 bits.
+    /// An epoch has more samples than 32-bit sample numbers can count.
     #[error("an epoch of more than 4294967295 samples cannot be published")]
     TooManySamples,
     /// The memory that the agent sent cannot be used. It was given back.
@@ -154,9 +154,9 @@ pub enum ControlError {
     System(#[source] io::Error),
 }
 
-/// Why nothing was heard.
+/// Why no control message was received.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HearError {
+pub(super) enum MessageError {
     #[error("no message came in time")]
     TimedOut,
     #[error(transparent)]
@@ -169,26 +169,28 @@ pub(super) enum HearError {
     Malformed(#[from] Malformed),
 }
 
-impl From<HearError> for ControlError {
-    fn from(error: HearError) -> Self {
+impl From<MessageError> for ControlError {
+    fn from(error: MessageError) -> Self {
         match error {
-            HearError::TimedOut => Self::TimedOut,
-            HearError::Disconnected(disconnected) => Self::Disconnected(disconnected),
-            HearError::TurnedAway { .. } | HearError::Receive(_) | HearError::Malformed(_) => {
+            MessageError::TimedOut => Self::TimedOut,
+            MessageError::Disconnected(disconnected) => Self::Disconnected(disconnected),
+            MessageError::TurnedAway { .. }
+            | MessageError::Receive(_)
+            | MessageError::Malformed(_) => {
                 Self::Disconnected(Disconnected { reason: error.to_string() })
             }
         }
     }
 }
 
-impl From<HearError> for ConnectError {
-    fn from(error: HearError) -> Self {
+impl From<MessageError> for ConnectError {
+    fn from(error: MessageError) -> Self {
         match error {
-            HearError::TimedOut => Self::TimedOut,
-            HearError::Disconnected(Disconnected { reason }) => Self::Refused { reason },
-            HearError::TurnedAway { reason } => Self::TurnedAway { reason },
-            HearError::Receive(_) => Self::Protocol,
-            HearError::Malformed(malformed) => Self::Malformed(malformed),
+            MessageError::TimedOut => Self::TimedOut,
+            MessageError::Disconnected(Disconnected { reason }) => Self::Refused { reason },
+            MessageError::TurnedAway { reason } => Self::TurnedAway { reason },
+            MessageError::Receive(_) => Self::Protocol,
+            MessageError::Malformed(malformed) => Self::Malformed(malformed),
         }
     }
 }

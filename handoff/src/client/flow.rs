@@ -1,4 +1,4 @@
-//! What the client has asked for and what it holds, so that it never breaks the agent's rules.
+//! Counts what the client requested and holds, so that it never breaks the agent's rules.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use tierfeed_core::{
 
 use crate::{
     channel::Channel,
-    entry::{Parting, Submission},
+    entry::{ReleaseKind, Submission},
     ring::{Producer, PushError, Words},
 };
 
@@ -21,7 +21,7 @@ pub(super) struct Flow {
     /// Requests without an answer.
     requests: u32,
     leases: BTreeSet<LeaseId>,
-    /// Those of which the agent was told that the trainer uses them.
+    /// Leases for which the agent was told that the trainer uses the batch.
     delivered: BTreeSet<LeaseId>,
 }
 
@@ -66,18 +66,19 @@ impl Flow {
         Ok(())
     }
 
-    /// A request was answered with a batch.
+    /// Records that a request was answered with a batch.
     pub(super) fn leased(&mut self, lease: LeaseId) {
         self.requests = self.requests.saturating_sub(1);
         self.leases.insert(lease);
     }
 
-    /// A request was answered without one.
+    /// Records that a request was refused.
     pub(super) fn refused(&mut self) {
         self.requests = self.requests.saturating_sub(1);
     }
 
-    /// The trainer uses a batch from now on. Said twice, it is sent once.
+    /// Tells the agent that the trainer starts to use a batch; a second call for the lease sends
+    /// nothing.
     pub(super) fn deliver(
         &mut self,
         rings: &impl Words,
@@ -94,8 +95,8 @@ impl Flow {
         self.submissions.push(rings, entry).map_err(ReleaseError::Broken)
     }
 
-    /// Says what the trainer did itself, unless what waits in the ring already leaves no room for it: what
-    /// must be said comes first. Returns whether it was said.
+    /// Tells the agent what the trainer did without it, unless the entries in the ring leave no
+    /// room: requests, deliveries and releases come first. Returns whether it was sent.
     pub(super) fn tally(&mut self, rings: &impl Words, tally: Tally) -> Result<bool, PushError> {
         if self.submissions.waiting(rings)? >= u64::from(self.window) {
             return Ok(false);
@@ -108,13 +109,13 @@ impl Flow {
         &mut self,
         rings: &impl Words,
         lease: LeaseId,
-        parting: Parting,
+        release_kind: ReleaseKind,
     ) -> Result<(), ReleaseError> {
         if !self.leases.remove(&lease) {
             return Err(ReleaseError::NotHeld);
         }
         self.delivered.remove(&lease);
-        let entry = Submission::Release(lease, parting).encode();
+        let entry = Submission::Release(lease, release_kind).encode();
         self.submissions.push(rings, entry).map_err(ReleaseError::Broken)
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that a training job asks for besides its batches.
+//! Memory that a training job requests besides its batches.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -6,9 +6,9 @@ use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::View;
 
 use super::{
+    connection::{Connection, Control},
     deadline::Deadline,
     error::{ConnectError, ControlError},
-    link::{Control, Link},
 };
 use crate::message::{FromAgent, FromClient, GRANT_CHUNKS_MAX, GrantId, Hello, Role};
 
@@ -18,16 +18,16 @@ use crate::message::{FromAgent, FromClient, GRANT_CHUNKS_MAX, GrantId, Hello, Ro
 /// connection ends.
 #[derive(Debug)]
 pub struct Grant {
-    /// Its name.
+    /// Identifies the grant when it is freed.
     pub id: GrantId,
-    /// The chunks, in the order of the agent; together at least as long as was asked for.
+    /// The chunks, in the order of the agent; together at least as long as requested.
     pub chunks: Vec<View>,
 }
 
-/// A connection that only asks for memory, for a process that reads no batches.
+/// A connection that only requests memory, for a process that reads no batches.
 #[derive(Debug)]
 pub struct MemoryClient {
-    link: Link,
+    connection: Connection,
 }
 
 impl MemoryClient {
@@ -35,53 +35,57 @@ impl MemoryClient {
     ///
     /// # Errors
     ///
-    /// As [`ConnectError`] tells.
+    /// See [`ConnectError`].
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
-        let link = Link::connect(path, &deadline)?;
-        link.say_hello(&Hello::launched(BTreeMap::new(), Role::Memory))?;
-        match link.hear_welcome(&deadline)? {
-            (FromAgent::Welcome { reading: None }, _) => Ok(Self { link }),
+        let connection = Connection::connect(path, &deadline)?;
+        connection.send_hello(&Hello::launched(BTreeMap::new(), Role::Memory))?;
+        match connection.receive_welcome(&deadline)? {
+            (FromAgent::Welcome { reading: None }, _) => Ok(Self { connection }),
             _ => Err(ConnectError::Protocol),
         }
     }
 
-    /// Asks for memory in chunks and waits for it.
+    /// Requests memory in chunks and waits for it.
     ///
     /// # Errors
     ///
     /// [`ControlError::Denied`] with the agent's reason if there is not enough.
     pub fn allocate(&self, bytes: Bytes, timeout: Duration) -> Result<Grant, ControlError> {
-        allocate(&self.link, bytes, timeout)
+        allocate(&self.connection, bytes, timeout)
     }
 
     /// Unmaps memory and gives it back.
     ///
     /// # Errors
     ///
-    /// If the agent is gone, or in another process than the one that allocated it. The memory is
-    /// unmapped all the same.
+    /// If the agent is gone, or if this process is not the one that allocated the memory. The
+    /// memory is unmapped in both cases.
     pub fn free(&self, grant: Grant) -> Result<(), ControlError> {
-        free(&self.link, grant)
+        free(&self.connection, grant)
     }
 }
 
 pub(super) fn allocate(
-    link: &Link,
+    connection: &Connection,
     bytes: Bytes,
     timeout: Duration,
 ) -> Result<Grant, ControlError> {
-    link.check_process()?;
-    let mut control = link.control();
+    connection.check_process()?;
+    let mut control = connection.control();
     let request = control.next_request();
-    link.tell(&control, &FromClient::AllocateMemory { request, bytes: bytes.0 }, &[])?;
+    connection.send_control(
+        &control,
+        &FromClient::AllocateMemory { request, bytes: bytes.0 },
+        &[],
+    )?;
     let deadline = Deadline::after(timeout);
     let mut collected = None;
     loop {
-        let heard = link.hear(&deadline);
-        let (answer, descriptors) = match heard {
-            Ok(heard) => heard,
-            Err(error) => return Err(abandon(link, &mut control, collected, error)),
+        let received = connection.receive(&deadline);
+        let (answer, descriptors) = match received {
+            Ok(received) => received,
+            Err(error) => return Err(abandon(connection, &mut control, collected, error)),
         };
         match answer {
             FromAgent::Granted { request: answered, grant, chunks_total, chunk_bytes }
@@ -96,7 +100,7 @@ pub(super) fn allocate(
                     .collect();
                 match mapped {
                     Ok(chunks) => grant.chunks.extend(chunks),
-                    Err(error) => return Err(abandon(link, &mut control, collected, error)),
+                    Err(error) => return Err(abandon(connection, &mut control, collected, error)),
                 }
                 if grant.chunks.len() >= (chunks_total as usize).min(GRANT_CHUNKS_MAX) {
                     return collected.ok_or(ControlError::TimedOut);
@@ -105,29 +109,29 @@ pub(super) fn allocate(
             FromAgent::Denied { request: answered, reason } if answered == request => {
                 return Err(ControlError::Denied { reason });
             }
-            other => link.settle_late(&mut control, &other),
+            other => connection.handle_late(&mut control, &other),
         }
     }
 }
 
-/// Gives back what has come so far of a grant that cannot be completed.
+/// Frees the received part of a grant that cannot be completed.
 fn abandon(
-    link: &Link,
+    connection: &Connection,
     control: &mut Control,
     collected: Option<Grant>,
     error: impl Into<ControlError>,
 ) -> ControlError {
     if let Some(Grant { id, chunks }) = collected {
         drop(chunks);
-        link.give_back(control, id);
+        connection.give_back(control, id);
     }
     error.into()
 }
 
-pub(super) fn free(link: &Link, grant: Grant) -> Result<(), ControlError> {
+pub(super) fn free(connection: &Connection, grant: Grant) -> Result<(), ControlError> {
     let Grant { id, chunks } = grant;
     drop(chunks);
-    link.check_process()?;
-    let control = link.control();
-    link.tell(&control, &FromClient::FreeMemory { grant: id }, &[])
+    connection.check_process()?;
+    let control = connection.control();
+    connection.send_control(&control, &FromClient::FreeMemory { grant: id }, &[])
 }

@@ -34,7 +34,7 @@ fn entry(number: u64) -> Entry {
 enum Op {
     Push,
     Pop,
-    /// The other process writes nonsense into one of the words.
+    /// The other process writes an arbitrary value into one of the words.
     Scribble(u64, u64),
 }
 
@@ -44,7 +44,7 @@ fn honest_op() -> impl Strategy<Value = Op> {
 
 fn any_op() -> impl Strategy<Value = Op> {
     let value = prop_oneof![0_u64..12, (0_u64..12).prop_map(|it| u64::MAX - it), any::<u64>()];
-    // The two positions are few among the words, so they are aimed at.
+    // The two positions are few among the words, so they get tests of their own.
     let positions = prop::sample::select(vec![layout().pushed(), layout().popped()]);
     let anywhere = (0..layout().end() / WORD_BYTES).prop_map(|word| word * WORD_BYTES);
     let place = prop_oneof![positions, anywhere];
@@ -73,7 +73,7 @@ proptest! {
         }
     }
 
-    /// `Heap::word` panics or gives nothing outside the memory, and `word` panics then.
+    /// `Heap::word` panics or returns `None` outside of the memory, and `word` panics then.
     #[test]
     fn nothing_in_the_shared_memory_leads_a_side_astray(
         ops in prop::collection::vec(any_op(), 0..200),

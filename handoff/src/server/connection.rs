@@ -1,4 +1,4 @@
-//! One client as the agent sees it, from its first word to its end.
+//! One client as the agent sees it, from its first message to its end.
 
 use std::{
     collections::BTreeSet,
@@ -34,33 +34,32 @@ use crate::{
     packet::{self, DESCRIPTORS_MAX, SendError},
 };
 
-/// How far a connection has come.
+/// The progress of a connection.
 #[derive(Debug)]
-enum Stage {
-    /// It has not said who it is.
+enum State {
+    /// The client has not sent its hello.
     New,
-    /// It wants to read batches for a rank and waits to be let in.
+    /// The client wants to read batches for a rank and waits to be admitted.
     Waiting(Rank),
-    /// It reads batches for a rank.
+    /// The client reads batches for a rank.
     Reading(Rank, Box<Reader>),
-    /// It only wants memory.
+    /// The client only requests memory.
     Memory,
 }
 
-/// One client.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) process: Option<OwnedFd>,
-    stage: Stage,
+    state: State,
     member: Option<Member>,
     publication: Publication,
     requests: BTreeSet<RequestId>,
     grants: BTreeSet<GrantId>,
-    /// It was told that it is over; what it still says counts no more.
-    is_dismissed: bool,
-    /// An event has named it, so its end is an event too.
-    is_known: bool,
+    /// Whether the client was told that the connection has ended; its later messages are ignored.
+    has_ended: bool,
+    /// Whether an event has named the connection, so that its end is an event too.
+    is_reported: bool,
 }
 
 impl Connection {
@@ -68,121 +67,122 @@ impl Connection {
         Self {
             socket,
             process: None,
-            stage: Stage::New,
+            state: State::New,
             member: None,
             publication: Publication::None,
             requests: BTreeSet::new(),
             grants: BTreeSet::new(),
-            is_dismissed: false,
-            is_known: false,
+            has_ended: false,
+            is_reported: false,
         }
     }
 
-    pub(super) fn is_dismissed(&self) -> bool {
-        self.is_dismissed
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
-    pub(super) fn is_known(&self) -> bool {
-        self.is_known
+    pub(super) fn is_reported(&self) -> bool {
+        self.is_reported
     }
 
-    /// The rank it reads for.
+    /// The rank that the client reads for.
     pub(super) fn rank(&self) -> Result<Rank, Rule> {
-        match self.stage {
-            Stage::New => Err(Rule::NoHello),
-            Stage::Memory => Err(Rule::NotAReader),
-            Stage::Waiting(rank) | Stage::Reading(rank, _) => Ok(rank),
+        match self.state {
+            State::New => Err(Rule::NoHello),
+            State::Memory => Err(Rule::NotAReader),
+            State::Waiting(rank) | State::Reading(rank, _) => Ok(rank),
         }
     }
 
-    /// Takes what a reader has put into its ring up to now.
+    /// Handles the entries that are in the client's ring at the time of the call.
     pub(super) fn drain(
         &mut self,
-        holder: ConnectionId,
+        id: ConnectionId,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {
-        match &mut self.stage {
-            Stage::Reading(rank, reader) => reader.drain(holder, *rank, events),
-            Stage::New | Stage::Waiting(_) | Stage::Memory => Ok(()),
+        match &mut self.state {
+            State::Reading(rank, reader) => reader.drain(id, *rank, events),
+            State::New | State::Waiting(_) | State::Memory => Ok(()),
         }
     }
 
     pub(super) fn reader(&mut self) -> Option<&mut Reader> {
-        match &mut self.stage {
-            Stage::Reading(_, reader) => Some(reader),
-            Stage::New | Stage::Waiting(_) | Stage::Memory => None,
+        match &mut self.state {
+            State::Reading(_, reader) => Some(reader),
+            State::New | State::Waiting(_) | State::Memory => None,
         }
     }
 
-    /// Takes a hello, which comes first and once. Returns whether the client wants to read batches.
+    /// Checks a hello, which must be the first message and come once. Returns whether the client
+    /// wants to read batches.
     pub(super) fn hello(&mut self, protocol: u32, role: Role) -> Result<bool, Rule> {
         if protocol != message::PROTOCOL {
             return Err(Rule::Protocol { theirs: protocol });
         }
-        if !matches!(self.stage, Stage::New) {
+        if !matches!(self.state, State::New) {
             return Err(Rule::SecondHello);
         }
         if role == Role::Memory {
-            self.stage = Stage::Memory;
+            self.state = State::Memory;
             self.send(&FromAgent::Welcome { reading: None });
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// The client reads for a rank from now on, and waits to be let in.
-    pub(super) fn wait_as(&mut self, member: Member) {
-        self.stage = Stage::Waiting(member.rank);
+    /// Records that the client reads for a rank and waits to be admitted.
+    pub(super) fn await_admission(&mut self, member: Member) {
+        self.state = State::Waiting(member.rank);
         self.member = Some(member);
-        self.is_known = true;
+        self.is_reported = true;
     }
 
     /// Tells the client that it is none of the ranks of the job, and ends the conversation.
     pub(super) fn turn_away(&mut self, reason: &str) {
         self.send(&FromAgent::TurnedAway { reason: shortened(&reason) });
-        self.cut();
+        self.shut_down();
     }
 
-    /// Its place in the job, if it reads batches.
+    /// Rank and training process of the client, if it reads batches.
     pub(super) fn member(&self) -> Option<&Member> {
         self.member.as_ref()
     }
 
     pub(super) fn admit(
         &mut self,
-        holder: ConnectionId,
+        id: ConnectionId,
         briefing: &Briefing,
         arena: Arc<Region>,
         shared: &Shared,
     ) -> Result<Delivery, AdmitError> {
-        let Stage::Waiting(rank) = self.stage else {
-            return Err(AdmitError::NotWaiting { holder });
+        let State::Waiting(rank) = self.state else {
+            return Err(AdmitError::NotWaiting { connection: id });
         };
         let window = shared.limits.window;
-        let shelves = shared.shelves.get().cloned().unwrap_or_default();
-        let reader = Reader::new(arena, shelves, shared.channel, window)?;
+        let shared_tiers = shared.shared_tiers.get().cloned().unwrap_or_default();
+        let reader = Reader::new(arena, shared_tiers, shared.channel, window)?;
         let reading = Reading {
             briefing: briefing.clone(),
             window,
             ring_bytes: reader.ring_bytes().0,
             arena_bytes: reader.arena_bytes().0,
-            shelves: reader.shelves(),
+            shared_tiers: reader.shared_tiers(),
         };
         let welcome = message::to_bytes(&FromAgent::Welcome { reading: Some(Box::new(reading)) })
             .map_err(|error: Malformed| AdmitError::Briefing(error.into()))?;
-        shared.watch.add(reader.agent_bell(), Source::Bell(holder)).map_err(AdmitError::system)?;
+        shared.watch.add(reader.agent_wakeup(), Source::Wakeup(id)).map_err(AdmitError::system)?;
         match packet::send(self.socket(), &welcome, &reader.descriptors()) {
             Ok(()) => {
-                self.stage = Stage::Reading(rank, Box::new(reader));
+                self.state = State::Reading(rank, Box::new(reader));
                 Ok(Delivery::Sent)
             }
             Err(error @ SendError::TooLong { .. }) => {
-                shared.watch.remove(reader.agent_bell());
+                shared.watch.remove(reader.agent_wakeup());
                 Err(AdmitError::Briefing(error.into()))
             }
             Err(_) => {
-                shared.watch.remove(reader.agent_bell());
-                self.cut();
+                shared.watch.remove(reader.agent_wakeup());
+                self.shut_down();
                 Ok(Delivery::Gone)
             }
         }
@@ -215,15 +215,15 @@ impl Connection {
             Ok(()) => Ok(Delivery::Sent),
             Err(AnswerError::NotRequested) => Err(LeaseError::NotRequested),
             Err(AnswerError::OutsideArena(range)) => Err(LeaseError::OutsideArena(range)),
-            Err(AnswerError::NotShown(shown)) => Err(LeaseError::NotShown { shown }),
+            Err(AnswerError::NotShared(shown)) => Err(LeaseError::NotShared { shown }),
             Err(AnswerError::Broken(error)) => {
-                self.dismiss(&format_args!("the ring is broken: {error}"));
+                self.end_with_reason(&format_args!("the ring is broken: {error}"));
                 Ok(Delivery::Gone)
             }
         }
     }
 
-    /// Hands out the file for an order.
+    /// Sends the client a file for its order.
     pub(super) fn publish(
         &mut self,
         request: RequestId,
@@ -245,12 +245,12 @@ impl Connection {
             }
         };
         if !offered {
-            self.cut();
+            self.shut_down();
         }
         Ok(())
     }
 
-    /// Takes the file back.
+    /// Returns the order that the client has written.
     pub(super) fn order_written(
         &mut self,
         request: RequestId,
@@ -269,11 +269,11 @@ impl Connection {
 
     pub(super) fn request_memory(
         &mut self,
-        holder: ConnectionId,
+        id: ConnectionId,
         request: RequestId,
         bytes: Bytes,
     ) -> Result<ClientEvent, Rule> {
-        if matches!(self.stage, Stage::New) {
+        if matches!(self.state, State::New) {
             return Err(Rule::NoHello);
         }
         if bytes.0 == 0 {
@@ -282,19 +282,19 @@ impl Connection {
         if self.requests.len() >= MEMORY_REQUESTS_MAX || !self.requests.insert(request) {
             return Err(Rule::TooManyMemoryRequests);
         }
-        self.is_known = true;
-        Ok(ClientEvent::MemoryRequested { holder, request, bytes })
+        self.is_reported = true;
+        Ok(ClientEvent::MemoryRequested { connection: id, request, bytes })
     }
 
     pub(super) fn free_memory(
         &mut self,
-        holder: ConnectionId,
+        id: ConnectionId,
         grant: GrantId,
     ) -> Result<ClientEvent, Rule> {
         if !self.grants.remove(&grant) {
             return Err(Rule::NotGranted { grant });
         }
-        Ok(ClientEvent::MemoryFreed { holder, grant })
+        Ok(ClientEvent::MemoryFreed { connection: id, grant })
     }
 
     pub(super) fn grant(
@@ -318,7 +318,7 @@ impl Connection {
             let descriptors: Vec<_> = part.iter().map(|chunk| chunk.fd()).collect();
             let bytes = message::to_bytes(&granted).expect("numbers always have a JSON form");
             if packet::send(self.socket(), &bytes, &descriptors).is_err() {
-                self.cut();
+                self.shut_down();
                 return Ok(Delivery::Gone);
             }
         }
@@ -336,27 +336,27 @@ impl Connection {
         Ok(self.send(&FromAgent::Denied { request, reason: shortened(reason) }))
     }
 
-    /// Sends a message that needs no descriptors. A client that does not read is let go.
+    /// Sends a message that needs no descriptors. A client that does not read is disconnected.
     pub(super) fn send(&mut self, message: &FromAgent) -> Delivery {
         let bytes = message::to_bytes(message).expect("numbers and texts always have a JSON form");
         if packet::send(self.socket(), &bytes, &[]).is_ok() {
             return Delivery::Sent;
         }
-        self.cut();
+        self.shut_down();
         Delivery::Gone
     }
 
-    /// Tells the client why it is over, once, and ends the conversation.
-    pub(super) fn dismiss(&mut self, reason: &impl fmt::Display) {
-        if !self.is_dismissed {
+    /// Tells the client once why the connection ends, and ends the conversation.
+    pub(super) fn end_with_reason(&mut self, reason: &impl fmt::Display) {
+        if !self.has_ended {
             self.send(&FromAgent::Error { reason: shortened(reason) });
-            self.cut();
+            self.shut_down();
         }
     }
 
-    /// The thread of the server sees the end of the socket and does the rest.
-    fn cut(&mut self) {
-        self.is_dismissed = true;
+    /// Shuts the socket down; the thread of the server sees that and removes the connection.
+    fn shut_down(&mut self) {
+        self.has_ended = true;
         // It fails only if the client has closed its side, which has the same effect.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
@@ -365,13 +365,13 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Closes everything else.
+    /// Closes everything except the socket.
     pub(super) fn into_socket(self) -> OwnedFd {
         self.socket
     }
 }
 
-/// At most so many characters of a reason are sent, so that it always fits in a packet.
+/// Longest reason that is sent, so that it always fits in a packet.
 const REASON_CHARS_MAX: usize = 2000;
 
 fn shortened(reason: &impl fmt::Display) -> String {

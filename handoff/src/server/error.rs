@@ -1,4 +1,4 @@
-//! Why an answer of the agent could not be given.
+//! Errors of the answers that the agent gives to clients.
 
 use std::io;
 
@@ -8,24 +8,26 @@ use tierfeed_numa_memory::{AllocateError, RangeError};
 
 use crate::message::{GRANT_CHUNKS_MAX, RequestId};
 
-/// Why a holder could not be let in.
+/// Why a client could not be admitted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmitError {
-    /// There is no memory for its rings.
+    /// The memory for the rings could not be allocated.
     #[error("cannot make the rings of a connection")]
     Rings(#[source] AllocateError),
-    /// The agent has no descriptors left, most often.
-    #[error("cannot make or watch the bells of a connection; raise the limit of open files?")]
+    /// A system call failed, usually because the agent has no descriptors left.
+    #[error(
+        "cannot make or watch the wake-up descriptors of a connection; raise the limit of open files?"
+    )]
     System(#[source] io::Error),
     /// The briefing does not fit in a packet, or its path is not UTF-8.
     #[error("cannot write the briefing")]
     Briefing(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It was let in before, or reads no batches.
-    #[error("connection {} does not wait to be let in", .holder.0)]
+    /// The connection was admitted before, or reads no batches.
+    #[error("connection {} does not wait for admission", .connection.0)]
     NotWaiting {
-        /// The connection.
-        holder: ConnectionId,
+        /// The connection that does not wait.
+        connection: ConnectionId,
     },
 }
 
@@ -39,16 +41,16 @@ impl AdmitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The holder has no open request.
+    /// The connection has no open request.
     #[error("a connection without an open request was to get an answer")]
     NotRequested,
-    /// The batch does not lie in the arena of the holder.
+    /// The batch does not lie in the arena of the connection's rank.
     #[error("a batch does not lie in the arena of its rank")]
     OutsideArena(#[source] RangeError),
-    /// A sample of the batch lies in a tier that the holder does not map.
+    /// A sample of the batch lies in a tier that the client does not map.
     #[error("a batch names a sample in tier {}, which its trainer does not map", .shown.tier.0)]
-    NotShown {
-        /// Where it lies.
+    NotShared {
+        /// Tier, chunk and offset of the sample.
         shown: Shown,
     },
 }
@@ -57,16 +59,16 @@ pub enum LeaseError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrantError {
-    /// There is no such request, or it has been answered.
+    /// There is no such request, or it was answered before.
     #[error("request {} for memory is not open", .request.0)]
     NotRequested {
-        /// The request.
+        /// The request that is not open.
         request: RequestId,
     },
     /// The grant has no chunks, or too many.
     #[error("a grant of {count} chunks; from 1 to {GRANT_CHUNKS_MAX} are possible")]
     Chunks {
-        /// As given.
+        /// Number of chunks in the grant.
         count: usize,
     },
 }

@@ -10,9 +10,9 @@ use tierfeed_core::{
 use super::trainer::Trainer;
 use crate::message::Role;
 
-/// A hello, as it came.
+/// The fields of a hello, as received.
 #[derive(Debug)]
-pub(super) struct Greeting {
+pub(super) struct ReceivedHello {
     pub(super) protocol: u32,
     pub(super) role: Role,
     pub(super) pid: u32,
@@ -20,27 +20,28 @@ pub(super) struct Greeting {
     pub(super) variables: BTreeMap<String, String>,
 }
 
-/// A reader of batches in the job.
+/// A process that reads batches of the job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) rank: Rank,
     said: Option<Said>,
     process: Process,
-    /// The training process that it reads for, as the kernel knows it; `None` where it cannot be seen.
+    /// The training process that it reads for, as the kernel reports it; `None` if it is not
+    /// visible.
     pub(super) trainer: Option<Trainer>,
-    /// Whether it says that it is the training process itself, rather than a worker of it.
+    /// Whether it states that it is the training process itself, rather than a worker of it.
     is_trainer: bool,
 }
 
-/// A process by its number in its own container and in this one: together they tell processes apart that
-/// run in different containers.
+/// The numbers of a process in its own container and in this one: together they distinguish
+/// processes that run in different containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
     own: u32,
     seen: i32,
 }
 
-/// Why a process is not let in.
+/// Why a process is not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TurnedAway {
     #[error(transparent)]
@@ -59,25 +60,26 @@ fn source(member: &Member) -> String {
 
 impl Member {
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
-    pub(super) fn of(greeting: &Greeting, seen: i32, post: &Post) -> Result<Self, TurnedAway> {
-        let lookup = |name: &str| greeting.variables.get(name).cloned();
+    pub(super) fn of(hello: &ReceivedHello, seen: i32, post: &Post) -> Result<Self, TurnedAway> {
+        let lookup = |name: &str| hello.variables.get(name).cloned();
         let identity = Identity::read(&lookup).map_err(Misfit::from)?;
         Ok(Self {
             rank: identity.rank_in(post)?,
             said: identity.rank,
-            process: Process { own: greeting.pid, seen },
-            trainer: u32::try_from(seen).ok().and_then(|it| Trainer::of(it, greeting.trainer)),
-            is_trainer: greeting.pid == greeting.trainer,
+            process: Process { own: hello.pid, seen },
+            trainer: u32::try_from(seen).ok().and_then(|it| Trainer::of(it, hello.trainer)),
+            is_trainer: hello.pid == hello.trainer,
         })
     }
 
-    /// Whether both read one rank, and not for one training process that lives.
+    /// Whether both read one rank, but not for one open_connection training process.
     pub(super) fn doubles(&self, other: &Self) -> bool {
         self.rank == other.rank
             && self.process != other.process
             && match (self.trainer, other.trainer) {
                 (Some(first), Some(second)) => first != second && first.is_alive(),
-                // In namespaces that cannot be seen into there is only what they say.
+                // In process namespaces that are not visible there are only the statements of the
+                // processes.
                 (None, None) => self.is_trainer && other.is_trainer,
                 _ => true,
             }

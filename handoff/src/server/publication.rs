@@ -1,9 +1,10 @@
 //! The order of an epoch on its way from a trainer: a file in memory that the agent makes, the trainer
 //! fills and the agent reads.
 //!
-//! The agent makes it, so its length is checked before it exists, reading it never waits for a disk, a
-//! network or another process, and no descriptor of the trainer enters the agent. The trainer may write
-//! to it at any time: what is read is checked like all else that a trainer says.
+//! The agent makes it, so its length is checked before it exists, reading it never waits for a
+//! disk, a network or another process, and no descriptor of the trainer enters the agent. The
+//! trainer may write to it at any time: the content is checked like everything that a trainer
+//! sends.
 
 use std::{
     fs::File,
@@ -22,10 +23,11 @@ use crate::message::RequestId;
 
 const SAMPLE_BYTES: usize = 4;
 
-/// Samples that are read at a time.
+/// Number of samples that are read at a time.
 const PIECE_SAMPLES: usize = 16 * 1024;
 
-/// An order that a trainer wrote, not read yet. Until then the agent has a descriptor and no copy.
+/// An order that a trainer wrote and that is not read yet. Until it is read the agent has a
+/// descriptor and no copy.
 #[derive(Debug)]
 pub(super) struct OrderFile {
     file: File,
@@ -33,7 +35,7 @@ pub(super) struct OrderFile {
 }
 
 impl OrderFile {
-    /// A file for `samples` samples, which takes memory where the trainer writes.
+    /// Creates a file for `samples` samples; it takes memory where the trainer writes.
     fn create(samples: u32) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("tierfeed-order", flags)?;
@@ -42,7 +44,7 @@ impl OrderFile {
         Ok(Self { file: file.into(), samples })
     }
 
-    /// Reads the order, which takes some 4 bytes a sample and as long as copying them.
+    /// Reads the order; this takes 4 bytes a sample, and the time to copy them.
     pub(super) fn read(&self) -> io::Result<Vec<SampleId>> {
         let count = usize::try_from(self.samples).expect("64-bit hosts only");
         let mut samples = Vec::with_capacity(count);
@@ -77,7 +79,8 @@ pub(super) enum Publication {
 }
 
 impl Publication {
-    /// Makes the file for an order. One that the trainer was offered and did not write is forgotten.
+    /// Creates the file for an order. A file that the trainer was offered and did not fill is
+    /// dropped.
     pub(super) fn offer(
         &mut self,
         request: RequestId,
@@ -100,7 +103,7 @@ impl Publication {
         Ok(Ok(order))
     }
 
-    /// The order that the trainer says it has written.
+    /// Returns the order that the trainer states it has written.
     pub(super) fn written(&mut self, written: RequestId) -> Result<(Epoch, OrderFile), Rule> {
         match std::mem::take(self) {
             Self::Offered { request, epoch, order } if request == written => {
@@ -114,7 +117,7 @@ impl Publication {
         }
     }
 
-    /// Whether the agent owed an answer to this request, which it has given now.
+    /// Whether an answer to this request was open; it is closed by this call.
     pub(super) fn answer(&mut self, answered: RequestId) -> bool {
         let is_open = matches!(self, Self::Reported { request } if *request == answered);
         if is_open {
@@ -156,7 +159,7 @@ mod tests {
             assert!(matches!(refused, Err(Rule::OrderLength { max: 10, .. })));
         }
         publication.offer(RequestId(1), Epoch(0), 10, 10).unwrap().unwrap();
-        // The trainer gave the first one up.
+        // The trainer has given up the first one.
         publication.offer(RequestId(2), Epoch(1), 5, 10).unwrap().unwrap();
         let forgotten = publication.written(RequestId(1));
         assert!(matches!(forgotten, Err(Rule::NotOffered { .. })));

@@ -1,6 +1,6 @@
-//! What the agent keeps about a client that reads batches: its rings, its arena, what it holds.
+//! What the agent keeps about a client that reads batches: its rings, its arena, its leases.
 //!
-//! The ring says what the client claims; the counts here say what is true.
+//! The entries in the ring are claims of the client; these counts are the agent's own and decide.
 
 use std::{
     collections::BTreeSet,
@@ -19,27 +19,27 @@ use tierfeed_numa_memory::{Pages, RangeError, Region, Request};
 
 use super::{ClientEvent, error::AdmitError, violation::Rule};
 use crate::{
-    Shelved,
+    SharedTier,
     channel::Channel,
     entry::{Completion, Ready, Submission},
-    message::ShelfBytes,
+    message::SharedTierBytes,
     ring::{Consumer, Producer, PushError},
-    table::{self, Unwritten},
-    wake::{self, ClientBell},
+    table::{self, WriteError},
+    wake::{self, ClientWakeup},
 };
 
-/// A client that was let in.
+/// A client that was admitted.
 #[derive(Debug)]
 pub(super) struct Reader {
     arena: Arc<Region>,
-    shelves: Vec<Shelved>,
+    shared_tiers: Vec<SharedTier>,
     rings: Region,
     submissions: Consumer,
     completions: Producer,
-    client_bell: ClientBell,
-    agent_bell: OwnedFd,
+    client_wakeup: ClientWakeup,
+    agent_wakeup: OwnedFd,
     window: u32,
-    /// Batches asked for and not yet answered.
+    /// Batches that are requested and not answered yet.
     requests: u32,
     leases: BTreeSet<LeaseId>,
     delivered: BTreeSet<LeaseId>,
@@ -48,12 +48,12 @@ pub(super) struct Reader {
 /// Why an answer was not put into the ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerError {
-    /// The client did not ask.
+    /// The client has no open request.
     NotRequested,
     /// The batch does not lie in the arena.
     OutsideArena(RangeError),
     /// A sample lies where the client cannot read it.
-    NotShown(Shown),
+    NotShared(Shown),
     /// The client broke its ring.
     Broken(PushError),
 }
@@ -61,7 +61,7 @@ pub(super) enum AnswerError {
 impl Reader {
     pub(super) fn new(
         arena: Arc<Region>,
-        shelves: Vec<Shelved>,
+        shared_tiers: Vec<SharedTier>,
         channel: Channel,
         window: u32,
     ) -> Result<Self, AdmitError> {
@@ -73,12 +73,12 @@ impl Reader {
         };
         Ok(Self {
             arena,
-            shelves,
+            shared_tiers,
             rings: Region::allocate(&request).map_err(AdmitError::Rings)?,
             submissions: Consumer::new(channel.submissions),
             completions: Producer::new(channel.completions),
-            client_bell: ClientBell::new().map_err(AdmitError::system)?,
-            agent_bell: wake::agent_bell().map_err(AdmitError::system)?,
+            client_wakeup: ClientWakeup::new().map_err(AdmitError::system)?,
+            agent_wakeup: wake::agent_wakeup().map_err(AdmitError::system)?,
             window,
             requests: 0,
             leases: BTreeSet::new(),
@@ -94,29 +94,30 @@ impl Reader {
         self.arena.len()
     }
 
-    /// What the client may read beside its arena, as the welcome says it.
-    pub(super) fn shelves(&self) -> Vec<ShelfBytes> {
-        let bytes = |it: &Shelved| ShelfBytes { tier: it.tier().0, bytes: it.shelf().len().0 };
-        self.shelves.iter().map(bytes).collect()
+    /// The shared tiers that the client may read, in the form of the welcome.
+    pub(super) fn shared_tiers(&self) -> Vec<SharedTierBytes> {
+        let bytes =
+            |it: &SharedTier| SharedTierBytes { tier: it.tier().0, bytes: it.memory().len().0 };
+        self.shared_tiers.iter().map(bytes).collect()
     }
 
-    /// What the client needs, in the order of the welcome.
+    /// The descriptors that the client needs, in the order of the welcome.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let client_end = self.client_bell.client_end();
-        let first = [self.rings.fd(), self.arena.fd(), client_end, self.agent_bell.as_fd()];
-        first.into_iter().chain(self.shelves.iter().map(|it| it.shelf().fd())).collect()
+        let client_end = self.client_wakeup.client_end();
+        let first = [self.rings.fd(), self.arena.fd(), client_end, self.agent_wakeup.as_fd()];
+        first.into_iter().chain(self.shared_tiers.iter().map(|it| it.memory().fd())).collect()
     }
 
-    pub(super) fn agent_bell(&self) -> BorrowedFd<'_> {
-        self.agent_bell.as_fd()
+    pub(super) fn agent_wakeup(&self) -> BorrowedFd<'_> {
+        self.agent_wakeup.as_fd()
     }
 
-    /// Takes what the client has put into its ring up to now.
+    /// Handles the entries that are in the client's ring at the time of the call.
     ///
-    /// What comes later comes with another ring of the bell, so one call does bounded work.
+    /// Later entries come with another wake-up, so one call does bounded work.
     pub(super) fn drain(
         &mut self,
-        holder: ConnectionId,
+        id: ConnectionId,
         rank: Rank,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {
@@ -125,21 +126,21 @@ impl Reader {
             events.push(match Submission::decode(entry)? {
                 Submission::Request(batch) => {
                     self.count_request()?;
-                    ClientEvent::Requested { holder, batch }
+                    ClientEvent::Requested { connection: id, batch }
                 }
                 Submission::Delivered(lease, wait) => {
                     if !self.leases.contains(&lease) || !self.delivered.insert(lease) {
                         return Err(Rule::NotHeld { lease });
                     }
-                    ClientEvent::Delivered { holder, lease, wait }
+                    ClientEvent::Delivered { connection: id, lease, wait }
                 }
-                Submission::Tallied(tally) => ClientEvent::Tallied { holder, rank, tally },
-                Submission::Release(lease, parting) => {
+                Submission::Tallied(tally) => ClientEvent::Tallied { connection: id, rank, tally },
+                Submission::Release(lease, release_kind) => {
                     if !self.leases.remove(&lease) {
                         return Err(Rule::NotHeld { lease });
                     }
                     self.delivered.remove(&lease);
-                    ClientEvent::Released { holder, lease, parting }
+                    ClientEvent::Released { connection: id, lease, release_kind }
                 }
             });
         }
@@ -169,13 +170,16 @@ impl Reader {
             let mapped = self.arena.len();
             return Err(AnswerError::OutsideArena(RangeError::Outside { offset, len, mapped }));
         }
-        let shelves = &self.shelves;
-        let on_shelf = |shown: Shown| {
-            shelves.iter().find(|shelf| shelf.tier() == shown.tier)?.offset_of(shown)
+        let shared_tiers = &self.shared_tiers;
+        let offset_of = |shown: Shown| {
+            shared_tiers
+                .iter()
+                .find(|shared_tier| shared_tier.tier() == shown.tier)?
+                .offset_of(shown)
         };
-        table::write(&self.arena, offset, batch, label, on_shelf).map_err(|why| match why {
-            Unwritten::Outside(range) => AnswerError::OutsideArena(range),
-            Unwritten::NotShown(shown) => AnswerError::NotShown(shown),
+        table::write(&self.arena, offset, batch, label, offset_of).map_err(|why| match why {
+            WriteError::Outside(range) => AnswerError::OutsideArena(range),
+            WriteError::NotShared(shown) => AnswerError::NotShared(shown),
         })?;
         self.answer(Completion::Lease(Ready {
             lease,
@@ -197,7 +201,7 @@ impl Reader {
         let left = self.requests.checked_sub(1).ok_or(AnswerError::NotRequested)?;
         self.completions.push(&*self.rings, completion.encode()).map_err(AnswerError::Broken)?;
         self.requests = left;
-        self.client_bell.ring();
+        self.client_wakeup.wake();
         Ok(())
     }
 }

@@ -1,29 +1,29 @@
 //! Which training process a connection reads for.
 //!
-//! A rank belongs to one training process while that lives and is connected: the first that came. Its
-//! loader workers and forked children read for it too; they name it, and are believed if the kernel says
-//! that they descend from it. Another process that says the same rank, by mistake or on purpose, would
-//! train on the same samples, so it is turned away.
+//! A rank belongs to one training process while that lives and is connected: the first that came.
+//! Its loader workers and forked children read for it too; they name it, and this is accepted if
+//! the kernel reports that they descend from it. Another process that states the same rank, by
+//! mistake or on purpose, would train on the same samples, so it is turned away.
 //!
-//! Where a client runs in a process namespace that the agent cannot see into, it has no name here. Two
-//! such clients cannot be told apart, and both are let in.
+//! A client in a process namespace that the agent cannot see into has no process number here. Two
+//! such clients cannot be told apart, and both are admitted.
 
 use std::fs;
 
-/// Generations that are looked through; a loader's worker is one or two away from its trainer.
+/// Number of ancestors that are checked; a loader's worker is one or two away from its trainer.
 const ANCESTORS_MAX: usize = 64;
 
-/// A process, told from a later one with the same number.
+/// A process, distinguished from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trainer {
     pid: u32,
-    /// In clock ticks since the machine started.
+    /// Start time, in clock ticks since the machine started.
     started: u64,
 }
 
 impl Trainer {
-    /// The process that `peer` reads for: `named`, as a number in the namespace of `peer`, if that is
-    /// `peer` or an ancestor of it, else `peer` itself.
+    /// The process that `peer` reads for: `named`, as a number in the namespace of `peer`, if that
+    /// is `peer` or an ancestor of it, else `peer` itself.
     pub(super) fn of(peer: u32, named: u32) -> Option<Self> {
         let own = Lineage::of(peer)?;
         let depth = own.numbers.len();
@@ -54,16 +54,16 @@ impl Trainer {
         self.pid
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub(super) fn is_alive(self) -> bool {
         Self::alive(self.pid) == Some(self)
     }
 }
 
-/// What the kernel says of a process.
+/// What the kernel reports about a process.
 struct Lineage {
     parent: u32,
-    /// Its numbers, from our namespace to its own.
+    /// Its numbers, from the agent's namespace to its own.
     numbers: Vec<u32>,
 }
 

@@ -1,22 +1,21 @@
-//! The rules that a client can break. Each ends its connection, and only that.
+//! The rules that a client can break. A violation ends its connection and affects no other.
 
 use std::io;
 
 use tierfeed_core::id::LeaseId;
 
 use crate::{
-    entry::Meaningless,
+    entry::UnknownEntry,
     message::{GrantId, MEMORY_REQUESTS_MAX, Malformed, PROTOCOL, RequestId},
     packet::ReceiveError,
     ring::Corrupt,
 };
 
-/// A rule that a client broke; the text is what it is told.
+/// A rule that a client broke; the text is sent to the client.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Violation(#[from] pub(super) Rule);
 
-/// The rules.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Rule {
     #[error("the client speaks protocol {theirs}; this agent speaks {PROTOCOL}")]
@@ -54,5 +53,5 @@ pub(super) enum Rule {
     #[error("the ring is broken: {0}")]
     Ring(#[from] Corrupt),
     #[error("the ring is broken: {0}")]
-    Entry(#[from] Meaningless),
+    Entry(#[from] UnknownEntry),
 }

@@ -1,4 +1,4 @@
-//! Waits for whichever descriptor has something to say, and names it.
+//! Waits until one of the watched descriptors is ready, and names it.
 
 use std::{
     mem::MaybeUninit,
@@ -15,20 +15,20 @@ use rustix::{
 };
 use tierfeed_core::id::ConnectionId;
 
-/// Events that one wait returns.
+/// Largest number of events that one wait returns.
 const EVENTS_MAX: usize = 64;
 
 /// A descriptor that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A client wants in.
+    /// A client wants to connect.
     Listener,
-    /// The server shall end.
+    /// The server must end.
     Stop,
-    /// A control packet, or the end of the connection.
+    /// A control packet arrived, or the connection ended.
     Socket(ConnectionId),
-    /// The client has put something into its ring.
-    Bell(ConnectionId),
+    /// The client has pushed entries into its ring.
+    Wakeup(ConnectionId),
     /// The process of the client has ended.
     Process(ConnectionId),
 }
@@ -45,18 +45,18 @@ impl Watch {
     }
 
     pub(super) fn add(&self, descriptor: impl AsFd, source: Source) -> Result<(), Errno> {
-        // Bells are never read, see `wake`: only a change may wake us.
+        // Wake-up descriptors are never read, see `wake`: only a new write may wake the thread.
         let flags = match source {
-            Source::Bell(_) => EventFlags::IN | EventFlags::ET,
+            Source::Wakeup(_) => EventFlags::IN | EventFlags::ET,
             Source::Socket(_) => EventFlags::IN | EventFlags::RDHUP,
             Source::Listener | Source::Stop | Source::Process(_) => EventFlags::IN,
         };
         epoll::add(&self.epoll, descriptor, EventData::new_u64(source.to_word()), flags)
     }
 
-    /// Closing a descriptor does not do this where another process has a copy of it.
+    /// Stops watching; closing a descriptor is not enough where another process has a copy of it.
     pub(super) fn remove(&self, descriptor: impl AsFd) {
-        // It fails only for a descriptor that is not watched, which is what is wanted.
+        // It fails only for a descriptor that is not watched, which is the wanted state.
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
@@ -79,20 +79,20 @@ impl Source {
         match self {
             Self::Listener => 0,
             Self::Stop => 1,
-            Self::Socket(holder) => (holder.0 << 3) | 2,
-            Self::Bell(holder) => (holder.0 << 3) | 3,
-            Self::Process(holder) => (holder.0 << 3) | 4,
+            Self::Socket(id) => (id.0 << 3) | 2,
+            Self::Wakeup(id) => (id.0 << 3) | 3,
+            Self::Process(id) => (id.0 << 3) | 4,
         }
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        let holder = ConnectionId(word >> 3);
+        let id = ConnectionId(word >> 3);
         match word & 7 {
             0 => Some(Self::Listener),
             1 => Some(Self::Stop),
-            2 => Some(Self::Socket(holder)),
-            3 => Some(Self::Bell(holder)),
-            4 => Some(Self::Process(holder)),
+            2 => Some(Self::Socket(id)),
+            3 => Some(Self::Wakeup(id)),
+            4 => Some(Self::Process(id)),
             _ => None,
         }
     }
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn a_bell_that_is_never_read_wakes_for_every_ring() {
         let watch = Watch::new().unwrap();
-        let bell = wake::agent_bell().unwrap();
-        watch.add(&bell, Source::Bell(ConnectionId(7))).unwrap();
+        let wakeup = wake::agent_wakeup().unwrap();
+        watch.add(&wakeup, Source::Wakeup(ConnectionId(7))).unwrap();
         for _ in 0..3 {
-            wake::ring_agent(&bell);
+            wake::wake_agent(&wakeup);
             let events = watch.wait(Some(Duration::from_secs(10))).unwrap();
-            assert_eq!(events, [Source::Bell(ConnectionId(7))]);
+            assert_eq!(events, [Source::Wakeup(ConnectionId(7))]);
             assert_eq!(watch.wait(Some(Duration::ZERO)).unwrap(), []);
         }
     }
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn a_removed_descriptor_wakes_no_more_though_a_copy_of_it_lives() {
         let watch = Watch::new().unwrap();
-        let bell = wake::agent_bell().unwrap();
-        let copy = bell.try_clone().unwrap();
-        watch.add(&bell, Source::Bell(ConnectionId(7))).unwrap();
-        watch.remove(&bell);
-        drop(bell);
-        wake::ring_agent(&copy);
+        let wakeup = wake::agent_wakeup().unwrap();
+        let copy = wakeup.try_clone().unwrap();
+        watch.add(&wakeup, Source::Wakeup(ConnectionId(7))).unwrap();
+        watch.remove(&wakeup);
+        drop(wakeup);
+        wake::wake_agent(&copy);
         assert_eq!(watch.wait(Some(Duration::ZERO)).unwrap(), []);
     }
 }

@@ -1,4 +1,4 @@
-//! A client that does anything, in any order. Invariants 1 and 3 of the server must hold.
+//! A client that sends arbitrary data in any order. Invariants 1 and 3 of the server must hold.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -13,12 +13,12 @@ use tierfeed_core::{
 
 use super::{
     misuse::Rogue,
-    stage::{LIMITS, Stage, batch_id, wait},
+    test_agent::{LIMITS, TestAgent, batch_id, wait},
 };
 use crate::{
     ClientEvent, Delivery, GrantId,
     channel::Channel,
-    entry::{Parting, Submission},
+    entry::{ReleaseKind, Submission},
     message::PROTOCOL,
     packet,
     ring::Entry,
@@ -26,18 +26,18 @@ use crate::{
 
 #[derive(Debug, Clone)]
 enum Move {
-    /// Bytes that are most likely no message.
+    /// Bytes that are almost certainly no message.
     Noise(Vec<u8>),
-    /// A message that makes sense somewhere, if not here.
+    /// A message that is valid at some point of the protocol.
     Message(String),
-    /// Asks for a file for an order, and says that it is written.
+    /// Requests a file for an order, and states that it is written.
     Publish(u32),
     Request(u32),
     Deliver(u64),
     Release(u64),
-    /// Any word of the rings.
+    /// Writes any word of the rings.
     Scribble(u64, u64),
-    /// Any entry, announced as it should be.
+    /// Pushes any entry in a valid way.
     Entry(Entry),
     Ring,
 }
@@ -70,20 +70,21 @@ fn any_move() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// Answers like an agent until `holder` is gone.
-fn serve_until_gone(stage: &Stage, holder: ConnectionId) {
+/// Answers like an agent until `connection` is gone.
+fn serve_until_gone(test_agent: &TestAgent, connection: ConnectionId) {
     let mut leases = 0;
     loop {
-        match stage.event() {
+        match test_agent.event() {
             ClientEvent::Requested { batch, .. } => {
-                let layout = super::stage::batch(batch.step.0 % 1000, &[64]);
+                let layout = super::test_agent::batch(batch.step.0 % 1000, &[64]);
                 let lease = LeaseId(leases);
                 leases += 1;
-                stage.server.lease(holder, lease, Bytes(0), &layout, |_| None).unwrap();
+                test_agent.server.lease(connection, lease, Bytes(0), &layout, |_| None).unwrap();
             }
             ClientEvent::MemoryRequested { request, bytes, .. } => {
-                let chunk = super::stage::region(Bytes(4096));
-                let granted = stage.server.grant(holder, request, GrantId(bytes.0), &[&chunk]);
+                let chunk = super::test_agent::region(Bytes(4096));
+                let granted =
+                    test_agent.server.grant(connection, request, GrantId(bytes.0), &[&chunk]);
                 assert!(matches!(granted, Ok(Delivery::Sent | Delivery::Gone)));
             }
             ClientEvent::Delivered { .. }
@@ -91,14 +92,14 @@ fn serve_until_gone(stage: &Stage, holder: ConnectionId) {
             | ClientEvent::Released { .. }
             | ClientEvent::MemoryFreed { .. } => (),
             ClientEvent::Published { request, .. } => {
-                stage.server.took_order(holder, request);
+                test_agent.server.took_order(connection, request);
             }
-            ClientEvent::Gone { holder: gone, .. } => {
-                assert_eq!(gone, holder);
+            ClientEvent::Gone { connection: gone, .. } => {
+                assert_eq!(gone, connection);
                 return;
             }
             ClientEvent::Attached { .. } | ClientEvent::TurnedAway { .. } => {
-                panic!("a second hello is a broken rule, whatever it says")
+                panic!("a second hello breaks a rule in any case")
             }
         }
     }
@@ -109,10 +110,10 @@ proptest! {
 
     #[test]
     fn no_client_disturbs_the_server(moves in prop::collection::vec(any_move(), 0..40)) {
-        let stage = Stage::new();
-        let (rogue, mut rings, holder) = Rogue::attached(&stage);
+        let test_agent = TestAgent::new();
+        let (rogue, mut rings, connection) = Rogue::attached(&test_agent);
         std::thread::scope(|scope| {
-            scope.spawn(|| serve_until_gone(&stage, holder));
+            scope.spawn(|| serve_until_gone(&test_agent, connection));
             let say = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| {
                 // It fails once the agent has closed the connection.
                 let _ = packet::send(rogue.0.as_fd(), bytes, descriptors);
@@ -123,7 +124,7 @@ proptest! {
                     Move::Deliver(lease) => {
                         Submission::Delivered(LeaseId(lease), wait(1)).encode()
                     }
-                    Move::Release(lease) => Submission::Release(LeaseId(lease), Parting::Used).encode(),
+                    Move::Release(lease) => Submission::Release(LeaseId(lease), ReleaseKind::Used).encode(),
                     Move::Entry(entry) => entry,
                     Move::Noise(bytes) => {
                         say(&bytes, &[]);
@@ -151,11 +152,11 @@ proptest! {
                         continue;
                     }
                 };
-                // It fails once the rings say nonsense.
+                // It fails once the positions in the ring are invalid.
                 let _ = rings.try_push(entry);
             }
             drop(rogue);
         });
-        super::misuse::assert_serving(&stage);
+        super::misuse::assert_serving(&test_agent);
     }
 }

@@ -1,5 +1,5 @@
-//! Clients that mean harm: another rank's batches come on time, and the agent holds a bounded amount of
-//! what they send.
+//! Hostile clients: another rank's batches come on time, and the agent holds a bounded amount of
+//! the data that they send.
 
 #![expect(
     clippy::large_stack_arrays,
@@ -24,14 +24,14 @@ use tierfeed_core::id::{ConnectionId, SampleId};
 
 use super::{
     misuse::{Rogue, assert_expelled, assert_serving, hello},
-    stage::{LIMITS, PATIENCE, Stage, batch_id},
+    test_agent::{LIMITS, PATIENCE, TestAgent, batch_id},
 };
 use crate::{Client, ClientEvent, Reply, packet::SendError};
 
 /// Far longer than an exchange takes, and far shorter than the hostile descriptors wait.
 const ON_TIME: Duration = Duration::from_secs(5);
 
-/// A TCP socket whose last `close` waits for a minute, or until its peer is dropped.
+/// A TCP socket whose last `close` blocks for a minute, or until its peer is dropped.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -48,39 +48,37 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), peer)
 }
 
-/// Sends a descriptor that waits when it is closed. Nobody but the agent has it when it looks.
-fn send_lingering(stage: &Stage, rogue: &Rogue, bytes: &[u8]) -> TcpStream {
+/// Sends a descriptor that blocks when it is closed; this process keeps no copy of it.
+fn send_lingering(test_agent: &TestAgent, rogue: &Rogue, bytes: &[u8]) -> TcpStream {
     let (socket, peer) = lingering();
-    let paused = stage.server.paused();
+    let paused = test_agent.server.paused();
     rogue.say(bytes, &[socket.as_fd()]);
     drop(socket);
     drop(paused);
     peer
 }
 
-/// One batch from the request to the release.
-fn exchange(stage: &Stage, client: &Client, holder: ConnectionId) -> Duration {
+fn exchange(test_agent: &TestAgent, client: &Client, connection: ConnectionId) -> Duration {
     let begun = Instant::now();
     client.request(batch_id(1)).unwrap();
-    assert_eq!(stage.requested(), (holder, batch_id(1)));
-    stage.lease(holder, 1);
+    assert_eq!(test_agent.requested(), (connection, batch_id(1)));
+    test_agent.lease(connection, 1);
     let Ok(Reply::Batch(leased)) = client.next(PATIENCE) else { panic!("no batch") };
     client.release(leased.lease).unwrap();
-    assert_eq!(stage.released().0, holder);
+    assert_eq!(test_agent.released().0, connection);
     begun.elapsed()
 }
 
 #[test]
 fn the_kernel_refuses_descriptors_at_the_sender_where_it_can() {
-    let stage = Stage::new();
-    let (rogue, _rings, _) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (rogue, _rings, _) = Rogue::attached(&test_agent);
     let sent = rogue.try_say(br#"{"type":"free_memory","grant":1}"#, &[rogue.0.as_fd()]);
-    // Linux 6.16 and later.
     if kernel() >= (6, 16) {
         assert!(matches!(sent, Err(SendError::Socket(Errno::PERM))), "{sent:?}");
     } else {
         assert!(rogue.reason().contains("descriptors"));
-        assert_expelled(&stage, "descriptors");
+        assert_expelled(&test_agent, "descriptors");
     }
 }
 
@@ -91,46 +89,46 @@ fn kernel() -> (u32, u32) {
 }
 
 #[test]
-fn a_descriptor_that_waits_when_it_is_closed_holds_up_no_one() {
-    let stage = Stage::of_old_kernel();
-    let (client, holder) = stage.attach();
+fn a_descriptor_that_waits_when_it_is_closed_delays_no_other_client() {
+    let test_agent = TestAgent::of_old_kernel();
+    let (client, connection) = test_agent.attach();
     for bytes in [&[b' '; 5000][..], &hello(), b"no message"] {
-        let rogue = Rogue::connect(&stage);
-        let _peer = send_lingering(&stage, &rogue, bytes);
+        let rogue = Rogue::connect(&test_agent);
+        let _peer = send_lingering(&test_agent, &rogue, bytes);
         assert!(rogue.reason().contains("descriptors"));
         drop(rogue);
-        let took = exchange(&stage, &client, holder);
+        let took = exchange(&test_agent, &client, connection);
         assert!(took < ON_TIME, "{took:?}");
     }
-    // One that leaves without a word, and whose packets are never looked at.
-    let rogue = Rogue::connect(&stage);
+    // A client that sends no hello, and whose packets are never handled.
+    let rogue = Rogue::connect(&test_agent);
     let (socket, _peer) = lingering();
-    let paused = stage.server.paused();
+    let paused = test_agent.server.paused();
     rogue.say(b"no message", &[]);
     rogue.say(b"no message", &[socket.as_fd()]);
     drop((socket, rogue));
     drop(paused);
-    let took = exchange(&stage, &client, holder);
+    let took = exchange(&test_agent, &client, connection);
     assert!(took < ON_TIME, "{took:?}");
 }
 
 #[test]
 fn what_waits_to_be_closed_counts_as_a_connection() {
-    let stage = Stage::of_old_kernel();
+    let test_agent = TestAgent::of_old_kernel();
     let mut peers = Vec::new();
     for _ in 0..LIMITS.connections_max {
-        let rogue = Rogue::connect(&stage);
-        peers.push(send_lingering(&stage, &rogue, b"no message"));
+        let rogue = Rogue::connect(&test_agent);
+        peers.push(send_lingering(&test_agent, &rogue, b"no message"));
         assert!(rogue.reason().contains("descriptors"));
     }
-    let refused = Rogue::connect(&stage).reason();
+    let refused = Rogue::connect(&test_agent).reason();
     assert_eq!(refused, "the agent has 8 connections already");
     drop(peers);
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        let rogue = Rogue::connect(&stage);
+        let rogue = Rogue::connect(&test_agent);
         if rogue.try_say(b"no message", &[]).is_ok() && rogue.reason().contains("no sense") {
-            assert_serving(&stage);
+            assert_serving(&test_agent);
             return;
         }
         std::thread::yield_now();
@@ -140,9 +138,9 @@ fn what_waits_to_be_closed_counts_as_a_connection() {
 
 #[test]
 fn a_flood_of_publications_is_one_order_and_the_end() {
-    let stage = Stage::new();
-    let (client, honest) = stage.attach();
-    let (rogue, _rings, holder) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (client, honest) = test_agent.attach();
+    let (rogue, _rings, connection) = Rogue::attached(&test_agent);
     let publish = br#"{"type":"publish","request":1,"epoch":0,"samples":100000}"#;
     let written = br#"{"type":"order_written","request":1}"#;
     for _ in 0..20 {
@@ -150,31 +148,31 @@ fn a_flood_of_publications_is_one_order_and_the_end() {
         let _ = rogue.try_say(publish, &[]);
         let _ = rogue.try_say(written, &[]);
     }
-    match stage.event() {
-        ClientEvent::Published { holder: who, samples, .. } => {
-            assert_eq!(who, holder);
+    match test_agent.event() {
+        ClientEvent::Published { connection: who, samples, .. } => {
+            assert_eq!(who, connection);
             assert_eq!(samples, vec![SampleId(0); 100_000], "nothing was written");
         }
         other => panic!("{other:?}"),
     }
-    match stage.event() {
-        ClientEvent::Gone { holder: gone, cause } => {
-            assert_eq!(gone, holder);
+    match test_agent.event() {
+        ClientEvent::Gone { connection: gone, cause } => {
+            assert_eq!(gone, connection);
             assert!(cause.to_string().contains("before the one before it was answered"), "{cause}");
         }
         other => panic!("{other:?}"),
     }
-    assert!(exchange(&stage, &client, honest) < ON_TIME);
+    assert!(exchange(&test_agent, &client, honest) < ON_TIME);
 }
 
 #[test]
 fn the_length_of_an_order_is_looked_at_before_there_is_a_file() {
-    let stage = Stage::new();
+    let test_agent = TestAgent::new();
     for samples in [0, LIMITS.published_samples_max + 1, u32::MAX] {
-        let (rogue, _rings, _) = Rogue::attached(&stage);
+        let (rogue, _rings, _) = Rogue::attached(&test_agent);
         let publish = format!(r#"{{"type":"publish","request":1,"epoch":0,"samples":{samples}}}"#);
         rogue.say(publish.as_bytes(), &[]);
         assert!(rogue.reason().contains("from 1 to 100000 are possible"));
-        assert_expelled(&stage, "from 1 to 100000 are possible");
+        assert_expelled(&test_agent, "from 1 to 100000 are possible");
     }
 }

@@ -1,4 +1,5 @@
-//! Clients that break the rules: each loses its connection and hears why, and nobody else notices.
+//! Clients that break the rules: each loses its connection and gets the reason, and no other client
+//! is affected.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -15,39 +16,39 @@ use tierfeed_core::{
 };
 use tierfeed_numa_memory::View;
 
-use super::stage::{LIMITS, PATIENCE, RANK, Stage, batch_id, wait};
+use super::test_agent::{LIMITS, PATIENCE, RANK, TestAgent, batch_id, wait};
 use crate::{
-    Client, ClientEvent, ConnectError, Departure, Hello, Role,
+    Client, ClientEvent, ConnectError, DisconnectCause, Hello, Role,
     channel::Channel,
     endpoint::seqpacket_socket,
-    entry::{Parting, Submission},
+    entry::{ReleaseKind, Submission},
     message::{self, FromAgent, FromClient, PROTOCOL},
     packet::{self, Arrival, PACKET_BYTES_MAX},
     ring::{ENTRY_BYTES, Entry, Producer, PushError},
     wake,
 };
 
-/// A client that says whatever a test makes it say.
+/// A client that sends arbitrary messages.
 pub(super) struct Rogue(pub(super) OwnedFd);
 
 impl Rogue {
-    pub(super) fn connect(stage: &Stage) -> Self {
+    pub(super) fn connect(test_agent: &TestAgent) -> Self {
         let socket = seqpacket_socket(SocketFlags::empty()).unwrap();
-        connect(&socket, &SocketAddrUnix::new(&stage.path).unwrap()).unwrap();
+        connect(&socket, &SocketAddrUnix::new(&test_agent.path).unwrap()).unwrap();
         Self(socket)
     }
 
-    pub(super) fn attached(stage: &Stage) -> (Self, Rings, ConnectionId) {
-        let rogue = Self::connect(stage);
+    pub(super) fn attached(test_agent: &TestAgent) -> (Self, Rings, ConnectionId) {
+        let rogue = Self::connect(test_agent);
         rogue.say(&hello(), &[]);
-        let holder = stage.admit_next();
+        let connection = test_agent.admit_next();
         let (message, descriptors) = rogue.hear();
         let FromAgent::Welcome { reading: Some(reading) } = message else { panic!("{message:?}") };
-        let [rings, _arena, _bell, agent_bell] = <[OwnedFd; 4]>::try_from(descriptors).unwrap();
+        let [rings, _arena, _wakeup, agent_wakeup] = <[OwnedFd; 4]>::try_from(descriptors).unwrap();
         let memory = View::map(rings, Bytes(reading.ring_bytes)).unwrap();
         let channel = Channel::new(reading.window).unwrap();
-        let rings = Rings { memory, producer: Producer::new(channel.submissions), agent_bell };
-        (rogue, rings, holder)
+        let rings = Rings { memory, producer: Producer::new(channel.submissions), agent_wakeup };
+        (rogue, rings, connection)
     }
 
     pub(super) fn say(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
@@ -84,7 +85,7 @@ impl Rogue {
 pub(super) struct Rings {
     pub(super) memory: View,
     producer: Producer,
-    agent_bell: OwnedFd,
+    agent_wakeup: OwnedFd,
 }
 
 impl Rings {
@@ -97,7 +98,7 @@ impl Rings {
     }
 
     pub(super) fn ring(&self) {
-        wake::ring_agent(&self.agent_bell);
+        wake::wake_agent(&self.agent_wakeup);
     }
 }
 
@@ -109,27 +110,27 @@ pub(super) fn hello() -> Vec<u8> {
     message::to_bytes(&hello).unwrap()
 }
 
-/// The server still lets an honest client in.
-pub(super) fn assert_serving(stage: &Stage) {
-    let (client, holder) = stage.attach();
+/// Checks that the server still admits a correct client.
+pub(super) fn assert_serving(test_agent: &TestAgent) {
+    let (client, connection) = test_agent.attach();
     drop(client);
-    assert_eq!(stage.gone(), holder);
-    stage.assert_quiet();
+    assert_eq!(test_agent.gone(), connection);
+    test_agent.assert_quiet();
 }
 
-pub(super) fn assert_expelled(stage: &Stage, reason: &str) {
-    match stage.event() {
-        ClientEvent::Gone { cause: Departure::Violation(violation), .. } => {
+pub(super) fn assert_expelled(test_agent: &TestAgent, reason: &str) {
+    match test_agent.event() {
+        ClientEvent::Gone { cause: DisconnectCause::Violation(violation), .. } => {
             assert!(violation.to_string().contains(reason), "{violation}");
         }
         other => panic!("{other:?}"),
     }
-    assert_serving(stage);
+    assert_serving(test_agent);
 }
 
 #[test]
 fn what_is_no_message_ends_the_connection_and_is_no_event() {
-    let stage = Stage::new();
+    let test_agent = TestAgent::new();
     for (bytes, reason) in [
         (&b"\xff\xfe not json"[..], "makes no sense"),
         (&br#"{"type":"hello","protocol":4}"#[..], "makes no sense"),
@@ -142,122 +143,124 @@ fn what_is_no_message_ends_the_connection_and_is_no_event() {
         (&br#"{"type":"hello","protocol":1,"rank":0,"role":"trainer","pid":1}"#[..], "protocol 1"),
         (&[b' '; 5000][..], "longer than 4096 bytes"),
     ] {
-        let rogue = Rogue::connect(&stage);
+        let rogue = Rogue::connect(&test_agent);
         rogue.say(bytes, &[]);
-        let heard = rogue.reason();
-        assert!(heard.contains(reason), "{heard}");
+        let received = rogue.reason();
+        assert!(received.contains(reason), "{received}");
     }
-    assert_serving(&stage);
+    assert_serving(&test_agent);
 }
 
 #[test]
 fn a_second_hello_is_one_too_many() {
-    let stage = Stage::new();
-    let (rogue, _rings, _) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (rogue, _rings, _) = Rogue::attached(&test_agent);
     rogue.say(&hello(), &[]);
     assert!(rogue.reason().contains("twice"));
-    assert_expelled(&stage, "twice");
+    assert_expelled(&test_agent, "twice");
 }
 
 #[test]
 fn more_requests_than_the_window_end_the_connection() {
-    let stage = Stage::new();
-    let (rogue, mut rings, _) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (rogue, mut rings, _) = Rogue::attached(&test_agent);
     for step in 0..=LIMITS.window {
         rings.submit(Submission::Request(batch_id(step)));
     }
     rings.ring();
     assert!(rogue.reason().contains("more than 16 batches"));
     for step in 0..LIMITS.window {
-        assert_eq!(stage.requested().1, batch_id(step), "what was allowed is reported");
+        assert_eq!(test_agent.requested().1, batch_id(step), "what was allowed is reported");
     }
-    assert_expelled(&stage, "more than 16 batches");
+    assert_expelled(&test_agent, "more than 16 batches");
 }
 
 #[test]
 fn a_lease_that_is_not_held_cannot_be_released() {
-    let stage = Stage::new();
-    let (rogue, mut rings, _) = Rogue::attached(&stage);
-    rings.submit(Submission::Release(LeaseId(5), Parting::Used));
+    let test_agent = TestAgent::new();
+    let (rogue, mut rings, _) = Rogue::attached(&test_agent);
+    rings.submit(Submission::Release(LeaseId(5), ReleaseKind::Used));
     rings.ring();
     assert!(rogue.reason().contains("released lease 5"));
-    assert_expelled(&stage, "released lease 5");
+    assert_expelled(&test_agent, "released lease 5");
 }
 
 #[test]
-fn a_batch_is_delivered_once_and_only_to_its_holder() {
-    let stage = Stage::new();
-    let (rogue, mut rings, holder) = Rogue::attached(&stage);
+fn a_batch_is_delivered_once_and_only_to_its_connection() {
+    let test_agent = TestAgent::new();
+    let (rogue, mut rings, connection) = Rogue::attached(&test_agent);
     rings.submit(Submission::Request(batch_id(0)));
     rings.ring();
-    stage.requested();
-    stage.lease(holder, 0);
+    test_agent.requested();
+    test_agent.lease(connection, 0);
     let delivered = Submission::Delivered(LeaseId(0), wait(5));
     rings.submit(delivered);
     rings.submit(delivered);
     rings.ring();
     assert!(rogue.reason().contains("lease 0"));
-    let ClientEvent::Delivered { wait: told, .. } = stage.event() else { panic!("not delivered") };
+    let ClientEvent::Delivered { wait: told, .. } = test_agent.event() else {
+        panic!("not delivered")
+    };
     assert_eq!(told, wait(5));
-    assert_expelled(&stage, "lease 0");
+    assert_expelled(&test_agent, "lease 0");
 }
 
 #[test]
 fn a_broken_ring_ends_the_connection() {
-    let stage = Stage::new();
+    let test_agent = TestAgent::new();
     let pushed = Bytes(0);
     for position in [4 * u64::from(LIMITS.window) + 1, u64::MAX] {
-        let (rogue, rings, _) = Rogue::attached(&stage);
+        let (rogue, rings, _) = Rogue::attached(&test_agent);
         rings.memory.atomic_u64(pushed).unwrap().store(position, Ordering::Release);
         rings.ring();
         assert!(rogue.reason().contains("ring is broken"));
-        assert_expelled(&stage, "ring is broken");
+        assert_expelled(&test_agent, "ring is broken");
     }
-    let (rogue, rings, _) = Rogue::attached(&stage);
+    let (rogue, rings, _) = Rogue::attached(&test_agent);
     rings.memory.atomic_u64(Bytes(2 * ENTRY_BYTES)).unwrap().store(77, Ordering::Relaxed);
     rings.memory.atomic_u64(pushed).unwrap().store(1, Ordering::Release);
     rings.ring();
     assert!(rogue.reason().contains("ring is broken"));
-    assert_expelled(&stage, "ring is broken");
+    assert_expelled(&test_agent, "ring is broken");
 }
 
 #[test]
 fn an_agent_that_meets_a_full_ring_closes_it_instead_of_waiting() {
-    let stage = Stage::new();
-    let (rogue, mut rings, _) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (rogue, mut rings, _) = Rogue::attached(&test_agent);
     let completions = Channel::new(LIMITS.window).unwrap().submissions.end();
-    // The client claims to have read nothing for a long time.
+    // The client states that it has read nothing for a long time.
     let popped = Bytes(completions + ENTRY_BYTES);
     let full = 0_u64.wrapping_sub(u64::from(LIMITS.window));
     rings.memory.atomic_u64(popped).unwrap().store(full, Ordering::Release);
     rings.submit(Submission::Request(batch_id(0)));
     rings.ring();
-    let (holder, _) = stage.requested();
-    stage.lease(holder, 0);
+    let (connection, _) = test_agent.requested();
+    test_agent.lease(connection, 0);
     assert!(rogue.reason().contains("full"));
-    assert_eq!(stage.gone(), holder);
-    assert_serving(&stage);
+    assert_eq!(test_agent.gone(), connection);
+    assert_serving(&test_agent);
 }
 
 #[test]
 fn a_bell_that_rings_without_cause_is_no_event() {
-    let stage = Stage::new();
-    let (_rogue, mut rings, _) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (_rogue, mut rings, _) = Rogue::attached(&test_agent);
     for _ in 0..100 {
         rings.ring();
     }
     rings.submit(Submission::Request(batch_id(0)));
     rings.ring();
-    assert_eq!(stage.requested().1, batch_id(0));
+    assert_eq!(test_agent.requested().1, batch_id(0));
 }
 
 #[test]
 fn open_requests_for_memory_have_a_limit() {
-    let stage = Stage::new();
+    let test_agent = TestAgent::new();
     for requests in [&[0, 1, 2, 3, 4, 5, 6, 7, 8][..], &[1, 1], &[u64::MAX]] {
-        let (rogue, _rings, _) = Rogue::attached(&stage);
+        let (rogue, _rings, _) = Rogue::attached(&test_agent);
         for request in requests {
-            // The last of these asks for nothing.
+            // The last of these requests 0 bytes.
             let bytes = request.wrapping_add(1);
             let text =
                 format!(r#"{{"type":"allocate_memory","request":{request},"bytes":{bytes}}}"#);
@@ -265,40 +268,40 @@ fn open_requests_for_memory_have_a_limit() {
         }
         rogue.reason();
         for _ in 1..requests.len() {
-            assert!(matches!(stage.event(), ClientEvent::MemoryRequested { .. }));
+            assert!(matches!(test_agent.event(), ClientEvent::MemoryRequested { .. }));
         }
-        assert_expelled(&stage, "memory");
+        assert_expelled(&test_agent, "memory");
     }
 }
 
 #[test]
 fn connections_have_a_limit_and_the_next_one_hears_it() {
-    let stage = Stage::new();
-    let clients: Vec<_> = (0..LIMITS.connections_max).map(|_| stage.attach()).collect();
+    let test_agent = TestAgent::new();
+    let clients: Vec<_> = (0..LIMITS.connections_max).map(|_| test_agent.attach()).collect();
     let hello = Hello::of_rank(RANK, Role::Worker);
-    match Client::connect(&stage.path, &hello, PATIENCE) {
+    match Client::connect(&test_agent.path, &hello, PATIENCE) {
         Err(ConnectError::Refused { reason }) => {
             assert_eq!(reason, "the agent has 8 connections already");
         }
         other => panic!("{other:?}"),
     }
-    for (client, holder) in clients {
+    for (client, connection) in clients {
         drop(client);
-        assert_eq!(stage.gone(), holder);
+        assert_eq!(test_agent.gone(), connection);
     }
-    assert_serving(&stage);
+    assert_serving(&test_agent);
 }
 
 #[test]
 fn a_client_that_does_not_read_its_packets_is_let_go() {
-    let stage = Stage::new();
-    let (rogue, _rings, _) = Rogue::attached(&stage);
+    let test_agent = TestAgent::new();
+    let (rogue, _rings, _) = Rogue::attached(&test_agent);
     // The agent answers each with a file.
     let publish = br#"{"type":"publish","request":1,"epoch":0,"samples":1}"#;
     // Ends when the agent has closed the connection.
     while !matches!(packet::send(rogue.0.as_fd(), publish, &[]), Err(packet::SendError::End)) {
         std::thread::yield_now();
     }
-    assert!(matches!(stage.event(), ClientEvent::Gone { .. }));
-    assert_serving(&stage);
+    assert!(matches!(test_agent.event(), ClientEvent::Gone { .. }));
+    assert_serving(&test_agent);
 }

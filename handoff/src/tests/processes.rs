@@ -1,5 +1,5 @@
-//! Tests that need a second process. The test program starts itself again; the environment says which
-//! part the new process plays.
+//! Tests that need a second process. The test program starts itself again; an environment variable
+//! selects the part of the new process.
 
 use std::{
     fs::File,
@@ -12,10 +12,10 @@ use std::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tierfeed_core::{id::LeaseId, units::Bytes};
 
-use super::stage::{LIMITS, PATIENCE, RANK, Stage, batch, batch_id};
+use super::test_agent::{LIMITS, PATIENCE, RANK, TestAgent, batch, batch_id};
 use crate::{
-    Client, ClientEvent, ConnectError, Departure, Forked, Hello, NextError, ReleaseError, Reply,
-    RequestError, Role,
+    Client, ClientEvent, ConnectError, DisconnectCause, Forked, Hello, NextError, ReleaseError,
+    Reply, RequestError, Role,
 };
 
 const PART: &str = "TIERFEED_TEST_PART";
@@ -24,7 +24,7 @@ const READY: &str = "ready";
 const SERVED: &str = "served";
 const MANY: u32 = 2_000_000;
 
-/// Plays a part when another test starts this program.
+/// Runs a part when another test starts this program.
 #[test]
 #[ignore = "no test of its own: others start it"]
 fn second_process() {
@@ -42,7 +42,7 @@ fn second_process() {
     }
 }
 
-/// This program, started again in a part.
+/// This program, started again to run a part.
 struct Second {
     child: Child,
     said: Lines<BufReader<ChildStdout>>,
@@ -63,10 +63,10 @@ impl Second {
         Self { child, said }
     }
 
-    /// Ends with the process at the latest.
+    /// Waits for a line, or panics when the process has ended.
     fn wait_until_it_says(&mut self, word: &str) {
-        let heard = self.said.by_ref().map_while(Result::ok).any(|line| line.ends_with(word));
-        assert!(heard, "the second process ended before it said {word:?}");
+        let received = self.said.by_ref().map_while(Result::ok).any(|line| line.ends_with(word));
+        assert!(received, "the second process ended before it said {word:?}");
     }
 
     fn kill(&mut self) {
@@ -88,7 +88,7 @@ fn say(word: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-/// Until the parent kills this process, or dies itself.
+/// Waits until the parent kills this process, or ends itself.
 fn wait_for_the_end() {
     let mut nothing = Vec::new();
     std::io::stdin().read_to_end(&mut nothing).unwrap();
@@ -98,7 +98,7 @@ fn connect(socket: &Path) -> Client {
     Client::connect(socket, &Hello::of_rank(RANK, Role::Trainer), PATIENCE).unwrap()
 }
 
-/// Reads for the process that started this one.
+/// Connects as a worker of the process that started this one.
 fn connect_as_worker(socket: &Path) -> Client {
     let trainer = std::os::unix::process::parent_id();
     let hello = Hello { trainer, ..Hello::of_rank(RANK, Role::Worker) };
@@ -113,10 +113,10 @@ fn play_client(client: &Client) {
     wait_for_the_end();
 }
 
-/// As a forked loader worker does, the orphan holds a copy of the socket and of nothing else.
+/// As a forked loader worker does, the orphan holds a copy of the socket only.
 fn play_client_with_orphan(socket: &Path) {
     let client = connect(socket);
-    let copy = client.link_socket().try_clone_to_owned().unwrap();
+    let copy = client.connection_socket().try_clone_to_owned().unwrap();
     // It ends with the test program, whose end of the pipe it reads.
     let orphan = Command::new("cat").stdin(Stdio::inherit()).stdout(copy).spawn().unwrap();
     client.request(batch_id(0)).unwrap();
@@ -128,20 +128,23 @@ fn play_client_with_orphan(socket: &Path) {
 }
 
 fn play_agent(socket: &Path) {
-    let stage = Stage::at(socket);
+    let test_agent = TestAgent::at(socket);
     say(READY);
-    let holder = stage.admit_next();
+    let connection = test_agent.admit_next();
     for step in 0..3 {
-        assert_eq!(stage.requested(), (holder, batch_id(step)));
-        stage.arena.write(Bytes(4096), b"last bytes").unwrap();
+        assert_eq!(test_agent.requested(), (connection, batch_id(step)));
+        test_agent.arena.write(Bytes(4096), b"last bytes").unwrap();
         let lease = LeaseId(u64::from(step));
-        stage.server.lease(holder, lease, Bytes(4096), &batch(step, &[10]), |_| None).unwrap();
+        test_agent
+            .server
+            .lease(connection, lease, Bytes(4096), &batch(step, &[10]), |_| None)
+            .unwrap();
     }
     say(SERVED);
     wait_for_the_end();
 }
 
-/// Where batch `step` lies: the window has as many places.
+/// Offset of batch `step`; the arena has as many slots as the window.
 fn place_of(step: u32) -> Bytes {
     Bytes(u64::from(step % LIMITS.window) * 8192)
 }
@@ -151,19 +154,22 @@ fn content_of(step: u32) -> [u8; 64] {
     std::array::from_fn(|at| word[at % 8])
 }
 
-/// Hands over [`MANY`] batches in the order of the requests, each with bytes of its own.
+/// Hands over [`MANY`] batches in the order of the requests, each with its own bytes.
 fn play_agent_of_many(socket: &Path) {
-    let stage = Stage::at(socket);
+    let test_agent = TestAgent::at(socket);
     say(READY);
-    let holder = stage.admit_next();
+    let connection = test_agent.admit_next();
     let (mut leased, mut released) = (0, 0);
     while released < MANY {
-        match stage.event() {
+        match test_agent.event() {
             ClientEvent::Requested { batch: id, .. } => {
                 assert_eq!(id, batch_id(leased));
-                stage.arena.write(place_of(leased), &content_of(leased)).unwrap();
+                test_agent.arena.write(place_of(leased), &content_of(leased)).unwrap();
                 let (lease, batch) = (LeaseId(u64::from(leased)), batch(leased, &[64]));
-                stage.server.lease(holder, lease, place_of(leased), &batch, |_| None).unwrap();
+                test_agent
+                    .server
+                    .lease(connection, lease, place_of(leased), &batch, |_| None)
+                    .unwrap();
                 leased += 1;
             }
             ClientEvent::Released { lease, .. } => {
@@ -178,9 +184,9 @@ fn play_agent_of_many(socket: &Path) {
     wait_for_the_end();
 }
 
-/// An agent that has used up its descriptors when a client comes, and gets some back later.
+/// An agent that has no descriptors left when a client connects, and gets some back later.
 fn play_agent_without_descriptors(socket: &Path) {
-    let stage = Stage::at(socket);
+    let test_agent = TestAgent::at(socket);
     let null = || File::open("/dev/null");
     let limit = Rlimit { current: Some(100), maximum: Some(100) };
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -189,53 +195,55 @@ fn play_agent_without_descriptors(socket: &Path) {
     let mut go_on = String::new();
     std::io::stdin().read_line(&mut go_on).unwrap();
     drop(all);
-    // The client that came too early is admitted in vain.
-    stage.admit_next();
-    stage.gone();
-    stage.admit_next();
+    // The client that came too early has timed out already.
+    test_agent.admit_next();
+    test_agent.gone();
+    test_agent.admit_next();
     wait_for_the_end();
 }
 
 /// Serves the second process until it holds one batch and waits for another.
-fn serve_one_of_two(stage: &Stage) -> tierfeed_core::id::ConnectionId {
-    let holder = stage.admit_next();
-    assert_eq!(stage.requested(), (holder, batch_id(0)));
-    stage.lease(holder, 0);
-    assert_eq!(stage.requested(), (holder, batch_id(1)));
-    holder
+fn serve_one_of_two(test_agent: &TestAgent) -> tierfeed_core::id::ConnectionId {
+    let connection = test_agent.admit_next();
+    assert_eq!(test_agent.requested(), (connection, batch_id(0)));
+    test_agent.lease(connection, 0);
+    assert_eq!(test_agent.requested(), (connection, batch_id(1)));
+    connection
 }
 
 #[test]
 fn a_killed_client_is_reported_gone_once() {
-    let stage = Stage::new();
-    let mut second = Second::start("client", &stage.path);
-    let holder = serve_one_of_two(&stage);
+    let test_agent = TestAgent::new();
+    let mut second = Second::start("client", &test_agent.path);
+    let connection = serve_one_of_two(&test_agent);
     second.wait_until_it_says(READY);
     second.kill();
-    assert_eq!(stage.gone(), holder);
-    let (client, holder) = stage.attach();
+    assert_eq!(test_agent.gone(), connection);
+    let (client, connection) = test_agent.attach();
     drop(client);
-    assert_eq!(stage.gone(), holder);
-    stage.assert_quiet();
+    assert_eq!(test_agent.gone(), connection);
+    test_agent.assert_quiet();
 }
 
 #[test]
 fn a_killed_client_is_gone_though_an_orphan_holds_its_socket() {
-    let stage = Stage::new();
-    let mut second = Second::start("client-with-orphan", &stage.path);
-    let holder = serve_one_of_two(&stage);
+    let test_agent = TestAgent::new();
+    let mut second = Second::start("client-with-orphan", &test_agent.path);
+    let connection = serve_one_of_two(&test_agent);
     second.wait_until_it_says(READY);
     // Kept open, so that the orphan lives on.
     let orphans_input = second.child.stdin.take();
     second.kill();
-    let ClientEvent::Gone { holder: gone, cause } = stage.event() else { panic!("not gone") };
-    assert_eq!(gone, holder);
-    assert!(matches!(cause, Departure::ProcessEnded), "the socket did not say it: {cause}");
+    let ClientEvent::Gone { connection: gone, cause } = test_agent.event() else {
+        panic!("not gone")
+    };
+    assert_eq!(gone, connection);
+    assert!(matches!(cause, DisconnectCause::ProcessEnded), "the socket did not say it: {cause}");
     drop(orphans_input);
-    let (client, holder) = stage.attach();
+    let (client, connection) = test_agent.attach();
     drop(client);
-    assert_eq!(stage.gone(), holder);
-    stage.assert_quiet();
+    assert_eq!(test_agent.gone(), connection);
+    test_agent.assert_quiet();
 }
 
 #[test]
@@ -265,7 +273,7 @@ fn what_a_killed_agent_had_handed_over_is_still_delivered() {
     for leased in held {
         client.release(leased.lease).unwrap();
     }
-    assert!(Stage::at(&socket).path.exists(), "the socket that was left behind is replaced");
+    assert!(TestAgent::at(&socket).path.exists(), "the socket that was left behind is replaced");
 }
 
 #[test]
@@ -287,7 +295,7 @@ fn two_million_requests_between_two_processes_are_answered_in_order_with_their_b
         let mut bytes = [0; 64];
         leased.arena.read(leased.offset, &mut bytes).unwrap();
         assert_eq!(bytes, content_of(step));
-        // A training may write over its batch; nobody else sees that afterwards.
+        // A training may write over its batch; no other process may see that afterwards.
         leased.arena.write(leased.offset, &[0xff; 64]).unwrap();
         client.release(leased.lease).unwrap();
     }
@@ -309,11 +317,11 @@ fn a_client_gets_in_once_the_agent_has_descriptors_again() {
 
 #[test]
 fn a_client_in_a_forked_process_does_nothing() {
-    let stage = Stage::new();
-    let (mut client, holder) = stage.attach();
+    let test_agent = TestAgent::new();
+    let (mut client, connection) = test_agent.attach();
     client.request(batch_id(0)).unwrap();
-    stage.requested();
-    stage.lease(holder, 0);
+    test_agent.requested();
+    test_agent.lease(connection, 0);
     assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
 
     let current = std::process::id();
@@ -323,25 +331,25 @@ fn a_client_in_a_forked_process_does_nothing() {
     assert_eq!(client.release(LeaseId(0)), Err(ReleaseError::Forked(forked)));
     assert!(matches!(client.next(PATIENCE), Err(NextError::Forked(it)) if it == forked));
     assert!(matches!(client.try_next(), Err(NextError::Forked(it)) if it == forked));
-    // What the copy in the child does not do, the parent still can.
+    // The parent can still do what the copy in the child refused.
     client.pretend_to_be_created_by(current);
     client.release(LeaseId(0)).unwrap();
-    assert_eq!(stage.released(), (holder, LeaseId(0)));
+    assert_eq!(test_agent.released(), (connection, LeaseId(0)));
 }
 
-fn try_to_connect(stage: &Stage, trainer: Option<u32>) -> Result<Client, ConnectError> {
+fn try_to_connect(test_agent: &TestAgent, trainer: Option<u32>) -> Result<Client, ConnectError> {
     let hello = Hello::of_rank(RANK, Role::Worker);
     let trainer = trainer.unwrap_or(hello.trainer);
-    Client::connect(&stage.path, &Hello { trainer, ..hello }, PATIENCE)
+    Client::connect(&test_agent.path, &Hello { trainer, ..hello }, PATIENCE)
 }
 
 #[test]
 fn a_rank_that_is_read_is_given_to_no_other_process() {
-    let stage = Stage::new();
-    let mut second = Second::start("client", &stage.path);
-    let first = serve_one_of_two(&stage);
+    let test_agent = TestAgent::new();
+    let mut second = Second::start("client", &test_agent.path);
+    let first = serve_one_of_two(&test_agent);
     second.wait_until_it_says(READY);
-    match try_to_connect(&stage, None) {
+    match try_to_connect(&test_agent, None) {
         Err(ConnectError::TurnedAway { reason }) => {
             let processes =
                 [second.child.id(), std::process::id()].map(|it| format!("process {it}"));
@@ -350,19 +358,19 @@ fn a_rank_that_is_read_is_given_to_no_other_process() {
         }
         other => panic!("{other:?}"),
     }
-    // Nor to one that claims to be a child of the first.
-    let claimed = try_to_connect(&stage, Some(second.child.id()));
+    // A process that claims to be a child of the first is refused too.
+    let claimed = try_to_connect(&test_agent, Some(second.child.id()));
     assert!(matches!(claimed, Err(ConnectError::TurnedAway { .. })), "{claimed:?}");
     for _ in 0..2 {
-        assert!(matches!(stage.event(), ClientEvent::TurnedAway { .. }));
+        assert!(matches!(test_agent.event(), ClientEvent::TurnedAway { .. }));
     }
-    stage.assert_quiet();
-    // The end of the first is known to the kernel before the agent hears of it.
+    test_agent.assert_quiet();
+    // The kernel knows about the end of the first before the agent does.
     second.kill();
     let client = std::thread::scope(|scope| {
-        let client = scope.spawn(|| try_to_connect(&stage, None).unwrap());
-        assert_eq!(stage.gone(), first);
-        stage.admit_next();
+        let client = scope.spawn(|| try_to_connect(&test_agent, None).unwrap());
+        assert_eq!(test_agent.gone(), first);
+        test_agent.admit_next();
         client.join().unwrap()
     });
     drop(client);
@@ -370,20 +378,21 @@ fn a_rank_that_is_read_is_given_to_no_other_process() {
 
 #[test]
 fn workers_read_for_the_trainer_that_they_descend_from() {
-    let stage = Stage::new();
-    let mut worker = Second::start("worker", &stage.path);
-    let first = serve_one_of_two(&stage);
+    let test_agent = TestAgent::new();
+    let mut worker = Second::start("worker", &test_agent.path);
+    let first = serve_one_of_two(&test_agent);
     worker.wait_until_it_says(READY);
-    // This process is the trainer of the first, so it may read the rank as well, and so may its others.
-    let (client, own) = stage.attach();
-    let mut other = Second::start("worker", &stage.path);
-    let second = serve_one_of_two(&stage);
+    // This process is the trainer of the first, so it and its other children may read the rank as
+    // well.
+    let (client, own) = test_agent.attach();
+    let mut other = Second::start("worker", &test_agent.path);
+    let second = serve_one_of_two(&test_agent);
     other.wait_until_it_says(READY);
     drop(client);
-    assert_eq!(stage.gone(), own);
-    for (process, holder) in [(&mut worker, first), (&mut other, second)] {
+    assert_eq!(test_agent.gone(), own);
+    for (process, connection) in [(&mut worker, first), (&mut other, second)] {
         process.kill();
-        assert_eq!(stage.gone(), holder);
+        assert_eq!(test_agent.gone(), connection);
     }
-    stage.assert_quiet();
+    test_agent.assert_quiet();
 }

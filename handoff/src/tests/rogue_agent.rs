@@ -1,4 +1,5 @@
-//! A client whose agent lies or dies: it ends with an error, and never with a batch outside its arena.
+//! A client whose agent breaks the protocol or dies: it gets an error, and never a batch outside
+//! its arena.
 
 use std::{os::fd::AsFd, path::PathBuf, sync::Arc};
 
@@ -7,18 +8,18 @@ use tempfile::TempDir;
 use tierfeed_core::{id::LeaseId, units::Bytes};
 use tierfeed_numa_memory::Region;
 
-use super::stage::{LIMITS, PATIENCE, RANK, batch, batch_id, briefing, region};
+use super::test_agent::{LIMITS, PATIENCE, RANK, batch, batch_id, briefing, region};
 use crate::{
     Client, ConnectError, Disconnected, Hello, NextError, Reply, Role,
     channel::Channel,
     descriptors::Descriptors,
     endpoint::Endpoint,
     entry::{Completion, Ready},
-    message::{self, FromAgent, Reading, ShelfBytes},
+    message::{self, FromAgent, Reading, SharedTierBytes},
     packet,
     ring::{Entry, Producer},
     table,
-    wake::{self, ClientBell},
+    wake::{self, ClientWakeup},
 };
 
 struct RogueAgent {
@@ -26,7 +27,7 @@ struct RogueAgent {
     path: PathBuf,
     rings: Region,
     arena: Arc<Region>,
-    bell: ClientBell,
+    wakeup: ClientWakeup,
     completions: Producer,
     _directory: TempDir,
 }
@@ -41,7 +42,7 @@ impl RogueAgent {
             path,
             rings: region(Bytes(channel.len())),
             arena: Arc::new(region(Bytes::mib(1))),
-            bell: ClientBell::new().unwrap(),
+            wakeup: ClientWakeup::new().unwrap(),
             completions: Producer::new(channel.completions),
             _directory: directory,
         }
@@ -54,12 +55,12 @@ impl RogueAgent {
                 window: LIMITS.window,
                 ring_bytes: self.rings.len().0,
                 arena_bytes: self.arena.len().0,
-                shelves: Vec::new(),
+                shared_tiers: Vec::new(),
             })),
         }
     }
 
-    /// Lets a client of this process in, with whatever `welcome` says.
+    /// Admits a client of this process with `welcome`.
     fn meet(&self, welcome: &FromAgent) -> (Result<Client, ConnectError>, rustix::fd::OwnedFd) {
         let hello = Hello::of_rank(RANK, Role::Trainer);
         std::thread::scope(|scope| {
@@ -67,9 +68,9 @@ impl RogueAgent {
             let mut polled = [PollFd::new(&self.endpoint, PollFlags::IN)];
             poll(&mut polled, Some(&Timespec::try_from(PATIENCE).unwrap())).unwrap();
             let socket = self.endpoint.accept().unwrap().expect("a client waits");
-            let agent_bell = wake::agent_bell().unwrap();
+            let agent_wakeup = wake::agent_wakeup().unwrap();
             let descriptors =
-                [self.rings.fd(), self.arena.fd(), self.bell.client_end(), agent_bell.as_fd()];
+                [self.rings.fd(), self.arena.fd(), self.wakeup.client_end(), agent_wakeup.as_fd()];
             let bytes = message::to_bytes(welcome).unwrap();
             packet::send(socket.as_fd(), &bytes, &descriptors).unwrap();
             (client.join().unwrap(), socket)
@@ -89,7 +90,7 @@ fn ready(offset: Bytes, len: Bytes) -> Ready {
 
 #[test]
 fn a_batch_pushed_by_an_agent_that_dies_before_it_rings_is_still_delivered() {
-    // The end may come before, while and after the client looks into the ring; each is tried.
+    // The end may come before, while and after the client reads the ring; each case is tried.
     for delay in 0..30 {
         let mut agent = RogueAgent::new();
         let (client, socket) = agent.meet(&agent.welcome());
@@ -126,7 +127,7 @@ fn what_makes_no_sense_in_the_ring_ends_the_connection() {
         let (client, _socket) = agent.meet(&agent.welcome());
         let client = client.unwrap();
         agent.push(entry);
-        agent.bell.ring();
+        agent.wakeup.wake();
         for _ in 0..2 {
             match client.next(PATIENCE) {
                 Err(NextError::Disconnected(Disconnected { .. })) => (),
@@ -154,7 +155,7 @@ fn a_welcome_that_makes_no_sense_is_no_connection() {
         change(|it| it.ring_bytes = u64::MAX),
         change(|it| it.arena_bytes = 0),
         change(|it| it.arena_bytes += 1),
-        change(|it| it.shelves = vec![ShelfBytes { tier: 0, bytes: 4096 }]),
+        change(|it| it.shared_tiers = vec![SharedTierBytes { tier: 0, bytes: 4096 }]),
         FromAgent::Welcome { reading: None },
         FromAgent::Error { reason: "no".into() },
     ] {

@@ -1,22 +1,22 @@
-//! Memory for direct I/O: it starts where the strictest device wants it to start.
+//! Memory for direct I/O, aligned for the strictest device.
 
 use std::fmt;
 
-/// What direct I/O may ask memory, offset and length to be multiples of. Devices with larger blocks exist
-/// on paper; [`crate::direct::alignment`] says what a file asks for.
+/// Alignment of memory, offset and length for direct I/O. Devices with larger blocks are rare;
+/// [`crate::direct::alignment`] returns what a file requires.
 pub const ALIGNMENT: usize = 4096;
 
-/// Bytes on the heap that start on a multiple of [`ALIGNMENT`] and stay where they are when the value is
-/// moved.
+/// Bytes on the heap that start on a multiple of [`ALIGNMENT`] and keep their address when the
+/// value is moved.
 pub struct AlignedBuffer {
-    /// Longer than the buffer, because a `Vec` cannot be told where to start. Never grown.
+    /// Longer than the buffer, because a `Vec` cannot be told its alignment. Never grown.
     bytes: Vec<u8>,
     start: usize,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// `len` bytes, all zero. The kernel gives the memory on first touch.
+    /// `len` bytes, all zero. The kernel allocates the memory on first touch.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let bytes = vec![0; len + ALIGNMENT];
@@ -24,13 +24,13 @@ impl AlignedBuffer {
         Self { bytes, start, len }
     }
 
-    /// The bytes.
+    /// The bytes of the buffer, for reading.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    /// The bytes, to change them.
+    /// The bytes of the buffer, for writing.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
@@ -38,7 +38,7 @@ impl AlignedBuffer {
 }
 
 impl fmt::Debug for AlignedBuffer {
-    /// Without the bytes, which are many.
+    /// Prints the length and not the bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AlignedBuffer").field("len", &self.len).finish_non_exhaustive()
     }

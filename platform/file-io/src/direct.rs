@@ -1,4 +1,4 @@
-//! Keeps the page cache out of the way of a file, or empties it where it cannot be kept out.
+//! Keeps the page cache out of the I/O of a file, or drops its pages where that is impossible.
 
 use std::{fs, fs::File, io, num::NonZeroU64, os::unix::fs::MetadataExt as _};
 
@@ -7,38 +7,38 @@ use tierfeed_units::Bytes;
 
 use crate::buffer::ALIGNMENT;
 
-/// What direct I/O asks of an operation.
+/// What direct I/O requires of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alignment {
-    /// What the start of the memory must be a multiple of.
+    /// Alignment of the start of the memory.
     pub memory: Bytes,
-    /// What offset and length must be multiples of.
+    /// Alignment of offset and length.
     pub offset: Bytes,
 }
 
-/// Whether the page cache takes part.
+/// Whether the page cache is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
-    /// `O_DIRECT`.
+    /// The page cache is bypassed with `O_DIRECT`.
     Bypassed,
-    /// As usual.
+    /// The page cache is used as usual.
     Used,
 }
 
-/// What direct I/O on `file` asks for; `None` if the file system says that it has none.
+/// What direct I/O on `file` requires; `None` if the file system reports that it supports none.
 ///
-/// Kernels before Linux 6.1 and file systems that do not tell are assumed to want the larger of 4 KiB
-/// and the logical block of their device.
+/// For kernels before Linux 6.1 and file systems that report nothing, the larger of 4 KiB and the
+/// logical block of their device is assumed.
 ///
 /// # Errors
 ///
-/// The file cannot be looked at.
+/// If the file's status cannot be read.
 ///
 /// # Source
 ///
 /// `STATX_DIOALIGN` in statx(2).
 pub fn alignment(file: &File) -> io::Result<Option<Alignment>> {
-    // A kernel that refuses the call (a filter of a container) tells as little as an old one.
+    // A kernel that refuses the call (a filter of a container) reports as little as an old one.
     let told = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
     let told = told.filter(|it| it.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     if let Some(told) = told {
@@ -55,7 +55,8 @@ pub fn alignment(file: &File) -> io::Result<Option<Alignment>> {
 ///
 /// # Errors
 ///
-/// The file system cannot. Some take the flag and refuse the first access, so that one has to be tried.
+/// If the file system does not support it. Some accept the flag and refuse the first access, so one
+/// has to be tried.
 pub fn set_caching(file: &File, caching: Caching) -> io::Result<()> {
     let flags = fcntl_getfl(file)?;
     let wanted = match caching {
@@ -65,16 +66,17 @@ pub fn set_caching(file: &File, caching: Caching) -> io::Result<()> {
     Ok(fcntl_setfl(file, wanted)?)
 }
 
-/// Drops what the page cache holds of `file` and is on the device already.
+/// Drops the pages of `file` that the page cache holds and that are on the device already.
 ///
 /// # Errors
 ///
-/// What `posix_fadvise` fails with. A file system in memory ignores it without an error.
+/// As `posix_fadvise(2)`. A file system in memory ignores the call without an error.
 pub fn drop_cached(file: &File) -> io::Result<()> {
     Ok(fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
-/// A partition has no queue of its own; its parent directory is the disk.
+/// The block size of a device. A partition has no queue of its own; its parent directory is the
+/// disk.
 fn logical_block(device: u64) -> Option<NonZeroU64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     ["queue", "../queue"].into_iter().find_map(|queue| {

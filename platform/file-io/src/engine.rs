@@ -1,7 +1,8 @@
-//! Decides how operations are kept in flight: rings where they work, threads elsewhere.
+//! Decides how operations are kept in flight: `io_uring` if this process may use it, threads
+//! otherwise.
 //!
-//! Rings are forbidden more often than they are missing: container runtimes filter the system call
-//! (containerd since 1.7, Docker since 25), and administrators turn them off by `sysctl`.
+//! `io_uring` is denied more often than it is missing: container runtimes filter the system call
+//! (containerd since 1.7, Docker since 25), and administrators disable it by `sysctl`.
 
 use std::{fs, io};
 
@@ -12,14 +13,14 @@ use crate::ring;
 /// How operations are kept in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// The kernel's rings.
+    /// `io_uring` of the kernel.
     IoUring,
     /// One thread for each operation, and `pread`/`pwrite`.
     Threads,
 }
 
 impl Engine {
-    /// Rings if this process may use them, else threads.
+    /// `io_uring` if this process may use it, else threads.
     #[must_use]
     pub fn best() -> Self {
         io_uring_available().map_or(Self::Threads, |()| Self::IoUring)
@@ -30,10 +31,11 @@ impl Engine {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// The kernel was built without it, is older than Linux 5.1, or a filter plays such a kernel.
+    /// The kernel was built without it, is older than Linux 5.1, or a filter answers like such a
+    /// kernel.
     #[error("the kernel has no io_uring; use Linux 5.6 or later, built with CONFIG_IO_URING")]
     NotInKernel,
-    /// The administrator turned it off.
+    /// The administrator disabled it.
     #[error(
         "kernel.io_uring_disabled is {value}; `sysctl kernel.io_uring_disabled=0` allows it, \
          or 1 and membership in kernel.io_uring_group"
@@ -48,22 +50,22 @@ pub enum Unavailable {
          allow io_uring_setup, io_uring_enter and io_uring_register in it"
     )]
     Filtered,
-    /// Before Linux 5.12 rings count as locked memory.
+    /// Before Linux 5.12 rings count as locked memory, and the limit is too low.
     #[error("a ring does not fit into the locked memory of this process; raise `ulimit -l`")]
     LockedMemory,
-    /// The kernel has rings, but they can neither read nor write at an offset.
+    /// The kernel has `io_uring`, but without reads and writes at an offset.
     #[error("the rings of this kernel lack the operations of Linux 5.6")]
     TooOld,
-    /// Something else.
+    /// The ring could not be set up for another reason.
     #[error("cannot set up a ring: {0}")]
     Setup(#[source] io::Error),
 }
 
-/// Sets up a small ring and asks it what it can do.
+/// Sets up a small ring and queries its operations.
 ///
 /// # Errors
 ///
-/// What keeps this process from using rings, with the fix.
+/// The reason why this process cannot use `io_uring`, with the fix.
 pub fn io_uring_available() -> Result<(), Unavailable> {
     match ring::has_operations() {
         Ok(true) => Ok(()),
@@ -72,7 +74,7 @@ pub fn io_uring_available() -> Result<(), Unavailable> {
     }
 }
 
-/// `None` before Linux 6.6, which has no such setting, and where `/proc` is hidden.
+/// `None` before Linux 6.6, which has no such setting, and if `/proc` is hidden.
 fn disabled_value() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
 }

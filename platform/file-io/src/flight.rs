@@ -1,4 +1,4 @@
-//! Reads that the kernel knows of, with the memory and the file that each keeps.
+//! Reads that are in flight, with the memory and the file that each keeps alive.
 
 use std::{fs::File, os::fd::RawFd, sync::Arc};
 
@@ -9,55 +9,55 @@ use crate::buffer::AlignedBuffer;
 
 /// A range of a region that a read fills.
 #[derive(Debug, Clone)]
-pub struct Place {
-    /// The memory, which stays mapped until the read ended.
+pub struct RegionRange {
+    /// The memory; it stays mapped until the read has ended.
     pub region: Arc<Region>,
-    /// From its start.
+    /// Start of the range in the region, in bytes.
     pub offset: Bytes,
-    /// How much.
+    /// Length of the range, in bytes.
     pub len: Bytes,
 }
 
-/// Aligned memory of a ring, to read what does not lie in a file as it shall lie in memory.
+/// Aligned memory of a ring, for reads whose destination is not aligned for direct I/O.
 #[derive(Debug)]
 pub struct Bounce {
     pub(crate) buffer: AlignedBuffer,
-    /// In the ring that made it.
+    /// Index of the registered buffer in the ring that made it.
     pub(crate) number: Option<u16>,
     pub(crate) ring: Arc<()>,
 }
 
 impl Bounce {
-    /// The bytes.
+    /// The bytes of the buffer.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.buffer.as_slice()
     }
 }
 
-/// How the kernel is told which file.
+/// How the file is named in a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileName {
+pub(crate) enum FileReference {
     Number(i32),
     Descriptor(RawFd),
 }
 
-/// A read that the kernel knows of, with all that it may touch.
+/// A read that is in flight, with everything that the kernel may access.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub(crate) file: FileName,
+    pub(crate) file: FileReference,
     pub(crate) offset: u64,
     pub(crate) target: Target,
-    /// The caller's name for it.
+    /// The caller's identification of the read.
     pub(crate) token: u64,
     /// Keeps the file open.
     pub(crate) _held: Arc<File>,
 }
 
-/// Where the bytes of a flight go.
+/// The destination of a read in flight.
 #[derive(Debug)]
 pub(crate) enum Target {
-    Places { spots: Vec<libc::iovec>, number: Option<u16>, _held: Vec<Place> },
+    Ranges { spots: Vec<libc::iovec>, number: Option<u16>, _held: Vec<RegionRange> },
     Bounce { bounce: Bounce, len: usize },
-    Bell(AlignedBuffer),
+    Waker(AlignedBuffer),
 }

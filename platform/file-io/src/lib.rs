@@ -1,14 +1,14 @@
 //! Reads and writes files past the page cache, many operations at a time.
 //!
-//! A [`Queue`] keeps up to its depth of operations in flight, by one of two engines: the kernel's rings
-//! (`io_uring`), or one thread for each operation where the kernel or a container forbids rings. Both
-//! behave alike; [`Engine::best`] picks, [`io_uring_available`] says why not.
+//! A [`Queue`] keeps up to its depth of operations in flight, by one of two engines: `io_uring`, or
+//! one thread for each operation if the kernel or a container denies it. Both behave alike;
+//! [`Engine::best`] chooses, [`io_uring_available`] returns why not.
 //!
-//! An operation moves its buffer into the queue and gets it back with its completion, so that nobody can
-//! look at memory that the kernel still writes, and no buffer is freed under it. [`direct`] says how a
-//! file has to be opened and aligned so that the page cache stays out of the way.
+//! An operation moves its buffer into the queue and gets it back with its completion, so that no
+//! code can access memory that the kernel still writes, and no buffer is freed under it. [`direct`]
+//! documents how a file has to be opened and aligned to bypass the page cache.
 //!
-//! A prefetcher reads into memory that others map: for that there is [`reads::ReadRing`].
+//! For reads into memory that other processes map there is [`reads::ReadRing`].
 //!
 //! # Example
 //!

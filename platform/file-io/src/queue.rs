@@ -1,8 +1,8 @@
-//! Keeps operations in flight by either engine.
+//! Keeps operations in flight with either engine.
 //!
-//! 1. Every operation that entered comes out once, with its buffer, in any order.
+//! 1. Every operation that entered leaves once, with its buffer, in any order.
 //! 2. No more operations are in flight than the queue is deep.
-//! 3. When a queue is dropped, no operation of it touches file or memory any more.
+//! 3. When a queue is dropped, no operation of it accesses file or memory any more.
 
 use std::{io, num::NonZeroU32};
 
@@ -13,43 +13,44 @@ use crate::{
     threads::Threads,
 };
 
-/// The greatest depth of a queue: as many threads are still bearable, and no disk gains from more.
+/// The greatest depth of a queue: so many threads are still acceptable, and no disk gains from
+/// more.
 pub const DEPTH_MAX: u32 = 1024;
 
-/// Why there is no queue.
+/// Why a queue could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// More depth than is good for anything.
+    /// The depth is above the limit.
     #[error("a queue of depth {depth} was asked for; at most {DEPTH_MAX}")]
     TooDeep {
-        /// As given.
+        /// Depth that the caller requested.
         depth: u32,
     },
-    /// The kernel gives no ring.
+    /// The kernel could not set up a ring.
     #[error("cannot set up a ring of depth {depth}: {source}")]
     Ring {
-        /// As given.
+        /// Depth that the caller requested.
         depth: u32,
-        /// What the kernel said; see [`crate::io_uring_available`].
+        /// The error of the kernel; see [`crate::io_uring_available`].
         #[source]
         source: io::Error,
     },
-    /// The kernel gives no thread.
+    /// The threads could not be started.
     #[error("cannot start {depth} threads: {source}")]
     Threads {
-        /// As given.
+        /// Depth that the caller requested.
         depth: u32,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
-/// Operations in flight.
+/// A queue of operations in flight.
 ///
-/// Dropping it cancels what can be cancelled and waits for the rest (invariant 3): on a network file
-/// system whose server is gone that may take for ever.
+/// Dropping it cancels what can be cancelled and waits for the rest (invariant 3): on a network
+/// file system without its server that may take forever.
 #[derive(Debug)]
 pub struct Queue {
     running: Running,
@@ -64,11 +65,11 @@ enum Running {
 }
 
 impl Queue {
-    /// A queue of `depth` on `engine`.
+    /// Creates a queue of `depth` on `engine`.
     ///
     /// # Errors
     ///
-    /// The depth is above [`DEPTH_MAX`], or the kernel gives no ring or thread.
+    /// If the depth is above [`DEPTH_MAX`], or the kernel provides no ring or thread.
     pub fn new(engine: Engine, depth: NonZeroU32) -> Result<Self, QueueError> {
         let depth = depth.get();
         if depth > DEPTH_MAX {
@@ -87,7 +88,7 @@ impl Queue {
         Ok(Self { running, depth, in_flight: 0 })
     }
 
-    /// How it works.
+    /// The engine that carries out the operations.
     #[must_use]
     pub fn engine(&self) -> Engine {
         match self.running {
@@ -96,7 +97,7 @@ impl Queue {
         }
     }
 
-    /// Operations that entered and have not come out.
+    /// Number of operations that entered and have not left.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
@@ -108,12 +109,12 @@ impl Queue {
         self.in_flight < self.depth
     }
 
-    /// Takes an operation. It starts at the latest with the next [`Self::start`] or [`Self::wait`], so that
-    /// several can be handed to the kernel by one call.
+    /// Adds an operation. It starts at the latest with the next [`Self::start`] or [`Self::wait`],
+    /// so that one call can hand several to the kernel.
     ///
     /// # Errors
     ///
-    /// The queue is full or the offset impossible; the operation comes back.
+    /// If the queue is full or the offset invalid; the operation is returned.
     pub fn push(&mut self, operation: Operation) -> Result<(), Box<Refused>> {
         let refuse = |operation, reason| Err(Box::new(Refused { operation, reason }));
         if !self.has_room() {
@@ -131,8 +132,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Starts what was pushed. Operations that are started one by one reach the device sooner; together
-    /// they cost fewer system calls. What the kernel does not take now, it takes in [`Self::wait`].
+    /// Starts the pushed operations. Started one by one they reach the device sooner; together they
+    /// cost fewer system calls. Those that the kernel does not accept now, it accepts in
+    /// [`Self::wait`].
     pub fn start(&mut self) {
         match &mut self.running {
             Running::Ring(ring) => ring.start(),
@@ -145,8 +147,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// The kernel takes nothing at the moment, for lack of memory for instance. What is in flight stays
-    /// there, and another call may fare better. Errors of operations are in their completions.
+    /// If the kernel accepts nothing at the moment, for lack of memory for instance. Operations in
+    /// flight stay so, and another call may succeed. Errors of operations are in their completions.
     pub fn wait(&mut self) -> io::Result<Option<Completion>> {
         if self.in_flight == 0 {
             return Ok(None);

@@ -1,19 +1,19 @@
-//! Reads of files straight into regions, many at a time, over a ring of the kernel.
+//! Reads of files straight into regions, many at a time, over an `io_uring`.
 //!
-//! A [`ReadRing`] belongs to the thread that made it. A read goes to one or more places of regions, one
-//! behind the other in the file, or to a [`Bounce`] buffer where the places are not aligned as direct I/O
-//! wants. Files, regions and bounce buffers are registered with the kernel, so that it does not look them
-//! up and pin them again for each read; where it refuses that, reads work all the same
-//! ([`ReadRing::registration`]).
+//! A [`ReadRing`] belongs to the thread that made it. A read goes to one or more ranges of regions,
+//! which are consecutive in the file, or to a [`Bounce`] buffer if the ranges are not aligned for
+//! direct I/O. Files, regions and bounce buffers are registered with the kernel, so that it does
+//! not look them up and pin them again for each read; if it refuses the registration, reads work
+//! without it ([`ReadRing::registration`]).
 //!
-//! 1. Every read that entered comes out once, in any order.
-//! 2. A number stands for the same file or memory as long as a read that names it is in flight.
-//! 3. A region that nobody else holds any more is let go by the next [`ReadRing::forget_regions`], and so
-//!    are pages that a region gave back.
-//! 4. Only memory that a region has is registered, and a number is used only while the region has the
-//!    version under which its pages were pinned ([`Region::pin_around`]): so the kernel takes no memory
-//!    for a hole, and writes to no page that the region has no more. Where a place is not registered, the
-//!    read goes there all the same.
+//! 1. Every read that entered leaves once, in any order.
+//! 2. A number refers to the same file or memory as long as a read that names it is in flight.
+//! 3. A region that no other code holds any more is released by the next
+//!    [`ReadRing::forget_regions`], and so are pages that a region gave back.
+//! 4. Only memory that a region has is registered, and a number is used only while the region has
+//!    the version under which its pages were pinned ([`Region::pin_around`]): so the kernel
+//!    allocates no memory for a hole, and writes to no page that the region no longer has. If a
+//!    range is not registered, the read goes there without a registration.
 
 use std::{
     fs::File,
@@ -27,66 +27,67 @@ use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_numa_memory::{RangeError, Region};
 use tierfeed_units::Bytes;
 
-pub use crate::flight::{Bounce, Place};
+pub use crate::flight::{Bounce, RegionRange};
 
 use crate::{
     buffer::AlignedBuffer,
-    flight::{FileName, Flight, Target},
+    flight::{FileReference, Flight, Target},
     operation::Operation,
     ring::{Issuer, Ring},
 };
 
-/// Places that one read can fill: more, and the list costs more than a second read.
-pub const PLACES_MAX: usize = 64;
+/// Number of ranges that one read can fill: for more, the list costs more than a second read.
+pub const RANGES_MAX: usize = 64;
 
-/// Files that have a number in a ring.
+/// Number of files that a ring registers.
 const FILES_MAX: u16 = 256;
 
-/// Pieces of regions that have a number in a ring.
+/// Number of parts of regions that a ring registers.
 const REGIONS_MAX: u16 = 64;
 
-/// What the kernel registers under one number, at most.
+/// Largest number of bytes that the kernel registers under one number.
 const REGISTERED_MAX: Bytes = Bytes(1 << 30);
 
-/// Where the bytes of a read go.
+/// The destination of a read.
 #[derive(Debug)]
 pub enum Destination {
-    /// One behind the other, 1 to [`PLACES_MAX`].
-    Places(Vec<Place>),
-    /// To the start of a bounce buffer, so many bytes.
+    /// Consecutive ranges, 1 to [`RANGES_MAX`].
+    Ranges(Vec<RegionRange>),
+    /// The start of a bounce buffer, for so many bytes.
     Bounce(Bounce, usize),
 }
 
-/// One read.
+/// A read of a part of a file.
 #[derive(Debug)]
 pub struct Read {
-    /// The file, which stays open until the read ended.
+    /// The file, which stays open until the read has ended.
     pub file: Arc<File>,
-    /// Where in the file it starts.
+    /// Start of the read in the file, in bytes.
     pub offset: u64,
-    /// Where it goes.
+    /// Where the bytes go.
     pub to: Destination,
-    /// The caller's name for it.
+    /// The caller's identification of the read.
     pub token: u64,
 }
 
 /// The end of a read.
 #[derive(Debug)]
 pub struct Ended {
-    /// The read's.
+    /// The token of the read.
     pub token: u64,
     /// The buffer, if the read went to one.
     pub bounce: Option<Bounce>,
-    /// How many bytes were read: fewer than asked at the end of the file, and whenever the kernel likes.
+    /// Number of bytes read: fewer than requested at the end of the file, and whenever the kernel
+    /// reads only a part.
     pub outcome: io::Result<usize>,
 }
 
 /// Wakes the thread that waits for a ring.
 #[derive(Debug, Clone)]
-pub struct Bell(Arc<File>);
+pub struct Waker(Arc<File>);
 
-impl Bell {
-    /// A bell for one ring.
+impl Waker {
+    /// Creates a waker for one ring.
     ///
     /// # Errors
     ///
@@ -95,47 +96,47 @@ impl Bell {
         Ok(Self(Arc::new(File::from(eventfd(0, EventfdFlags::CLOEXEC)?))))
     }
 
-    /// Lets the wait for the ring that has this bell return, now or next time.
-    pub fn ring(&self) {
-        // It fails only if it was rung 2^64 times without being heard.
+    /// Makes the wait for the ring that has this waker return, the present or the next one.
+    pub fn wake(&self) {
+        // It fails only after 2^64 writes without a read.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
-/// Why a read does not enter.
+/// Why a read was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unreadable {
-    /// As many are in flight as the ring is deep.
+pub enum ReadRefusal {
+    /// The number of reads in flight equals the depth of the ring.
     #[error("{depth} reads are in flight, as many as the ring is deep; wait for one first")]
     Full {
-        /// The depth.
+        /// The depth of the ring.
         depth: usize,
     },
-    /// A place leaves its region.
+    /// A range leaves its region.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// No places or bytes, or more places than a read can have, or more bytes than the kernel moves at once.
+    /// No ranges or bytes, or more ranges than a read can have, or more bytes than the kernel moves
+    /// at once.
     #[error(
-        "{places} places and {bytes} bytes; a read has 1 to {PLACES_MAX} places and 1 to {} bytes",
+        "{ranges} ranges and {bytes} bytes; a read has 1 to {RANGES_MAX} ranges and 1 to {} bytes",
         Operation::LEN_MAX
     )]
     Shape {
-        /// How many places.
-        places: usize,
-        /// How many bytes.
+        /// Number of ranges in the read.
+        ranges: usize,
+        /// Number of bytes in the read.
         bytes: u64,
     },
 }
 
-/// A file that has a number.
 #[derive(Debug)]
 struct Numbered {
     file: Arc<File>,
     in_flight: u32,
 }
 
-/// A range of a region that has a number.
+/// A registered range of a region.
 #[derive(Debug)]
 struct Registered {
     region: Weak<Region>,
@@ -151,13 +152,13 @@ impl Registered {
         std::ptr::eq(self.region.as_ptr(), Arc::as_ptr(region))
     }
 
-    /// Whether a place lies there, in pages that its region has still.
-    fn holds(&self, place: &Place) -> bool {
-        let behind = place.offset.0.checked_sub(self.start.0);
+    /// Whether a range lies inside, in pages that its region still has.
+    fn holds(&self, range: &RegionRange) -> bool {
+        let behind = range.offset.0.checked_sub(self.start.0);
         let fits = behind.is_some_and(|behind| {
-            behind.checked_add(place.len.0).is_some_and(|end| end <= self.len.0)
+            behind.checked_add(range.len.0).is_some_and(|end| end <= self.len.0)
         });
-        fits && self.is_of(&place.region) && place.region.version() == self.version
+        fits && self.is_of(&range.region) && range.region.version() == self.version
     }
 
     fn is_stale(&self) -> bool {
@@ -165,15 +166,15 @@ impl Registered {
     }
 }
 
-/// Reads in flight.
+/// A ring of reads in flight.
 ///
 /// Dropping it cancels what can be cancelled and waits for the rest.
 #[derive(Debug)]
 pub struct ReadRing {
     ring: Ring<Flight>,
     depth: usize,
-    bell: Bell,
-    is_bell_armed: bool,
+    waker: Waker,
+    is_waker_armed: bool,
     files: Vec<Option<Numbered>>,
     next_file: usize,
     regions: Vec<Option<Registered>>,
@@ -184,12 +185,12 @@ pub struct ReadRing {
 }
 
 impl ReadRing {
-    /// A ring for `depth` reads of the calling thread, which [`Self::wait`] returns for when `bell` rings.
+    /// Creates a ring for `depth` reads of the calling thread; `waker` ends a [`Self::wait`].
     ///
     /// # Errors
     ///
-    /// The kernel gives no ring; see [`crate::io_uring_available`].
-    pub fn new(depth: u16, bell: Bell) -> io::Result<Self> {
+    /// If the kernel provides no ring; see [`crate::io_uring_available`].
+    pub fn new(depth: u16, waker: Waker) -> io::Result<Self> {
         let ring = Ring::new(u32::from(depth) + 1, Issuer::ThisThread)?;
         let buffers = u32::from(depth) * 2 + u32::from(REGIONS_MAX);
         let (files, registration) = ring.make_tables(FILES_MAX.into(), buffers);
@@ -198,8 +199,8 @@ impl ReadRing {
         Ok(Self {
             ring,
             depth: usize::from(depth),
-            bell,
-            is_bell_armed: false,
+            waker,
+            is_waker_armed: false,
             files: (0..files_max).map(|_| None).collect(),
             next_file: 0,
             regions: (0..REGIONS_MAX).map(|_| None).collect(),
@@ -214,15 +215,15 @@ impl ReadRing {
     ///
     /// # Errors
     ///
-    /// What the kernel said the first time it refused, such as too little locked memory (`ulimit -l`).
+    /// The error of the first refused registration, such as too little locked memory (`ulimit -l`).
     pub fn registration(&self) -> Result<(), &io::Error> {
         self.registration.as_ref().copied()
     }
 
-    /// Reads that entered and have not come out.
+    /// Number of reads that entered and have not left.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.ring.in_flight() - usize::from(self.is_bell_armed)
+        self.ring.in_flight() - usize::from(self.is_waker_armed)
     }
 
     /// Whether another read may enter.
@@ -231,7 +232,7 @@ impl ReadRing {
         self.in_flight() < self.depth
     }
 
-    /// A new buffer of `len` bytes, to be used again and again.
+    /// Creates a buffer of `len` bytes, to be reused.
     #[must_use]
     pub fn bounce(&mut self, len: usize) -> Bounce {
         let mut buffer = AlignedBuffer::zeroed(len);
@@ -249,51 +250,51 @@ impl ReadRing {
         Bounce { buffer, number, ring: Arc::clone(&self.identity) }
     }
 
-    /// Takes a read. It starts at the latest with the next [`Self::start`] or [`Self::wait`].
+    /// Adds a read. It starts at the latest with the next [`Self::start`] or [`Self::wait`].
     ///
     /// # Errors
     ///
-    /// [`Unreadable`]; the read is dropped.
-    pub fn push(&mut self, read: Read) -> Result<(), Unreadable> {
+    /// See [`ReadRefusal`]; the read is dropped.
+    pub fn push(&mut self, read: Read) -> Result<(), ReadRefusal> {
         if !self.has_room() {
-            return Err(Unreadable::Full { depth: self.depth });
+            return Err(ReadRefusal::Full { depth: self.depth });
         }
         let Read { file, offset, to, token } = read;
         let target = self.target(to)?;
-        let file_name = self.file_name(&file);
-        self.count(file_name, &target, |in_flight| in_flight + 1);
-        self.ring.push(Flight { file: file_name, offset, target, token, _held: file });
+        let file_reference = self.file_reference(&file);
+        self.count(file_reference, &target, |in_flight| in_flight + 1);
+        self.ring.push(Flight { file: file_reference, offset, target, token, _held: file });
         Ok(())
     }
 
-    /// Starts what was pushed.
+    /// Starts the pushed reads.
     pub fn start(&mut self) {
         self.ring.start();
     }
 
-    /// Starts what was pushed, waits until a read ended, the bell rang or `patience` is over, and adds
-    /// what ended to `ended`.
+    /// Starts the pushed reads, waits until a read has ended, the waker was used or `timeout` has
+    /// passed, and appends the ended reads to `ended`.
     ///
     /// # Errors
     ///
-    /// The kernel takes nothing at the moment, for lack of memory for instance. Another call may fare
-    /// better.
-    pub fn wait(&mut self, patience: Option<Duration>, ended: &mut Vec<Ended>) -> io::Result<()> {
-        self.arm_bell();
+    /// If the kernel accepts nothing at the moment, for lack of memory for instance. Another call
+    /// may succeed.
+    pub fn wait(&mut self, timeout: Option<Duration>, ended: &mut Vec<Ended>) -> io::Result<()> {
+        self.arm_waker();
         if self.collect(ended) {
             self.ring.start();
             return Ok(());
         }
-        match patience {
-            Some(patience) => self.ring.submit_and_wait_for(patience)?,
+        match timeout {
+            Some(timeout) => self.ring.submit_and_wait_for(timeout)?,
             None => self.ring.submit_and_wait()?,
         }
         self.collect(ended);
         Ok(())
     }
 
-    /// Lets go of regions that nobody else holds any more, or whose memory is not what it was, so that
-    /// what they gave back is freed. Returns whether the ring still knows any.
+    /// Releases regions that no other code holds any more, or whose memory has changed, so that the
+    /// memory that they gave back is freed. Returns whether the ring still holds any.
     pub fn forget_regions(&mut self) -> bool {
         for (number, slot) in (0..).zip(&mut self.regions) {
             let is_idle_and_stale = |it: &Registered| it.in_flight == 0 && it.is_stale();
@@ -306,52 +307,54 @@ impl ReadRing {
         self.regions.iter().any(Option::is_some)
     }
 
-    /// Returns whether anything came, the bell included.
+    /// Returns whether any completion came, that of the waker included.
     fn collect(&mut self, ended: &mut Vec<Ended>) -> bool {
         let mut has_any = false;
         while let Some((flight, outcome)) = self.ring.ended() {
             has_any = true;
             self.count(flight.file, &flight.target, |in_flight| in_flight - 1);
             let bounce = match flight.target {
-                Target::Bell(_) => {
-                    self.is_bell_armed = false;
+                Target::Waker(_) => {
+                    self.is_waker_armed = false;
                     continue;
                 }
                 Target::Bounce { bounce, .. } => Some(bounce),
-                Target::Places { .. } => None,
+                Target::Ranges { .. } => None,
             };
             ended.push(Ended { token: flight.token, bounce, outcome });
         }
         has_any
     }
 
-    fn arm_bell(&mut self) {
-        if !self.is_bell_armed {
-            self.is_bell_armed = true;
-            let held = Arc::clone(&self.bell.0);
-            let (file, target) =
-                (FileName::Descriptor(held.as_raw_fd()), Target::Bell(AlignedBuffer::zeroed(8)));
+    fn arm_waker(&mut self) {
+        if !self.is_waker_armed {
+            self.is_waker_armed = true;
+            let held = Arc::clone(&self.waker.0);
+            let (file, target) = (
+                FileReference::Descriptor(held.as_raw_fd()),
+                Target::Waker(AlignedBuffer::zeroed(8)),
+            );
             self.ring.push(Flight { file, offset: 0, target, token: 0, _held: held });
         }
     }
 
-    fn target(&mut self, to: Destination) -> Result<Target, Unreadable> {
+    fn target(&mut self, to: Destination) -> Result<Target, ReadRefusal> {
         match to {
-            Destination::Places(places) => {
-                let bytes = places.iter().fold(0_u64, |sum, it| sum.saturating_add(it.len.0));
+            Destination::Ranges(ranges) => {
+                let bytes = ranges.iter().fold(0_u64, |sum, it| sum.saturating_add(it.len.0));
                 let is_readable = (1..=Operation::LEN_MAX as u64).contains(&bytes);
-                if !(1..=PLACES_MAX).contains(&places.len()) || !is_readable {
-                    return Err(Unreadable::Shape { places: places.len(), bytes });
+                if !(1..=RANGES_MAX).contains(&ranges.len()) || !is_readable {
+                    return Err(ReadRefusal::Shape { ranges: ranges.len(), bytes });
                 }
-                let spots = places.iter().map(spot).collect::<Result<_, _>>()?;
-                let number = self.number_of_all(&places);
-                Ok(Target::Places { spots, number, _held: places })
+                let spots = ranges.iter().map(spot).collect::<Result<_, _>>()?;
+                let number = self.number_of_all(&ranges);
+                Ok(Target::Ranges { spots, number, _held: ranges })
             }
             Destination::Bounce(mut bounce, len) => {
                 if len > bounce.buffer.as_slice().len().min(Operation::LEN_MAX) {
-                    return Err(Unreadable::Shape { places: 1, bytes: len as u64 });
+                    return Err(ReadRefusal::Shape { ranges: 1, bytes: len as u64 });
                 }
-                // The numbers of another ring stand for other memory here.
+                // The numbers of another ring refer to other memory here.
                 if !Arc::ptr_eq(&bounce.ring, &self.identity) {
                     bounce.number = None;
                 }
@@ -360,13 +363,13 @@ impl ReadRing {
         }
     }
 
-    /// The number of the file, which gets one if there is one that no read in flight names.
-    fn file_name(&mut self, file: &Arc<File>) -> FileName {
-        let descriptor = FileName::Descriptor(file.as_raw_fd());
+    /// The number of the file; it gets one if there is one that no read in flight names.
+    fn file_reference(&mut self, file: &Arc<File>) -> FileReference {
+        let descriptor = FileReference::Descriptor(file.as_raw_fd());
         let is_this =
             |it: &Option<Numbered>| it.as_ref().is_some_and(|it| Arc::ptr_eq(&it.file, file));
         if let Some(number) = self.files.iter().position(is_this) {
-            return i32::try_from(number).map_or(descriptor, FileName::Number);
+            return i32::try_from(number).map_or(descriptor, FileReference::Number);
         }
         let Some(slot) = self.files.get_mut(self.next_file) else { return descriptor };
         let following = (self.next_file + 1) % usize::from(FILES_MAX);
@@ -380,12 +383,12 @@ impl ReadRing {
         }
         *slot = Some(Numbered { file: Arc::clone(file), in_flight: 0 });
         self.next_file = following;
-        i32::try_from(number).map_or(descriptor, FileName::Number)
+        i32::try_from(number).map_or(descriptor, FileReference::Number)
     }
 
-    /// The number of all places, if they have one together and the kernel can make use of it.
-    fn number_of_all(&mut self, places: &[Place]) -> Option<u16> {
-        let (first, others) = places.split_first()?;
+    /// The number of all ranges, if they share one and the kernel can use it.
+    fn number_of_all(&mut self, ranges: &[RegionRange]) -> Option<u16> {
+        let (first, others) = ranges.split_first()?;
         if !others.is_empty() && !self.can_read_lists {
             return None;
         }
@@ -394,28 +397,28 @@ impl ReadRing {
         others.iter().all(|it| registered.holds(it)).then_some(number)
     }
 
-    /// The number under which the memory of a place is registered, which happens now if need be.
-    fn number_of(&mut self, place: &Place) -> Option<u16> {
+    /// The number under which the memory of a range is registered; registers it if needed.
+    fn number_of(&mut self, range: &RegionRange) -> Option<u16> {
         if self.registration.is_err() {
             return None;
         }
-        let holds = |it: &Option<Registered>| it.as_ref().is_some_and(|it| it.holds(place));
+        let holds = |it: &Option<Registered>| it.as_ref().is_some_and(|it| it.holds(range));
         if let Some(number) = self.regions.iter().position(holds) {
             return u16::try_from(number).ok();
         }
         self.forget_regions();
-        let is_left = |it: &Registered| it.is_of(&place.region) && it.is_stale();
+        let is_left = |it: &Registered| it.is_of(&range.region) && it.is_stale();
         if self.regions.iter().flatten().any(is_left) {
-            // Reads in flight hold the pages that it had before: no page shall be pinned twice.
+            // Reads in flight hold the pages that it had before: no page is pinned twice.
             return None;
         }
-        self.register(place)
+        self.register(range)
     }
 
-    fn register(&mut self, place: &Place) -> Option<u16> {
+    fn register(&mut self, range: &RegionRange) -> Option<u16> {
         let free = self.regions.iter().position(Option::is_none)?;
         let number = u16::try_from(free).ok()?;
-        let &Place { ref region, offset, len } = place;
+        let &RegionRange { ref region, offset, len } = range;
         let (ring, registration) = (&self.ring, &mut self.registration);
         let registered = region.pin_around(offset, len, REGISTERED_MAX, |start, len, version| {
             match ring.register_region(number.into(), region, start, len) {
@@ -433,15 +436,15 @@ impl ReadRing {
         self.regions[free].is_some().then_some(number)
     }
 
-    /// Keeps invariant 2.
-    fn count(&mut self, file: FileName, target: &Target, change: impl Fn(u32) -> u32) {
-        if let FileName::Number(number) = file
+    /// Counts a read at its numbers: keeps invariant 2.
+    fn count(&mut self, file: FileReference, target: &Target, change: impl Fn(u32) -> u32) {
+        if let FileReference::Number(number) = file
             && let Some(Some(file)) =
                 usize::try_from(number).ok().and_then(|it| self.files.get_mut(it))
         {
             file.in_flight = change(file.in_flight);
         }
-        if let Target::Places { number: Some(number), .. } = target
+        if let Target::Ranges { number: Some(number), .. } = target
             && let Some(Some(region)) = self.regions.get_mut(usize::from(*number))
         {
             region.in_flight = change(region.in_flight);
@@ -450,14 +453,14 @@ impl ReadRing {
 }
 
 impl Drop for ReadRing {
-    /// Ends the wait for the bell also where the kernel cannot cancel it (before Linux 6.0).
+    /// Ends the wait for the waker even if the kernel cannot cancel it (before Linux 6.0).
     fn drop(&mut self) {
-        self.bell.ring();
+        self.waker.wake();
     }
 }
 
-fn spot(place: &Place) -> Result<libc::iovec, RangeError> {
-    let start = place.region.as_ptr_range(place.offset, place.len)?;
-    let len = usize::try_from(place.len.0).expect("a mapping is no longer than a usize says");
+fn spot(range: &RegionRange) -> Result<libc::iovec, RangeError> {
+    let start = range.region.as_ptr_range(range.offset, range.len)?;
+    let len = usize::try_from(range.len.0).expect("a mapping is no longer than a usize says");
     Ok(libc::iovec { iov_base: start.cast(), iov_len: len })
 }

@@ -1,18 +1,19 @@
-//! Hands operations to the kernel over a ring (`io_uring`): the only unsafe code of the crate.
+//! Hands operations to the kernel over an `io_uring`: the only unsafe code of the crate.
 //!
-//! The kernel is given the address of memory and writes there until it says that the operation ended.
-//! What is in flight is a value that owns this memory and the file: an [`Operation`] with its buffer, or
-//! a read into regions, which are kept mapped by a share of them.
+//! The kernel gets the address of memory and writes there until it reports the end of the
+//! operation. A value in flight owns this memory and the file: an [`Operation`] with its buffer, or
+//! a read into regions, which it keeps mapped.
 //!
-//! 1. While an operation is in flight, its memory and its file lie in its slot and are not touched; the
-//!    heap memory of a buffer does not move when its owner does, nor does a region.
+//! 1. While an operation is in flight, its memory and its file lie in its slot and are not
+//!    accessed; the heap memory of a buffer does not move when its owner does, nor does a region.
 //! 2. A slot is emptied only by the completion that names it.
-//! 3. `Drop` empties all slots before the ring goes; if the kernel does not let it, what they hold is
-//!    leaked, never freed.
-//! 4. A registered buffer is named only by who owns the memory that was registered under its number.
+//! 3. `Drop` empties all slots before the ring is closed; if the kernel does not allow it, their
+//!    values are leaked, never freed.
+//! 4. A registered buffer is named only by the owner of the memory that was registered under its
+//!    number.
 //!
-//! Deliberately absent: polling for completions, and a kernel thread that polls for submissions. Each
-//! needs a CPU that the training could use.
+//! Deliberately absent: polling for completions, and a kernel thread that polls for submissions.
+//! Each needs a CPU that the training could use.
 
 #![expect(unsafe_code, reason = "the kernel is given addresses; see the invariants")]
 
@@ -29,20 +30,20 @@ use tierfeed_units::Bytes;
 
 use crate::{
     buffer::AlignedBuffer,
-    flight::{FileName, Flight, Target},
+    flight::{FileReference, Flight, Target},
     operation::{Completion, Kind, Operation},
 };
 
-/// What can be in flight.
+/// A value that can be in flight.
 ///
 /// # Safety
 ///
-/// The entry may make the kernel write only to memory that `self` owns alone, or that no reference of
-/// anybody ever covers (a region), that stays where it is when `self` is moved, and that is freed at the
-/// earliest with `self`. The same holds for what the kernel reads through the entry. The file that it
-/// names stays open as long as `self` lives.
+/// The entry may make the kernel write only to memory that `self` owns alone, or that no reference
+/// ever covers (a region), that keeps its address when `self` is moved, and that is freed at the
+/// earliest with `self`. The same holds for memory that the kernel reads through the entry. The
+/// file that it names stays open as long as `self` lives.
 pub(crate) unsafe trait Carried {
-    /// What the kernel is told to do.
+    /// The submission queue entry.
     fn entry(&mut self) -> squeue::Entry;
 }
 
@@ -57,23 +58,23 @@ pub(crate) struct Ring<T: Carried> {
 pub(crate) enum Issuer {
     /// One after another, as its owner is moved.
     Any,
-    /// The one that sets it up: the kernel then does its part of the work only when that thread asks
-    /// for completions (Linux 6.1).
+    /// Only the thread that sets it up: the kernel then does its part of the work only when that
+    /// thread asks for completions (Linux 6.1).
     ThisThread,
 }
 
 impl<T: Carried> fmt::Debug for Ring<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No buffer: the kernel may be writing there.
+        // Without the buffers: the kernel may be writing there.
         f.debug_struct("Ring").field("free", &self.free.len()).finish_non_exhaustive()
     }
 }
 
-/// Whether a ring can be set up that knows all operations used here.
+/// Whether a ring can be set up that supports all operations used here.
 pub(crate) fn has_operations() -> io::Result<bool> {
     let ring = IoUring::new(1)?;
     let mut probe = Probe::new();
-    // A kernel that cannot be asked (before Linux 5.6) has none of them.
+    // A kernel that cannot be queried (before Linux 5.6) has none of them.
     let is_told = ring.submitter().register_probe(&mut probe).is_ok();
     let known = |code| probe.is_supported(code);
     Ok(is_told && known(opcode::Read::CODE) && known(opcode::Write::CODE))
@@ -94,10 +95,11 @@ impl<T: Carried> Ring<T> {
         self.slots[slot] = Some(carried);
         let mut submission = self.queues.submission();
         // SAFETY:
-        // - The memory that the entry names is valid, unshared and stays so until the operation ends:
-        //   that is what `Carried` promises of the value, which lies in its slot until the completion
-        //   (invariants 1 and 2); `Drop` frees nothing that is in flight (invariant 3).
-        // - Nobody else accesses it meanwhile: no method hands out a reference to what is in a slot.
+        // - The memory that the entry names is valid, unshared and stays so until the operation
+        //   ends: `Carried` guarantees it for the value, which lies in its slot until the
+        //   completion (invariants 1 and 2); `Drop` frees nothing that is in flight (invariant 3).
+        // - No other code accesses it meanwhile: no method returns a reference to a value in a
+        //   slot.
         // - The descriptor stays open: the value in the slot keeps it.
         let pushed = unsafe { submission.push(&entry) };
         pushed.expect("the submission queue has an entry for each slot");
@@ -107,22 +109,22 @@ impl<T: Carried> Ring<T> {
         if self.queues.submission().is_empty() {
             return;
         }
-        // `wait` tries again and reports what keeps failing.
+        // `wait` tries again and reports an error that persists.
         let _ = self.queues.submit();
     }
 
-    /// Operations that were pushed and have not come out.
+    /// Number of operations that were pushed and have not left.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// What ended, if something did already, with what the kernel said.
+    /// An operation that has ended already, with the kernel's result.
     pub(crate) fn ended(&mut self) -> Option<(T, io::Result<usize>)> {
         let ended = self.queues.completion().next()?;
         Some(self.finish(&ended))
     }
 
-    /// Starts what was pushed, and returns when something ended.
+    /// Starts the pushed operations, and returns when one has ended.
     pub(crate) fn submit_and_wait(&mut self) -> io::Result<()> {
         match self.queues.submit_and_wait(1) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -130,11 +132,11 @@ impl<T: Carried> Ring<T> {
         }
     }
 
-    /// As [`Self::submit_and_wait`], but returns after `patience` in any case. Kernels before Linux 5.11
-    /// know no patience.
-    pub(crate) fn submit_and_wait_for(&mut self, patience: Duration) -> io::Result<()> {
-        let patience = types::Timespec::from(patience);
-        let arguments = types::SubmitArgs::new().timespec(&patience);
+    /// As [`Self::submit_and_wait`], but returns after `timeout` at the latest. Kernels before
+    /// Linux 5.11 have no timeout.
+    pub(crate) fn submit_and_wait_for(&mut self, timeout: Duration) -> io::Result<()> {
+        let timeout = types::Timespec::from(timeout);
+        let arguments = types::SubmitArgs::new().timespec(&timeout);
         match self.queues.submitter().submit_with_args(1, &arguments) {
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -153,7 +155,7 @@ impl<T: Carried> Ring<T> {
         }
     }
 
-    /// Invariant 2.
+    /// Takes the value out of the slot that the completion names: invariant 2.
     fn finish(&mut self, ended: &cqueue::Entry) -> (T, io::Result<usize>) {
         let slot = usize::try_from(ended.user_data()).expect("it was made from a usize");
         let carried = self.slots[slot].take().expect("the kernel ends an operation once");
@@ -163,30 +165,32 @@ impl<T: Carried> Ring<T> {
         (carried, outcome)
     }
 
-    /// Whether one read can fill many places of registered memory (Linux 6.15).
+    /// Whether one read can fill many ranges of registered memory (Linux 6.15).
     pub(crate) fn can_read_lists(&self) -> bool {
         let mut probe = Probe::new();
         let is_told = self.queues.submitter().register_probe(&mut probe).is_ok();
         is_told && probe.is_supported(opcode::ReadvFixed::CODE)
     }
 
-    /// Makes room for `files` and `buffers` that are registered later by their number.
+    /// Allocates tables for `files` and `buffers` that are registered later by their number.
     pub(crate) fn make_tables(&self, files: u32, buffers: u32) -> (io::Result<()>, io::Result<()>) {
         let submitter = self.queues.submitter();
         (submitter.register_files_sparse(files), submitter.register_buffers_sparse(buffers))
     }
 
-    /// Lets `number` stand for an open file until it is given to another. What is in flight keeps its own.
+    /// Lets `number` refer to an open file until it is reassigned. Operations in flight keep their
+    /// own.
     pub(crate) fn register_file(&self, number: u32, file: RawFd) -> io::Result<()> {
         self.queues.submitter().register_files_update(number, &[file]).map(drop)
     }
 
-    /// Lets `number` stand for this memory until it is given to other memory, or to none (`len` 0).
+    /// Lets `number` refer to this memory until it is reassigned to other memory, or to none (`len`
+    /// 0).
     ///
     /// # Safety
     ///
-    /// The address is valid for reads and writes of `len` bytes, and whoever names `number` later owns
-    /// this memory then (invariant 4). The kernel keeps the pages themselves.
+    /// The address is valid for reads and writes of `len` bytes, and every later user of `number`
+    /// owns this memory then (invariant 4). The kernel keeps the pages themselves.
     unsafe fn register_buffer(&self, number: u32, start: *mut u8, len: usize) -> io::Result<()> {
         let memory = libc::iovec { iov_base: start.cast(), iov_len: len };
         let submitter = self.queues.submitter();
@@ -201,7 +205,7 @@ impl<T: Carried> Ring<T> {
         }
         self.queues.submit()?;
         let any = types::CancelBuilder::any();
-        // Only saves time: a kernel before Linux 6.0 cannot, and what runs already is waited for.
+        // Only saves time: a kernel before Linux 6.0 cannot, and running operations are waited for.
         let _ = self.queues.submitter().register_sync_cancel(None, any);
         while self.in_flight() > 0 {
             drop(self.wait()?);
@@ -211,7 +215,7 @@ impl<T: Carried> Ring<T> {
 }
 
 impl<T: Carried> Drop for Ring<T> {
-    /// Invariant 3.
+    /// Waits for operations in flight: keeps invariant 3.
     fn drop(&mut self) {
         if self.drain().is_err() {
             mem::forget(mem::take(&mut self.slots));
@@ -219,8 +223,8 @@ impl<T: Carried> Drop for Ring<T> {
     }
 }
 
-// SAFETY: the entry names the buffer of the operation, whose memory is on the heap and its own, and its
-// file, of which it has a share.
+// SAFETY: the entry names the buffer of the operation, whose memory is on the heap and its own, and
+// its file, which it keeps open.
 unsafe impl Carried for Operation {
     fn entry(&mut self) -> squeue::Entry {
         let descriptor = types::Fd(self.file.as_raw_fd());
@@ -235,15 +239,18 @@ unsafe impl Carried for Operation {
 }
 
 // SAFETY: the entry names
-// - places of regions, whose addresses `ReadRing::push` took from them and of which it holds shares, and a
-//   list of them that is on the heap and its own; or a buffer, whose memory is on the heap and its own;
-// - a file, of which it has a share; a number of a file stands for that one when the entry is pushed,
-//   and the kernel takes its own share then.
+// - ranges of regions, whose addresses `ReadRing::push` took from them and which it keeps alive,
+//   and a list of them that is on the heap and its own; or a buffer, whose memory is on the heap
+//   and its own;
+// - a file, which it keeps open; the number of a file refers to that one when the entry is pushed,
+//   and the kernel takes its own reference then.
 unsafe impl Carried for Flight {
     fn entry(&mut self) -> squeue::Entry {
         let (file, flags) = match self.file {
-            FileName::Number(number) => (types::Fd(number), squeue::Flags::FIXED_FILE),
-            FileName::Descriptor(descriptor) => (types::Fd(descriptor), squeue::Flags::empty()),
+            FileReference::Number(number) => (types::Fd(number), squeue::Flags::FIXED_FILE),
+            FileReference::Descriptor(descriptor) => {
+                (types::Fd(descriptor), squeue::Flags::empty())
+            }
         };
         let offset = self.offset;
         let list = |spots: &[libc::iovec], number| {
@@ -260,7 +267,7 @@ unsafe impl Carried for Flight {
             None => opcode::Read::new(file, start, len).offset(offset).build(),
         };
         let entry = match &mut self.target {
-            Target::Places { spots, number, .. } => match &spots[..] {
+            Target::Ranges { spots, number, .. } => match &spots[..] {
                 [spot] => one(spot.iov_base.cast(), whole(spot.iov_len), *number),
                 spots => list(spots, *number),
             },
@@ -268,14 +275,14 @@ unsafe impl Carried for Flight {
                 let number = bounce.number;
                 one(bounce.buffer.as_mut_slice().as_mut_ptr(), whole(*len), number)
             }
-            Target::Bell(word) => one(word.as_mut_slice().as_mut_ptr(), 8, None),
+            Target::Waker(word) => one(word.as_mut_slice().as_mut_ptr(), 8, None),
         };
         entry.flags(flags)
     }
 }
 
 fn count(spots: &[libc::iovec]) -> u32 {
-    u32::try_from(spots.len()).expect("PLACES_MAX fits 32 bits")
+    u32::try_from(spots.len()).expect("RANGES_MAX fits 32 bits")
 }
 
 fn whole(len: usize) -> u32 {
@@ -283,7 +290,7 @@ fn whole(len: usize) -> u32 {
 }
 
 impl Ring<Flight> {
-    /// Lets `number` stand for `len` bytes of a region.
+    /// Registers `len` bytes of a region under `number`.
     pub(crate) fn register_region(
         &self,
         number: u32,
@@ -293,33 +300,33 @@ impl Ring<Flight> {
     ) -> io::Result<()> {
         let start = region.as_ptr_range(offset, len)?;
         let len = usize::try_from(len.0).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: the range is mapped, as `as_ptr_range` checked; who names the number has a share of
-        // this very region (`crate::reads::Registered`).
+        // SAFETY: the range is mapped, as `as_ptr_range` checked; every user of the number keeps
+        // this region alive (`crate::reads::Registered`).
         unsafe { self.register_buffer(number, start, len) }
     }
 
-    /// Lets `number` stand for a buffer.
+    /// Registers a buffer under `number`.
     pub(crate) fn register_aligned(&self, number: u32, to: &mut AlignedBuffer) -> io::Result<()> {
         let bytes = to.as_mut_slice();
-        // SAFETY: the memory is the slice's; who names the number owns this very buffer, which carries
-        // it (`Bounce`).
+        // SAFETY: the memory is the slice's; every user of the number owns this buffer, which
+        // carries it (`Bounce`).
         unsafe { self.register_buffer(number, bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Lets `number` stand for nothing, so that the kernel frees the pages.
+    /// Removes the registration of `number`, so that the kernel frees the pages.
     pub(crate) fn unregister_buffer(&self, number: u32) -> io::Result<()> {
         // SAFETY: no memory is named.
         unsafe { self.register_buffer(number, std::ptr::null_mut(), 0) }
     }
 }
 
-/// The completion of an operation that came out of a ring.
+/// Makes the completion of an operation that left a ring.
 pub(crate) fn completion((operation, outcome): (Operation, io::Result<usize>)) -> Completion {
     Completion { token: operation.token, buffer: operation.buffer, outcome }
 }
 
-/// Without interrupts of the thread for each completion, which it collects in `wait` anyway; Linux before
-/// 5.19 cannot leave them out.
+/// Without interrupts of the thread for each completion, which it collects in `wait` anyway; Linux
+/// before 5.19 cannot disable them.
 fn set_up(depth: u32, issuer: Issuer) -> io::Result<IoUring> {
     let plain = IoUring::builder().dontfork().clone();
     if issuer == Issuer::ThisThread {
@@ -349,9 +356,10 @@ mod tests {
     use super::*;
     use crate::buffer::AlignedBuffer;
 
-    /// A read of an empty pipe is certainly in flight when the ring goes. A second descriptor keeps the
-    /// kernel's side of the ring alive, so that nothing but `Drop` can end the read. If the kernel could
-    /// still carry it out afterwards, it would take the byte and write it into freed memory.
+    /// A read of an empty pipe is certainly in flight when the ring is dropped. A second descriptor
+    /// keeps the kernel's side of the ring alive, so that only `Drop` can end the read. If the
+    /// kernel could still execute it afterwards, it would take the byte and write it into freed
+    /// memory.
     #[test]
     fn a_read_that_waits_for_a_peer_ends_before_its_buffer_is_freed() {
         let mut ring = match Ring::new(4, Issuer::Any) {
@@ -361,7 +369,7 @@ mod tests {
         let kept = ring.queues.as_fd().try_clone_to_owned().unwrap();
         let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         let (mut reader, mut writer) = (File::from(reader), File::from(writer));
-        // The ring shall wait for the byte, and the test shall not.
+        // The ring must wait for the byte, and the test must not.
         let waiting = Arc::new(File::from(OwnedFd::from(reader.try_clone().unwrap())));
         rustix::fs::fcntl_setfl(&waiting, rustix::fs::OFlags::empty()).unwrap();
         let buffer = AlignedBuffer::zeroed(64);
@@ -372,7 +380,7 @@ mod tests {
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
         writer.write_all(b"x").unwrap();
         let mut byte = [0];
-        reader.read_exact(&mut byte).expect("nobody else takes the byte");
+        reader.read_exact(&mut byte).expect("no other reader takes the byte");
         assert_eq!(&byte, b"x");
         drop(kept);
     }

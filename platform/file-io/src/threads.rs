@@ -1,8 +1,8 @@
 //! Runs operations on as many threads as the queue is deep.
 //!
-//! A queue of depth 1 has no thread: its operation runs in `wait`, because a change of threads costs as
-//! much as a read from a fast disk. Deeper, all threads take from one list, so that a thread that is
-//! awake takes the next operation instead of another being woken for it.
+//! A queue of depth 1 has no thread: its operation runs in `wait`, because a switch of threads
+//! costs as much as a read from a fast disk. Otherwise all threads take from one list, so that a
+//! running thread takes the next operation instead of waking another.
 
 use std::{
     collections::VecDeque,
@@ -17,41 +17,45 @@ use crate::operation::{Completion, Kind, Operation};
 #[derive(Debug)]
 pub(crate) enum Threads {
     Inline(Option<Operation>),
-    Crew(Crew),
+    ThreadPool(ThreadPool),
 }
 
 #[derive(Debug)]
-pub(crate) struct Crew {
-    board: Arc<Board>,
+pub(crate) struct ThreadPool {
+    shared: Arc<SharedLists>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Where the threads find what to do and leave what they did.
+/// The state that the threads share.
 #[derive(Debug, Default)]
-struct Board {
+struct SharedLists {
     lists: Mutex<Lists>,
-    has_orders: Condvar,
+    has_pending: Condvar,
     has_ended: Condvar,
 }
 
-/// Together at most as long as the queue is deep.
+/// Both lists together are at most as long as the queue is deep.
 #[derive(Debug, Default)]
 struct Lists {
-    orders: VecDeque<Operation>,
+    pending: VecDeque<Operation>,
     ended: VecDeque<Completion>,
     is_closing: bool,
 }
 
 impl Threads {
     pub(crate) fn start(depth: u32) -> io::Result<Self> {
-        if depth == 1 { Ok(Self::Inline(None)) } else { Crew::start(depth).map(Self::Crew) }
+        if depth == 1 {
+            Ok(Self::Inline(None))
+        } else {
+            ThreadPool::start(depth).map(Self::ThreadPool)
+        }
     }
 
     /// The caller keeps fewer operations in flight than the depth.
     pub(crate) fn push(&mut self, operation: Operation) {
         match self {
             Self::Inline(pending) => *pending = Some(operation),
-            Self::Crew(crew) => crew.push(operation),
+            Self::ThreadPool(crew) => crew.push(operation),
         }
     }
 
@@ -59,46 +63,47 @@ impl Threads {
     pub(crate) fn wait(&mut self) -> Completion {
         match self {
             Self::Inline(pending) => run(pending.take().expect("an operation is in flight")),
-            Self::Crew(crew) => crew.wait(),
+            Self::ThreadPool(crew) => crew.wait(),
         }
     }
 }
 
-impl Crew {
+impl ThreadPool {
     fn start(depth: u32) -> io::Result<Self> {
-        let mut crew = Self { board: Arc::default(), threads: Vec::new() };
+        let mut crew = Self { shared: Arc::default(), threads: Vec::new() };
         for _ in 0..depth {
-            let board = Arc::clone(&crew.board);
+            let shared = Arc::clone(&crew.shared);
             let builder = Builder::new().name("tierfeed-file".to_owned());
-            crew.threads.push(builder.spawn(move || board.serve())?);
+            crew.threads.push(builder.spawn(move || shared.serve())?);
         }
         Ok(crew)
     }
 
     fn push(&self, operation: Operation) {
-        self.board.lock().orders.push_back(operation);
-        self.board.has_orders.notify_one();
+        self.shared.lock().pending.push_back(operation);
+        self.shared.has_pending.notify_one();
     }
 
     fn wait(&self) -> Completion {
-        let lists = self.board.lock();
+        let lists = self.shared.lock();
         let is_empty = |lists: &mut Lists| lists.ended.is_empty();
-        let lists = self.board.has_ended.wait_while(lists, is_empty);
+        let lists = self.shared.has_ended.wait_while(lists, is_empty);
         lists.expect(NO_PANIC).ended.pop_front().expect("it was waited for")
     }
 }
 
-impl Drop for Crew {
-    /// Invariant 3 of the queue: the threads are waited for. What none of them began is dropped.
+impl Drop for ThreadPool {
+    /// Invariant 3 of the queue: the threads are joined. Operations that have not begun are
+    /// dropped.
     fn drop(&mut self) {
-        let mut lists = self.board.lock();
+        let mut lists = self.shared.lock();
         lists.is_closing = true;
-        let unbegun = mem::take(&mut lists.orders);
+        let unbegun = mem::take(&mut lists.pending);
         drop(lists);
         drop(unbegun);
-        self.board.has_orders.notify_all();
+        self.shared.has_pending.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has ended too, and said so on stderr.
+            // A thread that panicked has ended too, and reported it on stderr.
             let _ = thread.join();
         }
     }
@@ -106,16 +111,16 @@ impl Drop for Crew {
 
 const NO_PANIC: &str = "nothing that can panic is done under the lock";
 
-impl Board {
+impl SharedLists {
     fn lock(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().expect(NO_PANIC)
     }
 
     fn serve(&self) {
-        let has_nothing = |lists: &mut Lists| lists.orders.is_empty() && !lists.is_closing;
+        let has_nothing = |lists: &mut Lists| lists.pending.is_empty() && !lists.is_closing;
         loop {
-            let lists = self.has_orders.wait_while(self.lock(), has_nothing);
-            let Some(operation) = lists.expect(NO_PANIC).orders.pop_front() else { return };
+            let lists = self.has_pending.wait_while(self.lock(), has_nothing);
+            let Some(operation) = lists.expect(NO_PANIC).pending.pop_front() else { return };
             let completion = run(operation);
             self.lock().ended.push_back(completion);
             self.has_ended.notify_one();

@@ -1,4 +1,4 @@
-//! The promises of a queue, each kept by both engines: one body, two runners.
+//! The guarantees of a queue, each kept by both engines: one test body, two runners.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -11,7 +11,7 @@ use tierfeed_file_io::{
 };
 use tierfeed_test_needs::{Need, skip};
 
-/// Runs each body on threads, and on a ring where this machine has rings.
+/// Runs each body on threads, and on a ring if this machine has `io_uring`.
 macro_rules! on_both_engines {
     ($($name:ident)+) => {
         mod threads {
@@ -193,7 +193,7 @@ fn an_empty_queue_has_nothing_to_wait_for(engine: Engine) {
     assert!(queue(engine, 8).wait().unwrap().is_none());
 }
 
-/// Also where the drop comes before the kernel was told of all of them.
+/// Also if the drop comes before the kernel was told of all of them.
 fn a_dropped_queue_has_ended_its_writes(engine: Engine) {
     let file = file_of(&[]);
     for round in 0..20 {
@@ -218,7 +218,7 @@ fn more_depth_than_the_bound_is_refused(engine: Engine) {
     assert!(matches!(outcome, Err(QueueError::TooDeep { depth }) if depth == DEPTH_MAX + 1));
 }
 
-/// As long as any step reaches: what happens at the end of a file has a test of its own.
+/// As long as any step reaches: the end of a file has a test of its own.
 const LEN: usize = 29_000;
 
 #[derive(Debug, Clone)]
@@ -257,7 +257,7 @@ struct Body {
     queue: Queue,
     file: Arc<File>,
     memory: Vec<u8>,
-    /// Token, place, whether it writes, and the bytes that its buffer has to hold in the end.
+    /// Token, range, whether it writes, and the expected content of its buffer.
     expected: Vec<(u64, Range<usize>, bool, Vec<u8>)>,
 }
 

@@ -1,4 +1,4 @@
-//! The promises of a ring of reads into regions.
+//! The guarantees of a ring of reads into regions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -6,7 +6,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc, time::Duration};
 
 use tierfeed_file_io::{
     io_uring_available,
-    reads::{Bell, Destination, Ended, PLACES_MAX, Place, Read, ReadRing, Unreadable},
+    reads::{Destination, Ended, RANGES_MAX, Read, ReadRefusal, ReadRing, RegionRange, Waker},
 };
 use tierfeed_numa_memory::{Pages, Region, Request, late_holes};
 use tierfeed_test_needs::{Need, skip};
@@ -14,15 +14,15 @@ use tierfeed_units::{Bytes, Locality};
 
 const BLOCK: usize = 4096;
 
-/// A ring, where this machine has rings.
+/// A ring, if this machine has `io_uring`.
 #[track_caller]
-fn ring(depth: u16) -> Option<(ReadRing, Bell)> {
+fn ring(depth: u16) -> Option<(ReadRing, Waker)> {
     if let Err(reason) = io_uring_available() {
         skip(Need::IoUring, reason);
         return None;
     }
-    let bell = Bell::new().unwrap();
-    Some((ReadRing::new(depth, bell.clone()).unwrap(), bell))
+    let waker = Waker::new().unwrap();
+    Some((ReadRing::new(depth, waker.clone()).unwrap(), waker))
 }
 
 fn region(len: usize) -> Arc<Region> {
@@ -40,8 +40,8 @@ fn blocks(count: u8, salt: u8) -> Arc<File> {
     Arc::new(file)
 }
 
-fn place(region: &Arc<Region>, offset: usize, len: usize) -> Place {
-    Place { region: Arc::clone(region), offset: Bytes(offset as u64), len: Bytes(len as u64) }
+fn range(region: &Arc<Region>, offset: usize, len: usize) -> RegionRange {
+    RegionRange { region: Arc::clone(region), offset: Bytes(offset as u64), len: Bytes(len as u64) }
 }
 
 fn read(file: &Arc<File>, offset: usize, to: Destination, token: u64) -> Read {
@@ -67,8 +67,8 @@ fn bytes(region: &Region, offset: usize, len: usize) -> Vec<u8> {
 fn one_read_fills_many_places_one_behind_the_other_and_nothing_beside_them() {
     let Some((mut ring, _)) = ring(4) else { return };
     let (file, region) = (blocks(3, 1), region(64 << 10));
-    let places = vec![place(&region, 100, 1000), place(&region, 5000, 7000), place(&region, 64, 1)];
-    ring.push(read(&file, 90, Destination::Places(places), 7)).unwrap();
+    let ranges = vec![range(&region, 100, 1000), range(&region, 5000, 7000), range(&region, 64, 1)];
+    ring.push(read(&file, 90, Destination::Ranges(ranges), 7)).unwrap();
     let ended = wait_for(&mut ring, 1).pop().unwrap();
     assert_eq!((ended.token, ended.outcome.unwrap()), (7, 8001));
     let mut whole = vec![0; 3 * BLOCK];
@@ -88,11 +88,11 @@ fn more_files_and_regions_than_have_numbers_are_not_mixed_up() {
     let regions: Vec<_> = (0..70).map(|_| region(BLOCK)).collect();
     for round in 0..4 {
         for (at, file) in files.iter().enumerate() {
-            // Every round takes other descriptions of the same files, so that numbers run out.
+            // Every round uses other descriptions of the same files, so that numbers run out.
             let file = Arc::new(file.try_clone().unwrap());
             let region = &regions[(at + round) % regions.len()];
             region.fill(Bytes(0), Bytes(BLOCK as u64), 0xee).unwrap();
-            let to = Destination::Places(vec![place(region, 0, BLOCK)]);
+            let to = Destination::Ranges(vec![range(region, 0, BLOCK)]);
             ring.push(read(&file, 0, to, 0)).unwrap();
             let ended = wait_for(&mut ring, 1).pop().unwrap();
             assert_eq!(ended.outcome.unwrap(), BLOCK);
@@ -103,11 +103,11 @@ fn more_files_and_regions_than_have_numbers_are_not_mixed_up() {
 }
 
 #[test]
-fn a_region_that_nobody_holds_is_forgotten_and_one_that_is_held_is_not() {
+fn a_region_that_is_no_longer_held_is_forgotten_and_one_that_is_held_is_not() {
     let Some((mut ring, _)) = ring(2) else { return };
     let (file, kept, dropped) = (blocks(1, 9), region(BLOCK), region(BLOCK));
     for region in [&kept, &dropped] {
-        let to = Destination::Places(vec![place(region, 0, BLOCK)]);
+        let to = Destination::Ranges(vec![range(region, 0, BLOCK)]);
         ring.push(read(&file, 0, to, 0)).unwrap();
         wait_for(&mut ring, 1);
     }
@@ -145,20 +145,20 @@ fn a_read_to_a_buffer_brings_it_back_and_another_ring_does_not_trust_its_number(
 fn what_does_not_fit_is_refused() {
     let Some((mut ring, _)) = ring(1) else { return };
     let (file, region) = (blocks(1, 0), region(BLOCK));
-    let places = |count, len| Destination::Places(vec![place(&region, 0, len); count]);
-    for to in [places(0, 1), places(1, 0), places(PLACES_MAX + 1, 1)] {
+    let ranges = |count, len| Destination::Ranges(vec![range(&region, 0, len); count]);
+    for to in [ranges(0, 1), ranges(1, 0), ranges(RANGES_MAX + 1, 1)] {
         let refused = ring.push(read(&file, 0, to, 0));
-        assert!(matches!(refused, Err(Unreadable::Shape { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ReadRefusal::Shape { .. })), "{refused:?}");
     }
-    let outside = Destination::Places(vec![place(&region, 1, BLOCK)]);
+    let outside = Destination::Ranges(vec![range(&region, 1, BLOCK)]);
     let refused = ring.push(read(&file, 0, outside, 0));
-    assert!(matches!(refused, Err(Unreadable::Range(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ReadRefusal::Range(_))), "{refused:?}");
     let bounce = ring.bounce(BLOCK);
     let refused = ring.push(read(&file, 0, Destination::Bounce(bounce, BLOCK + 1), 0));
-    assert!(matches!(refused, Err(Unreadable::Shape { .. })), "{refused:?}");
-    ring.push(read(&file, 0, places(1, 1), 0)).unwrap();
-    let refused = ring.push(read(&file, 0, places(1, 1), 0));
-    assert!(matches!(refused, Err(Unreadable::Full { depth: 1 })), "{refused:?}");
+    assert!(matches!(refused, Err(ReadRefusal::Shape { .. })), "{refused:?}");
+    ring.push(read(&file, 0, ranges(1, 1), 0)).unwrap();
+    let refused = ring.push(read(&file, 0, ranges(1, 1), 0));
+    assert!(matches!(refused, Err(ReadRefusal::Full { depth: 1 })), "{refused:?}");
     assert_eq!(wait_for(&mut ring, 1).len(), 1);
     assert!(ring.has_room());
 }
@@ -169,7 +169,7 @@ fn a_read_across_the_end_is_short_and_one_of_a_wrong_descriptor_fails_alone() {
     let (file, region) = (blocks(1, 3), region(4 * BLOCK));
     let write_only = tempfile::NamedTempFile::new().unwrap();
     let write_only = Arc::new(File::options().write(true).open(write_only.path()).unwrap());
-    let to = |at: usize| Destination::Places(vec![place(&region, at * BLOCK, BLOCK)]);
+    let to = |at: usize| Destination::Ranges(vec![range(&region, at * BLOCK, BLOCK)]);
     ring.push(read(&file, 4000, to(0), 0)).unwrap();
     ring.push(read(&file, 2 * BLOCK, to(1), 1)).unwrap();
     ring.push(read(&write_only, 0, to(2), 2)).unwrap();
@@ -182,14 +182,14 @@ fn a_read_across_the_end_is_short_and_one_of_a_wrong_descriptor_fails_alone() {
 }
 
 #[test]
-fn a_bell_ends_the_wait_before_and_while_it_lasts_and_patience_ends_it_too() {
-    let Some((mut ring, bell)) = ring(1) else { return };
+fn a_waker_ends_the_wait_before_and_while_it_lasts_and_so_does_the_timeout() {
+    let Some((mut ring, waker)) = ring(1) else { return };
     let mut ended = Vec::new();
     for _ in 0..3 {
-        bell.ring();
+        waker.wake();
         ring.wait(None, &mut ended).unwrap();
     }
-    let ringer = std::thread::spawn(move || bell.ring());
+    let ringer = std::thread::spawn(move || waker.wake());
     ring.wait(None, &mut ended).unwrap();
     ringer.join().unwrap();
     ring.wait(Some(Duration::from_millis(1)), &mut ended).unwrap();
@@ -201,7 +201,7 @@ fn a_dropped_ring_writes_nothing_any_more() {
     let Some((mut ring, _)) = ring(8) else { return };
     let (file, region) = (blocks(8, 1), region(8 * BLOCK));
     for at in 0..8 {
-        let to = Destination::Places(vec![place(&region, at * BLOCK, BLOCK)]);
+        let to = Destination::Ranges(vec![range(&region, at * BLOCK, BLOCK)]);
         ring.push(read(&file, at * BLOCK, to, 0)).unwrap();
     }
     ring.start();
@@ -211,15 +211,15 @@ fn a_dropped_ring_writes_nothing_any_more() {
     assert!(bytes(&region, 0, 8 * BLOCK).iter().all(|byte| *byte == 0xee));
 }
 
-/// The story: a ring registered the whole piece of a region again after its end had been given back. The
-/// kernel filled the hole to pin it, so that the memory was taken back just when it was short.
+/// The bug: a ring registered the whole piece of a region again after its end had been given back.
+/// The kernel filled the hole to pin it, so that memory was taken back when it was short.
 #[test]
 fn memory_that_was_given_back_is_not_taken_again_for_a_read_beside_it() {
     let Some((mut ring, _)) = ring(2) else { return };
     let (file, half) = (blocks(1, 7), 16 << 20);
     let region = region(2 * half);
     let mut read_at = |offset: usize| {
-        let to = Destination::Places(vec![place(&region, offset, BLOCK)]);
+        let to = Destination::Ranges(vec![range(&region, offset, BLOCK)]);
         ring.push(read(&file, 0, to, 0)).unwrap();
         assert_eq!(wait_for(&mut ring, 1).pop().unwrap().outcome.unwrap(), BLOCK);
         assert!(bytes(&region, offset, BLOCK).iter().all(|byte| *byte == 7));
@@ -240,16 +240,16 @@ fn memory_that_was_given_back_is_not_taken_again_for_a_read_beside_it() {
     assert_eq!(region.resident().unwrap(), region.len());
 }
 
-/// The story: the count by which a ring knows that memory was given back rose before the memory went. A
-/// ring that registered in between pinned pages under the new count that the region then lost, and what it
-/// read there after the memory had come back was lost in silence.
+/// The bug: the count by which a ring knows that memory was given back rose before the memory was
+/// released. A ring that registered in between pinned pages under the new count that the region
+/// then lost, and bytes that it read there after the memory had come back were lost silently.
 #[test]
 fn what_is_read_into_memory_that_came_back_is_there_however_a_ring_registers_meanwhile() {
     let Some((mut first, _)) = ring(2) else { return };
     let (len, rounds) = (64 << 20, 10);
     let (half, last) = (len / 2, len - BLOCK);
     let (region, file) = (region(len), blocks(2, 7));
-    let to = Destination::Places(vec![place(&region, 0, BLOCK)]);
+    let to = Destination::Ranges(vec![range(&region, 0, BLOCK)]);
     first.push(read(&file, 0, to, 0)).unwrap();
     assert_eq!(wait_for(&mut first, 1).pop().unwrap().outcome.unwrap(), BLOCK);
     if first.registration().is_err() {
@@ -261,9 +261,9 @@ fn what_is_read_into_memory_that_came_back_is_there_however_a_ring_registers_mea
     let reader = {
         let (region, file) = (Arc::clone(&region), Arc::clone(&file));
         std::thread::spawn(move || {
-            let mut ring = ReadRing::new(2, Bell::new().unwrap()).unwrap();
+            let mut ring = ReadRing::new(2, Waker::new().unwrap()).unwrap();
             let mut read_at = |from: usize, offset: usize| {
-                let to = Destination::Places(vec![place(&region, offset, BLOCK)]);
+                let to = Destination::Ranges(vec![range(&region, offset, BLOCK)]);
                 ring.push(read(&file, from, to, 0)).unwrap();
                 assert_eq!(wait_for(&mut ring, 1).pop().unwrap().outcome.unwrap(), BLOCK);
             };

@@ -1,8 +1,8 @@
-//! What system calls may answer on a bad day: memory, rings and reads when the kernel says no.
+//! Errors of system calls: memory, rings and reads when the kernel refuses.
 //!
-//! Each test runs itself again below strace, which lets chosen calls fail (`--inject`) as a kernel would:
-//! no mock stands between the code and the answer. Calls are counted from the start of the process, so a
-//! case names those that only the code under test makes.
+//! Each test runs itself again below strace, which makes chosen calls fail (`--inject`) as a kernel
+//! would: no mock stands between the code and the answer. Calls are counted from the start of the
+//! process, so a case names calls that only the code under test makes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -10,7 +10,7 @@ use std::{env, fs::File, os::unix::fs::FileExt as _, process::Command, sync::Arc
 
 use tierfeed_file_io::{
     io_uring_available,
-    reads::{Bell, Destination, Ended, Place, Read, ReadRing},
+    reads::{Destination, Ended, Read, ReadRing, RegionRange, Waker},
 };
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request, Step};
 use tierfeed_test_needs::{Need, skip};
@@ -22,8 +22,8 @@ const LEN: Bytes = Bytes(1 << 20);
 /// Set in the process below strace.
 const BELOW_STRACE: &str = "TIERFEED_TEST_BELOW_STRACE";
 
-/// Runs the calling test again with the faults, as `strace -e inject=` takes them. Returns whether this is
-/// that run.
+/// Runs the calling test again with the faults, in the syntax of `strace -e inject=`. Returns
+/// whether this is that run.
 #[track_caller]
 fn has_faults(test: &str, faults: &[&str]) -> bool {
     if is_below_strace() {
@@ -69,17 +69,19 @@ fn step_of(error: AllocateError) -> (Step, Option<i32>) {
     }
 }
 
-/// Reads two blocks over a ring, each of its own byte, and compares. How often the ring took nothing.
+/// Reads two blocks over a ring, each with its own byte, and compares. Returns how often the ring
+/// accepted nothing.
 fn read_two_blocks(region: &Arc<Region>) -> u32 {
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(&[7; BLOCK], 0).unwrap();
     file.write_all_at(&[8; BLOCK], BLOCK as u64).unwrap();
     let (file, mut ring): (Arc<File>, _) =
-        (Arc::new(file), ReadRing::new(4, Bell::new().unwrap()).unwrap());
+        (Arc::new(file), ReadRing::new(4, Waker::new().unwrap()).unwrap());
     for token in 0..2 {
         let offset = token * BLOCK as u64;
-        let place = Place { region: Arc::clone(region), offset: Bytes(offset), len: Bytes(4096) };
-        let to = Destination::Places(vec![place]);
+        let range =
+            RegionRange { region: Arc::clone(region), offset: Bytes(offset), len: Bytes(4096) };
+        let to = Destination::Ranges(vec![range]);
         ring.push(Read { file: Arc::clone(&file), offset, to, token }).unwrap();
     }
     let (mut ended, mut refused) = (Vec::<Ended>::new(), 0);
@@ -115,7 +117,7 @@ fn a_host_without_descriptors_or_memory_is_an_error_that_says_so() {
     allocate().unwrap();
 }
 
-/// Invariant 3 of the holes of a region: what could not be given back for sure is not pinned.
+/// Invariant 3 of the holes of a region: memory that may not be there is not pinned.
 #[test]
 fn memory_that_cannot_be_given_back_or_taken_again_is_an_error_and_reads_go_on() {
     let faults = ["fallocate:error=ENOMEM:when=2..3"];
@@ -140,7 +142,7 @@ fn memory_that_cannot_be_given_back_or_taken_again_is_an_error_and_reads_go_on()
 
 #[test]
 fn a_kernel_that_registers_nothing_reads_all_the_same() {
-    // The first two ask what the kernel knows.
+    // The first two query the abilities of the kernel.
     let faults = ["io_uring_register:error=ENOMEM:when=3+"];
     if !has_faults("a_kernel_that_registers_nothing_reads_all_the_same", &faults) {
         return;

@@ -1,9 +1,9 @@
-//! Takes from this process what reading one file does not need, before libhdf5 sees that file.
+//! Drops the rights that reading one file does not need, before libhdf5 opens that file.
 //!
-//! A file may be made by somebody who means harm, and libhdf5 is a large parser in C. Whatever it is brought
-//! to do, it can then open no other file, write none, start no program and reach no network, as far as the
-//! kernel knows Landlock (Linux 5.13; the network from 6.7 on), and take no more memory, time and descriptors
-//! than the limits here.
+//! A file may come from a hostile author, and libhdf5 is a large parser in C. If it is exploited,
+//! it can open no other file, write none, start no program and reach no network, as far as the
+//! kernel supports Landlock (Linux 5.13; the network from 6.7 on), and take no more memory, time
+//! and descriptors than the limits here.
 
 use std::{io, path::Path};
 
@@ -16,31 +16,31 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Address space: the layout of ten million chunks takes less than half of it.
 const ADDRESS_SPACE_MAX: u64 = 8 << 30;
 
-/// Seconds of a CPU. A layout is read in milliseconds; a file that loops is not read at all.
+/// Seconds of a CPU. A layout is read in milliseconds; a file that loops is given up.
 const CPU_SECONDS_MAX: u64 = 600;
 
-/// The answer, where stdout is a file: as much as tierfeed reads of it.
+/// The answer, if stdout is a file: as much as tierfeed reads of it.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
-/// Descriptors.
+/// Number of open descriptors.
 const FILES_MAX: u64 = 64;
 
 /// Why the process cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfineError {
-    /// A limit was refused.
+    /// The system refused a limit.
     #[error("cannot set a limit on this process: {0}")]
     Limit(#[source] io::Error),
-    /// The kernel knows Landlock and refuses it.
+    /// The kernel supports Landlock and refuses the rules.
     #[error("cannot close the file system to this process: {0}")]
     Landlock(#[from] RulesetError),
 }
 
-/// Leaves this process nothing but reading `file` and writing to what it has open.
+/// Restricts this process to reading `file` and writing to its open descriptors.
 ///
 /// # Errors
 ///
-/// [`ConfineError`]; a kernel without Landlock is none.
+/// See [`ConfineError`]; a kernel without Landlock is no error.
 pub(crate) fn to_reading(file: &Path) -> Result<(), ConfineError> {
     let limits = [
         (Resource::As, ADDRESS_SPACE_MAX),
@@ -50,7 +50,7 @@ pub(crate) fn to_reading(file: &Path) -> Result<(), ConfineError> {
         (Resource::Core, 0),
     ];
     for (resource, most) in limits {
-        // A lower limit of whoever started this stays.
+        // A lower limit of the parent process stays.
         let most = getrlimit(resource).maximum.map_or(most, |already| already.min(most));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(|errno| ConfineError::Limit(errno.into()))?;
@@ -66,7 +66,7 @@ fn close_file_system(file: &Path) -> Result<(), ConfineError> {
         .handle_access(AccessNet::from_all(abi))?
         .scope(Scope::from_all(abi))?
         .create()?;
-    // A file that cannot be opened is what libhdf5 says next.
+    // For a file that cannot be opened libhdf5 reports the error next.
     let rules = match PathFd::new(file) {
         Ok(file) => rules.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?,
         Err(_) => rules,

@@ -8,7 +8,7 @@ use hdf5_metno::{
 
 use crate::error::IndexError;
 
-/// The name of `datatype` in NumPy's way, such as `<f4`; structures as `{x: <f4, y: <i2}`.
+/// The name of `datatype` in NumPy's notation, such as `<f4`; structures as `{x: <f4, y: <i2}`.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub(crate) fn name(datatype: &Datatype) -> Result<String, IndexError> {
         ByteOrder::LittleEndian => '<',
         ByteOrder::BigEndian => '>',
         ByteOrder::None => '|',
-        // Which field has which order is not said; the trainer reads it from the file.
+        // The byte order of each field is not reported; the trainer reads it from the file.
         ByteOrder::Vax | ByteOrder::Mixed => '?',
     };
     spell(&descriptor, order)

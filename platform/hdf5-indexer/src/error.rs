@@ -4,37 +4,37 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum IndexError {
-    /// libhdf5 says so.
+    /// libhdf5 reported an error.
     #[error("{0}")]
     Library(#[source] hdf5_metno::Error),
-    /// There is no such dataset.
+    /// The file has no such dataset.
     #[error("no dataset `{wanted}`; the file has {there}")]
     Missing {
-        /// As asked for.
+        /// The requested path of the dataset.
         wanted: String,
-        /// What the group has that should hold it.
+        /// The members of the group that should hold it.
         there: String,
     },
-    /// A single value.
+    /// The dataset is a single value.
     #[error("the dataset has no axes, so no rows; give one that has samples along its first axis")]
     NoAxes,
-    /// Elements that point to their bytes.
+    /// The elements point to their bytes.
     #[error(
         "elements of the type `{dtype}` point to bytes elsewhere; store them at a fixed length"
     )]
     Pointers {
-        /// As libhdf5 names it.
+        /// The type, as libhdf5 names it.
         dtype: String,
     },
-    /// A layout without ranges in this file.
+    /// The layout has no ranges in this file.
     #[error("the dataset is {layout}; {instead}")]
     Layout {
-        /// What it is.
+        /// The name of the layout.
         layout: &'static str,
         /// What the user can do.
         instead: &'static str,
     },
-    /// Nothing was ever written.
+    /// The dataset was never written.
     #[error("the dataset has no bytes in the file: nothing was written; write it, or leave it out")]
     Unwritten,
 }

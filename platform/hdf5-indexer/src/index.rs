@@ -10,17 +10,17 @@ use serde::Serialize;
 
 use crate::{dtype, error::IndexError};
 
-/// Names that a message lists.
+/// Number of names that a message lists.
 const NAMES_SHOWN: usize = 8;
 
-/// The first release in which libhdf5 adds the user block to the places of chunks.
+/// The first release in which libhdf5 adds the user block to the offsets of chunks.
 ///
 /// # Source
 ///
-/// HDFGroup/hdf5 pull request 4236: before, the places count from the end of the user block.
+/// HDFGroup/hdf5 pull request 4236: before, the offsets count from the end of the user block.
 const COUNTS_FROM_FILE_START: (u8, u8, u8) = (1, 14, 4);
 
-/// Where the samples of a dataset lie.
+/// The position of the samples of a dataset.
 #[derive(Debug, Serialize)]
 pub(crate) struct Index {
     dataset: String,
@@ -36,22 +36,21 @@ pub(crate) struct Index {
 enum Layout {
     /// All elements together, from `offset_bytes` on.
     Contiguous { offset_bytes: u64 },
-    /// Tiles of the shape `chunk`, each in a place of its own.
+    /// Tiles of the shape `chunk`, each at an offset of its own.
     Chunked { chunk: Vec<u64>, filters: Vec<String>, chunks: Vec<Chunk> },
 }
 
-/// One tile.
 #[derive(Debug, Serialize)]
 struct Chunk {
-    /// Of its first element.
+    /// Coordinates of its first element.
     coordinates: Vec<u64>,
     offset_bytes: u64,
     stored_bytes: u64,
-    /// The filters that were not applied, by their bits.
+    /// The filters that were not applied, as a bit mask.
     filter_mask: u32,
 }
 
-/// Reads where the samples of `dataset` in `file` are.
+/// Reads the positions of the samples of `dataset` in `file`.
 ///
 /// # Errors
 ///
@@ -117,7 +116,7 @@ fn chunked(file: &File, dataset: &Dataset, plist: &DatasetCreate) -> Result<Layo
     for chunk in &mut chunks {
         chunk.offset_bytes = chunk.offset_bytes.checked_add(before).ok_or(IndexError::Unwritten)?;
     }
-    // Libraries list them in the order of their own index.
+    // libhdf5 lists them in the order of its own index.
     chunks.sort_by(|left, right| left.coordinates.cmp(&right.coordinates));
     Ok(Layout::Chunked {
         chunk: chunk.into_iter().map(|len| len as u64).collect(),
@@ -142,7 +141,7 @@ fn chunks(dataset: &Dataset) -> Result<Vec<Chunk>, IndexError> {
     Ok(chunks)
 }
 
-/// Asks for one chunk after the other; each time libhdf5 goes through those before it.
+/// Reads one chunk after the other; for each libhdf5 iterates over those before it.
 #[cfg(not(goes_through_chunks))]
 fn chunks(dataset: &Dataset) -> Result<Vec<Chunk>, IndexError> {
     let count = dataset.num_chunks().ok_or(IndexError::Unwritten)?;

@@ -1,12 +1,13 @@
-//! `tierfeed-hdf5-indexer FILE DATASET` says where the samples of an HDF5 dataset lie, as JSON.
+//! `tierfeed-hdf5-indexer FILE DATASET` prints the positions of the samples of an HDF5 dataset, as
+//! JSON.
 //!
-//! A program of its own, because it links libhdf5: tierfeed builds and runs without that library, and
-//! a file that breaks it takes nothing else down: the program gives up all rights but to read that file
-//! before it looks at it (`confine.rs`). tierfeed starts this program for each object, and
-//! checks what it says (`dataset/src/format/hdf5.rs`).
+//! It is a separate program because it links libhdf5: tierfeed builds and runs without that
+//! library, and a file that crashes it affects no other process: the program drops all rights
+//! except reading that file before it opens it (`confine.rs`). tierfeed starts this program for
+//! each object, and checks its output (`dataset/src/format/hdf5.rs`).
 //!
 //! Exit codes: 0 done, 1 the dataset cannot be read by ranges, 2 the arguments were wrong. Messages
-//! go to stderr, and nothing but the document to stdout.
+//! go to stderr, and only the document to stdout.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {
-    // Nobody is left to tell if stderr is closed too.
+    // If stderr is closed too, the message is lost.
     let _ = writeln!(io::stderr(), "tierfeed-hdf5-indexer: {message}");
     ExitCode::from(code)
 }

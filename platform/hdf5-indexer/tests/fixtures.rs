@@ -1,4 +1,4 @@
-//! The program prints what is stored beside the fixtures, and that is what the analyzer reads.
+//! The program prints what is stored beside the fixtures, and the dataset crate parses that.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
@@ -78,8 +78,9 @@ fn what_is_no_file_of_hdf5_is_refused() {
     check_refused(&index("missing.h5", "x"), 1, "H5Fopen(): unable to ");
 }
 
-/// The story: a file may name another one, and libhdf5 opens it. The answer was where samples lie there, and
-/// a file that means harm could have anything opened that the user may open.
+/// The bug: a file may name another one, and libhdf5 opens it. The answer had the positions of
+/// samples in that file, so a hostile file could make the program open any file that the user may
+/// open.
 #[test]
 fn a_file_that_names_another_one_does_not_get_it_opened() {
     let elsewhere = index("linked.h5", "elsewhere");
@@ -92,7 +93,7 @@ fn wrong_arguments_are_told_from_failed_work() {
     check_refused(&run(&["only-one"]), 2, "two arguments are needed: FILE DATASET");
 }
 
-/// Opening a pipe waits until somebody writes: so long the process can be looked at.
+/// Opening a pipe blocks until it is written to: until then the process can be inspected.
 #[test]
 fn memory_time_and_descriptors_are_limited_before_the_file_is_opened() {
     let folder = env::temp_dir().join(format!("tierfeed-indexer-{}", process::id()));

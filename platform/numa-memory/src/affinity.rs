@@ -1,4 +1,4 @@
-//! Reads which CPUs there are and pins threads to them.
+//! Reads the CPUs of this host and pins threads to them.
 
 use std::{fs, io, path::Path};
 
@@ -8,10 +8,10 @@ use nix::{
 };
 use tierfeed_units::NumaNode;
 
-/// Zero names the calling thread.
+/// Process number 0 names the calling thread.
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
-/// Lets the calling thread run on `cpus` only.
+/// Restricts the calling thread to `cpus`.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     for range in text.split(',').filter(|it| !it.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // A broken file must not make us count to the end of the numbers.
+        // A corrupt file must not make this loop count to the end of the integers.
         if first > last || last >= CpuSet::count() {
             return None;
         }

@@ -1,12 +1,12 @@
-//! Allocates private memory for measurements, strictly on one node.
+//! Allocates private memory for measurements, strictly bound to one node.
 //!
-//! It starts on a huge page, is bound strictly (a measurement on the wrong node is worth nothing)
-//! after the room was checked, and every page is touched before it is handed out: untouched memory
-//! reads as one shared zero page, at absurd speed.
+//! It starts on a huge page, is bound strictly (a measurement on the wrong node is useless) after
+//! the free room was checked, and every page is touched before it is handed out: untouched memory
+//! reads as one shared zero page, far too fast.
 //!
-//! The last page of each mapping is kept apart from its neighbours (`MADV_DONTDUMP`): else the kernel
-//! would merge two buffers that lie side by side, and `smaps` would tell of neither alone how much of
-//! it lies in huge pages.
+//! The last page of each mapping differs from its neighbours (`MADV_DONTDUMP`): otherwise the
+//! kernel would merge two adjacent buffers, and `smaps` would not show for each of them how much
+//! lies in huge pages.
 
 use std::path::Path;
 
@@ -26,11 +26,11 @@ use crate::{
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
 
-/// Private memory of this process, as words that this value alone owns.
+/// Private memory of this process, as words that this value owns exclusively.
 #[derive(Debug)]
 pub struct Anonymous {
     /// Longer than the words by up to one huge page, so that they can start on one. It never leaves
-    /// this value: nobody but the borrower of [`Self::words_mut`] writes it.
+    /// this value: only the borrower of [`Self::words_mut`] writes it.
     mapping: Mapping,
     start: Bytes,
     len: Bytes,
@@ -38,7 +38,7 @@ pub struct Anonymous {
 }
 
 impl Anonymous {
-    /// Allocates and touches memory, and reads back where it lies.
+    /// Allocates and touches memory, and reads its placement back.
     ///
     /// The length is rounded up to whole words of 8 bytes. All words are zero.
     ///
@@ -74,47 +74,47 @@ impl Anonymous {
         Ok(Self { mapping, start, len: Bytes(len.0.next_multiple_of(WORD_BYTES)), placement })
     }
 
-    /// Where it lies.
+    /// The placement that was read back after the allocation.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// How long it is.
+    /// Length of the words, in bytes.
     #[must_use]
     pub fn len(&self) -> Bytes {
         self.len
     }
 
-    /// Never: there is at least one word.
+    /// Always false: there is at least one word.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len.0 == 0
     }
 
-    /// How much of it lies in huge pages that are mapped as such, if the kernel says: 0 for
-    /// [`Pages::Small`], about all for [`Pages::Huge`] where the kernel grants them.
+    /// How many bytes lie in huge pages that are mapped as such, if the kernel reports it: 0 for
+    /// [`Pages::Small`], nearly all for [`Pages::Huge`] where the kernel grants them.
     ///
-    /// It may be up to one huge page more than the memory is long.
+    /// The result may exceed the length of the memory by up to one huge page.
     #[must_use]
     pub fn huge_page_bytes(&self) -> Option<Bytes> {
         let apart = last_page(self.mapping.raw());
         self.mapping.huge_page_bytes_within(Bytes(apart as u64))
     }
 
-    /// Keeps it in main memory until it is dropped: the kernel neither swaps it nor counts it as
-    /// memory that it could reclaim.
+    /// Keeps the memory in main memory until it is dropped: the kernel neither swaps it nor counts
+    /// it as reclaimable.
     ///
-    /// Up to one huge page more than the memory is locked, and counts against the limit.
+    /// Up to one huge page more than the memory is locked; all of it counts against the limit.
     ///
     /// # Errors
     ///
-    /// The kernel refused; the memory stays as it was, and usable.
+    /// If the kernel refuses; the memory stays unchanged and usable.
     pub fn lock(&self) -> Result<(), LockRefusal> {
         lock::lock(self.mapping.raw())
     }
 
-    /// The memory.
+    /// The words, for reading.
     #[must_use]
     #[expect(unsafe_code, reason = "private memory as a slice")]
     pub fn words(&self) -> &[u64] {
@@ -128,7 +128,7 @@ impl Anonymous {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
-    /// The memory, for writing.
+    /// The words, for writing.
     #[must_use]
     #[expect(unsafe_code, reason = "private memory as a slice")]
     pub fn words_mut(&mut self) -> &mut [u64] {
@@ -150,15 +150,16 @@ impl Anonymous {
     }
 }
 
-/// Advice that costs nothing and makes the last page differ from whatever lies behind it.
+/// Gives the last page a flag that its neighbour lacks, so that the kernel does not merge the
+/// mappings.
 fn keep_apart(raw: &MmapRaw) {
     let start = last_page(raw);
-    // A refusal leaves `huge_page_bytes` unable to tell, which it says.
+    // If the kernel refuses, `huge_page_bytes` returns `None`.
     let _ = raw.advise_range(Advice::DontDump, start, raw.len() - start);
 }
 
-/// The offset of the last page, which no words lie on: the mapping is a huge page longer than they, and
-/// they start less than that behind its start.
+/// The offset of the last page, which holds no words: the mapping is one huge page longer than
+/// they, and they start less than that behind its start.
 fn last_page(raw: &MmapRaw) -> usize {
     (raw.len() - 1) / page_bytes() * page_bytes()
 }
@@ -171,7 +172,7 @@ mod tests {
         Anonymous::allocate(len, Locality::Anywhere, pages).unwrap()
     }
 
-    /// Two buffers of a kind are neighbours, which the kernel would show as one.
+    /// Two buffers of a kind are adjacent; the kernel would show them as one mapping.
     #[test]
     fn small_pages_are_proved_small() {
         let buffers = [Bytes(1), Bytes::mib(6), Bytes(4097)].map(|len| allocate(len, Pages::Small));
@@ -188,7 +189,8 @@ mod tests {
         }
         let buffers = [Bytes::mib(8), Bytes::mib(6)].map(|len| allocate(len, Pages::Huge));
         for buffer in &buffers {
-            // How many the kernel grants depends on how fragmented the host is; that it tells does not.
+            // The number that the kernel grants depends on the fragmentation of the host; the
+            // report does not.
             let found = buffer.huge_page_bytes().unwrap();
             assert!(found.0.is_multiple_of(HUGE_PAGE_BYTES) && found <= buffer.len(), "{found}");
         }

@@ -1,8 +1,8 @@
-//! Tries the system calls that place memory, on memory of its own, and tells what the kernel says.
+//! Tries the system calls that place memory, on memory of its own, and returns the kernel's answer.
 //!
-//! Container engines refuse them by default, and kernels know more modes from year to year; nothing
-//! but trying tells. An attempt leaves nothing behind: the policy belongs to one page that nobody
-//! touches and that is given back at once.
+//! Container engines deny them by default, and newer kernels add modes, so only a trial shows what
+//! works. A trial leaves nothing behind: the policy belongs to one page that is never touched and
+//! is unmapped at once.
 
 use std::{io, ptr};
 
@@ -20,22 +20,22 @@ const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 /// A system call, or a mode of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// `get_mempolicy`.
+    /// The system call `get_mempolicy`.
     GetMempolicy,
-    /// `mbind` with `MPOL_BIND`.
+    /// `mbind` with the mode `MPOL_BIND`.
     Mbind,
     /// `mbind` with `MPOL_PREFERRED_MANY`, Linux 5.15.
     PreferredMany,
     /// `mbind` with `MPOL_WEIGHTED_INTERLEAVE`, Linux 6.9.
     WeightedInterleave,
-    /// `set_mempolicy_home_node`, Linux 5.17.
+    /// The system call `set_mempolicy_home_node`, Linux 5.17.
     HomeNode,
     /// The query form of `move_pages`.
     MovePages,
 }
 
 impl Call {
-    /// All of them.
+    /// All calls that can be tried.
     pub const ALL: [Self; 6] = [
         Self::GetMempolicy,
         Self::Mbind,

@@ -1,13 +1,14 @@
-//! Holds memory for no other purpose than that nobody else has it.
+//! Holds memory so that no other process can use it.
 //!
-//! A ballast is a stretch of address space that fills from its start and empties from its end, so that
-//! any multiple of [`QUANTUM`] can be held without a list of pieces. Its policy is a preference, never
-//! strict: the kernel kills a process that fills a node it is bound to. What came to lie elsewhere is
-//! read back and given back.
+//! A ballast is a range of address space that fills from its start and empties from its end, so
+//! that any multiple of [`QUANTUM`] can be held without a list of pieces. Its policy is a
+//! preference, never strict: the kernel kills a process that fills a node it is bound to. Pages
+//! that lie on another node are detected and given back.
 //!
-//! 1. The first [`Ballast::held`] bytes are touched; behind them nothing is.
+//! 1. The first [`Ballast::held`] bytes are touched; no byte behind them is.
 //! 2. The first [`Ballast::locked`] bytes are locked, never more than are held.
-//! 3. Nothing here asks whether there is room: who takes memory on purpose decides that.
+//! 3. Nothing here checks whether there is room: the caller takes memory on purpose and decides
+//!    that.
 
 use std::{collections::BTreeMap, ffi::c_void, io, ptr::NonNull, thread};
 
@@ -23,14 +24,14 @@ use crate::{
     region::{self, Pages},
 };
 
-/// What is held is a multiple of this: a huge page of most machines, because a part of one that is
+/// The held size is a multiple of this: a huge page of most machines, because a part of one that is
 /// given back stays with the process until the kernel runs short.
 pub const QUANTUM: Bytes = Bytes::mib(2);
 
-/// One page in so many bytes is asked where it lies.
+/// The placement of one page in so many bytes is queried.
 const SAMPLE_STRIDE: Bytes = Bytes(128 << 10);
 
-/// A stretch of memory that is held.
+/// Memory that is held.
 #[derive(Debug)]
 pub struct Ballast {
     /// Longer than `room` by one quantum, so that it can start on one.
@@ -44,12 +45,12 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// Sets `room` apart, rounded up to whole quanta, and holds nothing of it yet.
+    /// Reserves address space for `room`, rounded up to whole quanta, and holds none of it yet.
     ///
     /// # Errors
     ///
-    /// [`AllocateError::AbsentNode`] for a node without memory; [`AllocateError::System`] where the
-    /// kernel does not give the address space, as under `vm.overcommit_memory=2`.
+    /// [`AllocateError::AbsentNode`] for a node without memory; [`AllocateError::System`] if the
+    /// kernel denies the address space, as under `vm.overcommit_memory=2`.
     pub fn reserve(room: Bytes, locality: Locality) -> Result<Self, AllocateError> {
         let room = match room {
             Bytes(0) => return Err(AllocateError::Empty),
@@ -70,31 +71,31 @@ impl Ballast {
         Ok(Self { mapping: Mapping::new(raw), start, room, held, locked, locality, policy })
     }
 
-    /// What it holds.
+    /// Bytes that are held.
     #[must_use]
     pub fn held(&self) -> Bytes {
         self.held
     }
 
-    /// What of it the kernel may not move to swap.
+    /// Held bytes that the kernel may not swap.
     #[must_use]
     pub fn locked(&self) -> Bytes {
         self.locked
     }
 
-    /// What it can still take.
+    /// Bytes that can still be taken.
     #[must_use]
     pub fn free(&self) -> Bytes {
         Bytes(self.room.0 - self.held.0)
     }
 
-    /// Takes `bytes` more, rounded up to whole quanta, touches them on `threads` threads and reads back
-    /// where they lie.
+    /// Takes `bytes` more, rounded up to whole quanta, touches them on `threads` threads and reads
+    /// their placement back.
     ///
     /// # Errors
     ///
-    /// [`AllocateError::NoRoom`] if it has not so much room left, [`AllocateError::Misplaced`] if the
-    /// node asked for did not give it. What was held before stays held, and no more.
+    /// [`AllocateError::NoRoom`] if less room is left, [`AllocateError::Misplaced`] if the node did
+    /// not provide the memory. Previously held memory stays held, and no more.
     pub fn grow(&mut self, bytes: Bytes, threads: usize) -> Result<Placement, AllocateError> {
         let bytes = Bytes(bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0));
         if bytes > self.free() {
@@ -108,7 +109,7 @@ impl Ballast {
             .map_err(|source| AllocateError::System { step: Step::Populate, len: bytes, source })
             .and_then(|()| self.verify(from));
         if placed.is_err() {
-            // Of memory that was never locked this gives back all.
+            // For memory that was never locked this gives everything back.
             self.shrink(bytes).map_err(|source| AllocateError::System {
                 step: Step::GiveBack,
                 len: bytes,
@@ -118,11 +119,12 @@ impl Ballast {
         placed
     }
 
-    /// Gives `bytes` back, rounded up to whole quanta, at most all.
+    /// Gives `bytes` back, rounded up to whole quanta, at most everything.
     ///
     /// # Errors
     ///
-    /// The kernel can no longer describe the parts of the memory (`vm.max_map_count`); drop it then.
+    /// If the kernel can no longer describe the parts of the memory (`vm.max_map_count`); drop the
+    /// ballast then.
     #[expect(unsafe_code, reason = "gives pages back")]
     pub fn shrink(&mut self, bytes: Bytes) -> io::Result<()> {
         let bytes = bytes.0.div_ceil(QUANTUM.0).saturating_mul(QUANTUM.0).min(self.held.0);
@@ -139,19 +141,19 @@ impl Ballast {
         let raw = self.mapping.raw();
         // SAFETY:
         // - The range is part of one live mapping that `self` owns, private and anonymous.
-        // - Its bytes become zero. Nobody has a reference to them: the mapping never leaves this value,
-        //   and no method reads it.
+        // - Its bytes become zero. No reference to them exists: the mapping never leaves this
+        //   value, and no method reads it.
         unsafe { raw.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, count) }?;
         self.held = kept;
         Ok(())
     }
 
-    /// Locks what is held.
+    /// Locks the held memory.
     ///
     /// # Errors
     ///
-    /// As `mlock(2)`: `ENOMEM` or `EPERM` beyond `RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`. What is held
-    /// stays held.
+    /// As `mlock(2)`: `ENOMEM` or `EPERM` beyond `RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`. The
+    /// memory stays held.
     #[expect(unsafe_code, reason = "locks pages")]
     pub fn lock(&mut self) -> io::Result<()> {
         let (start, count) = self.range(self.locked, Bytes(self.held.0 - self.locked.0));
@@ -163,18 +165,18 @@ impl Ballast {
         Ok(())
     }
 
-    /// Touches up to `len` bytes from `offset` on, as far as they are held, so that they stay resident.
+    /// Touches up to `len` held bytes from `offset` on, so that they stay resident.
     ///
     /// # Errors
     ///
-    /// The kernel could not bring them back from swap.
+    /// If the kernel could not bring them back from swap.
     pub fn touch(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         let from = offset.min(self.held);
         self.populate_one(from, Bytes(len.0.min(self.held.0 - from.0)))
     }
 
-    /// How much of what is held lies on which node, estimated from one page in 128 KiB; `None` where
-    /// the kernel lets nobody look.
+    /// Held bytes by node, estimated from one page in 128 KiB; `None` if the kernel denies the
+    /// query.
     #[must_use]
     pub fn nodes(&self) -> Option<BTreeMap<NumaNode, Bytes>> {
         let mut nodes = BTreeMap::new();
@@ -208,7 +210,7 @@ impl Ballast {
         loop {
             match self.mapping.raw().advise_range(Advice::PopulateWrite, offset, count) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                // Linux before 5.14. What the bytes are does not matter, so they may as well be zero.
+                // Linux before 5.14. The content does not matter, so writing zeros is allowed.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                     let offset = Bytes(self.start.0 + from.0);
                     return self.mapping.fill(offset, len, 0).map_err(io::Error::from);
@@ -235,7 +237,7 @@ impl Ballast {
         (first..first + count).step_by(stride).map(|page| page as *const c_void).collect()
     }
 
-    /// Where `len` bytes from `from` on lie in the mapping.
+    /// Offset and length in the mapping of `len` bytes from `from` on.
     fn offsets(&self, from: Bytes, len: Bytes) -> (usize, usize) {
         let size = |bytes: u64| usize::try_from(bytes).expect("a mapped length fits");
         (size(self.start.0 + from.0), size(len.0))
@@ -257,7 +259,7 @@ mod tests {
         Ballast::reserve(Bytes::mib(room_mib), Locality::Anywhere).unwrap()
     }
 
-    /// What of the stretch is in memory, from the kernel.
+    /// Resident bytes of the ballast, as the kernel reports them.
     fn resident(ballast: &Ballast) -> Bytes {
         let (start, count) = ballast.range(Bytes(0), ballast.room);
         let first = start.as_ptr() as usize;
@@ -354,7 +356,7 @@ mod tests {
         assert!(matches!(spilled, AllocateError::Misplaced { .. }), "{spilled}");
         assert_eq!(ballast.held(), Bytes::mib(64), "what was held before stays");
         drop(ballast);
-        // All of the node was taken, and the kernel keeps some of what comes back.
+        // All of the node was taken, and the kernel keeps part of the returned memory.
         assert!(free().0 > before.0 / 4 * 3, "{} of {before} are free again", free());
     }
 }

@@ -1,17 +1,19 @@
-//! Turns a memory error under a mapping into a mark on that mapping, instead of the end of the process.
+//! Turns a memory error under a mapping into an error count of that mapping, instead of the end of
+//! the process.
 //!
-//! A page that the hardware gives up (poison, frequent behind CXL links), or that vanished under its
-//! mapping, answers an access by `SIGBUS`. The handler here looks whether the address lies in a watched
-//! mapping. If it does, it lays an empty page over the broken one, so that the access goes on and reads
-//! zeros, and counts the error; whoever copied compares the count before and after and throws the copy
-//! away. Every other address goes to the handler that was there before, as if this one were not.
+//! If the hardware gives up a page (poison, frequent behind CXL links), or if a page vanishes under
+//! its mapping, an access raises `SIGBUS`. The handler here checks whether the address lies in a
+//! watched mapping. If it does, it maps an empty page over the broken one, so that the access
+//! continues and reads zeros, and counts the error; the code that copies compares the count before
+//! and after and discards the copy if it changed. Every other address goes to the previously
+//! installed handler.
 //!
 //! The handler allocates nothing, takes no lock, and calls only `mmap`, `sigaction` and `raise`.
 //!
 //! Invariants:
 //!
-//! 1. An error in a watched mapping is counted before the access that met it goes on.
-//! 2. An address outside every watched mapping ends up where it would have without this module.
+//! 1. An error in a watched mapping is counted before the access that caused it continues.
+//! 2. An address outside every watched mapping is handled as without this module.
 //! 3. A mapping is watched from before it is handed out until before it is unmapped.
 
 mod slot;
@@ -30,10 +32,10 @@ use nix::errno::Errno;
 
 use self::slot::Slot;
 
-/// Watched mappings in a block of the list.
+/// Watched mappings in one block of the list.
 const SLOTS: usize = 128;
 
-/// Part of the list of watched mappings. Blocks are added and never taken away, so that the handler
+/// Part of the list of watched mappings. Blocks are added and never removed, so that the handler
 /// can walk them at any moment.
 #[derive(Debug)]
 struct Block {
@@ -43,10 +45,10 @@ struct Block {
 
 static FIRST: Block = Block::new();
 
-/// Held by whoever adds a mapping; never by the handler.
+/// Locked by the thread that adds a mapping; never by the handler.
 static ADDING: Mutex<()> = Mutex::new(());
 
-/// What handled `SIGBUS` before.
+/// The action for `SIGBUS` before this handler was installed.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A mapping that is watched for as long as this value lives.
@@ -90,7 +92,7 @@ impl Drop for Watch {
     }
 }
 
-/// A free slot.
+/// Creates a free slot.
 const fn free() -> Slot {
     let [start, end, page_bytes] = [const { AtomicUsize::new(0) }; 3];
     Slot { start, end, page_bytes, errors: AtomicU32::new(0) }
@@ -109,7 +111,7 @@ impl Block {
     }
 }
 
-/// A free slot. The caller holds [`ADDING`].
+/// Finds or adds a free slot. The caller holds [`ADDING`].
 fn free_slot() -> &'static Slot {
     let mut block = &FIRST;
     loop {
@@ -144,12 +146,12 @@ fn install() -> io::Result<()> {
     if asked != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Before the handler is there, because it looks for this.
+    // Before the handler is installed, because it reads this.
     PREVIOUS.get_or_init(|| previous);
     let mut action = empty_action();
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
     action.sa_sigaction = handler as usize;
-    // On the stack for signals if the thread has one, as Rust's own handler of `SIGBUS` wants it.
+    // On the signal stack if the thread has one, as Rust's own handler of `SIGBUS` needs it.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY:
     // - `action` is valid for reads, and its handler has the signature that `SA_SIGINFO` asks for and
@@ -169,8 +171,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     // - The kernel passes a valid description of the signal to a handler with `SA_SIGINFO`.
     let told = unsafe { &*info };
     // SAFETY:
-    // - The field is there in every description; if somebody sent the signal it is no address, which is
-    //   asked below.
+    // - The field exists in every description; if a process sent the signal it is no address, which
+    //   is checked below.
     let address = unsafe { told.si_addr() }.addr();
     let is_from_kernel = told.si_code > 0;
     let slot = if is_from_kernel { slot_around(address) } else { None };
@@ -179,7 +181,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Counts an error and lays an empty page over the broken one. Returns whether it lies there.
+/// Counts an error and maps an empty page over the broken one. Returns whether that succeeded.
 fn cover(slot: &Slot, address: usize) -> bool {
     slot.errors.fetch_add(1, Ordering::AcqRel);
     let page_bytes = slot.page_bytes.load(Ordering::Relaxed).max(1);
@@ -188,15 +190,15 @@ fn cover(slot: &Slot, address: usize) -> bool {
     let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let errno = Errno::last_raw();
     // SAFETY:
-    // - The page is part of a watched mapping, which its owner keeps while it is accessed: nothing else
-    //   is replaced. Its bytes are lost already.
+    // - The page is part of a watched mapping, which its owner keeps while it is accessed: no other
+    //   memory is replaced. Its bytes are lost already.
     let laid = unsafe { libc::mmap(page, page_bytes, protection, flags, -1, 0) };
-    // The code that was interrupted must find the value that it left.
+    // The interrupted code must find its own value.
     Errno::set_raw(errno);
     laid != libc::MAP_FAILED
 }
 
-/// Does what would have been done without this module.
+/// Calls the previous handler or restores the default action.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_from_kernel: bool) {
     let previous = PREVIOUS.get().map_or((libc::SIG_DFL, 0), |it| (it.sa_sigaction, it.sa_flags));
     match previous {
@@ -214,21 +216,21 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_f
         }
         (handler, flags) if flags & libc::SA_SIGINFO != 0 => {
             // SAFETY:
-            // - Whoever installed it with `SA_SIGINFO` promised this signature.
+            // - It was installed with `SA_SIGINFO`, which requires this signature.
             let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 unsafe { mem::transmute(handler) };
             handler(signal, info, context);
         }
         (handler, _) => {
             // SAFETY:
-            // - Whoever installed it without `SA_SIGINFO` promised this signature.
+            // - It was installed without `SA_SIGINFO`, which requires this signature.
             let handler: extern "C" fn(c_int) = unsafe { mem::transmute(handler) };
             handler(signal);
         }
     }
 }
 
-/// Ways to break memory, for tests of what comes after.
+/// Functions that break memory, for tests of the reaction.
 #[cfg(any(test, feature = "fault-injection"))]
 pub mod injection {
     use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -236,26 +238,26 @@ pub mod injection {
     use super::{c_void, io, ptr, slot_around};
     use std::os::fd::AsRawFd as _;
 
-    /// Lets the page at an address of a watched mapping vanish: the next access is a `SIGBUS`.
+    /// Removes the page at an address of a watched mapping: the next access raises `SIGBUS`.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::NotFound`] if no watched mapping is there, else as `mmap(2)`.
     pub fn break_page(address: usize) -> io::Result<()> {
         let (page, page_bytes) = watched_page(address)?;
-        // A file of no bytes: every page of its mapping lies behind its end.
+        // An empty file: every page of its mapping lies behind its end.
         let empty = memfd_create("tierfeed-broken", MFdFlags::MFD_CLOEXEC)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_SHARED;
         // SAFETY:
-        // - The page is part of a watched mapping. Nobody has a reference to its bytes, and an access is
-        //   answered by the handler.
+        // - The page is part of a watched mapping. No reference to its bytes exists, and the
+        //   handler handles the access.
         let laid = unsafe { libc::mmap(page, page_bytes, protection, flags, empty.as_raw_fd(), 0) };
         if laid == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Has the kernel treat the page at an address of a watched mapping as broken hardware
-    /// (`MADV_HWPOISON`). The page is lost to the host until it is started again.
+    /// Makes the kernel treat the page at an address of a watched mapping as broken hardware
+    /// (`MADV_HWPOISON`). The host loses the page until it reboots.
     ///
     /// # Errors
     ///
@@ -264,7 +266,7 @@ pub mod injection {
     pub fn poison_page(address: usize) -> io::Result<()> {
         let (page, page_bytes) = watched_page(address)?;
         // SAFETY:
-        // - As in `break_page`: what is lost is the memory of a watched mapping.
+        // - As in `break_page`: the lost memory belongs to a watched mapping.
         let outcome = unsafe { libc::madvise(page, page_bytes, libc::MADV_HWPOISON) };
         if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

@@ -1,7 +1,7 @@
-//! The line of a cache.
+//! The size of a cache line.
 
-/// What caches and buses move at once, on every processor that tierfeed knows.
+/// Bytes that caches and buses move at once, on every processor that tierfeed supports.
 pub const LINE_BYTES: usize = 64;
 
-/// A line as words.
+/// Words in a cache line.
 pub(crate) const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();

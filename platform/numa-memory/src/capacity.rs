@@ -1,12 +1,12 @@
-//! Decides how much memory may be taken without harm, from what the kernel reports as free.
+//! Decides how much memory may be taken without harm, from the free memory that the kernel reports.
 //!
 //! A strict memory policy on a full node gets the process killed, and a preference spills silently,
-//! so room is checked before it is taken. What may be taken is the free memory less the watermarks at
-//! which the kernel starts to reclaim, less a reserve ([`kept_free`]), and never more than the control
-//! groups of this process allow.
+//! so room is checked before it is taken. The allocatable memory is the free memory less the
+//! watermarks at which the kernel starts to reclaim, less a reserve ([`kept_free`]), and at most
+//! what the control groups of this process allow.
 //!
-//! Every function takes the root of the tree that holds `/proc` and `/sys`, so that tests can bring
-//! their own.
+//! Every function takes the root of the tree that holds `/proc` and `/sys`, so that tests can
+//! provide their own.
 
 mod cgroup;
 mod zones;
@@ -24,17 +24,18 @@ use crate::error::AllocateError;
 /// The share of all memory, in percent, that stays free.
 const RESERVE_PERCENT: u64 = 5;
 
-/// Where little is free, this part of it stays free instead.
+/// If little memory is free, this part of it stays free instead.
 const RESERVE_PART: u64 = 4;
 
-/// A window of a disk tier and the buffers of its copying threads are 8 MiB; threads, sockets and page
-/// tables get as much.
+/// A window of a disk tier and the buffers of its copying threads take 8 MiB; threads, sockets and
+/// page tables get as much.
 const BESIDE_CACHES: Bytes = Bytes::mib(16);
 
-/// The free memory of a NUMA node, or what the whole host can give without swapping.
+/// The free memory of a NUMA node, or what the whole host can provide without swapping.
 ///
-/// For a node this is `MemFree` of its `meminfo`: memory policies do not reclaim page cache before
-/// they go elsewhere. For the host it is `MemAvailable` of `/proc/meminfo`, page cache included.
+/// For a node this is `MemFree` of its `meminfo`: with a memory policy the kernel uses other nodes
+/// before it reclaims page cache. For the host it is `MemAvailable` of `/proc/meminfo`, page cache
+/// included.
 ///
 /// # Errors
 ///
@@ -47,14 +48,16 @@ pub fn free_bytes(sysroot: &Path, node: Option<NumaNode>) -> io::Result<Bytes> {
     }
 }
 
-/// What stays free of `total` bytes when `free` of them are free: 5 % of all, or a quarter of what is free
-/// where that is less. On a node that others have filled, 5 % of all memory can be more than is left.
+/// Bytes that stay free of `total` when `free` bytes are free: 5 % of all, or a quarter of the free
+/// bytes if that is less. On a node that other processes have filled, 5 % of all memory can be more
+/// than is left.
 #[must_use]
 pub fn kept_free(total: Bytes, free: Bytes) -> Bytes {
     Bytes((total.0 / 100 * RESERVE_PERCENT).min(free.0 / RESERVE_PART))
 }
 
-/// What may be taken now: free memory less watermarks and reserve, within the control groups.
+/// Memory that may be taken now: free memory less watermarks and reserve, within the control
+/// groups.
 ///
 /// # Errors
 ///
@@ -77,31 +80,32 @@ pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes
     Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
 }
 
-/// What a control group with this limit keeps free of caches: [`RESERVE_PERCENT`], and in a small group
-/// what whoever caches takes beside it, for threads, sockets and page tables. The kernel would kill it
-/// there for want of a page.
+/// Bytes that a control group with this limit keeps free of caches: [`RESERVE_PERCENT`], and in a
+/// small group at least the memory that a caching process takes in addition, for threads, sockets
+/// and page tables. Without it the kernel would kill the process for lack of a page.
 #[must_use]
 pub fn kept_of_group(limit: Bytes) -> Bytes {
     Bytes((limit.0 / 100 * RESERVE_PERCENT).max(BESIDE_CACHES.0))
 }
 
-/// What caches may take now within the control groups of this process, or `None` if these have no limit.
+/// Memory that caches may take now within the control groups of this process, or `None` if these
+/// have no limit.
 ///
-/// Other memory may take more, as [`allocatable_bytes`] says: what is kept free is for it.
+/// Other memory may take more, up to [`allocatable_bytes`]: the memory kept free is for it.
 #[must_use]
 pub fn cache_headroom(sysroot: &Path) -> Option<Bytes> {
     cgroup::headroom(sysroot, kept_of_group)
 }
 
-/// Memory that is being taken: checked, but not yet missing from what the kernel calls free.
+/// Memory that is being taken: checked, but still part of what the kernel reports as free.
 #[derive(Debug)]
 pub(crate) struct Claim {
     locality: Locality,
     len: Bytes,
 }
 
-/// All claims of this process. Allocations that run at the same time must not count the same free
-/// memory twice; near the limit one may be refused that would just have fitted.
+/// All claims of this process. Concurrent allocations must not count the same free memory twice;
+/// near the limit an allocation may be refused that would just have fitted.
 static CLAIMS: Mutex<Vec<(Locality, Bytes)>> = Mutex::new(Vec::new());
 
 /// Checks that `len` bytes fit and reserves them until the claim is dropped.

@@ -1,15 +1,16 @@
 //! The xxh3-64 of bytes in shared memory, computed while they are copied.
 //!
-//! A copy waits for memory, and a sum for the processor: done in one pass, the sum costs next to
-//! nothing, and it is the sum of exactly the bytes that were stored, whatever another process writes
-//! to the origin meanwhile. Slices would promise that nobody does, so this works on addresses, and a
-//! library for slices cannot be used.
+//! A copy is bound by memory, and a sum by the processor: in one pass the sum costs next to
+//! nothing, and it is the sum of exactly the bytes that were stored, even if another process writes
+//! to the origin meanwhile. A slice would require that no process does, so this works on addresses,
+//! and a library for slices cannot be used.
 //!
 //! Invariants, checked by `mod tests` against another implementation:
 //!
-//! 1. The sum is that of XXH3 with 64 bits and without seed, however the bytes were cut into pieces.
-//! 2. Each byte of the origin is read once, by an access that the compiler may not repeat: what is summed is
-//!    what is stored.
+//! 1. The sum is that of XXH3 with 64 bits and without seed, however the bytes were split into
+//!    pieces.
+//! 2. Each byte of the origin is read once, by an access that the compiler may not repeat: the
+//!    summed bytes are the stored bytes.
 //!
 //! Source: the specification of XXH3 in `doc/xxhash_spec.md` of xxHash.
 
@@ -24,10 +25,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::stripes::Accumulators;
 pub(crate) use self::stripes::feed;
 
-/// Up to this length XXH3 is another function, which is left to the library: nothing is gained.
+/// Up to this length XXH3 is another function, which is left to the library: a faster one gains
+/// nothing.
 const SHORT_MAX: usize = 240;
 
-/// What goes into the lanes at once.
+/// Bytes that are added to the lanes at once.
 const STRIPE: usize = 64;
 
 /// Stripes between two scrambles.
@@ -36,16 +38,16 @@ const STRIPES_PER_BLOCK: usize = (SECRET.len() - STRIPE) / 8;
 const PRIME32_1: u64 = 0x9E37_79B1;
 const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
 
-/// How bytes are stored.
+/// The kind of store instruction for copied bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
-    /// Through the caches.
+    /// Stores through the caches.
     Cached,
-    /// Past them, where the processor can: no line is read before it is written.
+    /// Stores past the caches, if the processor can: no line is read before it is written.
     NonTemporal,
 }
 
-/// A sum in the making.
+/// The state of a running checksum.
 #[derive(Debug, Clone)]
 pub struct Checksum {
     len: u64,
@@ -53,17 +55,17 @@ pub struct Checksum {
     short: [u8; SHORT_MAX],
     done: u64,
     lanes: Accumulators,
-    /// Stripes of the current block that are in the lanes.
+    /// Stripes of the current block that were added to the lanes.
     stripes: usize,
-    /// The last stripe that went into the lanes.
+    /// The last stripe that was added to the lanes.
     last: [u8; STRIPE],
-    /// What came behind it: at least one byte once there was any, because the end is special.
+    /// The bytes after it: at least one once there was any, because the end is treated differently.
     tail: [u8; STRIPE],
     tail_len: usize,
 }
 
 impl Checksum {
-    /// The sum of `len` bytes, of which none was shown yet.
+    /// A checksum over `len` bytes, none of which was added yet.
     #[must_use]
     pub fn of_len(len: u64) -> Self {
         Self {
@@ -78,13 +80,13 @@ impl Checksum {
         }
     }
 
-    /// Takes the next bytes in.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         stripes::feed_slice(self, bytes);
     }
 
-    /// The sum of the bytes that were shown. It is nobody's sum if they were more or fewer than was
-    /// said.
+    /// The sum of the added bytes. It is meaningless if their number differs from the announced
+    /// length.
     #[must_use]
     pub fn finish(&self) -> u64 {
         if let Some(short) = self.short_len() {
@@ -99,12 +101,12 @@ impl Checksum {
         lanes.merge(&SECRET[11..], self.len.wrapping_mul(PRIME64_1))
     }
 
-    /// The length if it is that of a short input.
+    /// The length, if it is that of a short input.
     fn short_len(&self) -> Option<usize> {
         usize::try_from(self.len).ok().filter(|len| *len <= SHORT_MAX)
     }
 
-    /// Takes the stripe in `tail` into the lanes: more bytes follow.
+    /// Adds the stripe in `tail` to the lanes, because more bytes follow.
     fn take_tail(&mut self) {
         let tail = self.tail;
         self.take_stripe(&tail);
@@ -122,7 +124,7 @@ impl Checksum {
     }
 }
 
-/// The key of XXH3 where none is given.
+/// The default secret of XXH3.
 #[rustfmt::skip]
 static SECRET: [u8; 192] = [
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,

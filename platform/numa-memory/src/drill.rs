@@ -1,12 +1,12 @@
-//! Panics on purpose, so that tests see what the end of a thread does to its process.
+//! Panics on request, so that tests see the effect of a thread's end on its process.
 //!
-//! Only a build with debug assertions can be told to ([`arm`]). In a release [`pass`] is nothing.
+//! Only builds with debug assertions can be armed ([`arm`]). In a release [`pass`] does nothing.
 
-/// Passes a place where a thread or task that serves others comes by each time it is woken.
+/// Marks a point that a serving thread or task passes each time it is woken.
 ///
 /// # Panics
 ///
-/// If a test armed this place.
+/// If a test armed this point.
 #[inline]
 pub fn pass(place: &str) {
     #[cfg(debug_assertions)]
@@ -32,7 +32,7 @@ mod armed {
         passes_left: AtomicU64,
     }
 
-    /// Lets `place` panic after `passes`, in this process; the first call counts.
+    /// Makes `place` panic after `passes`, in this process; only the first call has an effect.
     pub fn arm(place: String, passes: u64) {
         ARMED.get_or_init(|| Armed { place, passes_left: AtomicU64::new(passes) });
     }

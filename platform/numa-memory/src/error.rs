@@ -1,4 +1,4 @@
-//! Why memory was not given out. Whatever the reason, nothing stays allocated.
+//! Why an allocation failed. In every case nothing stays allocated.
 
 use std::io;
 
@@ -6,58 +6,58 @@ use tierfeed_units::{Bytes, Locality, NumaNode};
 
 use crate::policy::Policy;
 
-/// Why memory could not be allocated where it was asked for.
+/// Why memory could not be allocated as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
-    /// A request for no bytes.
+    /// The request was for no bytes.
     #[error("asked for 0 B of memory; ask for at least one byte")]
     Empty,
     /// The length does not fit in the address space.
     #[error("asked for {len} of memory, more than a process can address")]
     TooLarge {
-        /// What was asked for.
+        /// Length that the caller requested.
         len: Bytes,
     },
-    /// The node is not there, or has no memory.
+    /// The node does not exist, or has no memory.
     #[error("NUMA node {} has no memory on this host; see /sys/devices/system/node/has_memory",
         .node.0)]
     AbsentNode {
-        /// The node that was asked for.
+        /// Node that the caller requested.
         node: NumaNode,
     },
-    /// The memory would not fit, or would fit only by taking what the host needs itself.
+    /// The memory would not fit, or only at the cost of memory that the host needs itself.
     #[error("asked for {wanted} of memory {}, where {available} can be taken", place(*.locality))]
     NoRoom {
-        /// What was asked for.
+        /// Length that the caller requested.
         wanted: Bytes,
-        /// What could be had, after watermarks, reserve and the limits of control groups.
+        /// Bytes that can be taken, after watermarks, reserve and the limits of control groups.
         available: Bytes,
-        /// Where.
+        /// The node or host that lacks the room.
         locality: Locality,
     },
-    /// The kernel put pages elsewhere. The memory was given back.
+    /// The kernel put pages on other nodes. The memory was given back.
     #[error("{pages_on_node} of {pages_sampled} sampled pages lie on NUMA node {}{}",
         .node.0, .policy.advice())]
     Misplaced {
-        /// The node that was asked for.
+        /// Node that the caller requested.
         node: NumaNode,
-        /// Pages whose place was read back.
+        /// Pages whose placement was read back.
         pages_sampled: usize,
-        /// Those of them that lie on the node.
+        /// Sampled pages that lie on the node.
         pages_on_node: usize,
-        /// Whether the kernel took the memory policy.
+        /// Whether the kernel accepted the memory policy.
         policy: Policy,
     },
-    /// A range that was to be given back or restored leaves its region.
+    /// A range to be given back or restored leaves its region.
     #[error("a range of {} bytes at offset {} leaves a region of {} bytes",
         .len.0, .offset.0, .mapped.0)]
     Outside {
-        /// Where the range starts.
+        /// Start of the range in the region.
         offset: Bytes,
-        /// How long it is.
+        /// Length of the range.
         len: Bytes,
-        /// How long the region is.
+        /// Length of the region.
         mapped: Bytes,
     },
     /// The free memory of the host could not be read.
@@ -66,30 +66,30 @@ pub enum AllocateError {
     /// A system call failed.
     #[error("cannot {step} {len} of memory")]
     System {
-        /// What was being done.
+        /// The step that failed.
         step: Step,
-        /// The length asked for.
+        /// Length that the caller requested.
         len: Bytes,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
-/// A step on the way to memory.
+/// A step of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// `memfd_create` and `ftruncate`.
+    /// `memfd_create` and `ftruncate` of the file behind the memory.
     Create,
-    /// `mmap`.
+    /// `mmap` of the file or of private memory.
     Map,
-    /// `mbind`.
+    /// `mbind`, which sets the memory policy.
     Bind,
-    /// `fallocate`.
+    /// `fallocate`, which reserves the memory of the file.
     Reserve,
     /// The first touch of every page.
     Populate,
-    /// `F_ADD_SEALS`.
+    /// `F_ADD_SEALS`, which fixes the length of the file.
     Seal,
     /// `MADV_DONTNEED`, or `fallocate` with `FALLOC_FL_PUNCH_HOLE`.
     GiveBack,

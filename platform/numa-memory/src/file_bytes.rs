@@ -4,27 +4,27 @@ use std::{fs::File, io, ops::Deref};
 
 use memmap2::Mmap;
 
-/// The bytes of a file, read from the page cache as they are looked at.
+/// The bytes of a file, read from the page cache when they are accessed.
 ///
-/// Only for files whose writers put a new file in the place of the old one. If such a file is cut short
-/// in place all the same, looking at what is gone ends the process by SIGBUS; if it is written in
-/// place, what is seen is any mix of old and new.
+/// Only for files whose writers replace the file by a new one. If such a file is truncated in
+/// place, an access to the missing part ends the process by SIGBUS; if it is written in place, a
+/// reader sees a mixture of old and new bytes.
 #[derive(Debug)]
 pub struct FileBytes {
     map: Mmap,
 }
 
 impl FileBytes {
-    /// Maps all of `file` as long as it is now.
+    /// Maps `file` with its present length.
     ///
     /// # Errors
     ///
-    /// If the system does not map it, as for a pipe.
+    /// If the system cannot map it, as for a pipe.
     pub fn map(file: &File) -> io::Result<Self> {
         // SAFETY:
         // - `Mmap` owns the mapping and is never handed out mutably.
-        // - That nobody writes the file in place is the caller's word, as documented above: tierfeed
-        //   itself only ever renames a finished file to this name.
+        // - The caller guarantees that no process writes the file in place, as documented above:
+        //   tierfeed itself only ever renames a finished file to this name.
         let map = unsafe { Mmap::map(file)? };
         Ok(Self { map })
     }

@@ -1,15 +1,15 @@
-//! The inner loops of the memory benchmarks. What to run how often, and what to make of it, is the
-//! business of whoever measures.
+//! The inner loops of the memory benchmarks. The measuring code decides which to run, how often,
+//! and how to interpret the result.
 //!
-//! A kernel runs on the calling thread over memory it is given and reads no clock. Those over slices
-//! are split between threads by splitting the slices ([`parts()`], [`parts_mut`]) and started together
-//! by [`crate::team`]; a new kernel is a new function.
+//! A kernel runs on the calling thread over memory that it is given and reads no clock. Kernels
+//! over slices are parallelised by splitting the slices ([`parts()`], [`parts_mut`]) and started
+//! together by [`crate::team`]; a new kernel is a new function.
 //!
 //! 1. A kernel reads each word of its sources once and writes each word of its targets once, so that
 //!    the bytes it moves are the lengths of its slices.
-//! 2. Ordinary kernels store through the caches, whatever the length: none of them becomes a call of
-//!    the C library, which picks other stores for long copies. Those named `non_temporal` store past
-//!    the caches where [`has_non_temporal_stores`] says so, and their stores have left the processor's
+//! 2. Ordinary kernels store through the caches, at any length: none of them becomes a call of the
+//!    C library, which uses other stores for long copies. Those named `non_temporal` store past the
+//!    caches if [`has_non_temporal_stores`] is true, and their stores have left the processor's
 //!    buffers when they return.
 
 #[expect(unsafe_code, reason = "dependent loads that the compiler must not touch")]

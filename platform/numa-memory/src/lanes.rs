@@ -4,8 +4,8 @@
 //! tasks never wait for a copy.
 //!
 //! 1. Jobs start in the order in which they were submitted.
-//! 2. The queue never holds more than `queued_max` jobs; one more is refused, not awaited.
-//! 3. A job that panics ends alone: its lane goes on with the next.
+//! 2. The queue never holds more than `queued_max` jobs; a further one is refused without waiting.
+//! 3. A job that panics affects no other: its lane continues with the next.
 //! 4. Dropping the lanes runs what is queued and joins every thread.
 
 use std::{
@@ -22,9 +22,9 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use crate::{affinity::pin_current_thread, ahead::ask_for, drill, kernels::LINE_BYTES};
+use crate::{affinity::pin_current_thread, drill, kernels::LINE_BYTES, prefetch::prefetch_line};
 
-/// What a lane runs, once.
+/// A job; a lane runs it once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that run jobs from one queue.
@@ -34,7 +34,7 @@ pub struct Lanes {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A job that was not taken, with the job itself.
+/// A job that was not accepted, with the job itself.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -56,7 +56,7 @@ impl fmt::Debug for Refused {
 }
 
 impl Lanes {
-    /// Starts `threads` threads, each allowed on all of `cpus` (`None`: wherever the caller may run).
+    /// Starts `threads` threads, each allowed on all of `cpus` (`None`: the CPUs of the caller).
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Lanes {
             let thread = Builder::new().name(format!("{name}-{index}")).spawn(move || {
                 let outcome = cpus.map_or(Ok(()), |cpus| pin_current_thread(&cpus));
                 let is_pinned = outcome.is_ok();
-                // The starter waits for this report, so it cannot be gone.
+                // The starting thread waits for this report, so the receiver exists.
                 let _ = report.send(outcome);
                 if is_pinned {
                     queue.run_jobs(&name);
@@ -97,18 +97,18 @@ impl Lanes {
         self.queue.push(job)
     }
 
-    /// Takes no more jobs. What is queued still runs.
+    /// Accepts no more jobs. Queued jobs still run.
     pub fn close(&self) {
         self.queue.close();
     }
 
-    /// How many jobs wait in the queue; those that run are not among them.
+    /// Number of jobs that wait in the queue, without the running ones.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.state().jobs.len()
     }
 
-    /// How many jobs panicked since the start.
+    /// Number of jobs that panicked since the start.
     #[must_use]
     pub fn jobs_panicked(&self) -> u64 {
         self.queue.jobs_panicked.load(Ordering::Relaxed)
@@ -175,7 +175,7 @@ impl Queue {
     fn run_jobs(&self, name: &str) {
         while let Some(job) = self.next_job() {
             drill::pass(name);
-            // Nothing of a job is used after its panic, so no broken state is seen.
+            // No data of a job is used after its panic, so no broken state is visible.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 self.jobs_panicked.fetch_add(1, Ordering::Relaxed);
             }
@@ -188,17 +188,17 @@ impl Queue {
             .wait_while(self.state(), |state| state.jobs.is_empty() && !state.is_closed)
             .unwrap_or_else(PoisonError::into_inner);
         let job = state.jobs.pop_front();
-        // Another thread wrote the one behind it: that is fetched while this one runs.
-        state.jobs.front().into_iter().for_each(ask_for_job);
+        // Another thread wrote the following job: it is prefetched while this one runs.
+        state.jobs.front().into_iter().for_each(prefetch_job);
         job
     }
 }
 
-fn ask_for_job(job: &Job) {
+fn prefetch_job(job: &Job) {
     let start: *const u8 = ptr::from_ref(job.as_ref()).cast();
     (0..size_of_val(job.as_ref()))
         .step_by(LINE_BYTES)
-        .for_each(|at| ask_for(start.wrapping_add(at)));
+        .for_each(|at| prefetch_line(start.wrapping_add(at)));
 }
 
 impl fmt::Debug for Queue {
@@ -218,7 +218,7 @@ mod tests {
         NonZeroUsize::new(number).unwrap()
     }
 
-    /// Holds the only thread of `lanes` until the returned barrier is waited for.
+    /// Blocks the only thread of `lanes` until the returned barrier is waited for.
     fn hold(lanes: &Lanes) -> Arc<Barrier> {
         let (started, ended) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
         let (begin, end) = (Arc::clone(&started), Arc::clone(&ended));

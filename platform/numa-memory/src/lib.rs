@@ -1,16 +1,18 @@
-//! Owns memory: mappings on the NUMA node that was asked for, sealed for other processes, with
-//! copies between them on threads pinned to CPUs.
+//! Allocates memory: mappings on the requested NUMA node, sealed for other processes, with copies
+//! between them on threads pinned to CPUs.
 //!
-//! This is the only crate with unsafe Rust for memory. What it offers outside is safe: every access
-//! is checked against the bounds of its mapping, because offsets may come from another process, and
-//! no Rust slice covers memory that another process writes ([`FileBytes`] says what it relies on).
+//! This is the only crate with unsafe Rust for memory. Its interface is safe: every access is
+//! checked against the bounds of its mapping, because offsets may come from another process, and no
+//! Rust slice covers memory that another process writes ([`FileBytes`] documents its exception).
 //!
-//! Deliberately absent: any policy (what lies where is the core's business), anything asynchronous.
+//! Deliberately absent: any policy of what is kept where, anything asynchronous.
 
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-compile_error!("tierfeed needs 64-bit Linux: memfd, mbind and move_pages have no equal elsewhere");
+compile_error!(
+    "tierfeed needs 64-bit Linux: memfd, mbind and move_pages have no equivalent elsewhere"
+);
 
 pub mod affinity;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
@@ -20,16 +22,11 @@ pub mod ballast;
 pub mod bus_errors;
 pub mod capacity;
 pub mod drill;
+pub mod interleave;
 pub mod kernels;
 pub mod lanes;
-pub mod spread;
 pub mod team;
 
-#[cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "a hint that older compilers take for unsafe")
-)]
-mod ahead;
 mod anonymous;
 mod cache_line;
 mod checksum;
@@ -45,6 +42,11 @@ mod off_limits;
 mod placement;
 #[expect(unsafe_code, reason = "system calls that no crate wraps")]
 mod policy;
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "a hint that older compilers take for unsafe")
+)]
+mod prefetch;
 mod region;
 mod view;
 
@@ -59,5 +61,5 @@ pub use placement::Placement;
 pub use policy::Policy;
 #[cfg(any(test, feature = "fault-injection"))]
 pub use region::injection as late_holes;
-pub use region::{HugePages, Pages, Region, Request, Shelf, ShelfRequest, Span};
+pub use region::{HugePages, Pages, Region, Request, SharedPool, SharedPoolRequest, Span};
 pub use view::{MapError, ReadView, View};

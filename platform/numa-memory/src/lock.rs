@@ -1,4 +1,4 @@
-//! Locks memory into main memory, or tells why the kernel would not.
+//! Locks memory into main memory, or returns why the kernel refused.
 
 use std::io;
 
@@ -6,30 +6,30 @@ use memmap2::MmapRaw;
 use nix::sys::resource::{Resource, getrlimit};
 use tierfeed_units::Bytes;
 
-/// Why the kernel locked nothing. The memory is as good as before.
+/// Why no memory was locked. The memory stays usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockRefusal {
-    /// More than this process may lock.
+    /// The process may lock less.
     #[error(
         "this process may lock {limit} in all, which {wanted} more would exceed; \
         raise `ulimit -l` or grant CAP_IPC_LOCK"
     )]
     Limit {
-        /// What was to be locked.
+        /// Bytes that should be locked.
         wanted: Bytes,
-        /// What the process may lock altogether.
+        /// Bytes that the process may lock in total.
         limit: Bytes,
     },
-    /// This process may lock nothing.
+    /// The process may lock nothing.
     #[error("this process may lock no memory: raise `ulimit -l` or grant CAP_IPC_LOCK")]
     Denied,
-    /// Something else, as `mlock(2)` says.
+    /// Another error of `mlock(2)`.
     #[error("cannot lock {wanted} of memory")]
     System {
-        /// What was to be locked.
+        /// Bytes that should be locked.
         wanted: Bytes,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -47,8 +47,8 @@ pub(crate) fn lock(raw: &MmapRaw) -> Result<(), LockRefusal> {
 fn refusal(source: io::Error, wanted: Bytes, limit: Bytes) -> LockRefusal {
     match source.raw_os_error() {
         Some(libc::EPERM) => LockRefusal::Denied,
-        // The other meaning of `ENOMEM`, a hole in the range, cannot be: it is one mapping. Without a
-        // limit the kernel had too many mappings.
+        // The other meaning of `ENOMEM`, a hole in the range, is impossible: it is one mapping.
+        // Without a limit the kernel had too many mappings.
         Some(libc::ENOMEM) if limit != Bytes(libc::RLIM_INFINITY) => {
             LockRefusal::Limit { wanted, limit }
         }

@@ -1,15 +1,15 @@
 //! Gives bounds-checked access to memory that other processes may map and write at the same time.
 //!
-//! Every access is a copy through raw pointers, or an atomic. No `&[u8]` covers the mapping: another
-//! process may write it at any moment, and Rust's references promise that nobody does.
+//! Every access is a copy through raw pointers, or an atomic. No `&[u8]` covers the mapping:
+//! another process may write it at any moment, and Rust's references require that none does.
 //!
-//! Callers that write a range while someone else reads it get some mix of old and new bytes, as they
-//! would from a file. Who may touch which range when is agreed elsewhere (leases); here only bounds
-//! are certain:
+//! A caller that writes a range while another reads it gives that reader a mixture of old and new
+//! bytes, as with a file. Leases decide elsewhere who may access which range when; this module only
+//! guarantees bounds:
 //!
-//! 1. No operation touches a byte outside its mapping, whatever offset and length it is given.
-//! 2. A mapping is as long as the file behind it for as long as it lives: the file is sealed against
-//!    shrinking before anyone reads or writes through a [`crate::View`] or [`crate::Region`].
+//! 1. No operation accesses a byte outside its mapping, for any offset and length.
+//! 2. A mapping is as long as the file behind it for its whole life: the file is sealed against
+//!    shrinking before it is read or written through a [`crate::View`] or [`crate::Region`].
 
 #[expect(unsafe_code, reason = "preadv2 and pwrite on memory that must not become a slice")]
 mod file;
@@ -36,37 +36,38 @@ use crate::{
 /// The piece in which [`Mapping::for_each_piece`] copies: small enough for a level-1 cache.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Memory that this process has mapped, shared with whoever holds the file behind it.
+/// Memory that this process has mapped, shared with the other processes that map the file behind
+/// it.
 pub struct Mapping {
-    /// Before the memory, so that it goes first.
+    /// Declared before the memory, so that it is dropped first.
     watch: Option<Watch>,
     raw: Arc<MmapRaw>,
-    /// Where it starts in `raw`: it may be a part of that.
+    /// Start of the mapping in `raw`: it may be a part of that.
     start: usize,
     len: usize,
 }
 
-/// An access that would leave its mapping.
+/// An access would leave its mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RangeError {
-    /// The range ends behind the end.
+    /// The range ends behind the end of the mapping.
     #[error("a range of {} bytes at offset {} leaves a mapping of {} bytes",
         .len.0, .offset.0, .mapped.0)]
     Outside {
-        /// Where the range starts.
+        /// Start of the range.
         offset: Bytes,
-        /// How long it is.
+        /// Length of the range.
         len: Bytes,
-        /// How long the mapping is.
+        /// Length of the mapping.
         mapped: Bytes,
     },
-    /// An atomic must lie on a multiple of its size.
+    /// The offset of an atomic is no multiple of its size.
     #[error("offset {} is no multiple of {}, the size of the atomic", .offset.0, .align.0)]
     Misaligned {
-        /// Where the atomic would lie.
+        /// The requested offset of the atomic.
         offset: Bytes,
-        /// What the offset must be a multiple of.
+        /// Alignment that the offset must have.
         align: Bytes,
     },
 }
@@ -83,14 +84,14 @@ impl Mapping {
         Self { watch: None, raw: Arc::new(raw), start: 0, len }
     }
 
-    /// A mapping of pages of `page_bytes` that broke memory shall not end the process by.
+    /// A mapping of pages of `page_bytes` in which broken memory does not end the process.
     pub(crate) fn watched(raw: MmapRaw, page_bytes: usize) -> Self {
         let start = raw.as_ptr().addr();
         let end = start + raw.len().next_multiple_of(page_bytes);
         Self { watch: Some(Watch::over(start, end, page_bytes)), ..Self::new(raw) }
     }
 
-    /// A part of a mapping, from a page on, watched on its own.
+    /// A part of a mapping that starts on a page, watched on its own.
     pub(crate) fn part(raw: Arc<MmapRaw>, start: usize, len: usize, page_bytes: usize) -> Self {
         let inside = start.checked_add(len).is_some_and(|end| end <= raw.len());
         assert!(inside, "{len} bytes at {start} lie in a mapping of {}", raw.len());
@@ -99,8 +100,8 @@ impl Mapping {
         Self { watch: Some(Watch::over(from, to, page_bytes)), raw, start, len }
     }
 
-    /// Pages of it that broke so far. Each reads as zeros since, and what is written to it is seen
-    /// nowhere else.
+    /// Number of its pages that broke so far. Each reads as zeros since, and writes to it are seen
+    /// by no other process.
     ///
     /// Counted in a [`crate::Region`], after [`crate::bus_errors::catch`].
     #[must_use]
@@ -108,13 +109,13 @@ impl Mapping {
         self.watch.as_ref().map_or(0, Watch::errors)
     }
 
-    /// How long it is.
+    /// Length of the memory, in bytes.
     #[must_use]
     pub fn len(&self) -> Bytes {
         Bytes(self.len as u64)
     }
 
-    /// Never: a mapping has at least one byte.
+    /// Always false: a mapping has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -139,13 +140,13 @@ impl Mapping {
         // - `from` is valid for reads and `to` for writes of `count` bytes: `range` checked both, and
         //   the mappings live as long as `source` and `self`.
         // - Bytes need no alignment, and every bit pattern is a byte.
-        // - `copy` allows overlap, as two mappings may show one file.
+        // - `copy` allows overlap, as two mappings may map one file.
         unsafe { std::ptr::copy(from, to, count) };
         Ok(())
     }
 
-    /// As [`Self::copy_from`], past the caches of the target where the processor can
-    /// ([`crate::kernels::has_non_temporal_stores`]); by ordinary stores if the ranges overlap.
+    /// As [`Self::copy_from`], past the caches of the target if the processor can
+    /// ([`crate::kernels::has_non_temporal_stores`]); with ordinary stores if the ranges overlap.
     ///
     /// # Errors
     ///
@@ -171,8 +172,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// As [`Self::copy_from`], with the stores that are asked for, and takes into `sum` the very bytes
-    /// that were stored.
+    /// As [`Self::copy_from`], with the requested stores, and adds exactly the stored bytes to
+    /// `sum`.
     ///
     /// # Errors
     ///
@@ -201,7 +202,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes a range into `sum`, each byte as it is at some moment.
+    /// Adds a range to `sum`, each byte as it is at some moment.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// As [`Self::write`], and takes `bytes` into `sum` in the same pass.
+    /// As [`Self::write`], and adds `bytes` to `sum` in the same pass.
     ///
     /// # Errors
     ///
@@ -256,7 +257,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies from here into `buffer`, until it is full.
+    /// Copies bytes of the mapping into `buffer`, until it is full.
     ///
     /// # Errors
     ///
@@ -287,11 +288,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// Shows the range to `see` in order, in copied pieces of at most 16 KiB, as for a checksum.
+    /// Calls `see` with the range in order, in copied pieces of at most 16 KiB, as for a checksum.
     ///
     /// # Errors
     ///
-    /// If the range leaves the mapping; nothing is shown then.
+    /// If the range leaves the mapping; `see` is not called then.
     pub fn for_each_piece(
         &self,
         offset: Bytes,
@@ -339,10 +340,10 @@ impl Mapping {
         Ok(unsafe { AtomicU64::from_ptr(word.cast()) })
     }
 
-    /// The address of a range, to lend its memory to code outside Rust.
+    /// The address of a range, to lend its memory to code outside of Rust.
     ///
-    /// It is valid for `len` bytes for as long as this mapping lives; keeping it alive, and the range
-    /// unused by others, is up to whoever dereferences.
+    /// It is valid for `len` bytes for as long as this mapping lives; the code that dereferences it
+    /// must keep the mapping alive and the range unused by others.
     ///
     /// # Errors
     ///
@@ -351,8 +352,8 @@ impl Mapping {
         self.range(offset, len).map(|(start, _)| start)
     }
 
-    /// Writes a zero to one byte of every page, for kernels that cannot populate by `madvise`. Only for
-    /// memory that nobody has used yet.
+    /// Writes a zero to one byte of every page, for kernels that cannot populate by `madvise`. Only
+    /// for memory that is not used yet.
     #[expect(unsafe_code, reason = "writes into the mapping")]
     pub(crate) fn touch_every(&self, page_bytes: usize) {
         for offset in (0..self.len).step_by(page_bytes) {
@@ -364,23 +365,24 @@ impl Mapping {
         }
     }
 
-    /// How much of the memory lies in huge pages that are mapped as such, if the kernel says.
+    /// Bytes that lie in huge pages that are mapped as such, if the kernel reports them.
     #[must_use]
     pub fn huge_page_bytes(&self) -> Option<Bytes> {
         self.huge_page_bytes_within(self.len())
     }
 
-    /// As [`Self::huge_page_bytes`], of the first `len` bytes, if the kernel shows just these together.
+    /// As [`Self::huge_page_bytes`], of the first `len` bytes, if the kernel reports exactly these
+    /// together.
     pub(crate) fn huge_page_bytes_within(&self, len: Bytes) -> Option<Bytes> {
         huge_pages::mapped_in(self.address(), to_usize(len))
     }
 
-    /// All of what it is a part of, if it is only that.
+    /// The whole mapping of which this may be a part.
     pub(crate) fn raw(&self) -> &MmapRaw {
         &self.raw
     }
 
-    /// Where it starts in the address space of this process.
+    /// Start address in this process.
     pub(crate) fn address(&self) -> usize {
         self.first().addr()
     }

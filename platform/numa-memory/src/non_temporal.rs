@@ -1,18 +1,18 @@
-//! Stores past the caches: no line is read before it is written, and none is left in a cache.
+//! Stores past the caches: no line is read before it is written, and none stays in a cache.
 //!
 //! `x86_64` has instructions for it (`MOVNTDQ`, `VMOVNTDQ`). `AArch64` has a hint (`STNP`) that a
-//! processor may ignore. Elsewhere the stores are ordinary ones, and [`has_non_temporal_stores`] says
-//! so: then these kernels measure nothing that the ordinary ones do not.
+//! processor may ignore. Elsewhere the stores are ordinary ones, and [`has_non_temporal_stores`]
+//! returns false: then these kernels measure the same as the ordinary ones.
 //!
-//! Stores of 64 bytes (AVX-512) are left out: the buffers that combine stores are one line long, and
-//! two stores of 32 bytes fill one without a partial write.
+//! Stores of 64 bytes (AVX-512) are not used: the buffers that combine stores are one line long,
+//! and two stores of 32 bytes fill one without a partial write.
 
 use std::ptr;
 
 use crate::cache_line::{LINE_BYTES, LINE_WORDS};
 
-/// Whether the non-temporal kernels are anything but the ordinary ones. On `AArch64` they are, as far
-/// as the processor heeds a hint.
+/// Whether the non-temporal kernels differ from the ordinary ones. On `AArch64` they do, as far as
+/// the processor follows a hint.
 #[must_use]
 pub const fn has_non_temporal_stores() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
@@ -25,7 +25,7 @@ pub fn fill_non_temporal(words: &mut [u64], value: u64) {
     let count = size_of_val(words);
     let from = line.as_ptr().cast();
     // SAFETY:
-    // - `words` is valid for writes of `count` bytes and nobody else has it.
+    // - `words` is valid for writes of `count` bytes and borrowed mutably.
     // - `line` is valid for reads of one line, all that a step of 0 reads, and lies elsewhere. Its
     //   start is a multiple of a word in every word, so ends of whole words get the right bytes.
     unsafe { store(words.as_mut_ptr().cast(), from, count, FromStep::Stay) };
@@ -49,21 +49,21 @@ pub fn copy_non_temporal(to: &mut [u64], from: &[u64]) {
 ///
 /// # Safety
 ///
-/// - `to` is valid for writes and `from` for reads of `count` bytes. Other processes may write either
-///   meanwhile; the bytes are then some mix.
-/// - The ranges may show the same memory, but not overlap as addresses of this process.
+/// - `to` is valid for writes and `from` for reads of `count` bytes. Other processes may write
+///   either meanwhile; the bytes are then a mixture.
+/// - The ranges may map the same memory, but not overlap as addresses of this process.
 pub(crate) unsafe fn copy_bytes_non_temporal(to: *mut u8, from: *const u8, count: usize) {
     // SAFETY:
     // - As promised by the caller.
     unsafe { store(to, from, count, FromStep::Advance) };
 }
 
-/// Where the next line is read.
+/// The step of the source address between two lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FromStep {
-    /// Behind the one before.
+    /// The next line is read behind the one before.
     Advance,
-    /// Where the one before was.
+    /// The same line is read again.
     Stay,
 }
 
@@ -128,7 +128,7 @@ mod x86 {
 
     use super::LINE_BYTES;
 
-    /// Makes the loop for one width of vectors.
+    /// Generates the loop for one width of vectors.
     macro_rules! store_lines {
         ($name:ident, $feature:literal, $vector:ty, $load:ident, $stream:ident) => {
             /// # Safety
@@ -153,12 +153,12 @@ mod x86 {
                         // SAFETY:
                         // - The vector is part of a line that is writable and aligned, so it is aligned
                         //   to its own size.
-                        // - The fence below comes before anyone else looks.
+                        // - The fence below is executed before another thread reads.
                         unsafe { $stream(to.wrapping_add(vector), value) };
                     }
                 }
-                // These stores are not ordered with later ones: without this, another thread that is
-                // told that the memory is written could still see the old.
+                // These stores are not ordered with later ones: without this, another thread that
+                // learns that the memory is written could still read the old bytes.
                 _mm_sfence();
             }
         };
@@ -168,11 +168,11 @@ mod x86 {
     store_lines!(store_lines_avx, "avx", __m256i, _mm256_loadu_si256, _mm256_stream_si256);
 }
 
-/// As on `x86_64`.
+/// Stores the lines with `STNP`, see the version for `x86_64`.
 ///
 /// # Safety
 ///
-/// As on `x86_64`.
+/// See the version for `x86_64`.
 #[cfg(target_arch = "aarch64")]
 unsafe fn store_lines(to: *mut u8, from: *const u8, lines: usize, from_step: usize) {
     for line in 0..lines {
@@ -197,11 +197,11 @@ unsafe fn store_lines(to: *mut u8, from: *const u8, lines: usize, from_step: usi
     }
 }
 
-/// As on `x86_64`, through the caches.
+/// Stores the lines through the caches, see the version for `x86_64`.
 ///
 /// # Safety
 ///
-/// As on `x86_64`.
+/// See the version for `x86_64`.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe fn store_lines(to: *mut u8, from: *const u8, lines: usize, from_step: usize) {
     for line in 0..lines {
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// What stands around a kernel's target, to see that it stays.
+    /// The words around a kernel's target, to check that they stay unchanged.
     const AROUND: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
     proptest! {
@@ -261,7 +261,7 @@ mod tests {
             prop_assert!(to[before + bytes.len()..].iter().all(|it| *it == 0xa5));
         }
 
-        /// The processor at hand runs only one of the two in the tests above.
+        /// The processor of the test machine runs only one of the two in the tests above.
         #[test]
         #[cfg(target_arch = "x86_64")]
         fn both_widths_store_the_same(words in proptest::collection::vec(any::<u64>(), 64)) {

@@ -1,22 +1,22 @@
-//! Tells `AddressSanitizer` which bytes of a mapping this process may touch at present: of the heap it knows
-//! that by itself, of memory that is lent and given back it does not.
+//! Tells `AddressSanitizer` which bytes of a mapping this process may access at present: for the
+//! heap its runtime knows that itself, for memory that is lent and given back it does not.
 //!
-//! Without the feature `address-sanitizer` nobody is told.
+//! Without the feature `address-sanitizer` these functions do nothing.
 
 use tierfeed_units::Bytes;
 
 use crate::mapping::Mapping;
 
 impl Mapping {
-    /// Whoever touches these bytes through this mapping, from now on until they are
-    /// [allowed](Self::allow), ends the process with a report. Does nothing if they are not all inside.
+    /// From now on until [`Self::allow`], an access to these bytes through this mapping ends the
+    /// process with a report. Does nothing if they are not all inside.
     pub fn forbid(&self, offset: Bytes, len: Bytes) {
         if let Ok((start, count)) = self.range(offset, len) {
             sanitizer::poison(start, count);
         }
     }
 
-    /// Takes back what [`Self::forbid`] said.
+    /// Reverts an earlier [`Self::forbid`].
     pub fn allow(&self, offset: Bytes, len: Bytes) {
         if let Ok((start, count)) = self.range(offset, len) {
             sanitizer::unpoison(start, count);
@@ -34,12 +34,12 @@ mod sanitizer {
     }
 
     pub(super) fn poison(start: *mut u8, len: usize) {
-        // SAFETY: it changes the runtime's own notes, and no byte of the range.
+        // SAFETY: it changes the runtime's own shadow memory, and no byte of the range.
         unsafe { __asan_poison_memory_region(start.cast(), len) };
     }
 
     pub(super) fn unpoison(start: *mut u8, len: usize) {
-        // SAFETY: it changes the runtime's own notes, and no byte of the range.
+        // SAFETY: it changes the runtime's own shadow memory, and no byte of the range.
         unsafe { __asan_unpoison_memory_region(start.cast(), len) };
     }
 }

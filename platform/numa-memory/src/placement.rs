@@ -1,4 +1,5 @@
-//! Reads back where the kernel put memory. What cannot be read back is never claimed.
+//! Reads back on which node the kernel put memory. A placement that cannot be read back counts as
+//! unverified.
 
 use std::{ffi::c_void, fs};
 
@@ -10,63 +11,64 @@ use crate::{
     policy::{self, Policy},
 };
 
-/// One sample per huge page: pages of one huge page lie together.
+/// One sample per huge page, as the pages of one huge page lie together.
 const SAMPLE_STRIDE_BYTES: usize = 2 << 20;
 
 /// Small mappings are sampled more densely, down to every page.
 const SAMPLES_MIN: usize = 16;
 
-/// The share of sampled pages, in percent, that must lie on the node that was asked for.
+/// The share of sampled pages, in percent, that must lie on the requested node.
 const SHARE_MIN_PERCENT: usize = 99;
 
-/// Where memory lies, as far as that is known.
+/// The node of memory, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// No node was asked for.
+    /// No node was requested.
     Anywhere,
     /// Read back from the kernel: at least 99 % of the sampled pages lie on the node.
     Verified {
-        /// The node that was asked for.
+        /// Node that the caller requested.
         node: NumaNode,
-        /// Pages whose place was read back.
+        /// Pages whose placement was read back.
         pages_sampled: usize,
-        /// Those of them that lie on the node.
+        /// Sampled pages that lie on the node.
         pages_on_node: usize,
     },
-    /// The kernel let nobody look. Treat the memory as if it lay anywhere.
+    /// The kernel denied the query. Treat the memory as if it could be on any node.
     Unverified {
-        /// The node that was asked for.
+        /// Node that the caller requested.
         node: NumaNode,
-        /// Whether the kernel at least took the policy.
+        /// Whether the kernel at least accepted the policy.
         policy: Policy,
     },
 }
 
-/// What was found where.
+/// The result of a query of sampled pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) pages_sampled: usize,
     pub(crate) pages_on_node: usize,
 }
 
-/// Looks where the touched pages of `mapping` lie, by `move_pages` and else by `numa_maps`; `None` if
-/// neither may be used here.
+/// Queries where the touched pages of `mapping` lie, by `move_pages` and otherwise by `numa_maps`;
+/// `None` if both are denied.
 pub(crate) fn find(mapping: &MmapRaw, node: NumaNode) -> Option<Found> {
     find_at(mapping.as_ptr() as usize, mapping.len(), node)
 }
 
-/// The same of `len` bytes at an address of this process.
+/// As [`find`], of `len` bytes at an address of this process.
 pub(crate) fn find_at(start: usize, len: usize, node: NumaNode) -> Option<Found> {
     if let Some(found) = find_by_pages(start, len, node) {
         return Some(found);
     }
     let maps = fs::read_to_string("/proc/self/numa_maps").ok()?;
     let found = find_in_numa_maps(&maps, start, node)?;
-    // The kernel may show neighbouring private mappings as one: then nothing is known about this one.
+    // The kernel may show adjacent private mappings as one: then nothing is known about this one.
     (found.pages_sampled == len.div_ceil(page_bytes())).then_some(found)
 }
 
-/// As [`find`], of a range of `mapping`, and by `move_pages` alone: `numa_maps` tells of whole mappings.
+/// As [`find`], of a range of `mapping`, and by `move_pages` alone: `numa_maps` covers whole
+/// mappings.
 pub(crate) fn find_within(
     mapping: &MmapRaw,
     offset: usize,
@@ -84,7 +86,7 @@ fn find_by_pages(start: usize, len: usize, node: NumaNode) -> Option<Found> {
     Some(Found { pages_sampled: nodes.len(), pages_on_node })
 }
 
-/// What was found, or not, as the caller shall see it.
+/// Turns the result of a query into the placement that the caller gets.
 ///
 /// # Errors
 ///
@@ -134,7 +136,7 @@ fn find_in_numa_maps(maps: &str, start: usize, node: NumaNode) -> Option<Found> 
     (found.pages_sampled > 0).then_some(found)
 }
 
-/// Bytes of a small page of this machine.
+/// Size of a small page of this machine, in bytes.
 pub(crate) fn page_bytes() -> usize {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
     size.ok().flatten().and_then(|it| usize::try_from(it).ok()).unwrap_or(4096)
@@ -156,7 +158,7 @@ mod tests {
         let on_two = Found { pages_sampled: 256, pages_on_node: 253 };
         assert_eq!(found(0x7f5c_3800_0000, 2), Some(on_two));
         assert_eq!(found(0x7f5c_3800_0000, 1), Some(Found { pages_on_node: 0, ..on_two }));
-        assert_eq!(found(0x7f5c_3900_0000, 0), None, "nobody touched it");
+        assert_eq!(found(0x7f5c_3900_0000, 0), None, "it was never touched");
         assert_eq!(found(0x7f5c_3a00_0000, 0), None, "no such mapping");
     }
 

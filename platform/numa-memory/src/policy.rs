@@ -1,8 +1,8 @@
-//! Memory policies, and the NUMA system calls that are needed: `mbind`, `set_mempolicy`, `get_mempolicy` and
-//! the query form of `move_pages`.
+//! Memory policies, and the NUMA system calls that are needed: `mbind`, `set_mempolicy`,
+//! `get_mempolicy` and the query form of `move_pages`.
 //!
-//! `libnuma-sys` wraps neither and does not build with current toolchains, so they are called through
-//! `libc::syscall`; constants that `libc` lacks stand here with the header they come from.
+//! `libnuma-sys` does not build with current toolchains, so they are called through
+//! `libc::syscall`; constants that `libc` lacks are defined here with the header they come from.
 
 use std::{ffi::c_void, io, ptr};
 
@@ -20,22 +20,22 @@ pub(crate) const NODES_MAX: u32 = 1024;
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// How the kernel shall treat a node without room.
+/// What the kernel does if a node has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Take pages of other nodes: for all memory that lives long.
+    /// It takes pages of other nodes: for all memory that lives long.
     Prefer,
-    /// Kill the process (`constraint=CONSTRAINT_MEMORY_POLICY`): only for memory of a measurement,
-    /// and only after the node's room was checked.
+    /// It kills the process (`constraint=CONSTRAINT_MEMORY_POLICY`): only for memory of a
+    /// measurement, and only after the node's room was checked.
     Strict,
 }
 
-/// Whether the kernel took a memory policy.
+/// Whether the kernel accepted a memory policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// It did.
+    /// The policy is set.
     Applied,
-    /// It let this process set none, as the seccomp profiles of container engines do.
+    /// This process may set none, as under the seccomp profiles of container engines.
     Denied,
 }
 
@@ -50,7 +50,7 @@ impl Policy {
     }
 }
 
-/// Sets the policy of a mapping that nobody has touched yet. It moves no page.
+/// Sets the policy of a mapping that is not touched yet. It moves no page.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub(crate) fn bind(mapping: &MmapRaw, node: NumaNode, mode: Mode) -> io::Result<
     match mode {
         Mode::Strict => mbind(mapping, node, libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES),
         Mode::Prefer => match mbind(mapping, node, MPOL_PREFERRED_MANY) {
-            // Linux before 5.15. Of a set with one node both modes prefer the same.
+            // Linux before 5.15. For a set with one node both modes prefer the same.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 mbind(mapping, node, libc::MPOL_PREFERRED)
             }
@@ -74,7 +74,7 @@ pub(crate) fn is_denied(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
-/// A set of nodes as the kernel reads it.
+/// A set of nodes in the form of the kernel.
 type Mask = [u64; (NODES_MAX / WORD_BITS) as usize];
 
 fn mask_of(nodes: &[NumaNode]) -> io::Result<Mask> {
@@ -86,7 +86,7 @@ fn mask_of(nodes: &[NumaNode]) -> io::Result<Mask> {
     Ok(mask)
 }
 
-/// Sets the policy of the calling thread, for memory that has none of its own; processes that it
+/// Sets the policy of the calling thread, for memory without a policy of its own; processes that it
 /// starts inherit it.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub(crate) fn set_of_thread(mode: libc::c_int, nodes: &[NumaNode]) -> io::Result
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The part of a mode that is no flag.
+/// The bits of a mode that are no flags.
 pub(crate) const MODE_BITS: libc::c_int = 0xff;
 
 /// The policy of the calling thread: its mode with its flags ([`MODE_BITS`]), and its nodes.
@@ -124,7 +124,7 @@ pub(crate) fn of_thread() -> io::Result<(libc::c_int, Vec<NumaNode>)> {
     // SAFETY:
     // - `mode` and `mask` are valid for writes and outlive the call; the kernel writes one number and at
     //   most `NODES_MAX` bits.
-    // - Without flags the address must be null, and the policy of the thread is told.
+    // - Without flags the address must be null, and the policy of the thread is returned.
     let status = unsafe {
         libc::syscall(
             libc::SYS_get_mempolicy,
@@ -164,7 +164,7 @@ pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io:
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The node of each page, or a negated error number: `-ENOENT` for a page that nobody has touched.
+/// The node of each page, or a negated error number: `-ENOENT` for a page that was never touched.
 ///
 /// # Errors
 ///

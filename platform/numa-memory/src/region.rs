@@ -1,20 +1,21 @@
-//! Allocates memory that other processes can map: a sealed memfd on the node that was asked for.
+//! Allocates memory that other processes can map: a sealed memfd on the requested node.
 //!
 //! The order matters. Room is checked first, because a node without room either gets the process
-//! killed (strict policies) or fills other nodes silently (preferences, used here). The policy is set
-//! before the first touch, because it moves nothing. Every page is touched here, so that nobody waits
-//! for page faults later. The place is read back, because a preference is no promise. The seals come
-//! last: with them no holder of the memfd can shrink it under a reader, which would be a `SIGBUS`.
+//! killed (strict policies) or fills other nodes silently (preferences, used here). The policy is
+//! set before the first touch, because it moves no page. Every page is touched here, so that no
+//! later access waits for a page fault. The placement is read back, because a preference is no
+//! guarantee. The seals come last: with them no process that has the memfd can shrink it under a
+//! reader, which would be a `SIGBUS`.
 
+mod give_back;
 mod holes;
 mod huge;
-mod passage;
-mod shelf;
+mod shared_pool;
 mod words;
 
 #[cfg(any(test, feature = "fault-injection"))]
-pub use passage::injection;
-pub use shelf::{Shelf, ShelfRequest, Span};
+pub use give_back::injection;
+pub use shared_pool::{SharedPool, SharedPoolRequest, Span};
 
 use std::{
     io,
@@ -46,7 +47,7 @@ const MFD_NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SE
 
 /// Memory that this process owns and others may map through its descriptor.
 ///
-/// It is given back when this value is dropped and nobody else maps it or holds the descriptor.
+/// It is freed when this value is dropped and no process maps it or holds the descriptor.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -56,46 +57,46 @@ pub struct Region {
     holes: Holes,
 }
 
-/// What memory is asked for.
+/// The parameters of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// How much.
+    /// Length of the memory, in bytes.
     pub len: Bytes,
-    /// Where.
+    /// The node to allocate on.
     pub locality: Locality,
     /// Shown in `/proc/<pid>/maps` behind `memfd:`; at most 249 bytes, none of them 0.
     pub name: &'a str,
-    /// In which pages.
+    /// The kind of pages.
     pub pages: Pages,
 }
 
-/// The size of the pages that back memory.
+/// The kind of pages that back memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// The machine's smallest.
+    /// The smallest pages of the machine.
     Small,
-    /// Transparent huge pages where the kernel grants them (for shared memory: where
+    /// Transparent huge pages if the kernel grants them (for shared memory: if
     /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says `advise` or more); else small ones.
     Huge,
-    /// Reserved huge pages where the host has enough that are free (`vm.nr_hugepages`), else as
-    /// [`Self::Huge`]. They serve nobody else, so they are for little memory that is used all the time.
-    /// [`Region::huge_pages`] tells which it was.
+    /// Reserved huge pages if the host has enough free ones (`vm.nr_hugepages`), else as
+    /// [`Self::Huge`]. No other process can use them, so they are for little memory that is used
+    /// all the time. [`Region::huge_pages`] returns which pages were used.
     Reserved,
 }
 
-/// The huge pages that memory lies in.
+/// The huge pages that hold memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePages {
-    /// All of it, in pages from the host's pool (`hugetlbfs`).
+    /// All of it lies in pages from the host's pool (`hugetlbfs`).
     Reserved,
-    /// So much of it, in transparent ones; 0 is none.
+    /// Bytes in transparent huge pages; 0 is none.
     Transparent(Bytes),
-    /// The kernel does not say.
+    /// The kernel does not report it.
     Unknown,
 }
 
 impl Region {
-    /// Allocates, touches and seals memory, and reads back where it lies.
+    /// Allocates, touches and seals memory, and reads its placement back.
     ///
     /// # Errors
     ///
@@ -126,12 +127,12 @@ impl Region {
     }
 
     /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
-    /// where they should be. Nothing stays taken then.
+    /// on the requested node. Nothing stays allocated then.
     fn allocate_reserved(request: &Request<'_>) -> Option<Self> {
         let &Request { len, locality, name, .. } = request;
         let len = huge::room_for(Path::new("/"), len, locality)?;
         let fd = create(name, len, huge::FLAGS).ok()?;
-        // Mapping reserves the pages: from here on nobody else gets them.
+        // Mapping reserves the pages: from here on no other process gets them.
         let raw = MmapOptions::new().len(usize::try_from(len.0).ok()?).map_raw(&fd).ok()?;
         let policy = set_policy(&raw, locality, len, Mode::Prefer).ok()?;
         let page_bytes = usize::try_from(huge::HUGE_PAGE.0).ok()?;
@@ -146,7 +147,7 @@ impl Region {
         Some(Self { mapping, fd, placement, is_reserved: true, holes: Holes::none() })
     }
 
-    /// Which huge pages it lies in now.
+    /// The kind of huge pages that hold the memory now.
     #[must_use]
     pub fn huge_pages(&self) -> HugePages {
         if self.is_reserved {
@@ -155,14 +156,14 @@ impl Region {
         self.mapping.huge_page_bytes().map_or(HugePages::Unknown, HugePages::Transparent)
     }
 
-    /// Where it lay when it was allocated.
+    /// The placement at the allocation.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// Where it lies now. The kernel moves memory without asking: to a slower node where demotion is
-    /// enabled, back and forth where it balances.
+    /// The placement now. The kernel moves memory on its own: to a slower node if demotion is
+    /// enabled, back and forth if it balances.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl Region {
         }
     }
 
-    /// The memfd, to send to a process that shall map it.
+    /// The memfd, to send to a process that will map it.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -216,11 +217,11 @@ pub(crate) fn advise_pages(raw: &MmapRaw, pages: Pages) {
         Pages::Small => Advice::NoHugePage,
         Pages::Huge | Pages::Reserved => Advice::HugePage,
     };
-    // Nothing to do about a refusal, see above.
+    // A refusal is ignored, see above.
     let _ = raw.advise(advice);
 }
 
-/// Sets the policy, unless this process may set none.
+/// Sets the policy; reports [`Policy::Denied`] if this process may set none.
 pub(crate) fn set_policy(
     raw: &MmapRaw,
     locality: Locality,
@@ -259,7 +260,7 @@ fn allocate_range(
     }
 }
 
-/// Touches every page, so that later accesses fault no more.
+/// Touches every page, so that later accesses cause no page faults.
 pub(crate) fn populate(mapping: &Mapping) -> io::Result<()> {
     loop {
         match mapping.raw().advise(Advice::PopulateWrite) {

@@ -1,11 +1,11 @@
-//! Runs work on several threads at once, each pinned to its CPU, and tells when each of them ran.
+//! Runs work on several threads at once, each pinned to its CPU, and returns when each of them ran.
 //!
-//! The threads are started for one run and joined before it returns, so that work may borrow: a part
-//! of a buffer for each thread ([`crate::kernels::parts_mut`]) needs no unsafe Rust.
+//! The threads are started for one run and joined before it returns, so that work may borrow: a
+//! part of a buffer for each thread ([`crate::kernels::parts_mut`]) needs no unsafe Rust.
 //!
 //! 1. No thread begins its work before all of them are pinned and wait; then all begin, within a
 //!    microsecond if each has its CPU.
-//! 2. What a thread's clocks enclose is its work alone: not its start, not its pinning, not its wait.
+//! 2. The clocks of a thread enclose its work alone: not its start, its pinning or its wait.
 //! 3. If a thread cannot be started or pinned, none works.
 
 use std::{
@@ -24,42 +24,42 @@ use crate::affinity::pin_current_thread;
 /// When one thread ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn<T> {
-    /// What its work returned.
+    /// The return value of its work.
     pub output: T,
-    /// When it began, by `CLOCK_MONOTONIC_RAW`.
+    /// Start of the work, by `CLOCK_MONOTONIC_RAW`.
     pub started: Nanoseconds,
-    /// When it ended, by the same clock.
+    /// End of the work, by the same clock.
     pub ended: Nanoseconds,
-    /// How much CPU time the thread had in between.
+    /// CPU time of the thread between start and end.
     pub thread_cpu: Nanoseconds,
 }
 
-/// When all threads of a run ran, in the order of their parts. There is at least one.
+/// The times of all threads of a run, in the order of their parts. There is at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turns<T>(Vec<Turn<T>>);
 
-/// Why nothing was run.
+/// Why no work was run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TeamError {
-    /// There was nothing to run.
+    /// There were no parts.
     #[error("a team of no threads does no work; give at least one CPU")]
     Empty,
     /// A thread could not be started.
     #[error("cannot start a thread for CPU {cpu}")]
     Start {
-        /// Where it should run.
+        /// The CPU that the thread should run on.
         cpu: usize,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
-    /// A thread may not run where it should.
+    /// A thread may not run on its CPU.
     #[error("cannot run on CPU {cpu}; see `taskset -p $$` and the cpuset of the control group")]
     Pin {
-        /// Where it should run.
+        /// The CPU that the thread should run on.
         cpu: usize,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -103,7 +103,7 @@ pub fn run<P: Send, T: Send>(
                 Ok(turn) => turn.map_err(|source| TeamError::Pin { cpu, source }),
                 Err(panic) => resume_unwind(panic),
             })
-            // All are joined, then the first failure counts.
+            // All are joined, then the first failure is returned.
             .collect::<Vec<_>>()
             .into_iter()
             .filter_map(Result::transpose)
@@ -116,15 +116,15 @@ pub fn run<P: Send, T: Send>(
 }
 
 impl<T> Turns<T> {
-    /// From the first start to the last end.
+    /// Time from the first start to the last end.
     #[must_use]
     pub fn wall(&self) -> Nanoseconds {
         let ended = self.0.iter().map(|turn| turn.ended).max();
         Nanoseconds(ended.unwrap_or_default().0.saturating_sub(self.first_start().0))
     }
 
-    /// The least share of a CPU that any thread had from the first start to its own end: 1.0 if none
-    /// was kept from its work.
+    /// The least share of a CPU that any thread had from the first start to its own end: 1.0 if
+    /// none was delayed.
     #[must_use]
     pub fn share(&self) -> f64 {
         let first = self.first_start();
@@ -135,7 +135,7 @@ impl<T> Turns<T> {
         self.0.iter().map(share).fold(1.0, f64::min)
     }
 
-    /// The turn of each thread.
+    /// The times of each thread, in the order of the parts.
     #[must_use]
     pub fn as_slice(&self) -> &[Turn<T>] {
         &self.0
@@ -146,7 +146,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// What a member found: its turn, nothing because others could not run, or why it could not itself.
+/// The result of a thread: its times, `None` because others could not run, or why it could not run.
 type Outcome<T> = io::Result<Option<Turn<T>>>;
 
 /// A started thread and its CPU.
@@ -166,7 +166,7 @@ fn start<'scope, 'env, P: Send + 'scope, T: Send + 'scope>(
         };
         let thread = Builder::new().name(format!("tierfeed-cpu-{cpu}"));
         let member = thread.spawn_scoped(threads, body).map_err(|source| {
-            // Those that wait already would wait for ever.
+            // Threads that wait already would wait forever.
             gate.abandon();
             TeamError::Start { cpu, source }
         })?;
@@ -192,8 +192,8 @@ fn read(clock: ClockId) -> Nanoseconds {
     Nanoseconds(seconds * 1_000_000_000 + nanoseconds)
 }
 
-/// What the threads wait at. They spin, because a sleeper wakes tens of microseconds later, and offer
-/// their CPU between looks, because the last of them may need it to arrive.
+/// The start barrier. Threads spin, because a sleeper wakes tens of microseconds later, and yield
+/// their CPU between reads, because the last of them may need it to arrive.
 #[derive(Debug, Default)]
 struct Gate {
     arrived: AtomicUsize,
@@ -211,7 +211,7 @@ const OPEN: u8 = 1;
 const ABANDONED: u8 = 2;
 
 impl Gate {
-    /// Waits with the others, unless the thread could not be pinned: then nobody shall work.
+    /// Waits with the others, unless the thread could not be pinned: then no thread works.
     fn wait_for_pinned(&self, pinned: io::Result<()>) -> io::Result<Signal> {
         if pinned.is_err() {
             self.abandon();
@@ -227,12 +227,12 @@ impl Gate {
         }
     }
 
-    /// Waits for `members` threads, then lets them go, unless it was abandoned.
+    /// Waits for `members` threads, then lets them start, unless the gate was abandoned.
     fn open_for(&self, members: usize) {
         while self.arrived.load(Ordering::Acquire) < members {
             look_again();
         }
-        // If it fails, somebody abandoned it, and so it stays.
+        // If it fails, a thread has abandoned the gate, and it stays so.
         let _ = self.signal.compare_exchange(SHUT, OPEN, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(outputs, expected);
     }
 
-    /// Each waits inside its work until all have begun, so a run one by one would never end.
+    /// Each waits inside its work until all have begun, so a sequential run would never end.
     #[test]
     fn all_threads_work_at_the_same_time() {
         let cpu = first_cpu();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_works_if_one_cannot_be_pinned() {
+    fn no_thread_works_if_one_cannot_be_pinned() {
         let has_worked = AtomicBool::new(false);
         let absent = 1000;
         let parts = [(first_cpu(), ()), (absent, ()), (first_cpu(), ())];
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(turns.wall(), Nanoseconds(100));
     }
 
-    /// Whoever began late was kept from its work as well.
+    /// A thread that began late counts as delayed, too.
     #[test]
     fn the_share_is_that_of_the_thread_that_was_kept_most() {
         let turns = Turns(vec![turn(100, 200, 100), turn(150, 200, 50)]);

@@ -1,4 +1,4 @@
-//! Maps memory that another process owns, after checking that it cannot vanish under the reader.
+//! Maps memory that another process owns, after checking that it cannot shrink under the reader.
 
 use std::{io, ops::Deref, os::fd::OwnedFd};
 
@@ -20,7 +20,7 @@ pub struct View {
     mapping: Mapping,
 }
 
-/// This process's mapping of a memfd that came from another one, for reading only: nothing here writes.
+/// This process's mapping of a memfd that came from another one, for reading only.
 #[derive(Debug)]
 pub struct ReadView {
     mapping: Mapping,
@@ -30,26 +30,26 @@ pub struct ReadView {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// A mapping of no bytes was asked for.
+    /// The requested mapping has no bytes.
     #[error("asked to map 0 B; map at least one byte")]
     Empty,
-    /// The file is shorter than its sender said.
+    /// The file is shorter than its sender stated.
     #[error("the file has {actual}, too short for a mapping of {wanted}")]
     TooShort {
-        /// What was asked for.
+        /// Length that the caller requested.
         wanted: Bytes,
         /// The length of the file.
         actual: Bytes,
     },
-    /// The file could be cut off while it is mapped, and a read behind its end kills the process.
+    /// The file could be truncated while it is mapped, and a read behind its end kills the process.
     #[error("the file is not sealed against shrinking (F_SEAL_SHRINK)")]
     NotSealed,
     /// A system call failed.
     #[error("cannot map {len} of shared memory")]
     System {
-        /// What was asked for.
+        /// Length that the caller requested.
         len: Bytes,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -84,13 +84,13 @@ impl ReadView {
         Ok(Self { mapping: Mapping::new(raw) })
     }
 
-    /// How long it is.
+    /// Length of the memory, in bytes.
     #[must_use]
     pub fn len(&self) -> Bytes {
         self.mapping.len()
     }
 
-    /// Never: a mapping has at least one byte.
+    /// Always false: a mapping has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mapping.is_empty()
@@ -119,7 +119,7 @@ impl ReadView {
         self.mapping.sum_into(offset, len, sum)
     }
 
-    /// As [`Mapping::as_ptr_range`], of memory that a write would be the end of the process at.
+    /// As [`Mapping::as_ptr_range`], of memory to which a write would end the process.
     ///
     /// # Errors
     ///
@@ -129,12 +129,12 @@ impl ReadView {
     }
 }
 
-/// Looks whether `len` bytes of a file can be mapped and will stay.
+/// Checks whether `len` bytes of a file can be mapped and will stay.
 fn check(fd: &OwnedFd, len: Bytes) -> Result<usize, MapError> {
     if len.0 == 0 {
         return Err(MapError::Empty);
     }
-    // Seals before length: a sealed file cannot get shorter after it was measured.
+    // Seals before length: a sealed file cannot get shorter after its length was read.
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(|_| MapError::NotSealed)?;
     if !SealFlag::from_bits_retain(seals).contains(SealFlag::F_SEAL_SHRINK) {
         return Err(MapError::NotSealed);

@@ -1,4 +1,5 @@
-//! Every way to move bytes into, out of and between mappings, against the same on a `Vec<u8>`.
+//! Every operation that moves bytes into, out of and between mappings, compared with the same on a
+//! `Vec<u8>`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -182,7 +183,7 @@ fn the_last_byte_is_inside_and_the_next_is_not() {
     assert!(region.fill(Bytes(0), bytes(LEN + 1), 1).is_err());
 }
 
-/// Files of `/proc` give less than was asked for, a page or so at a time.
+/// Files of `/proc` return less than was requested, about a page at a time.
 #[test]
 fn short_reads_are_continued_and_stay_in_the_range() {
     const COUNT: usize = 50_001;
@@ -237,13 +238,13 @@ fn a_read_past_the_page_cache_leaves_nothing_there_and_another_one_does() {
         nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, advice).unwrap();
     };
     drop_all();
-    // Kernels before Linux 6.5 do not tell, and a file system in memory keeps what it has.
+    // Kernels before Linux 6.5 cannot tell, and a file system in memory keeps its pages.
     match held() {
         Ok(0) => (),
         Ok(kept) => return skip(Need::DirectIo, format_args!("the file system keeps {kept}")),
         Err(error) => return skip(Need::Cachestat, error),
     }
-    // An overlay shows the pages of its own file, which has none.
+    // An overlay reports the pages of its own file, which has none.
     file.read_exact_at(&mut vec![0; LEN], 0).unwrap();
     if matches!(held(), Ok(0)) {
         return skip(Need::Cachestat, "the file system does not tell what is cached");
@@ -266,7 +267,7 @@ fn what_the_page_cache_has_is_read_without_a_wait_and_the_rest_is_not() {
     file.sync_all().unwrap();
     let region = region();
     let read = || region.read_cached_from_file(Bytes(0), bytes(LEN), file.as_fd(), Bytes(0));
-    // A file system that cannot tell says so the same way.
+    // A file system that cannot tell gives the same result.
     match read().unwrap() {
         Some(_) => assert_eq!(bytes_of(&region), *PATTERN),
         None => skip(Need::Cachestat, "the file system does not tell what is cached"),
@@ -298,7 +299,7 @@ fn errors_of_the_file_come_through() {
     assert_eq!(far.unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
-/// As a chunk is copied: each thread a part.
+/// Copies a chunk as the runtime does: each thread a part.
 #[test]
 fn several_threads_copy_one_region() {
     let (source, target) = (patterned(), region());

@@ -1,6 +1,6 @@
-//! What happens where memory policies are denied, as by the seccomp profiles of container engines.
+//! Behaviour if memory policies are denied, as by the seccomp profiles of container engines.
 //!
-//! A filter in a thread of its own denies the system calls there and nowhere else.
+//! A filter in a thread of its own denies the system calls there only.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -12,14 +12,14 @@ use tierfeed_numa_memory::{
 use tierfeed_test_needs::{Need, skip};
 use tierfeed_units::{Bytes, Locality, NumaNode};
 
-/// `SECCOMP_MODE_FILTER` of `linux/seccomp.h`.
+/// The constant `SECCOMP_MODE_FILTER` of `linux/seccomp.h`.
 const SECCOMP_MODE_FILTER: libc::c_ulong = 2;
 
 fn instruction(code: u32, skip_unless: u8, value: u32) -> libc::sock_filter {
     libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: skip_unless, k: value }
 }
 
-/// Makes `calls` fail with `EPERM` in the calling thread, for good.
+/// Makes `calls` fail with `EPERM` in the calling thread, permanently.
 fn deny(calls: &[libc::c_long]) -> io::Result<()> {
     let load_number = instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0);
     let mut filter = vec![load_number];
@@ -58,7 +58,7 @@ fn page_is_large() -> bool {
     nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).unwrap() > Some(4096)
 }
 
-/// As `0-1,3`.
+/// The list of memory nodes, such as `0-1,3`.
 fn memory_nodes() -> String {
     fs::read_to_string("/sys/devices/system/node/has_memory").unwrap().trim().to_owned()
 }
@@ -123,7 +123,7 @@ fn locked_memory_is_counted_as_locked_until_it_is_dropped() {
     let memory = one_mebibyte();
     let before = locked_kib();
     if let Err(refusal) = memory.lock() {
-        // Where nobody may lock 3 MiB, the refusal must say so.
+        // If the limit is below 3 MiB, the refusal must say so.
         assert!(matches!(refusal, LockRefusal::Limit { .. } | LockRefusal::Denied), "{refusal}");
         return skip(Need::LockedMemory, refusal);
     }

@@ -1,5 +1,5 @@
-//! What the kernel of a machine with several memory nodes does with chunks: where they lie, what
-//! happens when a node or a control group is full, and when the kernel moves them.
+//! What the kernel of a machine with several memory nodes does with chunks: on which nodes they
+//! lie, what happens when a node or a control group is full, and when the kernel moves them.
 //!
 //! `make test-numa` runs this in each of the machines of `verification/numa-machine`, one test at a time.
 
@@ -48,7 +48,7 @@ fn free_on(node: u32) -> Bytes {
     capacity::free_bytes(Path::new(LIVE), Some(NumaNode(node))).unwrap()
 }
 
-/// Memory of memfds and RAM disks on a node, exact to some pages of each CPU.
+/// Memory of memfds and RAM disks on a node, exact to a few pages of each CPU.
 fn shared_on(node: u32) -> Bytes {
     let meminfo = format!("/sys/devices/system/node/node{node}/meminfo");
     let meminfo = fs::read_to_string(meminfo).unwrap();
@@ -56,7 +56,7 @@ fn shared_on(node: u32) -> Bytes {
     Bytes(line.split_whitespace().nth(3).unwrap().parse::<u64>().unwrap() << 10)
 }
 
-/// A file that takes the place of another until it is dropped.
+/// A file that is mounted over another until it is dropped.
 struct Disguise {
     path: String,
     _folder: TempDir,
@@ -120,9 +120,9 @@ fn what_is_written_to_a_ram_disk_of_a_node_lies_there() {
     }
 }
 
-/// One body, because all of it needs the node for itself.
+/// One test, because all of it needs the node for itself.
 #[test]
-fn a_node_is_filled_to_its_reserve_and_nobody_dies() {
+fn a_node_is_filled_to_its_reserve_and_no_process_is_killed() {
     let (far, chunk) = (Topology::here().far(), Bytes::mib(16));
     let kills = kills_for_memory();
     let _taken_out = shrink(Topology::here());
@@ -145,7 +145,7 @@ fn a_node_is_filled_to_its_reserve_and_nobody_dies() {
     assert!(left > Bytes::mib(8) && left < Bytes::mib(96), "{left} are left");
 
     let held = shared_on(far);
-    // As when someone else takes the memory between the look and the first touch.
+    // As when another process takes the memory between the check and the first touch.
     let meminfo = format!("Node {far} MemTotal: 99999999 kB\nNode {far} MemFree: 99999999 kB\n");
     let of_node = format!("/sys/devices/system/node/node{far}/meminfo");
     let disguises =
@@ -186,8 +186,8 @@ fn the_limit_of_a_control_group_around_this_one_is_room() {
     assert!(outside.unwrap() > Bytes::mib(96), "nothing is left of the limit");
 }
 
-/// The kernel asks no policy when it demotes, so a placement holds only while demotion is off or the
-/// node is roomy. Nobody hides that.
+/// The kernel ignores policies when it demotes, so a placement holds only while demotion is off or
+/// the node has room. The placement that is read back must show that.
 #[test]
 fn a_chunk_that_the_kernel_demoted_is_found_out() {
     let (far, len) = (Topology::here().far(), Bytes::mib(4));
@@ -199,7 +199,7 @@ fn a_chunk_that_the_kernel_demoted_is_found_out() {
     assert!(matches!(region.placement_now(), Ok(Placement::Verified { .. })));
 
     let demotion = Setting::change(Setting::DEMOTION, "1");
-    // What is reclaimed first is for the kernel to choose.
+    // The kernel chooses what is reclaimed first.
     for _ in 0..8 {
         group.reclaim(len.0);
     }

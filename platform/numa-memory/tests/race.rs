@@ -1,17 +1,18 @@
-//! What `ThreadSanitizer` must find: else it finds nothing elsewhere either.
+//! A race that `ThreadSanitizer` must find: otherwise its silence elsewhere means nothing.
 
 use std::{sync::Barrier, thread};
 
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_units::{Bytes, Locality};
 
-/// Two threads write the same bytes of a region, and nothing says which comes first.
+/// Two threads write the same bytes of a region without synchronisation.
 #[test]
 #[ignore = "scripts/sanitize.sh runs it, to see that the sanitizer reports the race"]
 fn two_threads_that_write_one_place_race() {
     let (len, locality, pages) = (Bytes(4096), Locality::Anywhere, Pages::Small);
     let region = Region::allocate(&Request { len, locality, name: "race", pages }).unwrap();
-    // Else the first may end before the second begins, and whoever starts them joins the two.
+    // Otherwise the first may end before the second begins, and the thread that starts both orders
+    // them.
     let both = Barrier::new(2);
     thread::scope(|scope| {
         for value in [1, 2] {

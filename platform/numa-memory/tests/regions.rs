@@ -1,7 +1,7 @@
 //! What the kernel does with memory that is allocated here, on every memory node of this machine.
 //!
-//! With the feature `numa_tests` the machine must have several nodes (`verification/numa-machine` starts
-//! one); without it the same bodies run on what is there.
+//! With the feature `numa_tests` the machine must have several nodes (`verification/numa-machine`
+//! starts one); without it the same tests run on the nodes there are.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -84,7 +84,8 @@ fn huge_pages_are_counted() {
         let memory = Anonymous::allocate(Bytes::mib(9), Locality::Anywhere, pages).unwrap();
         memory.huge_page_bytes()
     };
-    // The kernel may show the memory together with a neighbour's, and then says nothing of it.
+    // The kernel may show the memory together with a neighbour's, and then reports nothing about
+    // it.
     assert!(count(Pages::Small).is_none_or(|bytes| bytes == Bytes(0)));
     let policy = "/sys/kernel/mm/transparent_hugepage/enabled";
     let has_huge_pages = fs::read_to_string(policy).is_ok_and(|it| !it.contains("[never]"));
@@ -120,7 +121,7 @@ fn a_region_is_gone_when_it_is_dropped() {
 }
 
 #[test]
-fn nobody_can_resize_or_unseal_a_region() {
+fn no_process_can_resize_or_unseal_a_region() {
     let region = Region::allocate(&request(Locality::Anywhere, "sealed")).unwrap();
     let fd = duplicate(&region);
     assert_eq!(ftruncate(&fd, 0), Err(Errno::EPERM));
@@ -197,7 +198,7 @@ fn allocations_at_the_same_time_all_succeed_while_there_is_room() {
     });
 }
 
-/// What the file behind a descriptor takes of memory.
+/// Memory that the file behind a descriptor takes, in bytes.
 fn allocated(fd: &OwnedFd) -> u64 {
     u64::try_from(fstat(fd).unwrap().st_blocks).unwrap() * 512
 }

@@ -1,8 +1,8 @@
 //! Memory in reserved huge pages, on a host whose pool is filled for the test.
 //!
-//! The pool belongs to the whole host: other processes that want reserved pages would get these. So this
-//! runs in a machine of its own (`make test-numa`), and each test waits for the one before. Without the
-//! right to fill the pool the test says so and tests nothing.
+//! The pool belongs to the whole host: other processes that want reserved pages would get these. So
+//! this runs in a machine of its own (`make test-numa`), and the tests run one after the other.
+//! Without the right to fill the pool the tests are skipped with a message.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare fails")]
 
@@ -20,14 +20,14 @@ use tierfeed_units::{Bytes, Locality};
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 const HUGE: u64 = 2 << 20;
 
-/// A pool with some pages more; as it was when dropped.
+/// A pool with some more pages; restored when dropped.
 struct Pool {
     before: u64,
     lock: Flock<File>,
 }
 
 impl Pool {
-    /// `None`, with a word about why, where this process may not fill it or has too little memory.
+    /// `None`, with a message, if this process may not fill the pool or has too little memory.
     #[track_caller]
     fn with(pages: u64) -> Option<Self> {
         match Self::fill(pages) {
@@ -87,7 +87,7 @@ fn memory_lies_in_reserved_pages_as_long_as_it_lives() {
 }
 
 #[test]
-fn whoever_maps_reserved_pages_sees_the_same_bytes() {
+fn every_mapping_of_reserved_pages_sees_the_same_bytes() {
     let Some(_pool) = Pool::with(2) else { return };
     let region = allocate(Bytes(2 * HUGE));
     assert_eq!(region.huge_pages(), HugePages::Reserved);

@@ -1,7 +1,7 @@
-//! Bounds what an object store may answer where the client library keeps the whole answer in memory.
+//! Bounds the answers of an object store where the client library keeps the whole answer in memory.
 //!
-//! Objects come piece by piece, within ranges that were asked for. Pages of a listing and the bodies of
-//! errors are collected first, however long they are.
+//! Objects come in pieces, within requested ranges. Pages of a listing and the bodies of errors are
+//! collected first, at any length.
 
 use std::{
     pin::Pin,
@@ -18,13 +18,13 @@ use object_store::{
     },
 };
 
-/// The body of an error; those of stores have some hundred bytes.
+/// Largest body of an error, in bytes; those of stores have some hundred bytes.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
 
-/// A page of a listing: at most 5,000 entries, each with a name of at most 1 KiB.
+/// Largest page of a listing, in bytes: at most 5,000 entries, each with a name of at most 1 KiB.
 const PAGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Makes clients whose answers are bounded.
+/// Creates HTTP clients whose answers are bounded.
 #[derive(Debug)]
 pub(crate) struct BoundedConnector;
 
@@ -46,7 +46,7 @@ impl HttpService for BoundedService {
         let asks_for_page = asks_for_page(&request);
         let response = self.client.execute(request).await?;
         let beyond = if !response.status().is_success() {
-            // The beginning says what is wrong.
+            // The beginning contains the reason.
             Some((ERROR_BYTES_MAX, Beyond::Cut))
         } else if asks_for_page {
             Some((PAGE_BYTES_MAX, Beyond::Fail))
@@ -60,14 +60,14 @@ impl HttpService for BoundedService {
     }
 }
 
-/// Whether a listing is asked for, at Amazon and those like it, Azure or Google.
+/// Whether the request is a listing, for Amazon and compatible stores, Azure or Google.
 fn asks_for_page(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let mut pairs = query.split('&');
     pairs.any(|pair| pair.starts_with("list-type=") || pair == "comp=list")
 }
 
-/// What becomes of a body that is too long.
+/// What happens to a body that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beyond {
     Cut,
@@ -119,7 +119,7 @@ impl Body for BoundedBody {
         self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
-    /// A length that a store claims is no reason to reserve memory.
+    /// Hides the announced length, so that no memory is reserved for it.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }

@@ -1,4 +1,4 @@
-//! Decides which client speaks to a URL, and sets it up.
+//! Chooses the client for a URL, and sets it up.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,23 +22,23 @@ use crate::{
     profile::ProfileError,
 };
 
-/// How long a request may take before it has failed.
+/// Time limits and retries of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For the connection to be there.
+    /// Time to establish the connection.
     pub connect: Duration,
-    /// Without a byte of an answer.
+    /// Time without a byte of an answer.
     pub silence: Duration,
-    /// How often a request is made again that the server refused for now, or did not answer.
+    /// Number of retries after a temporary error or without an answer.
     pub retries: usize,
-    /// When it is no longer made again, however often it was.
+    /// Time after which there is no further retry.
     pub retry_time: Duration,
-    /// How long to wait before the first repetition; later ones wait longer.
+    /// Wait before the first retry; later ones wait longer.
     pub pause: Duration,
 }
 
 impl Patience {
-    /// The same for a client whose user makes requests again himself.
+    /// The same limits for a client whose caller retries itself.
     #[must_use]
     pub fn without_retries(self) -> Self {
         Self { retries: 0, ..self }
@@ -46,7 +46,7 @@ impl Patience {
 }
 
 impl Default for Patience {
-    /// A store that is busy recovers within a minute, or its owner has to help.
+    /// Limits for a store that recovers from overload within a minute.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
@@ -58,7 +58,7 @@ impl Default for Patience {
     }
 }
 
-/// Why there is no client for an address.
+/// Why no client could be created for an address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -71,10 +71,10 @@ pub enum OpenError {
          variables of the provider (AWS_ACCESS_KEY_ID, AZURE_STORAGE_SAS_KEY, …) instead"
     )]
     Credentials,
-    /// The URL has a `#`, behind which nothing is sent.
+    /// The URL has a `#`; the part behind it would not be sent.
     #[error("{place} ends at its `#`; write %23 for one that is part of a name")]
     Fragment {
-        /// The URL.
+        /// The URL of the address.
         place: String,
     },
     /// The URL names a directory.
@@ -83,32 +83,32 @@ pub enum OpenError {
     /// There is no client for such a URL.
     #[error("{scheme}:// is no object store; write s3://, gs://, az://, http:// or https://")]
     Scheme {
-        /// What stands before `://`.
+        /// The scheme, without `://`.
         scheme: String,
     },
-    /// The URL has no bucket, or a path that no client can ask for.
+    /// The URL has no bucket, or a path that no client can request.
     #[error(
         "{place} names no place in an object store; write a bucket and a prefix without empty \
          parts and without `.` and `..`, such as s3://bucket/prefix"
     )]
     Place {
-        /// The URL.
+        /// The URL of the address.
         place: String,
     },
-    /// The options contradict each other or lack something.
+    /// The options contradict each other or are incomplete.
     #[error("cannot set up a client for {place}: {detail}")]
     Settings {
-        /// The bucket.
+        /// The URL of the bucket.
         place: String,
-        /// What the client said, scrubbed.
+        /// The message of the client library, without secrets.
         detail: String,
     },
-    /// The profile of the user is of no use.
+    /// The profile of the user cannot be used.
     #[error(transparent)]
     Profile(#[from] ProfileError),
 }
 
-/// A place in an object store that can be asked.
+/// A client for one place in an object store.
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn ObjectStore>,
@@ -124,15 +124,15 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A client of which it is known whether it can list.
+/// A store, and its listing interface if it has one.
 type Opened = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
 impl Client {
-    /// Sets up a client with what the user has set. Nothing is sent yet.
+    /// Sets up a client with the user's settings. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// As [`Client::open`]; for AWS also if the profile is of no use.
+    /// As [`Client::open`]; for AWS also if the profile cannot be used.
     pub fn open_in(
         environment: &Environment,
         address: &Address,
@@ -146,11 +146,11 @@ impl Client {
         }
     }
 
-    /// Sets up a client. Nothing is sent yet.
+    /// Sets up a client. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// The URL names no object store, or the options do not fit it.
+    /// If the URL names no object store, or the options do not fit it.
     pub fn open(
         address: &Address,
         options: &Options,
@@ -174,17 +174,17 @@ impl Client {
         Ok(Self { store, pages, prefix, url, options: options.clone() })
     }
 
-    /// Reads, writes and removes single objects.
+    /// The interface that reads, writes and removes single objects.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    /// Lists page by page; `None` for a web server, which cannot list.
+    /// The interface that lists page by page; `None` for a web server, which has no listings.
     pub fn pages(&self) -> Option<&Arc<dyn PaginatedListStore>> {
         self.pages.as_ref()
     }
 
-    /// What stands behind the bucket, without a slash at its ends.
+    /// The path behind the bucket, without a slash at its ends.
     pub fn prefix(&self) -> &Path {
         &self.prefix
     }
@@ -194,11 +194,11 @@ impl Client {
         self.url.to_string()
     }
 
-    /// What the store calls the object at `path` below the place; empty for the place itself. `None` if
-    /// no client can ask for it, or it lies elsewhere.
+    /// The store's key of the object at `path` below the place; empty for the place itself. `None`
+    /// if no client can request it, or it lies elsewhere.
     pub fn key(&self, path: &[u8]) -> Option<Path> {
         let name = str::from_utf8(path).ok()?;
-        // The client would take such a slash away.
+        // The client would remove such a slash.
         if name.starts_with('/') || name.ends_with('/') {
             return None;
         }
@@ -210,7 +210,7 @@ impl Client {
         key.ok()
     }
 
-    /// What the user calls the object at `path` below the place.
+    /// The URL of the object at `path` below the place, for messages.
     pub fn place_of(&self, path: &[u8]) -> String {
         let place = self.place();
         if path.is_empty() {
@@ -219,17 +219,17 @@ impl Client {
         format!("{}/{}", place.trim_end_matches('/'), String::from_utf8_lossy(path))
     }
 
-    /// What an error means, in words for the user, without a secret.
+    /// Turns an error into a message for the user, without secrets.
     pub fn explain(&self, error: &object_store::Error) -> RequestError {
         RequestError::new(error, self.place(), &self.options)
     }
 
-    /// The same of an error about one object.
+    /// As [`Self::explain`], for an error about one object.
     pub fn explain_object(&self, error: &object_store::Error, place: String) -> RequestError {
         RequestError::new(error, place, &self.options)
     }
 
-    /// The text of an error and of its causes, without a secret.
+    /// The text of an error and of its causes, without secrets.
     pub fn scrubbed(&self, error: &dyn std::error::Error) -> String {
         scrubbed(error, &self.options)
     }
@@ -238,7 +238,7 @@ impl Client {
 fn plain_url(text: &str) -> Result<Url, OpenError> {
     let url = Url::parse(text).map_err(OpenError::NoUrl)?;
     let has_user = !url.username().is_empty() || url.password().is_some();
-    // In abfss://container@account the user is no user.
+    // In abfss://container@account the user part is the container.
     if has_user && !url.scheme().starts_with("abfs") || url.query().is_some() {
         return Err(OpenError::Credentials);
     }
@@ -258,7 +258,8 @@ fn unknown(url: &Url) -> OpenError {
     }
 }
 
-/// The client library leaves the choice of TLS to the process. Somebody may have chosen before.
+/// The client library leaves the choice of the TLS implementation to the process. Another library
+/// may have chosen before.
 fn use_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
@@ -270,8 +271,8 @@ struct Setup<'a> {
     patience: &'a Patience,
 }
 
-/// The three builders share their methods, but no trait. `$more` are settings that win over the options;
-/// the first of `$endpoints` that is set is the one that the builder takes.
+/// The three builders share their methods, but no trait. `$more` are settings that override the
+/// options; the first of `$endpoints` that is set is the one that the builder takes.
 macro_rules! configured {
     ($setup:expr, $builder:ty, $key:ident, $more:expr, $endpoints:expr) => {{
         let setup = $setup;
@@ -304,7 +305,7 @@ impl Setup<'_> {
     }
 
     fn amazon_builder(&self) -> AmazonS3Builder {
-        // The second is the one that wins in the client library.
+        // The client library prefers the second one.
         let more = [
             ("aws_region", self.address.region.as_deref()),
             ("aws_endpoint_url_s3", self.address.endpoint.as_deref()),
@@ -343,7 +344,7 @@ impl Setup<'_> {
         Ok((Arc::new(store), None))
     }
 
-    /// A large object may take long, as long as something arrives.
+    /// No limit on the total time: a large object may take long, as long as data arrives.
     fn client(&self) -> ClientOptions {
         ClientOptions::new()
             .with_connect_timeout(self.patience.connect)

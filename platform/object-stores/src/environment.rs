@@ -1,4 +1,4 @@
-//! What the user set for the tools of a provider: variables, and where the files are.
+//! The user's settings for the tools of a provider: variables, and the locations of files.
 
 use std::{env, fs, io, path::PathBuf};
 
@@ -8,17 +8,17 @@ use crate::{
     profile::{self, ProfileError},
 };
 
-/// Where settings of buckets come from.
+/// The origin of the settings of buckets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The variables of providers.
+    /// The environment variables of providers.
     pub variables: Options,
-    /// The user's directory, which has `.aws` in it.
+    /// The user's home directory, which contains `.aws`.
     pub home: Option<PathBuf>,
 }
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     pub fn of_process() -> Self {
         let prefixes = ["AWS_", "GOOGLE_", "AZURE_"];
         let variables = env::vars_os().filter_map(|(name, value)| {
@@ -30,20 +30,20 @@ impl Environment {
         Self { variables: Options(variables.collect()), home: home.map(PathBuf::from) }
     }
 
-    /// The variables, and for what they leave out of AWS the profile that they name; without its keys
-    /// for nobody.
+    /// The variables, completed for AWS by the profile that they name; without its keys for
+    /// anonymous requests.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, the named profile is not in them, or its credentials are not written
-    /// there and the variables have none either.
+    /// If a file cannot be read, the named profile is not in them, or neither the files nor the
+    /// variables contain its credentials.
     pub fn options(&self, identity: Identity) -> Result<Options, ProfileError> {
         let credentials = self.file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")?;
         let config = self.file("AWS_CONFIG_FILE", ".aws/config")?;
         profile::complete(&self.variables, identity, &credentials, &config)
     }
 
-    /// A file that is not there says nothing.
+    /// Reads a file; a missing one is empty.
     fn file(&self, variable: &str, usual: &str) -> Result<String, ProfileError> {
         let named = self.variables.0.get(variable).map(PathBuf::from);
         let usual = || self.home.as_ref().map(|home| home.join(usual));
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(region(&[]), "usual");
         assert_eq!(region(&[("AWS_CONFIG_FILE", &other)]), "other");
         assert_eq!(region(&[("AWS_REGION", "mine"), ("AWS_CONFIG_FILE", &other)]), "mine");
-        let nobody = Environment { variables: variables(&[("AWS_REGION", "x")]), home: None };
-        assert_eq!(nobody.options(Identity::Configured).unwrap(), nobody.variables);
+        let anonymous = Environment { variables: variables(&[("AWS_REGION", "x")]), home: None };
+        assert_eq!(anonymous.options(Identity::Configured).unwrap(), anonymous.variables);
         let unreadable = variables(&[("AWS_CONFIG_FILE", home.path().to_str().unwrap())]);
         let error = Environment { variables: unreadable, home: None }
             .options(Identity::Configured)

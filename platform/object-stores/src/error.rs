@@ -1,4 +1,4 @@
-//! What can go wrong with a request, in words that say what would be right and give no secret away.
+//! Errors of requests, with messages that name the fix and contain no secret.
 
 use std::error::Error;
 
@@ -8,12 +8,13 @@ use crate::{options::Options, range::RangeError};
 
 /// Why a request failed.
 ///
-/// `place` is the URL without query and credentials; `detail` is what the client library said, scrubbed.
-/// The library's own error is not kept, because whoever prints its sources may print a signed URL.
+/// `place` is the URL without query and credentials; `detail` is the message of the client library,
+/// without secrets. The library's own error is not kept, because printing its sources may print a
+/// signed URL.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The identity may not do it.
+    /// The identity has no permission.
     #[error(
         "{place} refuses access: the identity needs the rights to list it and to read objects, and \
          to make and remove them if it may write; a public bucket is read anonymously ({detail})"
@@ -21,10 +22,10 @@ pub enum RequestError {
     Denied {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// Nobody said who reads.
+    /// The settings contain no identity.
     #[error(
         "no credentials for {place}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
          profile that has keys by AWS_PROFILE (GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY), \
@@ -33,7 +34,7 @@ pub enum RequestError {
     NoCredentials {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
     /// There is no such bucket or object.
@@ -41,25 +42,25 @@ pub enum RequestError {
     NotFound {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// The object is not the one that was asked for any more.
+    /// The object is another version than the requested one.
     #[error("{place} was written or replaced since it was listed ({detail})")]
     Changed {
-        /// The object.
+        /// The URL of the object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// The server has too much to do, for longer than we wait.
+    /// The server is overloaded, for longer than the retries last.
     #[error(
         "{place} refuses more requests for now ({detail}); try again later, or with fewer readers"
     )]
     Throttled {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
     /// The bucket is in another region.
@@ -69,47 +70,47 @@ pub enum RequestError {
     Region {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// There is no server.
+    /// No server could be reached.
     #[error("no server for {place} can be reached ({detail}); check the endpoint and the network")]
     Unreachable {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// The server says nothing.
+    /// The server does not answer.
     #[error("{place} does not answer ({detail}); check the endpoint, or try again later")]
     Silent {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// A key that the client cannot name.
+    /// The client cannot represent a key.
     #[error(
         "{place} has an object that cannot be read ({detail}); rename it: no part of a key between \
          two `/` may be empty, `.` or `..`, or have control characters"
     )]
     Key {
-        /// The bucket.
+        /// The URL of the bucket.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
-    /// Anything else.
+    /// The request failed for another reason.
     #[error("{place} failed: {detail}")]
     Failed {
         /// The bucket or object.
         place: String,
-        /// What the client said.
+        /// The message of the client library.
         detail: String,
     },
 }
 
-/// Where a machine in a cloud is asked who it is.
+/// The addresses at which a cloud machine requests its identity.
 const METADATA_SERVICES: [&str; 3] =
     ["169.254.169.254", "169.254.170.2", "metadata.google.internal"];
 
@@ -142,8 +143,8 @@ impl RequestError {
 }
 
 impl RangeError {
-    /// Whether the same request may succeed later: the store was busy or could not be reached, or the
-    /// answer broke off.
+    /// Whether the same request may succeed later: the store was busy or unreachable, or the answer
+    /// broke off.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -158,15 +159,15 @@ impl RangeError {
     }
 }
 
-/// `PermanentRedirect` and `AuthorizationHeaderMalformed` of S3, and what the client makes of a
-/// redirect to nowhere.
+/// `PermanentRedirect` and `AuthorizationHeaderMalformed` of S3, and the client's error for a
+/// redirect without a target.
 fn is_about_region(detail: &str) -> bool {
     let words = ["incorrectly configured region", "PermanentRedirect", "the region '"];
     words.iter().any(|word| detail.contains(word))
 }
 
-/// The answer of the server, where it decides. For a listing the client keeps it in a type that is not
-/// public, so that only the text tells.
+/// The status of the server's answer, if it decides. For a listing the client keeps it in a private
+/// type, so it is taken from the text.
 fn status(error: &object_store::Error, detail: &str) -> Option<u16> {
     match error {
         object_store::Error::PermissionDenied { .. } => Some(403),
@@ -194,8 +195,8 @@ fn is_about_key(error: &object_store::Error) -> bool {
     causes(error).any(<dyn Error + 'static>::is::<object_store::path::Error>)
 }
 
-/// The text of the innermost errors too, because the client library says the cause there, without
-/// anything secret (invariant 1 of the crate), and not much longer than a line.
+/// The text of an error with the innermost causes, because the client library puts the reason
+/// there, without secrets (invariant 1 of the crate), and not much longer than a line.
 pub fn scrubbed(error: &dyn Error, options: &Options) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -218,7 +219,7 @@ fn is_secret(name: &str) -> bool {
         .any(|word| name.contains(word))
 }
 
-/// A signed URL has its signature behind a question mark; `<?xml` has none.
+/// Removes queries: a signed URL has its signature behind a question mark. `<?xml` is no query.
 fn without_queries(text: &str) -> String {
     let mut parts = text.split('?');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -235,7 +236,7 @@ fn without_queries(text: &str) -> String {
     plain
 }
 
-/// Servers answer with pages of XML.
+/// Shortens a message, as servers answer with pages of XML.
 fn shortened(text: &str) -> String {
     const LEN_MAX: usize = 400;
     match text.char_indices().nth(LEN_MAX) {

@@ -1,12 +1,12 @@
-//! Opens clients for object stores, and says what went wrong in words that give no secret away.
+//! Opens clients for object stores, and reports errors without secrets.
 //!
-//! 1. Nothing that came from the options, and no query of a URL, is ever printed: both may hold
-//!    credentials. Texts of the client library are scrubbed.
-//! 2. Every wait has an end ([`Patience`]).
+//! 1. No value of the options, and no query of a URL, is ever printed: both may hold credentials.
+//!    Texts of the client library are stripped of them.
+//! 2. Every wait is limited ([`Patience`]).
 //! 3. Credentials are never in a URL: they come from the environment, from the files of the provider's
 //!    own tool ([`Environment`]), or from the metadata service of the machine.
 //!
-//! Deliberately absent: a runtime, and any idea of what is read.
+//! Deliberately absent: an async runtime, and any knowledge of what is read.
 
 #![forbid(unsafe_code)]
 

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// Settings of a bucket by the names of environment variables: those that start with `AWS_`, `GOOGLE_`
-/// or `AZURE_`. Names that the client does not know are ignored.
+/// Settings of a bucket by the names of environment variables: those that start with `AWS_`,
+/// `GOOGLE_` or `AZURE_`. Names that the client does not know are ignored.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options(pub BTreeMap<String, String>);
 
 impl fmt::Debug for Options {
-    /// Without values, which may be secret.
+    /// Prints the names without the values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }

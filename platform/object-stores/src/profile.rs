@@ -1,10 +1,11 @@
-//! Reads the profile of a user of AWS: static keys, region and endpoint.
+//! Reads the AWS profile of a user: static keys, region and endpoint.
 //!
 //! # Source
 //!
-//! The AWS SDKs and Tools Reference Guide, "Shared config and credentials files": sections, the names
-//! of settings, and that variables win over files, and the credentials file over the config file.
-//! Keys in variables are used even if `AWS_PROFILE` names a profile, as `botocore` does.
+//! The AWS SDKs and Tools Reference Guide, "Shared config and credentials files": sections, the
+//! names of settings, and that variables take precedence over files, and the credentials file over
+//! the config file. Keys in variables are used even if `AWS_PROFILE` names a profile, as `botocore`
+//! does.
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
@@ -14,38 +15,38 @@ use crate::{address::Identity, options::Options};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// A file is there and cannot be read.
+    /// A file exists and cannot be read.
     #[error("{}: cannot be read: {source}", .path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// `AWS_PROFILE` names what is in no file.
+    /// `AWS_PROFILE` names a profile that is in no file.
     #[error(
         "AWS_PROFILE is `{profile}`, and neither ~/.aws/credentials nor ~/.aws/config has such a \
          profile; correct it, or unset it"
     )]
     Unknown {
-        /// As named.
+        /// The name of the profile.
         profile: String,
     },
-    /// The keys of the profile are to be fetched from somewhere.
+    /// The profile has no keys of its own, but names a source for them.
     #[error(
         "the AWS profile `{profile}` gets its keys by `{setting}`, which tierfeed does not do; \
          run `aws configure export-credentials --profile {profile} --format env` and set what it \
          prints, or read the bucket anonymously"
     )]
     NoStaticKeys {
-        /// As named, else `default`.
+        /// The name of the profile, `default` if none is named.
         profile: String,
-        /// The setting that says so.
+        /// The setting that names the source.
         setting: &'static str,
     },
 }
 
-/// Settings whose keys somebody else gives out.
+/// Settings that name another source for the keys.
 const INDIRECT: [&str; 7] = [
     "role_arn",
     "source_profile",
@@ -56,7 +57,7 @@ const INDIRECT: [&str; 7] = [
     "web_identity_token_file",
 ];
 
-/// What a setting of a profile is called as a variable.
+/// The variable that corresponds to a setting of a profile.
 const SETTINGS: [(&str, &[&str], &str); 2] = [
     ("region", &["AWS_REGION", "AWS_DEFAULT_REGION"], "AWS_REGION"),
     ("endpoint_url", &["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"], "AWS_ENDPOINT_URL"),
@@ -68,7 +69,7 @@ const KEYS: [(&str, &str); 3] = [
     ("aws_session_token", "AWS_SESSION_TOKEN"),
 ];
 
-/// Variables with which somebody says who reads.
+/// Variables that define the identity.
 const IDENTITIES: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -76,7 +77,7 @@ const IDENTITIES: [&str; 4] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// Adds to the variables what the profile has beside them.
+/// Adds the settings of the profile to the variables.
 pub(crate) fn complete(
     variables: &Options,
     identity: Identity,
@@ -126,7 +127,7 @@ fn is_profile(section: &str, profile: &str) -> bool {
     }
 }
 
-/// The settings of the sections that are meant; none if there is no such section.
+/// The settings of the matching sections; `None` if there is no such section.
 fn section(text: &str, is_meant: impl Fn(&str) -> bool) -> Option<BTreeMap<String, String>> {
     let mut found = None;
     let mut is_inside = false;
@@ -210,7 +211,7 @@ sso_start_url = https://example.com
         check(&[("AWS_PROFILE", "lab")], &expected);
     }
 
-    /// A key of one with the secret of the other would be refused by the server.
+    /// The server would refuse a key of one with the secret of the other.
     #[test]
     fn keys_are_never_mixed_of_variables_and_profile() {
         let variables =
@@ -235,7 +236,7 @@ sso_start_url = https://example.com
     }
 
     #[test]
-    fn nobody_needs_no_keys_but_a_region() {
+    fn anonymous_reads_need_no_keys_but_a_region() {
         let variables = options(&[("AWS_PROFILE", "work")]);
         let found = complete(&variables, Identity::Anonymous, CREDENTIALS, CONFIG).unwrap();
         assert_eq!(found.0["AWS_REGION"], "eu-north-1");

@@ -1,4 +1,4 @@
-//! Reads a range of an object, of the version that is expected and of no other.
+//! Reads a range of an object, only of the expected version.
 
 use std::{
     fmt,
@@ -18,20 +18,20 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// An object as it was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// What the store calls it.
+    /// The store's key of the object.
     pub key: Path,
-    /// In bytes.
+    /// Size of the object, in bytes.
     pub size: u64,
-    /// When it was last written, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// What the store calls the version.
+    /// The store's identifier of the version, if it has one.
     pub etag: Option<String>,
 }
 
 impl Version {
     /// Whether an answer is about this version.
     ///
-    /// Without a name for the version there is the time, which answers give in seconds.
+    /// Without an `ETag` the times are compared, which answers give in seconds.
     pub fn is(&self, answer: &ObjectMeta) -> bool {
         let is_same = match (&self.etag, &answer.e_tag) {
             (Some(expected), Some(found)) => expected == found,
@@ -40,50 +40,50 @@ impl Version {
         is_same && answer.size == self.size
     }
 
-    /// What a request can insist on; parts of several answers then belong together.
+    /// The `ETag` that a request can require; parts of several answers then belong together.
     ///
-    /// None without a name for the version, or with a weak one, which matches nothing, not even itself
-    /// (RFC 9110, section 13.1.1).
+    /// `None` without an `ETag`, or with a weak one, which matches nothing, not even itself (RFC
+    /// 9110, section 13.1.1).
     pub fn strong_etag(&self) -> Option<&str> {
         self.etag.as_deref().filter(|etag| !etag.starts_with("W/"))
     }
 }
 
-/// When an object was last written, in nanoseconds since 1970. Years in which 64 bits do not suffice are
-/// nobody's.
+/// Time of the last write of an object, in nanoseconds since 1970; 0 for years that 64 bits cannot
+/// represent.
 pub fn mtime_ns(meta: &ObjectMeta) -> i64 {
     meta.last_modified.timestamp_nanos_opt().unwrap_or(0)
 }
 
-/// Why a range did not come.
+/// Why a range could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RangeError {
-    /// There is no such object any more.
+    /// The object no longer exists.
     #[error("the object is gone")]
     Gone,
-    /// There is another version of it.
+    /// The object has another version.
     #[error("the object is of another version than expected")]
     Changed,
     /// The server sent less or more than was asked for.
     #[error("{found} B came instead of {expected} B; check the server and what lies before it")]
     Length {
-        /// In bytes.
+        /// Requested length, in bytes.
         expected: u64,
-        /// In bytes.
+        /// Received length, in bytes.
         found: u64,
     },
-    /// Too little came for too long; whoever waits gives up, not the client.
+    /// Too little data came for too long; the caller reports this, not the client.
     #[error(
         "less than {least} B came within {silence:?}; check the network and the load of the store"
     )]
     Silent {
-        /// How long.
+        /// The time that was waited.
         silence: Duration,
-        /// What would have been enough, in bytes.
+        /// The required amount, in bytes.
         least: u64,
     },
-    /// Anything else; [`crate::Client::explain_object`] says what it means, without a secret.
+    /// Another error; [`crate::Client::explain_object`] turns it into a message without secrets.
     #[error("the request failed")]
     Client(object_store::Error),
 }
@@ -115,11 +115,11 @@ impl fmt::Debug for RangeBody {
     }
 }
 
-/// Asks for a range and returns when the answer begins.
+/// Requests a range and returns when the answer begins.
 ///
 /// # Errors
 ///
-/// As [`RangeError`] says.
+/// See [`RangeError`].
 pub async fn open_range(
     store: &dyn ObjectStore,
     version: &Version,
@@ -140,8 +140,8 @@ pub async fn open_range(
 }
 
 impl RangeBody {
-    /// The next piece; none at the end, which is where it should be. Nothing is lost if nobody waits for
-    /// the outcome.
+    /// The next piece; `None` at the end, if the length is right. Cancelling the wait loses no
+    /// data.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl RangeBody {
         poll_fn(|context| self.poll_piece(context)).await
     }
 
-    /// As [`Self::piece`].
+    /// As [`Self::piece`], in the form of a poll function.
     ///
     /// # Errors
     ///
@@ -167,13 +167,13 @@ impl RangeBody {
     }
 }
 
-/// Reads a range piece by piece: `take` gets each with its place in the range, in order, and never more
-/// than the range has. A body that ends too soon is asked for again from there, if the store names
+/// Reads a range piece by piece: `take` gets each with its offset in the range, in order, and never
+/// more than the range has. If a body ends too soon the rest is requested again, if the store has
 /// versions.
 ///
 /// # Errors
 ///
-/// As [`RangeError`] says; `take` then has got a part.
+/// See [`RangeError`]; `take` has got a part then.
 pub async fn read_range(
     store: &dyn ObjectStore,
     version: &Version,

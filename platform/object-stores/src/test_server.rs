@@ -1,9 +1,9 @@
-//! An S3 server on loopback that does what a test tells it to: late and slow answers, refusals,
-//! silence, bodies that end too soon, small pages.
+//! An S3 server on loopback with programmable faults: late and slow answers, refusals, silence,
+//! bodies that end too soon, small pages.
 //!
-//! The protocol is that of a library for servers; what is in the bucket lies in memory, so that a key
-//! may be anything. The accept loop is ours because the one that comes with the library leaves Nagle's
-//! algorithm on, which costs 38 ms for each request.
+//! A server library implements the protocol; the content of the bucket is in memory, so that a key
+//! may have any form. The accept loop is not the library's because that leaves Nagle's algorithm
+//! on, which costs 38 ms for each request.
 
 mod bucket;
 mod paced;
@@ -38,58 +38,58 @@ use tokio::{net::TcpStream, runtime, sync::oneshot, time};
 use self::bucket::{Backend, Shared};
 use crate::Options;
 
-/// What becomes of a request.
+/// How the server handles a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is answered.
+    /// The request is answered.
     Serve,
-    /// It is answered later.
+    /// The request is answered after a delay.
     ServeAfter(Duration),
-    /// It is answered, and the body takes a second for so many bytes.
+    /// The request is answered, and the body is sent at a limited rate.
     ServeAt {
-        /// Of the connection.
+        /// Rate of the connection, in bytes per second.
         bytes_per_s: u64,
     },
-    /// The connection ends after so many bytes of the body.
+    /// The connection is closed after a part of the body.
     CutAfter {
-        /// Of the body.
+        /// Bytes of the body that are sent.
         bytes: usize,
     },
-    /// The body ends after so many bytes, and so says its length; the range in the answer does not.
+    /// The body and its announced length are cut; the range in the answer is not.
     EndAfter {
-        /// Of the body.
+        /// Bytes of the body that are sent.
         bytes: usize,
     },
-    /// Nothing comes after so many bytes of the body, and the connection stays.
+    /// The answer stops after a part of the body, and the connection stays open.
     StallAfter {
-        /// Of the body.
+        /// Bytes of the body that are sent.
         bytes: usize,
     },
-    /// The body comes byte by byte, with a pause before each.
+    /// The body is sent byte by byte, with a pause before each.
     Drip {
-        /// How long it is.
+        /// Duration of each pause.
         pause: Duration,
     },
-    /// It is refused.
+    /// The request is refused with this status.
     Refuse(StatusCode),
-    /// Nothing happens.
+    /// The request is never answered.
     NeverAnswer,
 }
 
-/// What the server saw.
+/// A request that the server received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Of the request.
+    /// HTTP method of the request.
     pub method: String,
-    /// Without the query.
+    /// The path, without the query.
     pub path: String,
-    /// What stands behind the `?`.
+    /// The part behind the `?`.
     pub query: String,
-    /// The header of this name.
+    /// Value of the `Range` header.
     pub range: Option<String>,
-    /// The header of this name.
+    /// Value of the `If-Match` header.
     pub if_match: Option<String>,
-    /// Whether somebody signed it.
+    /// Whether the request was signed.
     pub is_signed: bool,
 }
 
@@ -97,14 +97,14 @@ pub struct Seen {
 pub const KEY: &str = "AKIATEST";
 /// The secret of [`KEY`].
 pub const SECRET: &str = "the-secret-of-the-test";
-/// The one bucket that there is.
+/// The name of the only bucket.
 pub const BUCKET: &str = "bucket";
 
 type Judge = Arc<dyn Fn(&Request<Incoming>) -> Verdict + Send + Sync>;
 
 /// A server that runs as long as this value lives.
 pub struct Server {
-    /// Where it listens.
+    /// The address at which the server listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -113,12 +113,12 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who may read.
+/// Which requests may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever signs with [`KEY`] and [`SECRET`].
+    /// Requests signed with [`KEY`] and [`SECRET`].
     Signed,
-    /// Also who does not sign.
+    /// Unsigned and signed requests.
     Everybody,
 }
 
@@ -127,7 +127,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If nothing can listen on loopback.
+    /// If no port on loopback can be opened.
     pub fn start(
         access: Access,
         judge: impl Fn(&Request<Incoming>) -> Verdict + Send + Sync + 'static,
@@ -166,12 +166,12 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If nothing can listen on loopback.
+    /// If no port on loopback can be opened.
     pub fn serving(access: Access) -> Self {
         Self::start(access, |_| Verdict::Serve)
     }
 
-    /// What a client is to be told to reach it, and to be let in.
+    /// The options with which a client reaches the server and is accepted.
     pub fn options(&self) -> Options {
         let options = [
             ("AWS_ENDPOINT_URL", self.endpoint()),
@@ -186,22 +186,22 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Puts an object of `len` bytes there.
+    /// Stores an object of `len` bytes.
     pub fn put(&self, key: &str, len: usize) {
         self.put_bytes(key, vec![7; len]);
     }
 
-    /// Puts an object there, or another in its place, which has another `ETag`.
+    /// Stores an object, or replaces it, which changes its `ETag`.
     pub fn put_bytes(&self, key: &str, bytes: Vec<u8>) {
         self.shared.put(key.to_owned(), bytes.into());
     }
 
-    /// Takes an object away.
+    /// Removes an object from the bucket.
     pub fn remove(&self, key: &str) {
         self.shared.remove(key);
     }
 
-    /// Lists no more keys than `keys` at a time.
+    /// Limits the pages of a listing to `keys` keys.
     pub fn limit_pages(&self, keys: usize) {
         self.shared.page.store(keys, Ordering::Relaxed);
     }
@@ -216,22 +216,22 @@ impl Server {
         locked(&self.seen).clone()
     }
 
-    /// Forgets the requests so far, for a server that runs long.
+    /// Drops the recorded requests, for a server that runs long.
     pub fn forget(&self) {
         locked(&self.seen).clear();
     }
 
-    /// How many requests of a method there were.
+    /// Number of requests with a method.
     pub fn count(&self, method: &str) -> usize {
         locked(&self.seen).iter().filter(|seen| seen.method == method).count()
     }
 
-    /// The most requests that were to be answered at the same time.
+    /// Largest number of requests that were in progress at the same time.
     pub fn most_in_flight(&self) -> usize {
         self.in_flight.most.load(Ordering::Relaxed)
     }
 
-    /// How many listings were asked for.
+    /// Number of listing requests.
     pub fn listings(&self) -> usize {
         locked(&self.seen).iter().filter(|seen| seen.query.contains("list-type=2")).count()
     }
@@ -245,7 +245,7 @@ impl Drop for Server {
     }
 }
 
-/// Refuses the first `times` requests that `is_meant`, with the status.
+/// Refuses the first `times` requests for which `is_meant` is true, with the status.
 pub fn refuse_first(
     times: usize,
     status: StatusCode,
@@ -272,7 +272,7 @@ struct InFlight {
     most: AtomicUsize,
 }
 
-/// A request that is to be answered.
+/// A request in progress.
 struct Counted<'a>(&'a InFlight);
 
 impl<'a> Counted<'a> {
@@ -299,14 +299,14 @@ async fn accept(listener: TcpListener, desk: Desk) {
 
 async fn serve(stream: TcpStream, desk: Desk) {
     let service = service_fn(|request| desk.answer(request));
-    // The client closes connections when it likes, and a verdict cuts them.
+    // The client may close connections at any time, and a verdict cuts them.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Desk {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let _counted = Counted::new(&self.in_flight);
-        // Before the verdict: who is told by that that a request came finds it here.
+        // Before the verdict: a test that the verdict notifies of a request finds it here.
         locked(&self.seen).push(Seen::of(&request));
         let verdict = (self.judge)(&request);
         match verdict {

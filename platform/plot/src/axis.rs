@@ -1,9 +1,9 @@
-//! Decides where a value stands on an axis, and which round values are written beside it.
+//! Computes the position of a value on an axis, and the round values that label it.
 
-/// Beyond this ratio of the highest to the lowest value, an axis counts powers.
+/// Above this ratio of the highest to the lowest value, an axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 8.0;
 
-/// About so many values are written.
+/// Approximate number of labels.
 const TICKS: f64 = 6.0;
 
 /// An axis from its first pixel to its last.
@@ -13,7 +13,7 @@ pub struct Axis {
     high: f64,
     scale: Scale,
     pixels: (f64, f64),
-    /// The values that are written, in ascending order.
+    /// The labelled values, in ascending order.
     pub ticks: Vec<f64>,
 }
 
@@ -24,7 +24,7 @@ enum Scale {
 }
 
 impl Axis {
-    /// An axis that starts at zero and ends at a round value from `highest` on.
+    /// An axis that starts at zero and ends at a round value of at least `highest`.
     #[must_use]
     pub fn from_zero(highest: f64, pixels: (f64, f64)) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
@@ -49,7 +49,7 @@ impl Axis {
         Self { low, high, scale: Scale::Logarithmic, pixels, ticks }
     }
 
-    /// The pixel of `value`, no farther out than the ends of the axis.
+    /// The pixel of `value`, limited to the ends of the axis.
     #[must_use]
     pub fn at(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
@@ -61,10 +61,10 @@ impl Axis {
     }
 }
 
-/// A value as it is written beside an axis: short, without the noise of binary fractions.
+/// The label of a value: short, without the noise of binary fractions.
 #[must_use]
 pub fn label(value: f64) -> String {
-    // Ticks are 1, 2 or 5 times a power of ten apart, so twelve digits tell any two of them apart.
+    // Ticks are 1, 2 or 5 times a power of ten apart, so twelve digits distinguish any two of them.
     let digits = format!("{value:.12}");
     let short = digits.trim_end_matches('0').trim_end_matches('.');
     if short.is_empty() || short == "-0" { "0".to_owned() } else { short.to_owned() }

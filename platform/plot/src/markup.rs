@@ -1,7 +1,7 @@
-//! Makes text of markup: nothing that a name holds becomes a tag or an attribute.
+//! Escapes text for markup: no character of a name becomes a tag or an attribute.
 
-/// `text` as XML and HTML may hold it, between tags or as an attribute in double quotes; characters that
-/// they may not hold are replaced.
+/// `text` in a form for XML and HTML, between tags or as an attribute in double quotes; characters
+/// that are not allowed there are replaced.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

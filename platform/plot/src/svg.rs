@@ -1,10 +1,10 @@
-//! Writes the few elements of SVG that pictures need.
+//! Writes the few elements of SVG that charts need.
 
 use std::fmt::{Display, Write};
 
 use crate::escape;
 
-/// Classes in both colour schemes. Written out twice, because few renderers know CSS variables.
+/// Classes in both colour schemes. Written out twice, because few renderers support CSS variables.
 const STYLE: &str = "
 text { font-family: system-ui, sans-serif; font-size: 13px; }
 .title { font-size: 20px; font-weight: 600; }
@@ -35,7 +35,7 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 }
 ";
 
-/// A place in the picture, right and down from its upper left corner.
+/// A position in the picture, right and down from its upper left corner, in pixels.
 pub type Point = (f64, f64);
 
 /// The elements written so far.
@@ -43,13 +43,13 @@ pub type Point = (f64, f64);
 pub struct Svg(String);
 
 impl Svg {
-    /// Text that starts, ends or has its middle at a place, as `class` says.
+    /// Text that starts, ends or has its middle at a point, as `class` says.
     pub fn text(&mut self, (x, y): Point, class: &str, text: &str) {
         let attributes = [("x", pixels(x)), ("y", pixels(y)), ("class", escape(class))];
         self.element("text", &attributes, Some(text));
     }
 
-    /// A straight line that looks as `class` says.
+    /// A straight line in the style of `class`.
     pub fn line(&mut self, (x1, y1): Point, (x2, y2): Point, class: &str) {
         let ends = [("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)];
         let ends = ends.map(|(name, value)| (name, pixels(value)));
@@ -74,7 +74,7 @@ impl Svg {
         self.element("polyline", &attributes, None);
     }
 
-    /// A small ring around a place.
+    /// A small circle around a point.
     pub fn ring(&mut self, (x, y): Point, colour: &str) {
         let attributes = [
             ("cx", pixels(x)),
@@ -98,7 +98,7 @@ impl Svg {
         self.element("rect", &attributes, None);
     }
 
-    /// The whole file.
+    /// Completes the file and returns it.
     #[must_use]
     pub fn finish(self, width: f64, height: f64) -> String {
         let (width, height) = (pixels(width), pixels(height));
@@ -126,12 +126,12 @@ impl Svg {
     }
 }
 
-/// How a curve is drawn.
+/// The style of a curve.
 #[derive(Debug, Clone, Copy)]
 pub struct Stroke<'a> {
-    /// As SVG writes colours.
+    /// The colour, in the syntax of SVG.
     pub colour: &'a str,
-    /// Lengths of dashes and gaps; empty for a whole line.
+    /// Lengths of dashes and gaps; empty for a solid line.
     pub dashes: &'a str,
 }
 
@@ -142,12 +142,12 @@ impl Stroke<'_> {
     }
 }
 
-/// How a rectangle is filled.
+/// The fill of a rectangle.
 #[derive(Debug, Clone, Copy)]
 pub enum Fill<'a> {
-    /// As the class of this name says, in either scheme.
+    /// The style of this class, which may differ between the schemes.
     Class(&'a str),
-    /// In this colour in both schemes.
+    /// This colour in both schemes.
     Colour(&'a str),
 }
 

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumaNode(pub u32);
 
-/// Where memory lies.
+/// The memory to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locality {
     /// The kernel chooses: the host has one NUMA node, or the node does not matter.

@@ -1,6 +1,8 @@
-//! Quantities with their unit in the type, as people write them: `512 MiB`, `250 us`, `12 GB/s`.
+//! Quantities with their unit in the type, in the notation of users: `512 MiB`, `250 us`, `12
+//! GB/s`.
 //!
-//! What [`core::fmt::Display`] prints can be parsed; it is cut to two decimals, so at most 1 % is lost.
+//! The output of [`core::fmt::Display`] can be parsed; it is cut to two decimals, so at most 1 % is
+//! lost.
 //! Arithmetic stays on the inner integers, where overflow is visible.
 
 use core::{fmt, str::FromStr};
@@ -61,7 +63,7 @@ const RATE_UNITS: &[Scale] = &[
 ];
 
 impl Bytes {
-    /// `count` mebibytes.
+    /// The bytes of `count` mebibytes.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
@@ -69,7 +71,7 @@ impl Bytes {
 }
 
 impl BytesPerSecond {
-    /// How long `amount` takes at this rate, rounded up. A rate of zero means unlimited.
+    /// Time for `amount` at this rate, rounded up. A rate of zero means unlimited.
     #[must_use]
     pub fn time_for(self, amount: Bytes) -> Nanoseconds {
         if self.0 == 0 {
@@ -143,7 +145,7 @@ fn parse(text: &str, units: &[Scale], allowed: &'static str) -> Result<u64, Pars
     u64::try_from(value).map_err(|_| ParseError::TooLarge)
 }
 
-/// Prints in the largest of `units` that the value reaches, with two decimals where it is not whole.
+/// Prints in the largest of `units` that the value reaches, with two decimals if it is not whole.
 fn print(f: &mut fmt::Formatter<'_>, value: u64, units: &[Scale], base: &str) -> fmt::Result {
     for (unit, scale) in units {
         if value >= *scale {

@@ -27,7 +27,7 @@ use std::{
 };
 
 use tierfeed_core::id::SampleId;
-use tierfeed_file_io::reads::Bell;
+use tierfeed_file_io::reads::Waker;
 use tierfeed_numa_memory::affinity::pin_current_thread;
 
 use crate::fetcher::{Fetch, Fetcher, Reason, ThreadFetcher};
@@ -103,7 +103,7 @@ struct Queue {
 /// Wakes one thread of a ring.
 #[derive(Debug)]
 struct ThreadWaker {
-    bell: Bell,
+    waker: Waker,
     is_asleep: AtomicBool,
 }
 
@@ -115,7 +115,7 @@ impl RingFetcher {
     /// If a thread cannot be started or pinned, or the kernel gives no ring.
     pub fn start(source: Arc<FileSource>, settings: &RingSettings) -> io::Result<Self> {
         let RingSettings { threads, depth, files_max, blocking_threads, queued_max, .. } = settings;
-        let waker = |_| Ok(ThreadWaker { bell: Bell::new()?, is_asleep: AtomicBool::new(false) });
+        let waker = |_| Ok(ThreadWaker { waker: Waker::new()?, is_asleep: AtomicBool::new(false) });
         let wakers = (0..threads.get()).map(waker).collect::<io::Result<_>>()?;
         let state = Arc::new(RingState {
             queue: Mutex::default(),
@@ -214,7 +214,7 @@ impl Fetcher for RingFetcher {
         drop(queue);
         // Dropping them answers them, which must not happen under the lock.
         drop(dropped);
-        self.state.wakers.iter().for_each(|waker| waker.bell.ring());
+        self.state.wakers.iter().for_each(|waker| waker.waker.wake());
     }
 }
 
@@ -238,7 +238,7 @@ impl RingState {
     fn wake_one(&self) {
         let waker = self.wakers.iter().find(|waker| waker.is_asleep.swap(false, Ordering::SeqCst));
         if let Some(waker) = waker {
-            waker.bell.ring();
+            waker.waker.wake();
         }
     }
 

@@ -30,7 +30,7 @@ use crate::{
     tier::{Allocation, SpaceError, Store, Tier, TierSettings, WriteMode, allocate, faster_stores},
 };
 use tierfeed_dataset::pace::Pace;
-use tierfeed_handoff::Shelved;
+use tierfeed_handoff::SharedTier;
 
 /// The callback that is called for every operation that ended.
 pub(crate) type Completed = Box<dyn Fn(OpId, Result<(), Fault>) + Send + Sync>;
@@ -137,7 +137,7 @@ impl PlaneState {
     }
 
     /// The tiers whose memory trainers map for reading.
-    pub(crate) fn shared_tiers(&self) -> Vec<Shelved> {
+    pub(crate) fn shared_tiers(&self) -> Vec<SharedTier> {
         self.tiers.iter().filter_map(|counted| counted.tier.shared(counted.id)).collect()
     }
 

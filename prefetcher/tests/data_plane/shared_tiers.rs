@@ -8,7 +8,7 @@ use tierfeed_core::{
     session::{Fault, Origin},
     units::Bytes,
 };
-use tierfeed_handoff::Shelved;
+use tierfeed_handoff::SharedTier;
 use tierfeed_numa_memory::{ReadView, bus_errors::injection::break_page};
 
 use crate::{
@@ -18,14 +18,14 @@ use crate::{
 
 const LEN: u64 = 8_192;
 
-fn ready() -> (tempfile::TempDir, Rig, Shelved, ReadView) {
+fn ready() -> (tempfile::TempDir, Rig, SharedTier, ReadView) {
     let root = tempfile::tempdir().unwrap();
     let rig = Rig::start_ready(&four_tiers(root.path()), Arc::new(FaultySource::default()));
     let mut shared_tiers = rig.plane.shared_tiers();
     let shared = shared_tiers.pop().expect("the second of four tiers");
     assert_eq!((shared_tiers.len(), shared.tier()), (0, CXL));
-    let descriptor: OwnedFd = shared.shelf().fd().try_clone_to_owned().unwrap();
-    let view = ReadView::map(descriptor, shared.shelf().len()).unwrap();
+    let descriptor: OwnedFd = shared.memory().fd().try_clone_to_owned().unwrap();
+    let view = ReadView::map(descriptor, shared.memory().len()).unwrap();
     (root, rig, shared, view)
 }
 

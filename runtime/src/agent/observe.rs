@@ -8,7 +8,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::Parting;
+use tierfeed_handoff::ReleaseKind;
 use tierfeed_prefetcher::recorder::{Event, EventKind, Recorder};
 
 use super::{Agent, AgentError};
@@ -124,8 +124,8 @@ impl Observer {
     }
 
     /// Takes note of a batch that came back.
-    pub(super) fn released(&mut self, lease: LeaseId, parting: Parting) {
-        self.copyouts += u64::from(parting == Parting::Copied);
+    pub(super) fn released(&mut self, lease: LeaseId, parting: ReleaseKind) {
+        self.copyouts += u64::from(parting == ReleaseKind::Copied);
         if let Some((_, batch, since)) = self.held.remove(&lease) {
             let lasted = Nanoseconds(self.recorder.now().0.saturating_sub(since.0));
             self.recorder.record(Event { at: since, lasted, kind: EventKind::Held(batch) });

@@ -15,7 +15,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::Index;
-use tierfeed_handoff::{ClientEvent, Limits as ClientLimits, Server, Shelved};
+use tierfeed_handoff::{ClientEvent, Limits as ClientLimits, Server, SharedTier};
 use tierfeed_prefetcher::{
     plane::{DataPlane, Settings as PlaneSettings, Verify},
     tier::Backing,
@@ -147,7 +147,7 @@ fn start_plane(
 }
 
 /// The layout as it came to be, with a line of the log for each tier.
-fn announced(job: &Job, layout: Layout, shelves: &[Shelved]) -> Layout {
+fn announced(job: &Job, layout: Layout, shelves: &[SharedTier]) -> Layout {
     let layout =
         layout.without_shelves(|at| shelves.iter().any(|it| usize::from(it.tier().0) == at));
     layout.places.iter().for_each(log_tier);
@@ -160,7 +160,7 @@ fn listen(
     socket: &Path,
     order: Spec,
     post: Post,
-    shelves: Vec<Shelved>,
+    shelves: Vec<SharedTier>,
     events: mpsc::Sender<ClientEvent>,
 ) -> Result<Server, AgentError> {
     let limits =
@@ -169,7 +169,7 @@ fn listen(
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
     let server = Server::bind(socket, limits, post, forward)?;
     // As many as the layout has, which keeps to the limit.
-    drop(server.show(shelves));
+    drop(server.share_tiers(shelves));
     Ok(server)
 }
 

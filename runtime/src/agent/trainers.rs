@@ -36,7 +36,7 @@ impl Span {
 impl Agent {
     pub(super) fn apply_client(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Attached { holder: connection, rank, role, trainer } => {
+            ClientEvent::Attached { connection: connection, rank, role, trainer } => {
                 tracing::info!(connection = connection.0, rank = rank.0, "trainer connected");
                 self.note_training();
                 self.attendance.came(rank, self.clock.now());
@@ -50,30 +50,30 @@ impl Agent {
                 tracing::warn!(%reason, "a process that is no rank of the job was turned away");
                 self.attendance.turned_away(reason);
             }
-            ClientEvent::Requested { holder: connection, batch } => {
+            ClientEvent::Requested { connection: connection, batch } => {
                 self.readers.acts(connection);
                 self.tell(Event::Requested { connection, batch });
             }
-            ClientEvent::Delivered { holder: connection, lease, wait } => {
+            ClientEvent::Delivered { connection: connection, lease, wait } => {
                 self.delivered(connection, lease, wait);
             }
-            ClientEvent::Tallied { holder: connection, rank, tally } => {
+            ClientEvent::Tallied { connection: connection, rank, tally } => {
                 self.note_training();
                 let tally = self.readers.believe_tally(connection, tally, self.clock.now());
                 self.tell(Event::Tallied { connection, rank, tally });
             }
-            ClientEvent::Released { holder: connection, lease, parting } => {
+            ClientEvent::Released { connection: connection, lease, release_kind: parting } => {
                 self.note_training();
                 self.observer.released(lease, parting);
                 self.tell(Event::Released { connection, lease });
             }
-            ClientEvent::Published { holder: connection, request, rank, epoch, samples } => {
+            ClientEvent::Published { connection: connection, request, rank, epoch, samples } => {
                 let samples = Arc::new(samples);
                 self.published.keep(Publication { rank, epoch, samples: Arc::clone(&samples) });
                 self.tell(Event::Published { rank, epoch, samples });
                 self.server.took_order(connection, request);
             }
-            ClientEvent::MemoryRequested { holder: connection, request, bytes } => {
+            ClientEvent::MemoryRequested { connection: connection, request, bytes } => {
                 self.connections.entry(connection).or_default();
                 let actions = self.loans.wish(connection, request, bytes);
                 self.lend_or_not(actions);
@@ -82,7 +82,7 @@ impl Agent {
                 let actions = self.loans.freed(grant);
                 self.lend_or_not(actions);
             }
-            ClientEvent::Gone { holder: connection, cause } => {
+            ClientEvent::Gone { connection: connection, cause } => {
                 if let Some(Some(Reading { rank })) = self.connections.remove(&connection) {
                     tracing::info!(connection = connection.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();

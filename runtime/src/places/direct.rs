@@ -9,7 +9,7 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond},
 };
-use tierfeed_handoff::SHELVES_MAX;
+use tierfeed_handoff::SHARED_TIERS_MAX;
 use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::{
     Report,
@@ -37,7 +37,7 @@ impl Layout {
         for place in &mut self.places {
             let Some(wish) = wish(job, place) else { continue };
             let mut choice = choose(&facts(job, wish, place, lengths, measured));
-            if choice.way == Way::Direct && shelves == SHELVES_MAX {
+            if choice.way == Way::Direct && shelves == SHARED_TIERS_MAX {
                 choice = Choice { way: Way::Copied, reason: Reason::NoAddresses, ..choice };
             }
             if let (Way::Direct, Backing::Memory(locality)) = (choice.way, &place.settings.backing)

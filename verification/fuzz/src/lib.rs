@@ -1,8 +1,8 @@
-//! What the targets share: objects to parse, inputs made of two files, and what holds for ranges.
+//! Shared by the targets: objects to parse, inputs made of two files, and checks of ranges.
 //!
-//! A target asserts more than that nothing panics: a parser gives the same answer again, also where
-//! reads cost so much or so little that it cuts them otherwise, and what it returns lies within the
-//! object. That memory and time are in proportion to the input, libFuzzer watches
+//! A target asserts more than that no input causes a panic: a parser returns the same result again,
+//! also if reads cost so much or so little that it divides them differently, and its ranges lie
+//! within the object. libFuzzer checks that memory and time are in proportion to the input
 //! (`scripts/fuzz.sh` sets the limits).
 
 use std::{fmt, io};
@@ -10,15 +10,15 @@ use std::{fmt, io};
 use libfuzzer_sys::fuzzer_mutate;
 use tierfeed_dataset::format::{FormatError, Range, ReadAt, Records};
 
-/// What stands between the two files of an input.
+/// Separates the two files of an input.
 ///
-/// A mark and not a length: then bytes that are put in or taken out move no border.
+/// It is a mark and not a length, so that inserted or removed bytes do not move the border.
 pub const SEPARATOR: &[u8] = b"\xff||fuzz||\xff";
 
-/// Reads that are as dear as behind a network, as cheap as in memory, and as on a disk.
+/// Costs of reads: as high as over a network, as low as in memory, and as on a disk.
 const READ_COSTS_BYTES: [u64; 3] = [64 * 1024, 1, 8 << 20];
 
-/// Bytes to parse, and what a read of them costs.
+/// Bytes to parse, and the cost of a read of them.
 struct Object<'a> {
     bytes: &'a [u8],
     read_cost_bytes: u64,
@@ -38,11 +38,11 @@ impl ReadAt for Object<'_> {
     }
 }
 
-/// Parses `bytes` at every cost of a read; the answer must be the same.
+/// Parses `bytes` at every cost of a read; the result must be the same.
 ///
 /// # Panics
 ///
-/// If one answer is not that of another time.
+/// If two results differ.
 pub fn parsed<T: fmt::Debug + PartialEq>(
     bytes: &[u8],
     parse: impl Fn(&dyn ReadAt) -> Result<T, FormatError>,
@@ -55,11 +55,11 @@ pub fn parsed<T: fmt::Debug + PartialEq>(
     first.ok()
 }
 
-/// Fails unless both are equal, or errors with one message.
+/// Fails unless both are equal, or errors with the same message.
 ///
 /// # Panics
 ///
-/// If they are not.
+/// If they differ.
 pub fn assert_same<T: fmt::Debug + PartialEq, E: fmt::Display + fmt::Debug>(
     first: &Result<T, E>,
     second: &Result<T, E>,
@@ -72,7 +72,7 @@ pub fn assert_same<T: fmt::Debug + PartialEq, E: fmt::Display + fmt::Debug>(
     assert!(same, "{first:?}, and then {second:?}");
 }
 
-/// The two files that an input is made of.
+/// Splits an input into its two files.
 #[must_use]
 pub fn two_files(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = input.windows(SEPARATOR.len()).position(|window| window == SEPARATOR)?;
@@ -93,11 +93,11 @@ pub fn slice<'a>(object: &'a [u8], range: &Range) -> &'a [u8] {
     })
 }
 
-/// Fails unless each range lies in `object`, and no label is the one that stands for none.
+/// Checks that each range lies in `object`, and that no label is the marker for none.
 ///
 /// # Panics
 ///
-/// If so.
+/// If a range or a label is invalid.
 pub fn assert_within(object: &[u8], ranges: &[Range]) {
     for range in ranges {
         let _ = slice(object, range);
@@ -105,11 +105,11 @@ pub fn assert_within(object: &[u8], ranges: &[Range]) {
     }
 }
 
-/// Fails unless each range lies in `object` and starts where the one before ends, or behind it.
+/// Checks that each range lies in `object` and starts at or behind the end of the one before.
 ///
 /// # Panics
 ///
-/// If so.
+/// If a range is invalid.
 pub fn assert_rising(object: &[u8], ranges: &[Range]) {
     assert_within(object, ranges);
     for pair in ranges.windows(2) {
@@ -117,11 +117,11 @@ pub fn assert_rising(object: &[u8], ranges: &[Range]) {
     }
 }
 
-/// Fails unless the records lie in `object` and have bytes.
+/// Checks that the records lie in `object` and have bytes.
 ///
 /// # Panics
 ///
-/// If so.
+/// If a record is invalid.
 pub fn assert_records_within(object_len: u64, records: Records) {
     assert!(records.record_bytes > 0, "{records:?}");
     let bytes = records.record_bytes.checked_mul(records.count);
@@ -129,9 +129,9 @@ pub fn assert_records_within(object_len: u64, records: Records) {
     assert!(end.is_some_and(|end| end <= object_len), "{records:?} in {object_len} bytes");
 }
 
-/// Every other time puts another number in the place of one in a text, else mutates as libFuzzer does.
+/// Every other time replaces a number in a text by another one, else mutates like libFuzzer.
 ///
-/// libFuzzer changes bytes; that a longer number comes of it and the text stays one is rare.
+/// libFuzzer changes bytes, which rarely gives a longer number in a valid text.
 pub fn mutate_numbers(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let otherwise = |data: &mut [u8]| fuzzer_mutate(data, size, max_size);
     let is_start = |at: &usize| {

@@ -1,11 +1,11 @@
-//! The answer of the indexer of HDF5, for a file of which only signature and length matter.
+//! The output of the HDF5 indexer, for a file of which only signature and length matter.
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use tierfeed_dataset::format::hdf5::{self, Samples};
 use tierfeed_fuzz::{assert_records_within, assert_within, mutate_numbers, parsed, slice};
 
-/// As many bytes as the fixture has whose answers are the seeds.
+/// Length of the fixture whose outputs are the seeds.
 const FILE_BYTES: usize = 23_096;
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 
@@ -14,7 +14,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 });
 
 fuzz_target!(|input: &[u8]| {
-    // Whatever the bytes are, a signature is where they say.
+    // For any bytes, the signature is at the returned offset.
     if let Some(at) = parsed(input, hdf5::check_signature) {
         assert!(input[usize::try_from(at).expect("a place in memory")..].starts_with(SIGNATURE));
     }

@@ -1,4 +1,4 @@
-//! Index files, as they are and with their checksums made right; one that opens can be walked.
+//! Index files, unchanged and with valid checksums; all samples of one that opens are read.
 #![no_main]
 
 use std::path::Path;
@@ -9,9 +9,9 @@ use tierfeed_dataset::{Index, format::Encoding};
 use tierfeed_fuzz::assert_same;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Where the header has the number of directories.
+/// Offset of the number of directories in the header.
 const DIRECTORIES_AT: usize = 56;
-/// A few bytes may say that an object has four billion records; not all of them are walked.
+/// A few bytes may claim four billion records for an object; not all of them are read.
 const WALKED_MAX: u32 = 4096;
 
 fuzz_target!(|input: &[u8]| {

@@ -1,4 +1,4 @@
-//! The `index.json` of `LitData`, and one chunk, which is taken for each that the index lists.
+//! The `index.json` of `LitData`, and one chunk, which is used for each that the index lists.
 #![no_main]
 
 use std::num::NonZeroU64;
@@ -9,7 +9,7 @@ use tierfeed_fuzz::{
     assert_records_within, assert_rising, assert_same, mutate_numbers, parsed, two_files,
 };
 
-/// More chunks than this are not tried: it is always the same file.
+/// More chunks than this are not tried: the file is always the same.
 const CHUNKS_MAX: usize = 8;
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {

@@ -1,4 +1,4 @@
-//! The list of files of the format `manifest`, read against a directory that is there.
+//! The list of files of the format `manifest`, read against an existing directory.
 #![no_main]
 
 use std::{
@@ -12,10 +12,10 @@ use libfuzzer_sys::fuzz_target;
 use tierfeed_core::id::SampleId;
 use tierfeed_dataset::{Dataset, Format, Index, format::Files, source::Location};
 
-/// Files in directories, which a list may name.
+/// A directory with files that a list may name.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataset/tests/fixtures/litdata");
 
-/// A file without a name, so that nothing is left behind.
+/// A file without a name, so that no file is left behind.
 static MANIFEST: LazyLock<File> = LazyLock::new(|| {
     let path = std::env::temp_dir().join(format!("tierfeed-fuzz-{}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path);

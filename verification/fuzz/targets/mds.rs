@@ -1,11 +1,11 @@
-//! The `index.json` of MDS, and one shard, which is taken for each that the index lists.
+//! The `index.json` of MDS, and one shard, which is used for each that the index lists.
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use tierfeed_dataset::format::mds;
 use tierfeed_fuzz::{assert_rising, assert_same, assert_within, mutate_numbers, parsed, two_files};
 
-/// More shards than this are not tried: it is always the same file.
+/// More shards than this are not tried: the file is always the same.
 const SHARDS_MAX: usize = 8;
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {

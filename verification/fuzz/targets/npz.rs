@@ -1,11 +1,11 @@
-//! Archives of arrays: their directory, and what their members inflate to.
+//! Archives of arrays: their directory, and the inflated members.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tierfeed_dataset::format::{Encoding, npz};
 use tierfeed_fuzz::{assert_within, parsed, slice};
 
-/// No byte of a deflate stream gives more than this.
+/// Largest expansion of a byte of a deflate stream.
 const GAIN_MAX: u64 = 1032;
 /// Longer members are left to the check, which inflates in pieces.
 const LEN_MAX: u64 = 4 << 20;
@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
         let Encoding::Deflate { len, crc32 } = range.encoding else { continue };
         let stored = slice(input, range);
         if len > range.len.saturating_mul(GAIN_MAX) || len > LEN_MAX {
-            // Not tried: the memory for it is the caller's, and so is the decision.
+            // Not tried: the caller allocates the memory, so the caller decides.
             assert!(!is_sound || len <= range.len.saturating_mul(GAIN_MAX), "{range:?}");
             continue;
         }

@@ -1,4 +1,4 @@
-//! `TFRecord` files: the file as it is, and with the checksums of its lengths made right.
+//! `TFRecord` files: the file unchanged, and with valid checksums of its lengths.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fn check(file: &[u8]) {
     }
 }
 
-/// Writes the checksum of each length that can be followed, so that the lengths are believed.
+/// Writes a valid checksum for each length that can be followed, so that the lengths are accepted.
 fn repair(file: &mut [u8]) {
     let mut at = 0;
     while let Some(head) = file.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<12>) {

@@ -1,4 +1,4 @@
-//! Shards of `WebDataset`: the tar as it is, and with the checksums of its headers made right.
+//! Shards of `WebDataset`: the tar unchanged, and with valid checksums of its headers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ fn check(shard: &[u8]) {
     }
 }
 
-/// Every block that looks like a header gets the checksum that it should have.
+/// Writes a valid checksum into every block that looks like a header.
 fn repair(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(BLOCK).filter(|block| &block[257..262] == b"ustar") {
         block[CHECKSUM].fill(b' ');

@@ -1,9 +1,10 @@
-//! A client and an agent over both rings of a connection, with a batch of one word in shared memory.
+//! A client and an agent over both rings of a connection, with batches of one word in shared
+//! memory.
 //!
-//! The client asks for batches, as many ahead as its window allows, compares what it is handed, writes over
-//! it as a training may, and gives it back. The agent writes a batch and hands it over; it writes over a
-//! place again only after it came back. So whatever a missing order of memory lets one side see too early
-//! or too late ends in a wrong number here.
+//! The client requests batches, as many ahead as its window allows, compares their content, writes
+//! over it as a training may, and releases them. The agent writes a batch and hands it over; it
+//! writes to its slot again only after the release. So a missing memory order, which lets one side
+//! read too early or too late, gives a wrong number here.
 
 use crate::{
     ring::{Consumer, Entry, Layout, Producer, PushError, Words},
@@ -15,19 +16,19 @@ const REQUEST: u64 = 1;
 const RELEASE: u64 = 2;
 const LEASE: u64 = 3;
 
-/// What a batch holds after a client wrote over it.
+/// The content of a batch after a client wrote over it.
 const NORMALISED: u64 = u64::MAX;
 
-/// How large an exchange is.
+/// The size of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
-    /// Batches that are asked for or held at a time; a power of two.
+    /// Batches that are requested or leased at a time; a power of two.
     pub window: u32,
-    /// Batches in all.
+    /// Number of all batches.
     pub batches: u64,
 }
 
-/// The memory that both sides see.
+/// The memory that both sides share.
 struct Shared {
     rings: Vec<AtomicU64>,
     /// One word for each batch of the window.
@@ -44,7 +45,7 @@ impl Words for Shared {
 ///
 /// # Panics
 ///
-/// If an entry is lost, doubled, moved or torn, or a batch does not hold what it should.
+/// If an entry is lost, duplicated, reordered or torn, or a batch has wrong content.
 pub fn run(size: Size) {
     let submissions = Layout::new(0, 4 * size.window);
     let completions = Layout::new(submissions.end(), size.window);
@@ -61,11 +62,11 @@ pub fn run(size: Size) {
     agent.join().expect("the agent does not panic");
 }
 
-/// Sends numbers one way through a ring of `capacity` entries, which is full now and then.
+/// Sends numbers one way through a ring of `capacity` entries, which is full at times.
 ///
 /// # Panics
 ///
-/// If a number is lost, doubled, moved or torn.
+/// If a number is lost, duplicated, reordered or torn.
 pub fn stream(capacity: u32, numbers: u64) {
     let layout = Layout::new(0, capacity);
     let words = (0..layout.end() / WORD_BYTES).map(|_| AtomicU64::new(0)).collect();
@@ -132,7 +133,7 @@ fn place(shared: &Shared, size: Size, number: u64) -> &AtomicU64 {
     &shared.arena[at]
 }
 
-/// Every word tells which entry it belongs to, so that a torn one is seen.
+/// Every word identifies its entry, so that a torn one is detected.
 fn entry(kind: u64, number: u64) -> Entry {
     std::array::from_fn(|word| kind << 56 | number << 3 | word as u64)
 }

@@ -1,13 +1,13 @@
-//! A world in which a relaxed load may happen later than it is written: loom runs no read before it is its
-//! turn, nor after, as hardware and compilers may.
+//! A scheduler in which a relaxed load may take effect later than its place in the program: loom
+//! executes every read in program order, but hardware and compilers may delay it.
 //!
-//! A late load answers with a guess: what was stored after the present value in an earlier schedule. From
-//! then on it waits for that store. A release store of its thread, another access of its thread to the same
-//! word, and the end of its thread are the last moments at which it may happen; if the word did not hold the
-//! guess until then, nothing like this schedule exists and it counts for nothing. All else is as under
-//! shuttle: one access after the other, in random order.
+//! A late load returns a guess: a value that was stored after the present one in an earlier
+//! schedule. From then on it waits for that store. It must take effect before the next release
+//! store of its thread, the next access of its thread to the same word, and the end of its thread;
+//! if the word did not have the guessed value by then, the schedule is impossible and is discarded.
+//! Otherwise it works like shuttle: one access after the other, in random order.
 //!
-//! So what must happen before a release store is seen to, and what an acquire load must come before.
+//! So it checks what must happen before a release store, and what an acquire load must precede.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use shuttle::sync::atomic::AtomicBool;
 pub use shuttle::{sync::Arc, thread};
 pub use std::sync::atomic::Ordering;
 
-/// One relaxed load of so many is late, if there is a guess.
+/// One of so many relaxed loads is late, if there is a guess.
 const LATE_ONE_OF: u64 = 24;
 
 static WORLD: Mutex<World> = Mutex::new(World::new());
@@ -27,7 +27,7 @@ static WORLD: Mutex<World> = Mutex::new(World::new());
 #[derive(Debug)]
 pub struct AtomicU64 {
     number: usize,
-    /// Where shuttle changes threads.
+    /// A point at which shuttle switches threads.
     door: AtomicBool,
 }
 
@@ -35,13 +35,13 @@ pub struct AtomicU64 {
 struct World {
     values: Vec<u64>,
     late: Vec<Late>,
-    /// What was stored after a value, by word, in all schedules.
+    /// The values that were stored after a value, by word, in all schedules.
     stored_after: BTreeMap<(usize, u64), u64>,
     has_failed: bool,
     state: u64,
 }
 
-/// A load that has answered and not happened.
+/// A load that has returned and not taken effect.
 #[derive(Debug)]
 struct Late {
     thread: thread::ThreadId,
@@ -66,7 +66,7 @@ impl World {
         self.state >> 33
     }
 
-    /// The last moment for late loads of this thread, of one word or of all.
+    /// The deadline for late loads of this thread, of one word or of all.
     fn settle(&mut self, word: Option<usize>) {
         let this = thread::current().id();
         let ends = |late: &mut Late| late.thread == this && word.is_none_or(|it| it == late.word);
@@ -79,7 +79,7 @@ fn world() -> MutexGuard<'static, World> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins a schedule; what was learned stays.
+/// Begins a schedule; the recorded stores stay.
 pub fn begin() {
     let mut world = world();
     world.values.clear();
@@ -87,13 +87,13 @@ pub fn begin() {
     world.has_failed = false;
 }
 
-/// Ends a thread. What its late loads answered may still be stored just before.
+/// Ends a thread. The values that its late loads returned may still be stored just before.
 pub fn end_thread() {
     thread::yield_now();
     world().settle(None);
 }
 
-/// Whether a load did not find what it had answered: then the schedule counts for nothing.
+/// Whether a load did not find the value that it had returned: then the schedule is discarded.
 pub fn has_failed() -> bool {
     world().has_failed
 }
@@ -132,7 +132,7 @@ impl AtomicU64 {
     }
 
     fn enter(&self) -> MutexGuard<'static, World> {
-        // Before the lock: another thread may go first.
+        // Before the lock: another thread may run first.
         self.door.load(Ordering::SeqCst);
         let mut world = world();
         world.settle(Some(self.number));
@@ -140,11 +140,12 @@ impl AtomicU64 {
     }
 }
 
-/// Numbers one way through a ring of `capacity` entries. Whether the schedule counted.
+/// Sends numbers one way through a ring of `capacity` entries. Returns whether the schedule
+/// counted.
 ///
 /// # Panics
 ///
-/// If a number is lost, doubled, moved or torn.
+/// If a number is lost, duplicated, reordered or torn.
 pub fn stream(capacity: u32, numbers: u64) -> bool {
     use crate::ring::{Consumer, Entry, Layout, Producer, Words};
 
@@ -190,8 +191,8 @@ pub fn stream(capacity: u32, numbers: u64) -> bool {
     true
 }
 
-/// Two threads that each read one word and then write the other. Whether both read what is written after
-/// it was read: possible unless the orders forbid it.
+/// Two threads that each read one word and then write the other. Returns whether both read the
+/// value that is written after the read: possible unless the memory orders forbid it.
 pub fn buffers_loads(load: Ordering, store: Ordering) -> bool {
     begin();
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

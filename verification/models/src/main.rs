@@ -1,9 +1,10 @@
-//! The ring of the hand-off, its very source file, in worlds that find what tests do not, and the holes of a
-//! region beside a ring of the kernel that pins its pages, in the first two of them:
+//! The ring of the hand-off, compiled from its source file, in four environments that find more
+//! than tests, and the holes of a region beside an io_uring that pins its pages, in the first two
+//! of them:
 //!
 //! - under loom every order of few operations, with every value that weak memory allows,
 //! - under shuttle two million requests in random schedules,
-//! - with loads that happen later than they are written, which loom does not know, in random schedules,
+//! - with loads that take effect late, which loom does not cover, in random schedules,
 //! - with real threads two million requests, which ThreadSanitizer watches.
 //!
 //! `scripts/model.sh` runs them.
@@ -31,7 +32,7 @@ use exchange::Size;
 
 #[cfg(feature = "loom")]
 fn main() {
-    // A ring of one entry is filled and emptied, its places are used again, and both sides wait.
+    // A ring of one entry is filled and emptied, its slots are reused, and both sides wait.
     let size = Size { window: 1, batches: number("TIERFEED_MODEL_BATCHES", 2) };
     words::model(|| exchange::stream(1, 3));
     words::model(move || exchange::run(size));
@@ -48,7 +49,8 @@ fn main() {
 
     static COUNTED: AtomicU64 = AtomicU64::new(0);
 
-    // The world itself: two relaxed loads may both be late, and an order on either side forbids it.
+    // A check of the scheduler: two relaxed loads may both be late, and an order on either side
+    // forbids it.
     let buffered = |load, store| {
         static FOUND: AtomicU64 = AtomicU64::new(0);
         FOUND.store(0, Ordering::Relaxed);
@@ -98,7 +100,7 @@ fn main() {
     println!("threads: {} requests, window {}", size.batches, size.window);
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number of batches"))
 }

@@ -1,34 +1,35 @@
-//! A region that gives memory back and takes it again, and a ring that pins its pages and reads into them.
+//! A region that gives memory back and restores it, and an io_uring that pins its pages and reads
+//! into them.
 //!
-//! The region has two pages. The second is given back and taken again, and each time another frame of memory
-//! stands behind it. The ring reads into the first page at any time, and into the second only when it was
-//! told that the page has memory: as the session does it. It pins what the holes let it, whenever what it
-//! knows is not of the present version.
+//! The region has two pages. The second is given back and restored, and each time another frame of
+//! memory is behind it. The ring reads into the first page at any time, and into the second only
+//! when it was told that the page has memory: like the session. It pins what the holes allow,
+//! whenever its registration is not of the present version.
 
 use crate::{
     holes::Holes,
     words::{Arc, AtomicU64, Ordering, thread},
 };
 
-/// No frame.
+/// Marks a page without a frame.
 const NOTHING: u64 = 0;
 
 struct Region {
     holes: Holes,
-    /// Which frame stands behind each page.
+    /// The frame behind each page.
     frames: [AtomicU64; 2],
-    /// How often the second page came back.
+    /// Number of times that the second page was restored.
     restored: AtomicU64,
 }
 
-/// What the ring pinned: frames by page, and the version under which it did.
+/// The pinned frames of the ring by page, and their version.
 type Pinned = Option<([u64; 2], u64)>;
 
-/// Gives the second page back and takes it again so often, while a ring reads `reads` times.
+/// Gives the second page back and restores it `rounds` times, while a ring reads `reads` times.
 ///
 /// # Panics
 ///
-/// If the ring pins a hole, or reads into a frame that does not stand behind the page.
+/// If the ring pins a hole, or reads into a frame that is not behind the page.
 pub fn run(rounds: u64, reads: u64) {
     let frames = [AtomicU64::new(1), AtomicU64::new(2)];
     let region = Arc::new(Region { holes: Holes::none(), frames, restored: AtomicU64::new(0) });
@@ -58,7 +59,8 @@ pub fn run(rounds: u64, reads: u64) {
     changes.join().expect("the region does not panic");
 }
 
-/// Reads into a page that nobody takes away: over a pinned frame if there is one, else through the page.
+/// Reads into a page that is not given back: into a pinned frame if there is one, else through the
+/// page.
 fn read(region: &Region, page: usize, pinned: &mut Pinned) {
     let version = region.holes.version();
     let is_known = |frames: &[u64; 2], of: u64| of == version && frames[page] != NOTHING;

@@ -1,11 +1,12 @@
-//! A slot that is given from one watched mapping to another while a handler of signals looks it up.
+//! A slot that is reassigned from one watched mapping to another while a signal handler looks it
+//! up.
 
 use crate::{
     slot::Slot,
     words::{Arc, AtomicU32, AtomicUsize, thread},
 };
 
-/// Where the mappings lie, and an address between them.
+/// The addresses of the mappings, and one between them.
 const BEFORE: std::ops::Range<usize> = 10..20;
 const AFTER: std::ops::Range<usize> = 30..40;
 const BETWEEN: usize = 25;
@@ -14,7 +15,7 @@ const BETWEEN: usize = 25;
 ///
 /// # Panics
 ///
-/// If it is taken for one of a mapping, or the slot is not the second one's at last.
+/// If it is found in a mapping, or the slot does not belong to the second one in the end.
 pub fn run() {
     let [start, end, page_bytes] = [BEFORE.start, BEFORE.end, 1].map(AtomicUsize::new);
     let slot = Arc::new(Slot { start, end, page_bytes, errors: AtomicU32::new(0) });

@@ -1,4 +1,5 @@
-//! The atomics, threads and yields of a world: loom's, shuttle's, those of late loads, or the real ones.
+//! The atomics, threads and yields of an environment: loom's, shuttle's, those of late loads, or
+//! the real ones.
 
 #[cfg(feature = "late")]
 pub use crate::late::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Turns the emulated CXL device into a NUMA node: memory region, DAX device, hot-plugged memory.
-# Fails if that did not come about.
+# Fails if the node does not appear.
 #
 # By hand through sysfs, because the cxl tool of Debian 12 knows no regions of RAM.
 for module in cxl_acpi cxl_pci cxl_port cxl_mem dax_cxl device_dax; do modprobe "$module"; done

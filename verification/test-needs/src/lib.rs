@@ -1,11 +1,12 @@
-//! Makes skipped tests visible: every test that cannot run on a machine says so through [`skip`].
+//! Makes skipped tests visible: every test that cannot run on a machine reports it through
+//! [`skip`].
 //!
-//! Two environment variables decide what follows (`docs/testing.md`):
+//! Two environment variables decide the consequence (`docs/testing.md`):
 //!
-//! - `TIERFEED_REQUIRE` lists the needs that this machine meets, separated by commas, and with a `-`
-//!   before them those that it does not meet. `scripts/offers.py` finds out with system calls of its
-//!   own, so a fault of the code under test cannot excuse a skip. A skip for a need that is not marked
-//!   with `-` fails the test. Without the variable a skip is only printed.
+//! - `TIERFEED_REQUIRE` lists the needs that this machine meets, separated by commas, and with a
+//!   `-` before them those that it does not meet. `scripts/offers.py` determines them with system
+//!   calls of its own, so a fault of the code under test cannot excuse a skip. A skip for a need
+//!   that is not marked with `-` fails the test. Without the variable a skip is only printed.
 //! - `TIERFEED_SKIPS` names a file that receives one line for each skip: need, place, reason.
 
 #![expect(clippy::print_stdout, reason = "the runner of tests shows it")]
@@ -20,14 +21,15 @@ use std::{
     process::Command,
 };
 
-/// What a machine may lack. `scripts/offers.py` probes for each of these under the same name.
+/// A need that a machine may not meet. `scripts/offers.py` probes for each of these under the same
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// The system calls of `io_uring`.
     IoUring,
     /// A file system below the folder for temporary files that can bypass the page cache.
     DirectIo,
-    /// `cachestat(2)`, Linux 6.5.
+    /// The system call `cachestat(2)`, Linux 6.5.
     Cachestat,
     /// The right to mount a tmpfs.
     Mounts,
@@ -43,7 +45,7 @@ pub enum Need {
     MemoryPolicies,
     /// The right to lock a few MiB of memory.
     LockedMemory,
-    /// One NUMA node.
+    /// A single NUMA node with memory.
     OneNode,
     /// Several NUMA nodes with memory.
     SeveralNodes,
@@ -94,7 +96,7 @@ impl Display for Need {
 ///
 /// # Panics
 ///
-/// If `TIERFEED_REQUIRE` is set and does not say that this machine lacks `need`.
+/// If `TIERFEED_REQUIRE` is set and does not list that this machine lacks `need`.
 #[track_caller]
 pub fn skip(need: Need, why: impl Display) {
     let place = format!("{} ({})", Location::caller(), test_name());
@@ -110,13 +112,13 @@ pub fn skip(need: Need, why: impl Display) {
     }
 }
 
-/// Whether `TIERFEED_REQUIRE` says that what needs this must run.
+/// Whether `TIERFEED_REQUIRE` requires that a test with this need runs.
 pub fn requires(need: Need) -> bool {
     variable("TIERFEED_REQUIRE").is_some_and(|list| !is_excused(&list, need))
 }
 
-/// Runs the calling test again, in a process of root that may not read what its mode forbids. For tests
-/// of refusals, which root does not meet otherwise.
+/// Runs the calling test again, as root without the right to bypass permission bits. For tests of
+/// refusals, which root does not get otherwise.
 ///
 /// # Panics
 ///
@@ -153,7 +155,7 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
-/// One write for one line, so that lines of tests that run at once stay whole.
+/// One write for one line, so that lines of concurrent tests stay whole.
 fn record(path: &str, line: &str) -> io::Result<()> {
     let one_line = line.replace('\n', " ") + "\n";
     File::options().append(true).create(true).open(path)?.write_all(one_line.as_bytes())

@@ -22,7 +22,7 @@ const FOOTER_BYTES_MAX: u32 = 1 << 28;
 /// Bytes that are read at once.
 const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
-/// Where the footer says that a message is.
+/// The position of a message according to the footer.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     at: u64,
@@ -68,7 +68,7 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
 
 /// The schema at the start, if it is framed as a message.
 ///
-/// Readers of files do not look at it, and the one that Polars (2.1) writes is without its length.
+/// Readers of files ignore it, and the one that Polars (2.1) writes has no length.
 fn framed_schema(object: &dyn ReadAt) -> Result<Option<Range>, FormatError> {
     match read_message(object, START_BYTES) {
         Ok(Some(Message { range, holds: Holds::Schema, .. })) => Ok(Some(range)),
@@ -77,7 +77,7 @@ fn framed_schema(object: &dyn ReadAt) -> Result<Option<Range>, FormatError> {
     }
 }
 
-/// The bytes of the footer, and where they start.
+/// The bytes of the footer, and its offset.
 fn footer(object: &dyn ReadAt) -> Result<(Vec<u8>, u64), FormatError> {
     let object = &Window::tail(object, FOOTER_BYTES_EXPECTED)?;
     let what = "the end of the file";
@@ -117,7 +117,7 @@ fn blocks(footer: Table<'_>, number: usize) -> Option<Vec<Block>> {
     blocks.map(block).collect()
 }
 
-/// Reads the message of `block`, and says that it is what the footer says.
+/// Reads the message of `block`, and checks that it matches the footer.
 fn block_message(object: &dyn ReadAt, block: Block, footer: u64) -> Result<Message, FormatError> {
     let Block { at, metadata_bytes, body_bytes } = block;
     let right = "footer and message say the same in a sound file";

@@ -1,7 +1,7 @@
-//! Reads tables of `FlatBuffers`, which Arrow writes its metadata in.
+//! Reads tables of `FlatBuffers`, the encoding of Arrow's metadata.
 //!
-//! Every place is checked when it is used, so nothing is trusted that was not looked at, and no
-//! more is looked at than is needed.
+//! Every offset is checked when it is used, so nothing unchecked is trusted, and no more is read
+//! than is needed.
 //!
 //! # Source
 //!
@@ -9,7 +9,7 @@
 
 use crate::format::piece::{array, u16_at, u32_at};
 
-/// A table: fields by number, any of which may be left out.
+/// A table: fields by number, each of which may be absent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Table<'a> {
     bytes: &'a [u8],
@@ -21,7 +21,7 @@ pub(super) struct Table<'a> {
 /// A vector, before its elements are read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Vector<'a> {
-    /// From the first element on, to the end of the buffer.
+    /// From the first element to the end of the buffer.
     elements: &'a [u8],
     len: usize,
 }
@@ -41,13 +41,13 @@ impl<'a> Table<'a> {
         Some(Self { bytes, at, offsets })
     }
 
-    /// Where the value of field `number` stands, `None` if it was left out.
+    /// The offset of the value of field `number`, `None` if it is absent.
     fn place(&self, number: usize) -> Option<usize> {
         let offset = u16_at(self.offsets, number * 2).filter(|&offset| offset != 0)?;
         self.at.checked_add(usize::from(offset))
     }
 
-    /// The `N` bytes of field `number`, or `absent` if it was left out.
+    /// The `N` bytes of field `number`, or `absent` if it is absent.
     pub(super) fn scalar<const N: usize>(&self, number: usize, absent: [u8; N]) -> Option<[u8; N]> {
         match self.place(number) {
             None => Some(absent),
@@ -60,7 +60,7 @@ impl<'a> Table<'a> {
         Self::new(self.bytes, follow(self.bytes, self.place(number)?)?)
     }
 
-    /// The vector of elements of `element_bytes` that field `number` refers to, empty if left out.
+    /// The vector of elements of `element_bytes` that field `number` refers to, empty if absent.
     pub(super) fn vector(&self, number: usize, element_bytes: usize) -> Option<Vector<'a>> {
         let Some(place) = self.place(number) else {
             return Some(Vector { elements: &[], len: 0 });
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Vector<'a> {
-    /// The elements, of `N` bytes each: as many as [`Table::vector`] was told.
+    /// The elements, of `N` bytes each, the size that [`Table::vector`] was given.
     pub(super) fn elements<const N: usize>(self) -> impl Iterator<Item = &'a [u8; N]> {
         let (elements, rest) = self.elements.as_chunks::<N>();
         assert!(rest.is_empty() && elements.len() == self.len, "the element size is the same");
@@ -81,7 +81,7 @@ impl<'a> Vector<'a> {
     }
 }
 
-/// The place that the offset at `at` refers to.
+/// The position that the offset at `at` refers to.
 fn follow(bytes: &[u8], at: usize) -> Option<usize> {
     let offset = usize::try_from(u32_at(bytes, at)?).ok()?;
     at.checked_add(offset)

@@ -8,26 +8,26 @@ use crate::format::{
 
 const WHAT: &str = "an Arrow message";
 
-/// What stands before the length of a message since Arrow 0.15.
+/// Precedes the length of a message since Arrow 0.15.
 const CONTINUATION: u32 = 0xFFFF_FFFF;
 
-/// Bytes that are read at once where a message starts: most are shorter.
+/// Bytes that are read at once at the start of a message: most are shorter.
 const EXPECTED_BYTES: u64 = 1024;
 
-/// The longest metadata that is read: some bytes for each buffer of each column.
+/// Longest metadata that is read: some bytes for each buffer of each column.
 const METADATA_BYTES_MAX: u32 = 1 << 28;
 
-/// A message, and what it holds.
+/// A message and its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message {
-    /// All of it, as framed: prefix, metadata, body.
+    /// The whole message as framed: prefix, metadata, body.
     pub(super) range: Range,
     /// Bytes of prefix and metadata.
     pub(super) metadata_bytes: u64,
     pub(super) holds: Holds,
 }
 
-/// What a message holds.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
     Schema,
@@ -35,7 +35,7 @@ pub(super) enum Holds {
     Batch { rows: u64 },
 }
 
-/// Reads the message at `at`; `None` if the stream ends there, by its own word.
+/// Reads the message at `at`; `None` if the stream has its end mark there.
 pub(super) fn read_message(object: &dyn ReadAt, at: u64) -> Result<Option<Message>, FormatError> {
     let left = object.len().saturating_sub(at);
     let mut bytes = read(object, WHAT, at, left.min(EXPECTED_BYTES), u32::MAX)?;
@@ -68,7 +68,7 @@ fn cut_off(object: &dyn ReadAt, at: u64, len: u64) -> FormatError {
     FormatError::Truncated { what: WHAT, at, needed: at.saturating_add(len), found: object.len() }
 }
 
-/// What the message holds, and how long its body is.
+/// The content of the message, and the length of its body.
 fn parse(metadata: &[u8]) -> Option<(Holds, u64)> {
     let message = Table::root(metadata)?;
     let body_bytes = unsigned(message.scalar(3, [0; 8])?)?;
@@ -88,7 +88,7 @@ fn parse(metadata: &[u8]) -> Option<(Holds, u64)> {
     Some((holds, body_bytes))
 }
 
-/// Says that the buffers of a record batch lie in its body.
+/// Checks that the buffers of a record batch lie in its body.
 fn check_buffers(batch: Table<'_>, body_bytes: u64) -> Option<()> {
     let mut buffers = batch.vector(2, 16)?.elements::<16>();
     buffers.try_for_each(|buffer| {

@@ -1,4 +1,4 @@
-//! Goes through a stream from message to message.
+//! Reads a stream from message to message.
 
 use super::{
     Layout,
@@ -14,7 +14,7 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
     };
     let mut layout = Layout { schema: Some(schema), ..Layout::default() };
     let mut at = schema.len;
-    // A writer that was not closed leaves the mark of the end out; readers take the end of the file.
+    // A writer that was not closed omits the end mark; readers then stop at the end of the file.
     while at < object.len() {
         let Some(message) = read_message(object, at)? else {
             refuse_more(object, at)?;
@@ -49,7 +49,7 @@ impl Layout {
     }
 }
 
-/// Refuses bytes behind the mark of the end at `at`: readers never see them.
+/// Refuses bytes behind the end mark at `at`: readers never see them.
 fn refuse_more(object: &dyn ReadAt, at: u64) -> Result<(), FormatError> {
     let left = object.len() - at;
     if left <= 8 {

@@ -17,7 +17,7 @@ fn part(object: &[u8], range: Range) -> Vec<u8> {
     object[start..start + len].to_vec()
 }
 
-/// Where the blocks stand that the footer of `object` lists for its batches.
+/// Offsets of the blocks that the footer of `object` lists for its batches.
 fn blocks(object: &[u8]) -> Vec<usize> {
     let found = layout(&object.to_vec()).unwrap();
     let place = |batch: &Range| {
@@ -117,7 +117,7 @@ fn footer_and_messages_of_a_file_agree() {
     check_refused(&with(blocks[1] + 16, i64::MAX), "truncated: a message");
     check_refused(&with(blocks[1] + 16, 8), "not as long as the footer says");
     check_refused(&with(blocks[1] + 8, 8), "not as long as the footer says");
-    // As long as said, but with another border between metadata and body.
+    // As long as stated, but with another border between metadata and body.
     let mut shifted = file.clone();
     shifted[blocks[1] + 8] += 8;
     shifted[blocks[1] + 16] -= 8;

@@ -58,7 +58,7 @@ fn applies(filter_mask: u32, filters: usize) -> bool {
     (0..filters).any(|filter| filter_mask >> filter & 1 == 0)
 }
 
-/// How many chunks each axis has.
+/// Number of chunks along each axis.
 fn tiles(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
     shape.iter().zip(chunk).map(|(axis, chunk)| axis.div_ceil(*chunk)).collect()
 }
@@ -75,7 +75,7 @@ fn refuse_missing(tiles: &[u64], found: u64) -> Result<(), FormatError> {
     })
 }
 
-/// The first element of chunk `number` in row-major order.
+/// The coordinates of the first element of chunk `number` in row-major order.
 fn coordinates(number: u64, tiles: &[u64], chunk: &[u64]) -> Vec<u64> {
     let mut rest = number;
     let mut coordinates: Vec<u64> = tiles

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// As printed; fields that a layout does not have are left out.
+/// The document; fields that a layout does not have are absent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Document {
@@ -24,7 +24,7 @@ enum Kind {
     Chunked,
 }
 
-/// How the dataset is stored.
+/// The storage layout of the dataset.
 #[derive(Debug)]
 pub(super) enum Layout {
     Contiguous { offset_bytes: u64 },
@@ -41,8 +41,8 @@ pub(super) struct Chunk {
 }
 
 impl Document {
-    /// Takes the layout out; `None` if it lacks a field. A tagged enum would do the same, and hold
-    /// the whole list of chunks twice.
+    /// Takes the layout out; `None` if it lacks a field. A tagged enum would need the whole list of
+    /// chunks twice in memory.
     pub(super) fn layout(&mut self) -> Option<Layout> {
         Some(match self.layout {
             Kind::Contiguous => Layout::Contiguous { offset_bytes: self.offset_bytes? },

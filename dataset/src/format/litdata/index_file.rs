@@ -13,9 +13,9 @@ use crate::format::{
 
 const RIGHT: &str = "litdata.optimize writes what is right";
 
-/// Bytes of the types that `no_header_tensor:N` counts, `N` from 0.
+/// Bytes of the types with the codes `no_header_tensor:N`, `N` from 0.
 const TENSOR_BYTES: [u64; 21] = [4, 4, 8, 8, 8, 8, 16, 16, 2, 2, 2, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2];
-/// Bytes of the types that `no_header_numpy:N` counts, `N` from 0.
+/// Bytes of the types with the codes `no_header_numpy:N`, `N` from 0.
 const NUMPY_BYTES: [u64; 14] = [1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 8, 16, 1];
 
 #[derive(Deserialize)]
@@ -45,12 +45,12 @@ struct ConfigFile {
     data_format: Option<Vec<String>>,
 }
 
-/// What the index of a dataset says.
+/// Parses the index of a dataset.
 ///
 /// # Errors
 ///
-/// [`FormatError::Index`] with the key that is wrong; [`FormatError::Unsupported`] if the chunks are
-/// compressed, encrypted, or of a kind whose samples cannot be read alone.
+/// [`FormatError::Index`] with the invalid key; [`FormatError::Unsupported`] if the chunks are
+/// compressed, encrypted, or of a kind whose samples cannot be read one by one.
 pub fn index(index_json: &[u8]) -> Result<Index, FormatError> {
     let file: IndexFile = parse(index_json, RIGHT)?;
     let content = content(&file.config)?;

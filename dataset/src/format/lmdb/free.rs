@@ -1,8 +1,8 @@
-//! Says whether the pages that a data file lacks at its end are free.
+//! Checks whether the pages that a data file lacks at its end are free.
 //!
-//! A page that was taken and freed by one transaction is never written, so a sound file may end
-//! before its last page. Each page is in use or on the free list, which is a B+tree of its own: keys
-//! are transactions, values are lists of pages. It is read only for files that end early.
+//! A page that was allocated and freed by one transaction is never written, so a valid file may end
+//! before its last page. Each page is in use or on the free list, which is a B+tree of its own:
+//! keys are transactions, values are lists of pages. It is read only for files that end early.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -17,7 +17,7 @@ const WHAT: &str = "a page of the free list";
 const HEADER_BYTES: usize = 16;
 const NODE_BYTES: usize = 8;
 
-/// `P_BRANCH` and `P_LEAF`: what a page holds. `F_BIGDATA`: the value has pages of its own.
+/// `P_BRANCH` and `P_LEAF`: the kind of a page. `F_BIGDATA`: the value has pages of its own.
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const BIG: u16 = 0x01;
@@ -25,16 +25,16 @@ const BIG: u16 = 0x01;
 /// `P_INVALID`: an empty tree has no root.
 pub(super) const NO_PAGE: u64 = u64::MAX;
 
-/// Values are read in parts of so many page numbers.
+/// Number of page numbers that are read at a time.
 const NUMBERS_AT_ONCE: u64 = 8192;
 
-/// A walk through the free list.
+/// A traversal of the free list.
 pub(super) struct FreeList<'a> {
     object: &'a dyn ReadAt,
     page_bytes: u32,
     missing: Range<u64>,
     found: BTreeSet<u64>,
-    /// Bytes that may still be read: a sound list has none twice.
+    /// Bytes that may still be read: a valid list has no page twice.
     left: u64,
 }
 
@@ -44,7 +44,7 @@ impl<'a> FreeList<'a> {
         Self { object, page_bytes, missing, found: BTreeSet::new(), left: object.len() }
     }
 
-    /// Whether the list whose tree starts at page `root` has all missing pages.
+    /// Whether the list whose tree starts at page `root` contains all missing pages.
     pub(super) fn has_all_missing(mut self, root: u64) -> Result<bool, FormatError> {
         let mut pages = if root == NO_PAGE { Vec::new() } else { vec![root] };
         while let Some(page) = pages.pop() {
@@ -53,7 +53,7 @@ impl<'a> FreeList<'a> {
         Ok(self.found.len() as u64 == self.missing.end.saturating_sub(self.missing.start))
     }
 
-    /// Reads one page of the tree; `pages` gets those below it.
+    /// Reads one page of the tree, and adds those below it to `pages`.
     fn page(&mut self, page: u64, pages: &mut Vec<u64>) -> Result<(), FormatError> {
         let at = page.saturating_mul(u64::from(self.page_bytes));
         let bytes = self.take(at, u64::from(self.page_bytes))?;
@@ -84,7 +84,7 @@ impl<'a> FreeList<'a> {
         Ok(())
     }
 
-    /// Reads a value of `len` bytes: how many pages, then their numbers.
+    /// Reads a value of `len` bytes: the number of pages, then their numbers.
     fn list(&mut self, at: u64, len: u64) -> Result<(), FormatError> {
         let count = self.take(at, 8)?;
         let count = u64_at(&count, 0).unwrap_or_default();

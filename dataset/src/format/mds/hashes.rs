@@ -1,16 +1,16 @@
-//! Compares a shard with the hashes that the index has of it.
+//! Compares a shard with its hashes in the index.
 
 use xxhash_rust::{xxh3::Xxh3, xxh32::Xxh32, xxh64::Xxh64};
 
 use super::{FormatError, ReadAt, Shard};
 use crate::format::read_ahead::for_each_piece;
 
-/// Which hashes of a shard were compared, and hold, by their names.
+/// The result of a comparison: the names of the hashes of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// Those that hold.
+    /// Names of the hashes that match.
     pub verified: Vec<String>,
-    /// Those that tierfeed cannot compute.
+    /// Names of the hashes that tierfeed cannot compute.
     pub unknown: Vec<String>,
 }
 
@@ -20,7 +20,7 @@ pub struct Checked {
 ///
 /// # Errors
 ///
-/// [`FormatError::Malformed`] if one does not hold.
+/// [`FormatError::Malformed`] if a hash does not match.
 pub fn check(object: &dyn ReadAt, shard: &Shard) -> Result<Checked, FormatError> {
     let mut checked = Checked::default();
     let mut hashers = Vec::new();

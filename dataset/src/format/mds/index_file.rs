@@ -46,12 +46,12 @@ struct BytesFile {
     hashes: BTreeMap<String, String>,
 }
 
-/// The shards of a dataset, in the order of its index.
+/// Parses the shards of a dataset, in the order of its index.
 ///
 /// # Errors
 ///
-/// [`FormatError::Index`] with the key that is wrong; [`FormatError::Unsupported`] if the shards are
-/// of another format than MDS.
+/// [`FormatError::Index`] with the invalid key; [`FormatError::Unsupported`] if the shards have
+/// another format than MDS.
 pub fn shards(index_json: &[u8]) -> Result<Vec<Shard>, FormatError> {
     let file: IndexFile = parse(index_json, RIGHT)?;
     if file.version != 2 {
@@ -92,7 +92,7 @@ fn validated(file: ShardFile, number: usize, names: &mut Names) -> Result<Shard,
     })
 }
 
-/// Refuses columns whose names, encodings and sizes are not of one number.
+/// Refuses lists of names, encodings and sizes of different lengths.
 fn expect_columns(file: &ShardFile, place: String) -> Result<(), FormatError> {
     let names = file.column_names.len();
     let [encodings, sizes] = [file.column_encodings.len(), file.column_sizes.len()];

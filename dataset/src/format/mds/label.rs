@@ -1,12 +1,12 @@
 //! Finds the class of a sample in its columns.
 //!
-//! Columns of a fixed size stand in a sample without it; the sizes of the others stand at its head,
-//! so that the place of a column follows from head and index.
+//! A sample stores columns of a fixed size without their size, and the sizes of the others at its
+//! head, so the position of a column follows from head and index.
 
 use super::{FormatError, Range, ReadAt, Shard};
 use crate::format::read_ahead::ReadAhead;
 
-/// Names of the column, the first that is there counts.
+/// Names of the column; the first one that exists is used.
 const NAMES: [&str; 4] = ["class", "label", "y", "target"];
 /// Bytes of a size at the head of a sample.
 const SIZE_BYTES: u64 = 4;
@@ -14,9 +14,9 @@ const SIZE_BYTES: u64 = 4;
 /// The column of integers that is the class of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelColumn {
-    /// Sizes of the columns before it; `None` if it stands at the head.
+    /// Sizes of the columns before it; `None` for a size that is at the head.
     before: Vec<Option<u64>>,
-    /// How many sizes stand at the head of a sample.
+    /// Number of sizes at the head of a sample.
     sizes_at_head: u64,
     integer: Integer,
 }
@@ -43,7 +43,7 @@ impl Integer {
         Some(Self { bytes, signed })
     }
 
-    /// The class that little-endian bytes are, if one can be so large.
+    /// The class in little-endian bytes, if it is in the range of classes.
     fn class(self, bytes: &[u8]) -> Option<u32> {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
@@ -53,7 +53,7 @@ impl Integer {
     }
 }
 
-/// The class column among the columns of a shard.
+/// Finds the class column among the columns of a shard.
 pub(super) fn column(
     names: &[String],
     encodings: &[String],
@@ -71,10 +71,10 @@ pub(super) fn column(
     })
 }
 
-/// Reads the class of every sample of a shard into `ranges`, which are those of the shard.
+/// Reads the class of every sample of a shard into `ranges`, the ranges of the shard.
 ///
 /// They stay without label if the shard has no such column, or one of the classes is negative or
-/// too large for one.
+/// too large.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
-//! Says how many bytes an element of an array has.
+//! Computes the size of an element of an array.
 
 use super::literal::Literal;
 use crate::format::{FormatError, piece::malformed};
 
 /// Bytes of an element of the type that `descr` names; the header that holds it starts at `at`.
 ///
-/// A structure is as long as its fields: `descr` names its padding too, as fields without a name.
+/// A structure is as long as its fields: `descr` lists its padding too, as fields without a name.
 pub(super) fn item_bytes(descr: &Literal, at: u64) -> Result<u64, FormatError> {
     match descr {
         Literal::Str(code) => code_bytes(code, at),

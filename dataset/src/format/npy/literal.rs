@@ -1,42 +1,37 @@
-//! Parses the Python literals that headers of `.npy` files are made of.
+//! Parses the Python literals that headers of `.npy` files consist of.
 //!
-//! What `repr` writes for dictionaries with names as keys, tuples, lists, strings, truth values and
-//! numbers that are not negative; nothing else, above all no expression.
+//! It accepts what `repr` writes for dictionaries with names as keys, tuples, lists, strings, truth
+//! values and numbers that are not negative, and no expressions.
 
 use std::ops::Range;
 
 use crate::format::{FormatError, piece::malformed};
 
-/// How deep brackets may stand in brackets.
+/// Largest depth of nested brackets.
 const DEPTH_MAX: u32 = 32;
 
-/// What a literal means.
+/// The value of a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Literal {
-    /// Text.
     Str(String),
-    /// A number.
     Int(u64),
-    /// `True` or `False`.
     Bool(bool),
-    /// `(…)`.
     Tuple(Vec<Literal>),
-    /// `[…]`.
     List(Vec<Literal>),
-    /// `{…}`, in the order of the text.
+    /// The entries are in the order of the text.
     Dict(Vec<Entry>),
 }
 
-/// One entry of a dictionary.
+/// An entry of a dictionary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: String,
     pub(super) value: Literal,
-    /// Where the value stands in the text.
+    /// Position of the value in the text.
     pub(super) span: Range<usize>,
 }
 
-/// Parses `text`, all of it, which starts at byte `at` of its object.
+/// Parses the whole of `text`, which starts at byte `at` of its object.
 pub(super) fn parse(text: &str, at: u64) -> Result<Literal, FormatError> {
     let mut parser = Parser { text, at: 0 };
     let parsed = parser.literal(DEPTH_MAX).filter(|_| parser.rest().is_empty());
@@ -56,7 +51,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// What is left, without the blanks before it.
+    /// The remaining text, without leading blanks.
     fn rest(&mut self) -> &str {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\n', '\t', '\r']);
@@ -86,7 +81,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The items, and whether a comma stands behind the last.
+    /// The items, and whether the last one is followed by a comma.
     fn sequence(&mut self, open: &str, close: &str, depth: u32) -> Option<(Vec<Literal>, bool)> {
         self.take(open)?;
         let mut items = Vec::new();
@@ -126,7 +121,7 @@ impl Parser<'_> {
         let len = rest.find(|it: char| !it.is_ascii_digit()).unwrap_or(rest.len());
         let number = rest[..len].parse().ok()?;
         self.at += len;
-        // Python 2 wrote long numbers so.
+        // Python 2 marked long numbers so.
         self.take("L");
         Some(number)
     }
@@ -150,7 +145,7 @@ impl Parser<'_> {
     }
 }
 
-/// The character that `\…` stands for.
+/// The character that an escape sequence `\…` represents.
 fn escaped(characters: &mut std::str::CharIndices<'_>) -> Option<char> {
     let digits = match characters.next()?.1 {
         'n' => return Some('\n'),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A file of version 1.0 with this header and so many bytes behind it.
+/// A file of version 1.0 with this header and `data` bytes behind it.
 fn file(header: &str, data: usize) -> Vec<u8> {
     let len = u16::try_from(header.len()).unwrap();
     [b"\x93NUMPY\x01\x00", &len.to_le_bytes()[..], header.as_bytes(), &vec![7; data]].concat()

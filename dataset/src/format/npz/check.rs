@@ -15,14 +15,14 @@ const PART_BYTES: u64 = 64 * 1024;
 
 const DEFLATED: &str = "a deflated member";
 
-/// Inflates a sample: `stored` is a [`Range`](super::super::Range) of [`Encoding::Deflate`] as read,
-/// `len` and `crc32` are what that encoding says, `into` is `len` bytes long.
+/// Inflates a sample: `stored` is a [`Range`](super::super::Range) of [`Encoding::Deflate`] as
+/// read, `len` and `crc32` are those of that encoding, `into` is `len` bytes long.
 ///
 /// # Errors
 ///
 /// [`FormatError::Malformed`] if `stored` is no deflate stream of `len` bytes or `into` has another
-/// length, [`FormatError::Checksum`] if something else comes out; their places count from the start
-/// of the sample. `into` may then hold a part.
+/// length, [`FormatError::Checksum`] if the inflated bytes differ; their offsets count from the
+/// start of the sample. `into` may then hold a part.
 pub fn inflate(stored: &[u8], len: u64, crc32: u32, into: &mut [u8]) -> Result<(), FormatError> {
     if into.len() as u64 != len {
         let found = format!("{len} bytes long, and {} are to be filled", into.len());
@@ -91,17 +91,17 @@ fn deflated(object: &dyn ReadAt, member: &Member, len: u64) -> Result<(), Format
     compare(DEFLATED, start, member.crc32, hasher.finalize())
 }
 
-/// Fills `part` with what stands at `at`, up to `end`.
+/// Fills `part` with the bytes at `at`, up to `end`.
 fn fill(object: &dyn ReadAt, part: &mut Vec<u8>, at: u64, end: u64) -> Result<(), FormatError> {
     let len = end.saturating_sub(at).min(PART_BYTES);
     part.resize(usize::try_from(len).expect("it is at most 64 KiB"), 0);
     Ok(object.read_exact_at(part, at)?)
 }
 
-/// A raw deflate stream that shall give `len` bytes.
+/// A raw deflate stream that should give `len` bytes.
 struct Stream {
     state: Decompress,
-    /// Where it starts in its object.
+    /// Offset of the stream in its object.
     at: u64,
     len: u64,
     has_ended: bool,
@@ -124,7 +124,7 @@ impl Stream {
         let status = self.state.decompress(from, into, FlushDecompress::None);
         let status = status.map_err(|_| self.damaged("no deflate stream"))?;
         self.has_ended = status == Status::StreamEnd;
-        // What claims little and gives much is stopped at once.
+        // A stream that inflates to more than its stated length is stopped at once.
         if self.written() > self.len { Err(self.damaged("longer than it says")) } else { Ok(()) }
     }
 

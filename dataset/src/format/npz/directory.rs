@@ -1,4 +1,4 @@
-//! Reads the directory of a zip archive: where each member is, and how it is stored.
+//! Reads the directory of a zip archive: the position of each member, and how it is stored.
 
 use super::end::{self, End};
 use crate::format::{
@@ -22,15 +22,15 @@ const DIRECTORY_BYTES_MAX: u32 = 1 << 30;
 /// The tag of the extra field that holds sizes of 64 bits (APPNOTE 4.5.3).
 const ZIP64: u16 = 1;
 
-/// What the end of an archive lists.
+/// The directory at the end of an archive.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// Where it starts; members end before.
+    /// Offset of the directory; members end before it.
     pub(super) start: u64,
     pub(super) entries: Vec<Entry>,
 }
 
-/// A member, as the directory has it.
+/// A member, according to the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -40,9 +40,9 @@ pub(super) struct Entry {
     pub(super) crc32: u32,
     /// Bytes in the archive.
     pub(super) stored_len: u64,
-    /// Bytes that the member has.
+    /// Bytes of the inflated member.
     pub(super) len: u64,
-    /// Where its local header starts.
+    /// Offset of its local header.
     pub(super) header: u64,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn list(object: &dyn ReadAt) -> Result<Directory, FormatError> {
     Ok(Directory { start, entries })
 }
 
-/// The entry at `at`, and where the next one starts.
+/// The entry at `at`, and the offset of the next one.
 fn entry(bytes: &[u8], at: usize, entry_at: u64) -> Result<(Entry, usize), FormatError> {
     let what = "an entry of the directory";
     let broken = |found: &str| malformed(what, entry_at, found, "as APPNOTE 4.3.12 says");
@@ -117,7 +117,7 @@ fn entry(bytes: &[u8], at: usize, entry_at: u64) -> Result<(Entry, usize), Forma
     Ok((entry, end))
 }
 
-/// The numbers of 64 bits in the extra fields of an entry, to be taken in their order.
+/// The 64-bit numbers in the extra fields of an entry, taken in their order.
 pub(super) struct Wide<'a> {
     left: Option<&'a [u8]>,
 }
@@ -127,7 +127,7 @@ impl<'a> Wide<'a> {
     pub(super) fn new(extra: &'a [u8]) -> Option<Self> {
         let mut rest = extra;
         let mut left = None;
-        // Fewer than four bytes are padding, which some writers leave to align a member.
+        // Fewer than four bytes are padding, which some writers use to align a member.
         while rest.len() >= 4 {
             let (tag, len) = (u16_at(rest, 0)?, usize::from(u16_at(rest, 2)?));
             let field = rest.get(4..4 + len)?;
@@ -139,7 +139,7 @@ impl<'a> Wide<'a> {
         Some(Self { left })
     }
 
-    /// `narrow`, or the next number if `narrow` says that it does not fit in 32 bits.
+    /// `narrow`, or the next number if `narrow` is the marker for a number beyond 32 bits.
     pub(super) fn or(&mut self, narrow: u32) -> Option<u64> {
         if narrow != u32::MAX {
             return Some(u64::from(narrow));

@@ -1,29 +1,30 @@
 //! Finds the record that ends a zip archive, and with it the directory.
 //!
 //! Strict on purpose: the record must end the object, and its directory must end where the record
-//! starts. Readers that search on for a better record, or shift a directory that does not fit,
-//! disagree on crafted archives. The crate `zip` (9.4) is such a reader: it searches all of a damaged
-//! archive, shifts what does not fit, keeps one of two members of a name, and takes memory for as
-//! many entries as the record claims.
+//! starts. Readers that search for a better record, or shift a directory that does not fit,
+//! disagree on crafted archives. The crate `zip` (9.4) is such a reader: it searches a whole
+//! damaged archive, shifts what does not fit, keeps one of two members of a name, and takes memory
+//! for as many entries as the record claims.
 
 use crate::format::{
     FormatError, ReadAt,
     piece::{malformed, read, u16_at, u32_at, u64_at},
 };
 
-/// The record at the end.
+/// Size of the record at the end.
 const END_BYTES: u64 = 22;
-/// The locator of the ZIP64 record, right before the record at the end.
+/// Size of the locator of the ZIP64 record, right before the record at the end.
 const LOCATOR_BYTES: u64 = 20;
 const END64_BYTES: u64 = 56;
 
-/// How far from the end the record may start: behind it is a comment, with a length of two bytes.
+/// Largest distance of the record from the end: it is followed by a comment, with a length of two
+/// bytes.
 pub(super) const TAIL_BYTES: u32 = 22 + 0xFFFF;
 
-/// Where the directory lies.
+/// The position of the directory.
 #[derive(Debug)]
 pub(super) struct End {
-    /// How many members it is said to list.
+    /// The claimed number of members.
     pub(super) entries: u64,
     pub(super) start: u64,
     pub(super) len: u64,
@@ -88,7 +89,8 @@ fn end64(object: &dyn ReadAt, locator: &[u8], locator_at: u64) -> Result<End, Fo
     Ok(End { entries: long(32), start, len })
 }
 
-/// A directory ends where the record at the end starts, so that every byte has one meaning.
+/// Checks that the directory ends where the record at the end starts, so that every byte has one
+/// meaning.
 fn check_place(start: u64, len: u64, record_at: u64) -> Result<(), FormatError> {
     if start.checked_add(len) == Some(record_at) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Compares the header before a member with the directory, and says where the member's bytes are.
+//! Compares the header before a member with the directory, and finds the member's bytes.
 
 use super::directory::{ENCRYPTED, Entry, Wide};
 use crate::format::{
@@ -6,17 +6,18 @@ use crate::format::{
     piece::{end_of, malformed, read, u16_at, u32_at},
 };
 
-/// CRC-32 and sizes stand behind the data (APPNOTE 4.4.4, bit 3).
+/// CRC-32 and sizes follow the data (APPNOTE 4.4.4, bit 3).
 const DESCRIBED_BEHIND: u16 = 1 << 3;
 
 const HEADER_BYTES: usize = 30;
 
 const WHAT: &str = "the header of a member";
 
-/// Extra fields that are read along with the header; writers of arrays need 20 bytes.
+/// Extra fields that are read together with the header; writers of arrays need 20 bytes.
 const EXTRA_BYTES_EXPECTED: usize = 128;
 
-/// Finds header and data of `entry`, and where the data starts; the directory starts at `directory`.
+/// Finds header and data of `entry`, and the offset of the data; the directory starts at
+/// `directory`.
 pub(super) fn span(
     object: &dyn ReadAt,
     entry: &Entry,
@@ -33,7 +34,7 @@ pub(super) fn span(
     Ok((Range::plain(at, end - at), data))
 }
 
-/// Reads the header with its name and extra fields, in one piece where they are as expected.
+/// Reads the header with its name and extra fields, in one read if they have the expected length.
 fn read_header(object: &dyn ReadAt, entry: &Entry, directory: u64) -> Result<Vec<u8>, FormatError> {
     let at = entry.header;
     let left = directory.saturating_sub(at);
@@ -61,7 +62,7 @@ fn check_header(header: &[u8], entry: &Entry) -> Result<(), FormatError> {
     if short(8) != entry.method || (short(6) ^ entry.flags) & (ENCRYPTED | DESCRIBED_BEHIND) != 0 {
         return Err(differs(entry, "is stored in another way"));
     }
-    // A writer that cannot go back knows sizes only afterwards; then there is nothing to compare.
+    // A writer that cannot seek knows sizes only afterwards; then there is nothing to compare.
     if short(6) & DESCRIBED_BEHIND != 0 {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use super::*;
 
 type Change = fn(&mut Vec<u8>);
 
-/// A member, and what a zip archive says of it in two places.
+/// A member, and its two headers in a zip archive.
 #[derive(Clone)]
 struct Packed {
     name: &'static str,
@@ -13,7 +13,7 @@ struct Packed {
     crc32: u32,
     len: u32,
     stored: Vec<u8>,
-    /// Changes what the local header says.
+    /// Changes the local header.
     local: Change,
 }
 
@@ -28,7 +28,8 @@ fn deflated(name: &'static str, data: &[u8]) -> Packed {
     Packed { method: 8, stored: encoder.finish().unwrap(), ..stored(name, data) }
 }
 
-/// What both headers of a member have: version, flags, method, time, CRC-32, sizes, name's length.
+/// The fields that both headers of a member have: version, flags, method, time, CRC-32, sizes,
+/// length of the name.
 fn shared(member: &Packed) -> Vec<u8> {
     let short = |it: u16| it.to_le_bytes();
     let word = |it: u32| it.to_le_bytes();
@@ -145,11 +146,11 @@ fn the_header_of_a_member_says_what_the_directory_says() {
         let member = Packed { local, ..stored("a.npy", b"hello") };
         check_refused(&[member], &format!("not as the directory says: `a.npy` {expected}"));
     }
-    // Where sizes stand behind the data, the header has none.
+    // If sizes follow the data, the header has none.
     let local = |header: &mut Vec<u8>| header[14..26].fill(0);
     let streamed = Packed { flags: 1 << 3, local, ..stored("a.npy", b"hello") };
     assert_eq!(ranges(&archive(&[streamed]), &[]).unwrap()[0], Range::plain(35, 5));
-    // So does an extra field that makes the header longer than it looks.
+    // An extra field that makes the header longer than expected.
     let local = |header: &mut Vec<u8>| {
         header[28..30].copy_from_slice(&400_u16.to_le_bytes());
         header.extend([&[9, 9, 140, 1][..], &[0; 396]].concat());
@@ -167,7 +168,7 @@ fn no_byte_belongs_to_two_members() {
     let entries = [entry(&outer, 0), entry(&inner, 35)].concat();
     let object = [&bytes[..], &entries, &end(2, bytes.len(), entries.len())].concat();
     check_message(ranges(&object, &[]), "a member at byte 35 is inside another one");
-    // Each of them alone is sound.
+    // Each of them alone is valid.
     assert_eq!(ranges(&object, &["a".to_owned()]).unwrap(), [Range::plain(35, 40)]);
     assert_eq!(ranges(&object, &["b".to_owned()]).unwrap(), [Range::plain(70, 5)]);
     check_refused(&[stored("a.npy", b"1"), stored("a.npy", b"2")], "of two members `a.npy`");
@@ -228,11 +229,11 @@ fn sizes_of_64_bits_are_believed_only_where_they_fit() {
         object[place..place + 8].fill(0xFF);
         check_message(ranges(&object, &[]), expected);
     }
-    // Entries: as many as they could be, were each one byte.
+    // Entries: as many as would fit at one byte each.
     let mut object = sound.clone();
     object[record + 24..record + 40].fill(0xFF);
     check_message(ranges(&object, &[]), "said to have 18446744073709551615");
-    // The length of the last member, then its place, in the extra field of its entry.
+    // The length of the last member, then its offset, in the extra field of its entry.
     let entry = sound.windows(4).rposition(|it| it == b"PK\x01\x02").unwrap();
     let extra = entry + 46 + usize::from(sound[entry + 28]);
     let mut object = sound.clone();
@@ -278,7 +279,7 @@ fn checking_reads_every_member_in_bounded_memory() {
     // A member that claims little and inflates to much is stopped.
     let bomb = Packed { len: 10, ..deflated("a.npy", &data) };
     check_message(check(&archive(&[bomb]), &[]), "longer than it says");
-    // One that claims much and inflates to little takes no memory for the claim.
+    // A member that claims much and inflates to little takes no memory for the claim.
     let boast = Packed { len: u32::MAX - 1, ..deflated("a.npy", b"little") };
     check_message(check(&archive(&[boast]), &[]), "shorter than it says");
     let other = Packed { crc32: 1, ..deflated("a.npy", b"little") };

@@ -1,4 +1,4 @@
-//! Reads the footer of a Parquet file: the places of the chunks, and no more of it.
+//! Reads the positions of the chunks from the footer of a Parquet file.
 
 use super::thrift::{Field, Stop, Walk, Walked};
 use crate::format::{
@@ -18,7 +18,6 @@ const FOOTER_BYTES_MAX: u32 = 1 << 29;
 /// Bytes that are read at once.
 const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
-/// What the footer says.
 #[derive(Debug)]
 pub(super) struct Footer {
     pub(super) row_groups: Vec<RowGroup>,
@@ -73,7 +72,7 @@ fn encrypted(what: String) -> FormatError {
     FormatError::Unsupported { what, instead: "write it without encryption" }
 }
 
-/// What a walk through the footer has found.
+/// The result of a traversal of the footer.
 #[derive(Debug, Default)]
 struct Found {
     rows: Option<u64>,
@@ -82,9 +81,9 @@ struct Found {
     is_encrypted: bool,
     /// The first column whose data is in another file.
     elsewhere: Option<String>,
-    /// The first row group whose columns are not those of the first.
+    /// The first row group whose columns differ from those of the first.
     unlike: Option<usize>,
-    /// The writer, if the lengths of its chunks are too small.
+    /// The writer, if its lengths of chunks are too small.
     undercounted: Option<String>,
 }
 
@@ -110,7 +109,7 @@ impl Found {
             let found = format!("of other columns than the first: the one at index {group}");
             return Err(malformed("a row group", at, found, "all have the same columns"));
         }
-        // Too few groups fit in a footer for this sum to leave 128 bits.
+        // Too few groups fit in a footer for this sum to exceed 128 bits.
         let sum: u128 = self.row_groups.iter().map(|group| u128::from(group.rows)).sum();
         let rows = self.rows.unwrap_or_default();
         if sum != u128::from(rows) {
@@ -120,7 +119,7 @@ impl Found {
         Ok(Footer { row_groups: self.row_groups, paths: self.paths, range })
     }
 
-    /// `FileMetaData`.
+    /// Reads the structure `FileMetaData`.
     fn file(&mut self, walk: &mut Walk<'_>) -> Walked<()> {
         let mut is_listed = false;
         walk.fields(|walk, field| match field.id {
@@ -147,7 +146,7 @@ impl Found {
         if is_listed && self.rows.is_some() { Ok(()) } else { Err(walk.stop()) }
     }
 
-    /// `RowGroup`, the one at `index`.
+    /// Reads the structure `RowGroup` at `index`.
     fn row_group(&mut self, walk: &mut Walk<'_>, index: usize) -> Walked<()> {
         let mut group = RowGroup::default();
         let mut rows = None;
@@ -176,7 +175,7 @@ impl Found {
         Ok(())
     }
 
-    /// `ColumnChunk`, the one at `column` of the row group at `group`.
+    /// Reads the structure `ColumnChunk` at `column` of the row group at `group`.
     fn chunk(&mut self, walk: &mut Walk<'_>, group: usize, column: usize) -> Walked<Chunk> {
         let mut found = None;
         let mut path = String::new();
@@ -214,7 +213,7 @@ impl Found {
     }
 }
 
-/// `ColumnMetaData`.
+/// Reads the structure `ColumnMetaData`.
 fn metadata(walk: &mut Walk<'_>, path: &mut String) -> Walked<Chunk> {
     let (mut len, mut data, mut dictionary) = (None, None, None);
     path.clear();
@@ -235,14 +234,14 @@ fn metadata(walk: &mut Walk<'_>, path: &mut String) -> Walked<Chunk> {
         Ok(())
     })?;
     let (Some(len), Some(data)) = (len, data) else { return Err(walk.stop()) };
-    // Offsets where no page can be stand for pages that are not there.
+    // Offsets where no page can be mark missing pages.
     let first = |it: &u64| *it >= MAGIC_BYTES && len > 0;
     let dictionary = dictionary.and_then(|it| u64::try_from(it).ok());
     let start = dictionary.into_iter().chain([data]).filter(first).min();
     Ok(Chunk { start: start.unwrap_or(MAGIC_BYTES), len })
 }
 
-/// Whether `writer` leaves the header of the dictionary page out of the length of a chunk.
+/// Whether `writer` does not count the header of the dictionary page in the length of a chunk.
 ///
 /// # Source
 ///

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Fields of a structure in the compact protocol, as they follow one another.
+/// Fields of a structure in the compact protocol, in their order.
 #[derive(Default, Clone)]
 struct Fields {
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ impl Fields {
         self.with(id, 12, &fields.end())
     }
 
-    /// A list of which each element is of `kind`.
+    /// A list whose elements are of `kind`.
     fn list(self, id: u8, kind: u8, elements: &[Vec<u8>]) -> Self {
         let head = [vec![0xF0 | kind], varint(elements.len() as u64)].concat();
         self.with(id, 9, &[head, elements.concat()].concat())
@@ -61,19 +61,17 @@ impl Fields {
     }
 }
 
-/// `ColumnChunk` of the column `path`.
+/// The structure `ColumnChunk` of the column `path`.
 fn chunk(path: &[&str], start: i64, len: i64) -> Fields {
     let path: Vec<Vec<u8>> = path.iter().map(|part| text(part)).collect();
     let metadata = Fields::default().list(3, 8, &path).number(7, len).number(9, start);
     Fields::default().number(2, 0).structure(3, metadata)
 }
 
-/// `RowGroup`.
 fn group(rows: i64, chunks: Vec<Fields>) -> Fields {
     Fields::default().structures(1, chunks).number(3, rows)
 }
 
-/// `FileMetaData`.
 fn metadata(rows: i64, groups: Vec<Fields>) -> Fields {
     Fields::default().number(1, 2).number(3, rows).structures(4, groups)
 }
@@ -118,7 +116,7 @@ fn a_dictionary_page_starts_a_chunk_where_there_is_one() {
         layout(metadata(1, vec![group(1, vec![chunk])])).unwrap().ranges[0].offset
     };
     assert_eq!(with(8, 12), 8);
-    // What writers say where there is none, and where there is nothing else.
+    // Offsets that writers use if there is no dictionary page, and if there are no other pages.
     assert_eq!(with(0, 12), 12);
     assert_eq!(with(-1, 12), 12);
     assert_eq!(with(20, 12), 12);
@@ -136,7 +134,7 @@ fn chunks_outside_of_the_pages_are_refused() {
     check_refused(one(i64::MAX, i64::MAX), right);
     check_refused(one(-4, 1), "the footer at byte");
     check_refused(one(4, -1), "the footer at byte");
-    // Without bytes a chunk is nowhere.
+    // A chunk without bytes has no position.
     assert_eq!(one(i64::MAX, 0).unwrap().ranges, [Range::plain(4, 0)]);
 }
 
@@ -144,7 +142,7 @@ fn chunks_outside_of_the_pages_are_refused() {
 fn chunks_and_row_groups_that_overlap_are_refused() {
     let groups = vec![two_columns(4, 4), two_columns(3, 33)];
     check_refused(layout(metadata(7, groups)), "a column chunk at byte 33 is inside another one");
-    // The chunks are apart, but the row groups are not.
+    // The chunks are disjoint, but the row groups are not.
     let mixed = |start| group(1, vec![chunk(&["a"], start, 5), chunk(&["b"], start + 20, 5)]);
     let footer = metadata(2, vec![mixed(4), mixed(14)]).end();
     let found = ranges(&file(&footer), Unit::RowGroup, &[]);
@@ -224,7 +222,7 @@ fn writers_that_miscount_are_refused() {
 
 #[test]
 fn a_footer_takes_no_more_time_and_memory_than_its_bytes() {
-    // Two thousand million truth values, said to be in seven bytes.
+    // Two thousand million truth values, claimed to fit in seven bytes.
     let footer = metadata(0, vec![]).with(13, 9, &[0xF1, 0xFF, 0xFF, 0xFF, 0xFF, 0x07]);
     check_refused(layout(footer), "the footer at byte");
     let footer = Fields::default().number(3, 1).with(4, 9, &[0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x07]);

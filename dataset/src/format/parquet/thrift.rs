@@ -1,16 +1,16 @@
-//! Walks Thrift's compact protocol, which Parquet writes its footer in.
+//! Parses Thrift's compact protocol, the encoding of Parquet's footer.
 //!
-//! Every step takes at least one byte, elements of lists included. So a walk ends with the bytes,
-//! whatever number of elements is claimed, and no memory is taken for a claim.
+//! Every step consumes at least one byte, for elements of lists too. So the parser ends with the
+//! bytes, independent of the claimed number of elements, and takes no memory for a claim.
 //!
 //! # Source
 //!
 //! `doc/specs/thrift-compact-protocol.md` of Apache Thrift.
 
-/// How deep structures may stand in structures; Parquet's own need eight.
+/// Largest depth of nested structures; Parquet's own need eight.
 const DEPTH_MAX: u32 = 32;
 
-/// A place in bytes of the compact protocol.
+/// A position in bytes of the compact protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk<'a> {
     bytes: &'a [u8],
@@ -24,7 +24,7 @@ pub(super) struct Field {
     kind: u8,
 }
 
-/// Where a walk could not go on.
+/// The position at which parsing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) at: usize,
@@ -89,7 +89,8 @@ impl<'a> Walk<'a> {
         Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    /// Calls `each` with every field of the structure that starts here; it takes the field's value.
+    /// Calls `each` with every field of the structure that starts here; it must consume the field's
+    /// value.
     pub(super) fn fields(
         &mut self,
         mut each: impl FnMut(&mut Self, Field) -> Walked<()>,
@@ -119,7 +120,7 @@ impl<'a> Walk<'a> {
         id.map(|id| Some(Field { id, kind })).ok_or(self.stop())
     }
 
-    /// The number that is the value of `field`.
+    /// The integer value of `field`.
     pub(super) fn number(&mut self, field: Field) -> Walked<i64> {
         match field.kind {
             I16 | I32 | I64 => self.zigzag(),
@@ -127,29 +128,29 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The text that is the value of `field`.
+    /// The text value of `field`.
     pub(super) fn text(&mut self, field: Field) -> Walked<&'a str> {
         if field.kind == BINARY { self.element_text() } else { Err(self.stop()) }
     }
 
-    /// The text that is an element of a list.
+    /// The next element of a list, a text.
     pub(super) fn element_text(&mut self) -> Walked<&'a str> {
         let start = self.stop();
         let len = self.varint()?;
         std::str::from_utf8(self.bytes(len)?).map_err(|_| start)
     }
 
-    /// Says that the value of `field` is a structure, which [`fields`](Self::fields) takes.
+    /// Checks that the value of `field` is a structure, which [`fields`](Self::fields) reads.
     pub(super) fn structure(&self, field: Field) -> Walked<()> {
         if field.kind == STRUCT { Ok(()) } else { Err(self.stop()) }
     }
 
-    /// How many structures the list has that is the value of `field`.
+    /// The number of structures in the list that is the value of `field`.
     pub(super) fn structures(&mut self, field: Field) -> Walked<usize> {
         self.list_of(STRUCT, field)
     }
 
-    /// How many texts the list has that is the value of `field`.
+    /// The number of texts in the list that is the value of `field`.
     pub(super) fn texts(&mut self, field: Field) -> Walked<usize> {
         self.list_of(BINARY, field)
     }
@@ -162,7 +163,7 @@ impl<'a> Walk<'a> {
         if kind == wanted || len == 0 { Ok(len) } else { Err(self.stop()) }
     }
 
-    /// What a list holds, and how many.
+    /// The type of a list's elements, and their number.
     fn list(&mut self) -> Walked<(u8, usize)> {
         let head = self.byte()?;
         let len = match head >> 4 {
@@ -172,7 +173,7 @@ impl<'a> Walk<'a> {
         Ok((head & 0x0F, usize::try_from(len).map_err(|_| self.stop())?))
     }
 
-    /// Passes over the value of `field`.
+    /// Skips the value of `field`.
     pub(super) fn skip(&mut self, field: Field) -> Walked<()> {
         match field.kind {
             TRUE | FALSE => Ok(()),

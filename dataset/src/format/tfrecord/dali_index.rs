@@ -1,23 +1,23 @@
-//! Takes the places of records from the index that DALI's `tfrecord2idx` writes.
+//! Takes the positions of records from the index that DALI's `tfrecord2idx` writes.
 //!
-//! A line is `offset size` for each record, both in bytes and both with the framing. The records must
-//! follow one another and fill the file; the lengths of some of them are read to see that the index
-//! is that of this file. Which ones: the first, the last, and others evenly between.
+//! A line is `offset size` for each record, both in bytes and both with the framing. The records
+//! must be consecutive and fill the file; the lengths of some of them (the first, the last, and
+//! others evenly between) are read to check that the index belongs to this file.
 
 use std::str;
 
 use super::{HEAD_BYTES, Range, ReadAhead, ReadAt, TAIL_BYTES, record};
 use crate::format::FormatError;
 
-/// How many records are compared with the file.
+/// Number of records that are compared with the file.
 const COMPARED: usize = 64;
 
-/// Where the records of a file lie, by its index.
+/// The positions of the records of a file, according to its index.
 ///
 /// # Errors
 ///
-/// [`FormatError::Index`] with line and value if the index is not one, or not that of this file;
-/// the errors of [`super::ranges`] if a record that is compared is damaged.
+/// [`FormatError::Index`] with line and value if the index is invalid, or not that of this file;
+/// the errors of [`super::ranges`] if a compared record is damaged.
 pub fn from_dali_index(index: &[u8], object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let ranges = parse(index, object.len())?;
     let mut ahead = ReadAhead::new(object);
@@ -34,7 +34,7 @@ pub fn from_dali_index(index: &[u8], object: &dyn ReadAt) -> Result<Vec<Range>, 
     Ok(ranges)
 }
 
-/// The ranges of lines that follow one another up to `object_len`.
+/// The ranges of consecutive lines up to `object_len`.
 fn parse(index: &[u8], object_len: u64) -> Result<Vec<Range>, FormatError> {
     let mut ranges = Vec::new();
     let mut end = 0_u64;
@@ -79,7 +79,7 @@ fn numbers(line: &[u8]) -> Option<[u64; 2]> {
     words.next().is_none().then_some(numbers)
 }
 
-/// Evenly from the first to the last of `count`, each once.
+/// Indexes evenly from the first to the last of `count`, each once.
 fn compared(count: usize) -> impl Iterator<Item = usize> {
     let steps = count.min(COMPARED);
     (0..steps).map(move |step| if steps == count { step } else { step * (count - 1) / (steps - 1) })

@@ -1,26 +1,26 @@
-//! Takes the places of samples from the index that DALI's `wds2idx` writes.
+//! Takes the positions of samples from the index that DALI's `wds2idx` writes.
 //!
-//! The first line is `v1.2 N`; each of the `N` others is a sample: `extension offset size name` for each
-//! member (`v1.1`: without the name), where the offset is that of the data. Which members are a sample,
-//! the index says; what may be in one does not differ. The tar is read where something lies between
-//! members, and to see that the index is that of this shard: the headers of the first member, of the
-//! last, and of others evenly between.
+//! The first line is `v1.2 N`; each of the `N` others is a sample: `extension offset size name` for
+//! each member (`v1.1`: without the name), where the offset is that of the data. The index decides
+//! which members form a sample; the rules for its members are the same. The tar is read where there
+//! is a gap between members, and to check that the index belongs to this shard: the headers of the
+//! first member, of the last, and of others evenly between.
 
 use std::str;
 
 use super::{CLASS, End, FormatError, Member, Members, Range, ReadAt, Samples, name};
 
 const BLOCK_BYTES: u64 = 512;
-/// How many members are compared with their headers.
+/// Number of members that are compared with their headers.
 const COMPARED: usize = 64;
 
-/// A member, as a line of the index says it.
+/// A member, according to a line of the index.
 struct Entry<'a> {
     line: usize,
     extension: Vec<u8>,
     offset: u64,
     size: u64,
-    /// From version 1.2 on.
+    /// Present from version 1.2 on.
     name: Option<&'a str>,
 }
 
@@ -30,14 +30,14 @@ impl Entry<'_> {
     }
 }
 
-/// Where the samples of a shard lie, by its index.
+/// The positions of the samples of a shard, according to its index.
 ///
 /// The label is that of [`super::ranges`].
 ///
 /// # Errors
 ///
-/// [`FormatError::Index`] with line and value if the index is not one, or not that of this shard;
-/// the errors of [`super::ranges`] if what is read of the shard is damaged.
+/// [`FormatError::Index`] with line and value if the index is invalid, or not that of this shard;
+/// the errors of [`super::ranges`] if a part of the shard that is read is damaged.
 pub fn from_index(index: &[u8], object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let entries = parse(index)?;
     let mut members = Members::new(object, 0, End::Anywhere);
@@ -51,7 +51,7 @@ pub fn from_index(index: &[u8], object: &dyn ReadAt) -> Result<Vec<Range>, Forma
             compare(entry, &member, &mut members)?;
         }
         end = member.end;
-        // A line is a sample, whatever its members are called.
+        // A line is a sample, independent of the names of its members.
         samples.add(&entry.line.to_le_bytes(), entry.extension.clone(), &member)?;
         if labelled && samples.wants_class() {
             samples.set_class(members.class(&member)?);
@@ -85,7 +85,7 @@ fn member(
     Ok(Member::from_index(start, entry.offset, entry.size, member_end, name))
 }
 
-/// Where the headers of an entry start, if there is more than one header between it and `end`.
+/// The start of the headers of an entry, if there is more than one header between it and `end`.
 fn start_of(entry: &Entry<'_>, end: u64, members: &mut Members<'_>) -> Result<u64, FormatError> {
     members.seek(end);
     while let Some(member) = members.next()? {
@@ -118,7 +118,7 @@ fn compare(
         return Err(entry.wrong(found, right));
     }
     let Some(name) = entry.name else { return Ok(()) };
-    // wds2idx writes what GNU tar prints, which escapes what is not plain.
+    // wds2idx writes the output of GNU tar, which escapes special characters.
     let comparable =
         found.plain_name && found.name.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'\\');
     if comparable && found.name != name.as_bytes() {
@@ -155,7 +155,7 @@ fn parse(index: &[u8]) -> Result<Vec<Entry<'_>>, FormatError> {
     Err(wrong(1, format!("{count} samples, but {samples} lines follow"), "a line for each sample"))
 }
 
-/// Whether members have names, and how many samples there are.
+/// Whether members have names, and the number of samples.
 fn head_line(line: &str) -> Option<(Names, u64)> {
     let (version, count) = line.trim_end().split_once(' ')?;
     let names = match version {

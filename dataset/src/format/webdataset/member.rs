@@ -1,8 +1,8 @@
-//! Walks from member to member of a tar.
+//! Reads a tar member by member.
 //!
-//! The fields of a header are read by the crate `tar`. Its iterator is not used: it says where the
-//! header of a member is but not where its extension headers start, gives up on PAX values with line
-//! breaks, and takes the end of the file for the end of the tar.
+//! The crate `tar` reads the fields of a header. Its iterator is not used: it returns the offset of
+//! a member's header but not of its extension headers, fails on PAX values with line breaks, and
+//! takes the end of the file for the end of the tar.
 
 use tar::{EntryType, Header};
 
@@ -14,33 +14,33 @@ use crate::format::read_ahead::ReadAhead;
 
 const BLOCK: usize = 512;
 const BLOCK_BYTES: u64 = BLOCK as u64;
-/// Bytes of a long name, or of PAX records; a path has 4 KiB at most.
+/// Largest size of a long name, or of PAX records; a path has 4 KiB at most.
 const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 
 /// A file in a tar.
 pub(super) struct Member {
-    /// Where its first header starts, those that extend it included.
+    /// Offset of its first header, including those that extend it.
     pub(super) start: u64,
-    /// Where its data starts.
+    /// Offset of its data.
     pub(super) data: u64,
-    /// How many bytes the data has.
+    /// Bytes of its data.
     pub(super) len: u64,
-    /// Where its padding ends.
+    /// End of its padding.
     pub(super) end: u64,
     pub(super) name: Vec<u8>,
     /// Whether it is a file, and no folder, link or device.
     regular: bool,
-    /// Whether its name stands in its header, and not in one that extends it.
+    /// Whether its name is in its header, and not in one that extends it.
     pub(super) plain_name: bool,
 }
 
 impl Member {
-    /// A file that an index tells of.
+    /// A file according to an index.
     pub(super) fn from_index(start: u64, data: u64, len: u64, end: u64, name: Vec<u8>) -> Self {
         Self { start, data, len, end, name, regular: true, plain_name: true }
     }
 
-    /// Key and extension, if webdataset does not skip the member.
+    /// Key and extension, unless webdataset skips the member.
     pub(super) fn split(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let (key, extension) =
             name::split(&self.name).filter(|_| self.regular && !name::is_meta(&self.name))?;
@@ -48,12 +48,12 @@ impl Member {
     }
 }
 
-/// What may end a tar.
+/// The allowed end of a tar.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// A block of zeros.
     Marked,
-    /// That, or the end of the object after a member: a part of a tar.
+    /// A block of zeros, or the end of the object after a member: a part of a tar.
     Anywhere,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Members<'a> {
     end: End,
 }
 
-/// What extension headers say of the member after them.
+/// The extension headers of the next member.
 #[derive(Default)]
 struct Extensions {
     start: Option<u64>,
@@ -78,7 +78,6 @@ impl<'a> Members<'a> {
         Self { ahead: ReadAhead::new(object), at, end }
     }
 
-    /// Goes on from `at`.
     pub(super) fn seek(&mut self, at: u64) {
         self.at = at;
     }
@@ -98,7 +97,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The class in the data of a member, if it is one.
+    /// The class in the data of a member, if the data is one.
     pub(super) fn class(&mut self, member: &Member) -> Result<Option<u32>, FormatError> {
         let len = usize::try_from(member.len.min(CLASS_BYTES_MAX)).expect("at most 32");
         let bytes = self.ahead.bytes(member.data, len)?.trim_ascii();
@@ -108,7 +107,7 @@ impl<'a> Members<'a> {
         Ok(class.and_then(|class| class.parse().ok()).filter(|class| *class < u32::MAX))
     }
 
-    /// The header at the current place, or `None` at the end of the tar.
+    /// The header at the current position, or `None` at the end of the tar.
     fn header(&mut self, extended: bool) -> Result<Option<Header>, FormatError> {
         let (at, found) = (self.at, self.ahead.object_len());
         if at == found && self.end == End::Anywhere && !extended {
@@ -137,7 +136,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Reads the data of an extension header and goes on behind it.
+    /// Reads the data of an extension header and moves behind it.
     fn extension(&mut self, header: &Header, at: u64) -> Result<Vec<u8>, FormatError> {
         let size = size(header, at)?;
         let data = at + BLOCK_BYTES;
@@ -149,7 +148,7 @@ impl<'a> Members<'a> {
         Ok(self.ahead.bytes(data, len)?.to_vec())
     }
 
-    /// The member whose own header is at `at`; goes on behind it.
+    /// The member whose own header is at `at`; moves behind it.
     fn member(
         &mut self,
         header: &Header,
@@ -167,11 +166,11 @@ impl<'a> Members<'a> {
             (Some(name), None) | (None, Some(name)) => name,
             (None, None) => header.path_bytes().into_owned(),
         };
-        // Old tars know a folder by the slash at the end of the name in its header.
+        // Old tars mark a folder by a slash at the end of the name in its header.
         let old_folder = header.as_bytes()[156] == 0 && header.path_bytes().ends_with(b"/");
         let kind = header.entry_type();
         let len = match kind.as_byte() {
-            // As Python's tarfile, whatever the header says of their size.
+            // Like Python's tarfile, independent of the size in the header.
             b'1'..=b'6' => 0,
             _ if old_folder => 0,
             _ => pax.size.map_or_else(|| size(header, at), Ok)?,
@@ -212,8 +211,8 @@ impl Extensions {
     }
 }
 
-/// Refuses records for all members that follow, if they change names or sizes: a sample has not got
-/// them.
+/// Refuses records for all following members if they change names or sizes: a sample does not
+/// contain them.
 fn expect_harmless(records: &[u8], at: u64) -> Result<(), FormatError> {
     match pax::parse(records, at)? {
         Pax { sparse: true, .. } => Err(sparse(at)),
@@ -232,7 +231,7 @@ fn size(header: &Header, at: u64) -> Result<u64, FormatError> {
     header.entry_size().map_err(|_| malformed(at, "without size".into()))
 }
 
-/// The sum of a header's bytes; old tars added them with their signs.
+/// The sum of a header's bytes; old tars added them as signed numbers.
 fn checksums(block: &[u8; BLOCK]) -> [u32; 2] {
     let field = 148..156;
     let bytes = block.iter().enumerate();

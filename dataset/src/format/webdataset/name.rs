@@ -1,9 +1,9 @@
-//! What webdataset makes of the name of a member.
+//! Splits the name of a member like webdataset.
 
 /// Splits a name into key and extension; `None` if webdataset skips it.
 ///
-/// The first dot of the last component divides them. A component that starts with a dot leaves the
-/// folder as key, if that has no dot; webdataset's expression for it also skips names with a line
+/// The first dot of the last component divides them. For a component that starts with a dot the key
+/// is the folder, if that has no dot; webdataset's expression for it also skips names with a line
 /// break in a folder unless nothing before the extension has a dot.
 pub(super) fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let component = name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -19,7 +19,8 @@ pub(super) fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     (folder < dot && !line_break).then_some((key, extension))
 }
 
-/// Whether webdataset skips a member for its name: `__…__`, or in a top folder so named.
+/// Whether webdataset skips a member because of its name: `__…__`, or in a top folder with such a
+/// name.
 pub(super) fn is_meta(name: &[u8]) -> bool {
     let (top, alone) = match name.iter().position(|byte| *byte == b'/') {
         Some(slash) => (&name[..slash], false),
@@ -29,7 +30,7 @@ pub(super) fn is_meta(name: &[u8]) -> bool {
     framed && (alone || top.len() >= 4)
 }
 
-/// An extension as webdataset writes it.
+/// An extension in the form of webdataset.
 pub(super) fn lower_case(extension: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(extension) {
         Ok(text) => text.to_lowercase().into_bytes(),

@@ -1,29 +1,29 @@
 //! Reads the records of a PAX extension header.
 //!
-//! A record is `length keyword=value\n`, where the length counts all of it, in decimal. It is read by
-//! that length and not by its lines, as a value may have line breaks.
+//! A record is `length keyword=value\n`, where the length counts all of it, in decimal. It is
+//! parsed by that length and not by lines, as a value may have line breaks.
 
 use std::str;
 
 use super::FormatError;
 
-/// What PAX records say of the member after them, as far as it matters here.
+/// The relevant PAX records for the following member.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The member is a sparse file.
+    /// Whether the member is a sparse file.
     pub(super) sparse: bool,
 }
 
-/// Reads `records`, which start at byte `at` of the object.
+/// Parses `records`, which start at byte `at` of the object.
 pub(super) fn parse(mut records: &[u8], at: u64) -> Result<Pax, FormatError> {
     let mut pax = Pax::default();
-    // Some writers fill up with zeros.
+    // Some writers pad with zeros.
     while records.first().is_some_and(|byte| *byte != 0) {
         let (keyword, value, rest) = record(records).ok_or_else(|| malformed(at, records))?;
         match keyword {
-            // As Python's tarfile, slashes at the end are not part of the name.
+            // Like Python's tarfile: slashes at the end are not part of the name.
             b"path" => pax.path = Some(without_slashes(value).to_vec()),
             b"size" => pax.size = Some(decimal(value).ok_or_else(|| malformed(at, records))?),
             _ => pax.sparse |= keyword.starts_with(b"GNU.sparse."),
@@ -33,7 +33,7 @@ pub(super) fn parse(mut records: &[u8], at: u64) -> Result<Pax, FormatError> {
     Ok(pax)
 }
 
-/// Keyword and value of the first record, and what follows it.
+/// Keyword and value of the first record, and the following bytes.
 fn record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let digits = records.iter().position(|byte| *byte == b' ')?;
     let len = usize::try_from(decimal(&records[..digits])?).ok()?;
@@ -48,7 +48,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// Digits and nothing else: `str::parse` would take a sign.
+/// Parses digits only: `str::parse` would accept a sign.
 fn decimal(digits: &[u8]) -> Option<u64> {
     let only_digits = digits.iter().all(u8::is_ascii_digit);
     str::from_utf8(digits).ok().filter(|_| only_digits)?.parse().ok()

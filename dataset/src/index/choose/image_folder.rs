@@ -1,4 +1,4 @@
-//! Image folders in the order of torchvision's `ImageFolder`.
+//! Orders image folders like torchvision's `ImageFolder`.
 //!
 //! # Source
 //!
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Everything below a class that torchvision takes for an image.
+/// The files below a class that torchvision accepts as images.
 pub(super) struct Images;
 
 impl Selection for Images {
@@ -44,7 +44,7 @@ pub(super) fn choose(place: &str, listing: Listing) -> Result<Listing, IndexErro
     Ok(class_by_class(listing))
 }
 
-/// The directories in the root of an image folder as they are now, sorted.
+/// The present directories in the root of an image folder, sorted.
 pub(in crate::index) fn classes_at(root: &Path) -> std::io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(root)? {
@@ -91,7 +91,7 @@ fn refuse_empty_classes(
     }
 }
 
-/// Paths in order are not classes in order: `a-b` stands between `a` and `a/c`.
+/// Orders a listing by class; the order of paths differs: `a-b` comes between `a` and `a/c`.
 fn class_by_class(listing: Listing) -> Listing {
     let mut order: Vec<usize> = (0..listing.directories.len()).collect();
     let class = |number: &usize| class_of(&listing.directories[*number].name);

@@ -13,12 +13,12 @@ use crate::{
     source::{Directory, Listing, Object, Store, names::python_order},
 };
 
-/// Ten million paths of a hundred bytes.
+/// Largest manifest in bytes: ten million paths of a hundred bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The objects of `listing` that the manifest at `path` names.
 ///
-/// Returns the hash of the manifest too.
+/// Also returns the hash of the manifest.
 pub(super) fn choose(path: &Path, listing: &Listing) -> Result<(Listing, u64), IndexError> {
     let mut chosen = Listing::default();
     let Manifest { lines, hash } = read(path)?;
@@ -33,7 +33,7 @@ pub(super) fn choose(path: &Path, listing: &Listing) -> Result<(Listing, u64), I
     Ok((chosen, hash))
 }
 
-/// The objects that the manifest at `path` names, each asked for: a web server lists nothing.
+/// The objects that the manifest at `path` names, each queried: a web server has no listings.
 pub(in crate::index) fn look_up(
     path: &Path,
     store: &dyn Store,
@@ -41,7 +41,7 @@ pub(in crate::index) fn look_up(
 ) -> Result<(Listing, u64), IndexError> {
     let Manifest { lines, hash } = read(path)?;
     let mut listing = Listing::default();
-    let look = |number: usize| Ok(store.look(&lines[number].name)?);
+    let stat = |number: usize| Ok(store.stat(&lines[number].name)?);
     let take = |_, listed: crate::source::Listed| {
         let (parent, name) = parted(&listed.path);
         if listing.directories.last().is_none_or(|last| last.name != parent) {
@@ -58,20 +58,19 @@ pub(in crate::index) fn look_up(
         listing.objects.push(Object { size, mtime_ns, name_end });
         Ok(())
     };
-    parallel::in_order(lines.len(), Stage::Listing, look, take, progress)?;
+    parallel::in_order(lines.len(), Stage::Listing, stat, take, progress)?;
     Ok((listing, hash))
 }
 
-/// What stands in a manifest.
+/// A line of a manifest.
 struct Line {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     number: u64,
     name: Vec<u8>,
 }
 
-/// A manifest that was read.
 struct Manifest {
-    /// Without empty ones.
+    /// The lines that are not empty.
     lines: Vec<Line>,
     hash: u64,
 }
@@ -93,12 +92,12 @@ fn read(path: &Path) -> Result<Manifest, IndexError> {
     Ok(Manifest { lines, hash: xxh3_64(&text) })
 }
 
-/// What tells the contents of a manifest from others.
+/// The hash of the content of a manifest.
 pub(in crate::index) fn hash(path: &Path) -> Result<u64, IndexError> {
     read(path).map(|manifest| manifest.hash)
 }
 
-/// A path taken apart at its last `/`.
+/// Splits a path at its last `/`.
 fn parted(path: &[u8]) -> (&[u8], &[u8]) {
     let slash = path.iter().rposition(|byte| *byte == b'/');
     slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]))

@@ -1,4 +1,4 @@
-//! Shards in the order of the `index.json` that their writer left beside them.
+//! Orders shards like the `index.json` that their writer left beside them.
 
 use super::manifest;
 use crate::{
@@ -43,7 +43,7 @@ pub(super) fn litdata(
     Ok((chosen, chunks))
 }
 
-/// An `index.json` that was read.
+/// An `index.json`, read into memory.
 struct ShardIndex {
     place: String,
     text: Vec<u8>,

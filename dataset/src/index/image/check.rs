@@ -1,4 +1,5 @@
-//! The invariants that a checksum does not give: whoever wrote an index file may have meant harm.
+//! Checks the invariants that a checksum does not cover: the author of an index file may be
+//! hostile.
 
 use tierfeed_core::batch::SAMPLE_BYTES_MAX;
 
@@ -11,8 +12,8 @@ use crate::{
     },
 };
 
-/// In this order: each check relies on those before.
-pub(in crate::index) fn refuse_nonsense(image: &Image) -> Result<(), Damage> {
+/// The order matters: each check relies on those before.
+pub(in crate::index) fn check_invariants(image: &Image) -> Result<(), Damage> {
     refuse_wrong_texts(image)?;
     refuse_wrong_name_ends(image)?;
     refuse_wrong_directories(image)?;
@@ -52,7 +53,7 @@ fn refuse_wrong_name_ends(image: &Image) -> Result<(), Damage> {
     if is_right { Ok(()) } else { Err(Damage::Names) }
 }
 
-/// Directories start at object 0 and rise; with classes every object lies in one.
+/// Directories start at object 0 and ascend; with classes every object lies in one.
 fn refuse_wrong_directories(image: &Image) -> Result<(), Damage> {
     let objects = image.objects();
     let rows = &image.storage.bytes()[image.at.directories.clone()];
@@ -104,7 +105,7 @@ fn refuse_escapes(image: &Image) -> Result<(), Damage> {
     Ok(())
 }
 
-/// Samples add up, and records and ranges lie within their objects.
+/// Counts of samples are consistent, and records and ranges lie within their objects.
 fn refuse_wrong_counts(image: &Image) -> Result<(), Damage> {
     let header = &image.header;
     let is_plain = !header.has_encodings() && !header.has_labels();
@@ -174,7 +175,7 @@ fn ranges_of(image: &Image, sample: &mut u32, count: u32, size: u64) -> Option<u
     Some(total)
 }
 
-/// Whether a name, put behind a directory, names something in or below it.
+/// Whether a name, appended to a directory, refers to a path in or below it.
 fn stays_below(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'/').all(is_file_name)
 }

@@ -1,4 +1,4 @@
-//! Turns a draft into the bytes of an index.
+//! Encodes a draft as the bytes of an index.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -11,7 +11,7 @@ use crate::{
     index::draft::{Classes, Draft, Samples, SourceKind},
 };
 
-/// The index of a draft whose samples lie within its objects.
+/// Encodes a draft whose samples lie within its objects.
 pub(in crate::index) fn encode(draft: Draft) -> Image {
     let header = header_of(&draft);
     let total = usize::try_from(header.total()).expect("a draft lies in memory");

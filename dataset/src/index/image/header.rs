@@ -1,4 +1,4 @@
-//! Reads the header of an index file, and names what is wrong with the file.
+//! Reads the header of an index file, and reports errors of the file.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ impl Fault {
     }
 }
 
-/// Reads the counts from the start of a file that is `found` bytes long. When it returns, they add up to
-/// that length.
+/// Reads the counts from the start of a file that is `found` bytes long, and checks that they add
+/// up to that length.
 pub(super) fn parse(bytes: &[u8], found: u64) -> Result<Header, Fault> {
     if !bytes.starts_with(&MAGIC) {
         return Err(Fault::Foreign);

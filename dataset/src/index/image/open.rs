@@ -1,4 +1,4 @@
-//! Opens an index file and refuses what does not hold.
+//! Opens an index file and checks it.
 
 use std::{fs::File, path::Path};
 
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::{
     Image, Sections, Storage, check,
     header::{self, Fault},
-    source_file::{self, Access, Unloaded},
+    source_file::{self, Access, LoadError},
     u64_at,
 };
 use crate::index::{Damage, IndexError};
@@ -18,9 +18,9 @@ pub(in crate::index) fn open(path: &Path, access: Access) -> Result<Image, Index
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(IndexError::Foreign { path: path.to_owned() });
     }
-    let storage = source_file::load(&file, access).map_err(|unloaded| match unloaded {
-        Unloaded::Unreadable(error) => unreadable(error),
-        Unloaded::Fault(fault) => fault.at(path),
+    let storage = source_file::load(&file, access).map_err(|refused| match refused {
+        LoadError::Unreadable(error) => unreadable(error),
+        LoadError::Fault(fault) => fault.at(path),
     })?;
     image(storage).map_err(|fault| fault.at(path))
 }
@@ -29,7 +29,7 @@ pub(in crate::index) fn parse(bytes: Vec<u8>, file_name: &Path) -> Result<Image,
     image(Storage::Memory(bytes)).map_err(|fault| fault.at(file_name))
 }
 
-/// Checks bytes that may come from anybody. Lengths first: nothing is looked at that is not there.
+/// Checks bytes of any origin. Lengths come first, so that no check reads beyond the end.
 pub(super) fn image(storage: Storage) -> Result<Image, Fault> {
     let bytes = storage.bytes();
     let header = header::parse(bytes, bytes.len() as u64)?;
@@ -46,6 +46,6 @@ pub(super) fn image(storage: Storage) -> Result<Image, Fault> {
         return Err(sums(Damage::Checksum));
     }
     let image = Image { storage, header, at };
-    check::refuse_nonsense(&image).map_err(sums)?;
+    check::check_invariants(&image).map_err(sums)?;
     Ok(image)
 }

@@ -10,17 +10,18 @@ use std::{
 use super::{Image, MAGIC};
 use crate::index::IndexError;
 
-/// An index holds names, sizes and times: what `ls -l` shows to whoever may list the dataset.
+/// Permission bits: an index holds names, sizes and times, which `ls -l` shows to all users who may
+/// list the dataset.
 const MODE: u32 = 0o644;
 
-/// Writes `image` to a file of its own beside `path`, then gives it the right name.
+/// Writes `image` to a file of its own beside `path`, then renames it.
 pub(in crate::index) fn save(image: &Image, path: &Path) -> Result<(), IndexError> {
     let unwritable = |source| IndexError::Unwritable { path: path.to_owned(), source };
     refuse_other_file(path)?;
     write_beside(image.storage.bytes(), path).map_err(unwritable)
 }
 
-/// Only an index, of whatever version, gives way to an index: the file may be a part of the dataset.
+/// Only an index, of any version, is replaced by an index: another file may be part of the dataset.
 fn refuse_other_file(path: &Path) -> Result<(), IndexError> {
     let unwritable = |source| IndexError::Unwritable { path: path.to_owned(), source };
     let mut start = Vec::new();
@@ -44,7 +45,7 @@ fn write_beside(bytes: &[u8], path: &Path) -> io::Result<()> {
     beside.write_all(bytes)?;
     beside.as_file().sync_all()?;
     beside.persist(path)?;
-    // The index is in its place; file systems that cannot make that last through a crash say so here.
+    // The index has its name; file systems that cannot make that durable return an error here.
     match fs::File::open(directory).and_then(|directory| directory.sync_all()) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         done => done,

@@ -1,9 +1,9 @@
-//! Decides how the bytes of an index file come into memory: mapped, or read.
+//! Decides how an index file is loaded: mapped, or read.
 //!
-//! A mapped file costs no memory that the kernel could not take back, and all processes of a node share it.
-//! But a page that cannot be brought any more ends the process by `SIGBUS`. On a file system of another
-//! host that happens whenever its server fails, or another node puts a new index in the place of this one.
-//! So only files on local file systems are mapped, and none by processes that train.
+//! A mapped file takes no memory that the kernel could not reclaim, and all processes of a node
+//! share it. But a page that cannot be read any more ends the process by `SIGBUS`. On a file system
+//! of another host that happens if its server fails, or another node replaces the index. So only
+//! files on local file systems are mapped, and none by processes that train.
 
 use std::{
     fs::File,
@@ -19,18 +19,18 @@ use super::{
     header::{self, Fault},
 };
 
-/// How a file may come into memory.
+/// How a file may be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::index) enum Access {
-    /// Mapped where that is safe, else read.
+    /// Mapped if that is safe, else read.
     MappedIfLocal,
-    /// Read: nothing that happens to the file afterwards matters.
+    /// Read: later changes of the file have no effect.
     Read,
 }
 
-/// File systems whose pages do not depend on another host, by their `f_type`: ext2 to ext4, XFS, Btrfs,
-/// F2FS, bcachefs, ZFS, tmpfs, ramfs and overlayfs, which writes to a local one. All others, also those
-/// that are not known here, are read.
+/// File systems whose pages do not depend on another host, by their `f_type`: ext2 to ext4, XFS,
+/// Btrfs, F2FS, bcachefs, ZFS, tmpfs, ramfs and overlayfs, which writes to a local one. Files on
+/// all others, unknown ones too, are read.
 ///
 /// # Source
 ///
@@ -48,20 +48,20 @@ const LOCAL: [u64; 9] = [
     0x794C_7630,
 ];
 
-/// What keeps the bytes of a file from memory.
+/// Why a file could not be loaded.
 #[derive(Debug)]
-pub(super) enum Unloaded {
+pub(super) enum LoadError {
     Unreadable(io::Error),
     Fault(Fault),
 }
 
-impl From<io::Error> for Unloaded {
+impl From<io::Error> for LoadError {
     fn from(error: io::Error) -> Self {
         Self::Unreadable(error)
     }
 }
 
-pub(super) fn load(file: &File, access: Access) -> Result<Storage, Unloaded> {
+pub(super) fn load(file: &File, access: Access) -> Result<Storage, LoadError> {
     if access == Access::MappedIfLocal && is_on_local_disk(file) {
         return Ok(Storage::File(FileBytes::map(file)?));
     }
@@ -76,13 +76,14 @@ fn is_local(file_system: u64) -> bool {
     LOCAL.contains(&file_system)
 }
 
-/// All bytes. The header is read first: memory is taken only for a file that is as long as it says.
-fn read(file: &File) -> Result<Vec<u8>, Unloaded> {
+/// Reads all bytes. The header is read first: memory is taken only for a file of the length in its
+/// header.
+fn read(file: &File) -> Result<Vec<u8>, LoadError> {
     let len = file.metadata()?.len();
     let mut start = [0; HEADER_BYTES];
     let there = usize::try_from(len).unwrap_or(usize::MAX).min(HEADER_BYTES);
     file.read_exact_at(&mut start[..there], 0)?;
-    header::parse(&start[..there], len).map_err(Unloaded::Fault)?;
+    header::parse(&start[..there], len).map_err(LoadError::Fault)?;
     let no_room = || io::Error::from(io::ErrorKind::OutOfMemory);
     let capacity = usize::try_from(len).map_err(|_| no_room())?;
     let mut bytes = Vec::new();
@@ -95,8 +96,8 @@ fn read(file: &File) -> Result<Vec<u8>, Unloaded> {
 mod tests {
     use super::*;
 
-    /// NFS, Lustre, FUSE, CIFS and SMB2, GPFS, `BeeGFS`, `CephFS`, 9p, AFS and its kernel client, OCFS2, GFS2,
-    /// vboxsf, and what is no file system.
+    /// NFS, Lustre, FUSE, CIFS and SMB2, GPFS, `BeeGFS`, `CephFS`, 9p, AFS and its kernel client,
+    /// OCFS2, GFS2, vboxsf, and a number of no file system.
     const REMOTE: [u64; 15] = [
         0x6969,
         0x0BD0_0BD0,
@@ -125,7 +126,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 42).unwrap();
         file.write_all_at(&super::super::MAGIC, 0).unwrap();
-        let unloaded = load(&file, Access::Read);
-        assert!(matches!(unloaded, Err(Unloaded::Fault(_))), "it is sparse, and no index");
+        let refused = load(&file, Access::Read);
+        assert!(matches!(refused, Err(LoadError::Fault(_))), "it is sparse, and no index");
     }
 }

@@ -101,7 +101,7 @@ fn what_is_written_reads_back() {
     }
 }
 
-/// The fixtures are what version 2 is; the fuzzer of index files starts with them.
+/// The fixtures define version 2; the fuzzer of index files starts with them.
 #[test]
 fn files_of_this_version_stay_as_they_are() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/index");
@@ -162,7 +162,7 @@ fn every_truncation_and_every_addition_is_refused() {
     }
 }
 
-/// Bytes whose checksum is right: whoever wrote them knew the format.
+/// Bytes with a valid checksum, as a hostile author would write them.
 #[track_caller]
 fn check_forged(mut draft: Draft, change: impl FnOnce(&mut Draft), expected: Damage) {
     change(&mut draft);
@@ -237,7 +237,7 @@ fn samples_that_lie_outside_their_object_are_refused() {
     check_forged(image_folder(), |it| it.listing.objects[0].size = u64::MAX, Damage::Sizes);
 }
 
-/// The story: sizes near 2^64 made the layout of a batch wrap.
+/// The bug: sizes near 2^64 made the layout of a batch wrap.
 #[test]
 fn samples_longer_than_a_tebibyte_are_refused() {
     const TOO_LONG: u64 = (1 << 40) + 1;
@@ -254,7 +254,7 @@ proptest! {
         prop_assert!(read(bytes).is_err());
     }
 
-    /// As the fuzzer would, with the sums made right.
+    /// Like the fuzzer, with valid checksums.
     #[test]
     fn any_change_with_the_right_sums_is_read_without_a_panic(
         which in 0_usize..3, position in 0_usize..400, value: u8,
@@ -271,7 +271,8 @@ proptest! {
     }
 }
 
-/// Puts the right fingerprint and checksum where the header says they belong, if they have a place.
+/// Writes a valid fingerprint and checksum at their positions according to the header, if these
+/// exist.
 fn sum(bytes: &mut [u8]) {
     let Ok(header) = header::parse(bytes, bytes.len() as u64) else { return };
     let at = Sections::of(&header);

@@ -1,4 +1,4 @@
-//! Collects what the objects have, one after the other, and refuses what does not go together.
+//! Collects the samples of the objects, one after the other, and refuses inconsistent ones.
 
 use super::Parsed;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 /// The samples of the objects so far.
 #[derive(Debug, Default)]
 pub(super) enum Gathered {
-    /// All of them whole, as far as is known.
+    /// All objects so far are whole samples.
     #[default]
     Whole,
     Records(RecordTable),
@@ -21,7 +21,7 @@ pub(super) enum Gathered {
 }
 
 impl Gathered {
-    /// Takes the samples of object `number`, the next.
+    /// Adds the samples of object `number`, the next.
     pub(super) fn push(
         &mut self,
         chosen: &Chosen,
@@ -76,7 +76,7 @@ impl Gathered {
     }
 }
 
-/// Of all formats only HDF5 has both, in a dataset that is chunked in one file and not in another.
+/// Only HDF5 can have both, in a dataset that is chunked in one file and not in another.
 fn of_another_kind(found: &str, first: &str) -> FormatError {
     FormatError::Unsupported {
         what: format!("its samples are {found}, and those of the objects before it are {first}"),

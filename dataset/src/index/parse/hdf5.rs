@@ -1,11 +1,12 @@
-//! Asks `tierfeed-hdf5-indexer` where the samples of a file lie: libhdf5 runs in a process of its own, which
-//! gives up all rights but to read that file, and whose time and answer are bounded here.
+//! Queries `tierfeed-hdf5-indexer` for the positions of the samples of a file: libhdf5 runs in a
+//! process of its own, which drops all rights except reading that file, and whose time and answer
+//! are bounded here.
 
 mod bounded;
 
 use std::{env, io, path::PathBuf, process::Command, time::Duration};
 
-use self::bounded::{Bounds, Ended, Unbounded};
+use self::bounded::{Bounds, BoundsError, Ended};
 use super::Parsed;
 use crate::{
     format::{FormatError, ReadAt, hdf5},
@@ -15,10 +16,10 @@ use crate::{
 
 const INDEXER: &str = "tierfeed-hdf5-indexer";
 
-/// A layout of ten million chunks is some hundred bytes for each.
+/// A layout of ten million chunks has some hundred bytes for each.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(900), output_bytes: 1 << 30 };
 
-/// What is in `object`, a file below `source`. `broken` says whose fault a [`FormatError`] is.
+/// The samples in `object`, a file below `source`. `broken` adds the file to a [`FormatError`].
 pub(super) fn parse(
     source: &Location,
     listed: &Listed,
@@ -35,14 +36,14 @@ pub(super) fn parse(
     hdf5::check_signature(object).map_err(&broken)?;
     let mut command = Command::new(indexer());
     command.arg(below(root, &listed.path)).arg(dataset);
-    // A file that names a filter of its own makes libhdf5 load no library for it.
+    // libhdf5 then loads no plugin library for a filter that the file names.
     command.env("HDF5_PLUGIN_PRELOAD", "::");
     let ended = bounded::run(&mut command, BOUNDS).map_err(|error| match error {
-        Unbounded::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+        BoundsError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
             IndexError::NoHdf5Indexer { name: INDEXER }
         }
-        Unbounded::Io(error) => broken(FormatError::Read(error)),
-        Unbounded::Time(_) | Unbounded::Output(_) => broken(FormatError::Unsupported {
+        BoundsError::Io(error) => broken(FormatError::Read(error)),
+        BoundsError::Time(_) | BoundsError::Output(_) => broken(FormatError::Unsupported {
             what: format!("{INDEXER} of this file: {error}"),
             instead: "look whether the file is damaged, for example with h5dump",
         }),
@@ -70,7 +71,7 @@ fn samples(ended: &Ended, object: &dyn ReadAt) -> Result<Parsed, FormatError> {
     })
 }
 
-/// The program beside this one, else whatever the PATH has.
+/// The program beside this one, else the one in the `PATH`.
 fn indexer() -> PathBuf {
     let beside = env::current_exe().ok().and_then(|it| Some(it.parent()?.join(INDEXER)));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| INDEXER.into())

@@ -1,4 +1,4 @@
-//! What an earlier index says of objects that have not changed since.
+//! The samples of unchanged objects, taken from an earlier index.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// Nothing if `previous` is the index of something else.
+    /// Empty if `previous` is the index of another dataset.
     pub(super) fn of(dataset: &Dataset, previous: Option<&'a Index>) -> Self {
         let index = previous.filter(|it| it.is_of(dataset));
         let objects = index.map_or_else(BTreeMap::new, |it| {
@@ -26,7 +26,7 @@ impl<'a> Known<'a> {
         Self { index, objects }
     }
 
-    /// What is in an object, if the earlier index has it with the same size, time and `ETag`.
+    /// The samples of an object, if the earlier index has it with the same size, time and `ETag`.
     pub(super) fn object(&self, listed: &Listed) -> Option<Parsed> {
         let (index, number) = (self.index?, *self.objects.get(&listed.path)?);
         let image = &index.image;

@@ -1,4 +1,4 @@
-//! Opens an object and hands it to the parser of its format.
+//! Opens an object and parses it with the parser of its format.
 
 use super::{Parsed, hdf5};
 use crate::{
@@ -9,12 +9,12 @@ use crate::{
     },
     index::{
         IndexError,
-        choose::{Beside, Chosen, read_index},
+        choose::{Chosen, Sidecars, read_index},
     },
     source::{Listed, Store},
 };
 
-/// What is in object `number`.
+/// The samples of object `number`.
 pub(super) fn parse(
     dataset: &Dataset,
     store: &dyn Store,
@@ -30,10 +30,10 @@ pub(super) fn parse(
             Format::Hdf5 { dataset: path } => {
                 hdf5::parse(&dataset.source, listed, path, &*opened, broken)
             }
-            format => by_format(format, &*opened, &chosen.beside, number).map_err(broken),
+            format => by_format(format, &*opened, &chosen.sidecars, number).map_err(broken),
         },
     };
-    // That the object changed explains what the parser found, so it is told first.
+    // A change of the object explains the parser's error, so it is reported first.
     opened.verify()?;
     parsed
 }
@@ -41,21 +41,21 @@ pub(super) fn parse(
 fn by_format(
     format: &Format,
     object: &dyn ReadAt,
-    beside: &Beside,
+    sidecars: &Sidecars,
     number: usize,
 ) -> Result<Parsed, FormatError> {
-    match (format, beside) {
+    match (format, sidecars) {
         (Format::TfRecord(Compression::None), _) => tfrecord::ranges(object).map(Parsed::Ranges),
         (Format::TfRecord(Compression::Gzip), _) => {
             tfrecord::compressed(object).map(|_| Parsed::Whole)
         }
         (Format::WebDataset, _) => webdataset::ranges(object).map(Parsed::Ranges),
-        (Format::Mds, Beside::Mds(shards)) => {
+        (Format::Mds, Sidecars::Mds(shards)) => {
             let mut ranges = mds::ranges(object, &shards[number])?;
             mds::labels(object, &shards[number], &mut ranges)?;
             Ok(Parsed::Ranges(ranges))
         }
-        (Format::LitData { sequence_length }, Beside::LitData(index)) => {
+        (Format::LitData { sequence_length }, Sidecars::LitData(index)) => {
             let chunk = &index.chunks[number];
             match (index.content, sequence_length) {
                 (litdata::Content::Items, None) => {
@@ -99,16 +99,16 @@ fn by_format(
     }
 }
 
-/// The index of an object that some tool left beside it.
+/// The index of an object that another tool wrote beside it.
 fn index_beside<'a>(format: &Format, chosen: &'a Chosen, number: usize) -> Option<&'a Listed> {
-    match (format, &chosen.beside) {
+    match (format, &chosen.sidecars) {
         (Format::TfRecord(Compression::Gzip), _) => None,
-        (_, Beside::Index(indexes)) => indexes[number].as_ref(),
+        (_, Sidecars::Index(indexes)) => indexes[number].as_ref(),
         _ => None,
     }
 }
 
-/// The samples of an object as the index beside it has them; what is wrong is wrong with the index.
+/// The samples of an object according to the index beside it; errors name the index.
 fn by_index(
     dataset: &Dataset,
     store: &dyn Store,

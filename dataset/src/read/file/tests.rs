@@ -55,7 +55,7 @@ fn check_fault(source: &FileSource, expected: Fault, part_of_message: &str) {
     assert!(error.to_string().contains(part_of_message), "{error}");
 }
 
-/// Puts other bytes at `path`, with a time that no clock tick can hide.
+/// Writes other bytes to `path`, with a clearly later time.
 fn rewrite(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
     let later = SystemTime::now() + Duration::from_secs(2);
@@ -141,7 +141,7 @@ fn records_before_the_cut_changed_and_those_behind_it_are_truncated() {
 }
 
 #[test]
-fn a_pipe_or_a_directory_in_place_of_the_file_hangs_nobody() {
+fn a_pipe_or_a_directory_in_place_of_the_file_does_not_block() {
     let (root, source) = images();
     let path = root.path().join("cat/1.jpg");
     fs::remove_file(&path).unwrap();
@@ -204,7 +204,7 @@ fn what_the_index_does_not_have_is_an_error_and_no_panic() {
     assert!(matches!(read(&source, 0, RECORD - 1), Err(ReadError::WrongLength { .. })));
 }
 
-/// Reads sample 0 of `source` to memory of its own, if that takes no wait.
+/// Reads sample 0 of `source` to memory of its own, if that needs no wait.
 fn read_ready(source: &FileSource, len: usize) -> Option<Vec<u8>> {
     let bytes = Bytes(len as u64);
     let (locality, pages) = (Locality::Anywhere, Pages::Small);
@@ -221,7 +221,7 @@ fn read_ready(source: &FileSource, len: usize) -> Option<Vec<u8>> {
 #[test]
 fn what_is_read_without_a_wait_is_the_same_and_what_is_wrong_is_not_read_that_way() {
     let (root, source) = images();
-    // Not every file system can tell; one that can is what this is for.
+    // Not every file system can tell; the test is for those that can.
     if let Some(found) = read_ready(&source, 3_000) {
         assert_eq!(found, bytes(3_000, 1));
     }

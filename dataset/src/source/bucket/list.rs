@@ -1,12 +1,12 @@
 //! Lists a bucket page by page, many folders at a time.
 //!
-//! A page says where the next one starts, so that pages of one folder come one after another. Folders
-//! come at the same time: as long as there are few, a page lists one level and names the folders below;
-//! as soon as there are enough to ask for, a page lists all that lies below a folder, which takes fewer
-//! requests.
+//! A page contains the start of the next one, so that pages of one folder come one after another.
+//! Folders are listed concurrently: as long as there are few, a page lists one level and names the
+//! folders below; as soon as there are enough, a page lists everything below a folder, which takes
+//! fewer requests.
 //!
-//! Tools leave objects of no bytes that end in `/` where a folder was made. The client leaves out that
-//! slash, so each object without a byte is asked for by its name: a marker is not there.
+//! Tools leave objects of no bytes that end in `/` where a folder was made. The client removes that
+//! slash, so each object without a byte is queried by its name: a marker does not exist under it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,27 +25,27 @@ use crate::source::{
     arranged::{Filled, Found},
 };
 
-/// One walk through a bucket.
+/// One traversal of a bucket.
 pub(super) struct Crawl<'a> {
     store: Arc<dyn ObjectStore>,
     pages: Arc<dyn PaginatedListStore>,
     selection: &'a dyn Selection,
-    /// What all keys begin with; empty, or ends in a slash.
+    /// The prefix of all keys; empty, or ends in a slash.
     base: String,
     waiting: Vec<Part>,
     directories: BTreeMap<Vec<u8>, Found>,
     /// Objects without a byte, which may be markers.
     empty: BTreeMap<Vec<u8>, ObjectMeta>,
-    /// The directory that was looked at last, and whether it is entered.
+    /// The directory that was checked last, and whether it is entered.
     last: (Vec<u8>, bool),
     objects: u64,
     has_keys: bool,
 }
 
-/// What one request asks for.
+/// The scope of one request.
 #[derive(Debug, Clone)]
 struct Part {
-    /// What all keys begin with; empty, or ends in a slash.
+    /// The prefix of all keys; empty, or ends in a slash.
     prefix: String,
     depth: Option<Depth>,
     token: Option<String>,
@@ -81,7 +81,8 @@ impl<'a> Crawl<'a> {
         }
     }
 
-    /// Returns none if nothing lies below the prefix, which then may be the name of an object.
+    /// Returns `None` if there is nothing below the prefix, which then may be the name of an
+    /// object.
     pub(super) async fn run(
         mut self,
         progress: &mut dyn FnMut(u64),
@@ -120,7 +121,8 @@ impl<'a> Crawl<'a> {
             self.has_keys = true;
             let key = format!("{folder}/");
             let path = key.strip_prefix(&self.base).map(|it| it.trim_end_matches('/'));
-            // A key that begins with a slash makes a folder without a name, which is the source again.
+            // A key that begins with a slash makes a folder without a name, which is the source
+            // again.
             if path.is_some_and(|path| !path.is_empty() && self.enters(path.as_bytes())) {
                 self.waiting.push(Part { prefix: key, depth: None, token: None });
             }
@@ -144,7 +146,7 @@ impl<'a> Crawl<'a> {
             return;
         }
         if object.size == 0 {
-            // Where both are there, the object comes before the marker.
+            // If both exist, the object comes before the marker.
             self.empty.entry(path.to_vec()).or_insert(object);
         } else if self.selection.takes(path) {
             let entry = entry(name, object.e_tag.as_deref());
@@ -159,7 +161,7 @@ impl<'a> Crawl<'a> {
         self.objects += 1;
     }
 
-    /// Whether all directories on the way are entered; they are then part of the listing.
+    /// Whether all directories of the path are entered; they are then part of the listing.
     fn enters(&mut self, directory: &[u8]) -> bool {
         if self.last.0 != directory {
             let is_entered = self.directories.contains_key(directory)
@@ -172,7 +174,7 @@ impl<'a> Crawl<'a> {
         self.last.1
     }
 
-    /// Invariant 1 of the parent holds here too.
+    /// Keeps invariant 1 of the parent module.
     async fn look_at_empty(&mut self) -> Result<()> {
         let mut candidates = std::mem::take(&mut self.empty).into_iter();
         let mut requests = JoinSet::new();
@@ -206,7 +208,7 @@ impl<'a> Crawl<'a> {
 }
 
 impl Part {
-    /// A page after the first goes on as the first did.
+    /// A page after the first continues with the depth of the first.
     fn with_depth(self, in_sight: usize) -> Self {
         let depth = if in_sight + 1 >= REQUESTS_MAX { Depth::All } else { Depth::Level };
         Self { depth: self.depth.or(Some(depth)), ..self }
@@ -224,7 +226,7 @@ impl Part {
     }
 }
 
-/// Of all that are in flight, the one that comes first in the listing.
+/// Of all errors of the requests in flight, the one that comes first in the listing.
 async fn first_error(
     part: Part,
     error: object_store::Error,

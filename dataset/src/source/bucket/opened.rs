@@ -39,7 +39,7 @@ struct Reading {
     ahead: Option<Ahead>,
 }
 
-/// A part that is on its way before anybody asked for it.
+/// A part that is requested ahead of its use.
 #[derive(Debug)]
 struct Ahead {
     range: Range<u64>,
@@ -70,7 +70,7 @@ impl OpenedObject {
         }
     }
 
-    /// Fetches the part that `offset` lies in.
+    /// Fetches the part that contains `offset`.
     fn fetch(&self, reading: &mut Reading, offset: u64, len: u64) -> Result<(), RangeError> {
         let ahead = reading.ahead.take().filter(|it| it.range.contains(&offset));
         let (start, bytes) = if let Some(mut ahead) = ahead {
@@ -97,7 +97,7 @@ impl OpenedObject {
         let store = Arc::clone(self.connection.client.store());
         let version = self.version.clone();
         async move {
-            // As much as is expected and no more: a part is not longer than what was asked for.
+            // Exactly the expected length: a part is not longer than the request.
             let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
             let mut bytes = vec![0; len];
             fetch_into(&*store, &version, range, &mut bytes).await?;
@@ -114,7 +114,7 @@ impl OpenedObject {
             RangeError::Length { expected, found } => {
                 SourceError::Length { place, expected, found }
             }
-            // It was there when it was listed.
+            // It existed when it was listed.
             _ => {
                 self.has_changed.store(true, Ordering::Relaxed);
                 SourceError::Changed { place }
@@ -164,7 +164,7 @@ impl ReadAt for OpenedObject {
 }
 
 impl Opened for OpenedObject {
-    /// Sends nothing: all that was read was of the version that was listed, or this object knows.
+    /// Sends no request: every read checked that its answer is of the listed version.
     fn verify(&self) -> Result<(), SourceError> {
         if self.has_changed.load(Ordering::Relaxed) {
             return Err(SourceError::Changed { place: self.place() });

@@ -1,30 +1,30 @@
-//! Decides which part of an object to fetch for a small read, and keeps what was fetched last.
+//! Decides which part of an object to fetch for a small read, and keeps the last parts.
 //!
-//! Parsers read a few bytes here and there: headers that follow one another at some distance, or a
-//! footer and then what it points to. A request costs as much as half a megabyte, so the parts are
-//! larger than what is asked for, and grow as long as one read follows another.
+//! Parsers read a few bytes at a time: headers at regular distances, or a footer and then the parts
+//! that it refers to. A request costs as much as half a megabyte, so the fetched parts are larger
+//! than the reads, and grow as long as one read follows another.
 //!
-//! 1. A part has the bytes that were asked for, lies in the object, and is no longer than
-//!    [`LEN_MAX`] or what was asked for.
+//! 1. A part contains the requested bytes, lies in the object, and is no longer than [`LEN_MAX`] or
+//!    the request.
 //! 2. No more than [`KEPT_MAX`] parts are kept.
 
 use std::{collections::VecDeque, ops::Range};
 
-/// For a read that follows no other.
+/// Size for a read that follows no other.
 const LEN_MIN: u64 = 64 << 10;
-/// For one after many others in a row.
+/// Size for a read after many others in a row.
 pub(super) const LEN_MAX: u64 = 1 << 20;
-/// What is fetched at once for a read in it: footers are read from their end.
+/// Bytes at the end that one read there fetches at once: footers are read from their end.
 const TAIL: u64 = 256 << 10;
-/// A parser has a place in a table and one in what the table points to.
+/// A parser has a position in a table and one in the data that the table refers to.
 const KEPT_MAX: usize = 4;
 
-/// Parts of one object.
+/// The fetched parts of one object.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// The last one at the back.
+    /// The latest one is at the back.
     kept: VecDeque<Window>,
-    /// Where the last part ended that was fetched for reads in a row, and how long it was.
+    /// The last part that was fetched for consecutive reads.
     row: Range<u64>,
 }
 
@@ -35,7 +35,7 @@ struct Window {
 }
 
 impl Windows {
-    /// Copies what is there from `offset` on, and returns how many bytes that were.
+    /// Copies the available bytes from `offset` on, and returns their number.
     pub(super) fn copy(&mut self, into: &mut [u8], offset: u64) -> usize {
         let found = self.kept.iter().position(|it| it.range().contains(&offset));
         let Some(window) = found.and_then(|index| self.kept.remove(index)) else { return 0 };
@@ -46,7 +46,7 @@ impl Windows {
         len
     }
 
-    /// What to fetch for `len` bytes at `offset` of an object of `size` bytes.
+    /// The range to fetch for `len` bytes at `offset` of an object of `size` bytes.
     pub(super) fn plan(&mut self, offset: u64, len: u64, size: u64) -> Range<u64> {
         let end = offset + len;
         if size - offset <= TAIL {
@@ -59,14 +59,14 @@ impl Windows {
         self.row.clone()
     }
 
-    /// What will be asked for next, if reads go on as they did for long.
+    /// The range that will be requested next, if the consecutive reads continue.
     pub(super) fn next(&self, size: u64) -> Option<Range<u64>> {
         let has_grown = self.row.end - self.row.start >= LEN_MAX;
         let range = self.row.end..(self.row.end + LEN_MAX).min(size);
         (has_grown && !range.is_empty()).then_some(range)
     }
 
-    /// Continues the row with a part that was fetched ahead.
+    /// Continues the consecutive reads with a part that was fetched ahead.
     pub(super) fn go_on(&mut self, range: Range<u64>) {
         self.row = range;
     }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads as a parser does, and returns what was fetched.
+    /// Reads like a parser, and returns the fetched ranges.
     fn fetched(reads: impl Iterator<Item = (u64, u64)>, size: u64) -> Vec<Range<u64>> {
         let mut windows = Windows::default();
         let mut fetched = Vec::new();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// Invariants 1 and 2.
+        /// Checks invariants 1 and 2.
         #[test]
         fn a_part_has_what_was_asked_for_and_lies_in_the_object(
             size in 1_u64..(1 << 33),

@@ -1,11 +1,11 @@
-//! Shares the directories below a source, and the parts of large ones, among threads.
+//! Distributes the directories below a source, and the parts of large ones, to threads.
 //!
-//! 1. Whichever thread is first, the listing is the same.
-//! 2. So is the error: after one, everything is still looked at that may hold an earlier one in the
-//!    order of the listing, and nothing else.
+//! 1. The listing does not depend on the timing of the threads.
+//! 2. Nor does the error: after one, only those parts are still read that may hold an earlier one
+//!    in the order of the listing.
 //!
-//! Asking a network file system for the size of a file is one round trip and no work, so there are more
-//! threads than CPUs, except where there is nothing to wait for.
+//! Querying a network file system for the size of a file is one round trip and no work, so there
+//! are more threads than CPUs, except on file systems in memory.
 
 mod directory;
 
@@ -25,23 +25,23 @@ use std::{
 
 use rustix::fs::fstatfs;
 
-use self::directory::{Block, Desk, Entry};
+use self::directory::{Block, Buffers, Entry};
 use crate::source::{
     Listing, Selection, SourceError,
     arranged::{Filled, listing},
     names::python_order,
 };
 
-/// Enough to hide round trips, few enough not to trouble a shared file server.
+/// Enough to hide round trips, few enough not to overload a shared file server.
 const THREADS_MAX: usize = 16;
 
-/// How many objects pass between two reports of progress.
+/// Number of objects between two reports of progress.
 const PROGRESS_STEP: u64 = 1_024;
 
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `linux/magic.h`.
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// One walk through a source.
+/// One traversal of a source.
 pub(super) struct Crawl<'a> {
     root: &'a Path,
     directory: OwnedFd,
@@ -55,7 +55,7 @@ pub(super) struct Crawl<'a> {
 #[derive(Default)]
 struct State {
     tasks: Vec<Task>,
-    /// Those that are waiting and those that are worked at.
+    /// Tasks that wait or are in progress.
     unfinished: usize,
     blocks_waiting: usize,
     filled: Vec<Filled>,
@@ -69,7 +69,7 @@ enum Task {
 
 struct Failure {
     directory: Vec<u8>,
-    /// None for the directory itself.
+    /// `None` for the directory itself.
     name: Option<Vec<u8>>,
     error: SourceError,
 }
@@ -120,18 +120,18 @@ impl<'a> Crawl<'a> {
     }
 
     fn work(&self, progress: &SyncSender<u64>) {
-        let mut desk = Desk::default();
+        let mut buffers = Buffers::default();
         while let Some(task) = self.next() {
             let _finishes = Finishes(self);
             let found = match task {
                 Task::Enter(entry) if self.is_behind_failure(&entry.path) => 0,
-                Task::Enter(entry) => self.enter(entry, &mut desk),
+                Task::Enter(entry) => self.enter(entry, &mut buffers),
                 Task::Measure(block) => self.measure(block),
             };
             let before = self.objects.fetch_add(found, atomic::Ordering::Relaxed);
             let after = before + found;
             if before / PROGRESS_STEP != after / PROGRESS_STEP {
-                // The receiver is gone only if the caller's function panicked.
+                // The receiver is dropped only if the caller's function panicked.
                 let _ = progress.send(after);
             }
         }
@@ -158,7 +158,7 @@ impl<'a> Crawl<'a> {
         self.add(Task::Enter(entry));
     }
 
-    /// Leaves the block to another thread; gives it back if they all have enough to do.
+    /// Hands the block to another thread; returns it if all of them are busy.
     fn offer(&self, block: Block) -> Option<Block> {
         let mut state = self.state();
         if state.blocks_waiting >= self.threads {
@@ -176,7 +176,8 @@ impl<'a> Crawl<'a> {
         self.state().filled.push(filled);
     }
 
-    /// Keeps the error if it is the first of all. `name` is none for that of the directory itself.
+    /// Keeps the error if it is the first in the order. `name` is `None` for that of the directory
+    /// itself.
     fn fail(
         &self,
         directory: &[u8],
@@ -205,7 +206,7 @@ impl<'a> Crawl<'a> {
         }
     }
 
-    /// Nothing in or below `path` comes before what begins with it.
+    /// Whether everything in and below `path` comes after the first failure.
     fn is_behind_failure(&self, path: &[u8]) -> bool {
         let state = self.state();
         let failure = state.failure.as_ref();
@@ -217,7 +218,8 @@ impl<'a> Crawl<'a> {
     }
 }
 
-/// Counts a task as done, also when a selection panics: else all other threads would wait for ever.
+/// Counts a task as done, even if a selection panics: otherwise all other threads would wait
+/// forever.
 struct Finishes<'a>(&'a Crawl<'a>);
 
 impl Drop for Finishes<'_> {

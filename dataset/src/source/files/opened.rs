@@ -1,4 +1,4 @@
-//! Reads one file, as long as it is what was listed.
+//! Reads one file, and detects whether it differs from the listing.
 
 use std::{
     ffi::OsStr,
@@ -28,7 +28,7 @@ pub(super) struct OpenedFile {
 }
 
 impl OpenedFile {
-    pub(super) fn look(root: &Path, path: &[u8]) -> Result<Listed, SourceError> {
+    pub(super) fn stat(root: &Path, path: &[u8]) -> Result<Listed, SourceError> {
         let place = place(root, path)?;
         let stat = rustix::fs::stat(&place);
         let stat = stat.map_err(|error| match error {
@@ -44,7 +44,7 @@ impl OpenedFile {
 
     pub(super) fn open(root: &Path, object: &Listed) -> Result<Self, SourceError> {
         let path = place(root, &object.path)?;
-        // Else a pipe that took the place of a file would be waited for.
+        // Otherwise opening would block on a pipe that replaced the file.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = rustix::io::retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()));
         let file = File::from(opened.map_err(|error| unreadable(path.clone(), error))?);
@@ -65,7 +65,7 @@ impl OpenedFile {
     }
 }
 
-/// Invariant 2 of [`crate::source`].
+/// Keeps invariant 2 of [`crate::source`].
 fn place(root: &Path, path: &[u8]) -> Result<PathBuf, SourceError> {
     let name = Path::new(OsStr::from_bytes(path));
     if name.components().any(|it| !matches!(it, Component::Normal(_) | Component::CurDir)) {
@@ -86,7 +86,7 @@ impl ReadAt for OpenedFile {
 
 impl Opened for OpenedFile {
     fn verify(&self) -> Result<(), SourceError> {
-        // The handle tells of writing, the path of a file that took the place of this one.
+        // The handle shows writes, the path a file that replaced this one.
         self.check(rustix::fs::fstat(&self.file))?;
         self.check(rustix::fs::stat(&self.path))
     }

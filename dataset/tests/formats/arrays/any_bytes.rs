@@ -1,4 +1,4 @@
-//! Whatever the bytes are: no panic, no range outside, no read or memory beyond measure.
+//! For any bytes: no panic, no range outside of the object, no excess of reads or memory.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use tierfeed_dataset::format::{
 
 use super::{bytes, stems};
 
-/// A parser: the ranges that it returns.
+/// A parser, reduced to the ranges that it returns.
 type Parser = fn(&dyn ReadAt) -> Result<Vec<Range>, FormatError>;
 
 /// The folder and ending of a format's fixtures, and its parser.
@@ -26,7 +26,7 @@ const FORMATS: [(&str, &str, Parser); 6] = [
     ("npz", "npz", |object| {
         let ranges = npz::ranges(object, &[])?;
         if object.len() < 1 << 20 {
-            // Stored members have a CRC-32 too, which only the check knows.
+            // Stored members have a CRC-32 too, which only the check reads.
             let is_stored = |range: &Range| range.encoding == Encoding::Plain;
             let (is_sound, is_inflated) =
                 (npz::check(object, &[]).is_ok(), inflate_all(object, &ranges));
@@ -65,7 +65,7 @@ fn inflate_all(object: &dyn ReadAt, ranges: &[Range]) -> bool {
         let stored = super::read(object, *range);
         match range.encoding {
             Encoding::Plain => true,
-            // More than a thousandfold cannot come out of deflate, so no memory is tried for it.
+            // Deflate cannot expand more than a thousandfold, so no memory is tried for it.
             Encoding::Deflate { len, .. } if len / 1100 > range.len => false,
             Encoding::Deflate { len, crc32 } => {
                 let mut into = vec![0; usize::try_from(len).unwrap()];
@@ -75,7 +75,7 @@ fn inflate_all(object: &dyn ReadAt, ranges: &[Range]) -> bool {
     })
 }
 
-/// Parses `object`, and says whether that went well.
+/// Parses `object`, and returns whether that succeeded.
 fn parse(parser: Parser, object: &dyn ReadAt, what: &str) -> bool {
     let Ok(ranges) = parser(object) else { return false };
     for range in ranges {
@@ -112,7 +112,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
-/// The places of a file that its parser may read: of LMDB's the ends of pages.
+/// The offsets of a file that its parser may read: for LMDB the ends of pages.
 fn places(folder: &str, bytes: &[u8]) -> Vec<usize> {
     let is_read = |at: &usize| folder != "lmdb" || !(160..4000).contains(&(at % 4096));
     (0..bytes.len()).filter(is_read).collect()
@@ -185,7 +185,8 @@ impl ReadAt for Sparse {
 #[test]
 fn an_object_of_any_length_is_read_in_bounded_pieces() {
     for (folder, parser, name, bytes) in fixtures() {
-        // A table of FFCV reaches to the end of the file, and is read part by part: it would take years.
+        // A table of FFCV reaches to the end of the file, and is read part by part: it would take
+        // years.
         if folder != "ffcv" {
             parse(parser, &Sparse { head: bytes.clone(), tail: bytes.clone() }, &name);
         }
@@ -299,7 +300,7 @@ proptest! {
         let mut damaged = answer.clone();
         edits.iter().for_each(|edit| apply(&mut damaged, edit));
         check_hdf5(&damaged, &object);
-        // One number of it is another one.
+        // One of its numbers is replaced.
         let text = String::from_utf8(answer).unwrap();
         let is_start = |(at, byte): &(usize, u8)| {
             byte.is_ascii_digit() && !text.as_bytes()[at - 1].is_ascii_digit()

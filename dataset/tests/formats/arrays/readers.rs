@@ -104,7 +104,7 @@ fn columns_of_parquet_are_selected_by_path_or_group() {
         .flat_map(|group| some.columns.iter().map(|path| group[place(path)]))
         .collect();
     assert_eq!(some.ranges, expected);
-    // The columns in between come along when a row group is one sample.
+    // The columns in between are included when a row group is one sample.
     let hulls = parquet::ranges(&object, Unit::RowGroup, &columns).unwrap();
     for (hull, chunks) in hulls.ranges.iter().zip(all.ranges.chunks(per_group)) {
         let (first, last) = (chunks[place("box.x")], chunks[place("seen")]);
@@ -202,11 +202,10 @@ fn samples_of_hdf5_are_what_h5py_reads() {
             }
         }
     }
-    // Three of `gzip`, two of the file with a block of the user's.
+    // Three of `gzip`, two of the file with a user block.
     assert_eq!(filtered, 5);
 }
 
-/// Counts how often it is read.
 struct Counted {
     bytes: Vec<u8>,
     reads: AtomicUsize,
@@ -240,7 +239,7 @@ fn an_object_is_read_in_few_requests() {
     check_reads("npz/stored.npz", 5, |it| drop(npz::ranges(it, &[]).unwrap()));
     check_reads("npz/zip64.npz", 5, |it| drop(npz::ranges(it, &[]).unwrap()));
     // One for the magic, the schema and each of three batches; then the footer of a file, and the
-    // mark at the end of a stream.
+    // end mark of a stream.
     check_reads("arrow/file.arrow", 6, |it| drop(arrow::layout(it).unwrap()));
     check_reads("arrow/stream.arrow", 6, |it| drop(arrow::layout(it).unwrap()));
     check_reads("lmdb/two.mdb", 2, |it| assert!(lmdb::check(it).is_ok()));

@@ -8,14 +8,14 @@ use crate::assert_sound;
 /// A parser of objects.
 pub(crate) type Parse<'a> = &'a dyn Fn(&[u8]) -> Result<Vec<Range>, FormatError>;
 
-/// What [`lengths_accepted`] gives if there is none.
+/// The expected result of [`lengths_accepted`] if no length is accepted.
 pub(crate) const NO_LENGTH: [usize; 0] = [];
-/// What [`bits_accepted`] gives if there is none.
+/// The expected result of [`bits_accepted`] if no bit is accepted.
 pub(crate) const NO_BIT: [(usize, u32); 0] = [];
 
-/// Cuts `object` off after every byte; gives the lengths that a parser takes without complaint.
+/// Truncates `object` after every byte; returns the lengths that a parser accepts.
 ///
-/// What it finds there must be the first of the samples of the whole.
+/// The ranges that it finds must be the first of the samples of the whole.
 pub(crate) fn lengths_accepted(object: &[u8], parse: Parse<'_>) -> Vec<usize> {
     let whole = parse(object).unwrap();
     let accepted = (0..object.len()).filter(|len| match parse(&object[..*len]) {
@@ -31,7 +31,7 @@ pub(crate) fn lengths_accepted(object: &[u8], parse: Parse<'_>) -> Vec<usize> {
     accepted.collect()
 }
 
-/// Turns each bit of the bytes `at` alone; gives those that a parser does not complain of.
+/// Flips each bit of the bytes `at` alone; returns those that a parser accepts.
 pub(crate) fn bits_accepted(
     object: &[u8],
     at: std::ops::Range<usize>,

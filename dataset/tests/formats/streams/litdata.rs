@@ -13,7 +13,7 @@ use crate::{
     expected, fixture, samples,
 };
 
-/// As in `scripts/fixtures/litdata.py`.
+/// The block length of `scripts/fixtures/litdata.py`.
 const BLOCK_TOKENS: u64 = 8;
 
 fn index_of(dataset: &str) -> Vec<u8> {
@@ -133,7 +133,7 @@ fn a_copy_of_the_rows_behind_the_items_is_passed_over() {
 #[test]
 fn a_chunk_that_is_cut_off_is_refused() {
     let (chunk, object) = first("items");
-    // Older writers give the size without the table.
+    // Older writers store the size without the table.
     for bytes in [chunk.bytes, 0] {
         let chunk = Chunk { bytes, ..chunk.clone() };
         assert_eq!(lengths_accepted(&object, &|object| ranges(&object, &chunk)), NO_LENGTH);

@@ -1,7 +1,7 @@
-//! Streams and shards, as their own writers write them and their own readers read them.
+//! Streams and shards, written by their own writers and compared with their own readers.
 //!
-//! The fixtures and what is expected of them come from `scripts/fixtures`. What is cut off or
-//! damaged must be an error wherever the format can tell, and must never lead outside of the object.
+//! The fixtures and the expected results come from `scripts/fixtures`. A truncated or damaged
+//! object must be an error if the format can detect it, and must never lead outside of the object.
 
 #![expect(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
@@ -25,13 +25,13 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What the reader of a format got from one of its fixtures.
+/// The result of a format's reader for one of its fixtures.
 fn expected(format: &str, name: &str) -> Value {
     let json = fixture(&format!("{format}/expected.json"));
     serde_json::from_slice::<Value>(&json).unwrap()[name].take()
 }
 
-/// Bytes as `expected.json` describes them.
+/// Bytes in the form of `expected.json`.
 fn described(bytes: &[u8]) -> Value {
     serde_json::json!([bytes.len(), format!("{:016x}", xxh3_64(bytes))])
 }
@@ -47,7 +47,7 @@ fn samples(object: &[u8], ranges: &[Range]) -> Value {
     ranges.iter().map(|range| described(slice(object, *range))).collect()
 }
 
-/// Fails unless the ranges rise, do not overlap, and lie in an object of `len` bytes.
+/// Fails unless the ranges ascend, do not overlap, and lie in an object of `len` bytes.
 fn assert_sound(ranges: &[Range], len: usize) {
     let mut end = 0;
     for range in ranges {

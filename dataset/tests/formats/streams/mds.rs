@@ -85,7 +85,7 @@ fn a_damaged_table_is_refused_unless_it_is_still_a_table() {
     // The number of samples, and the offset of the last end.
     assert_eq!(bits_accepted(&object, 0..4, &parse), NO_BIT);
     assert_eq!(bits_accepted(&object, 20..24, &parse), NO_BIT);
-    // Some borders between samples only move: the hashes tell.
+    // Some borders between samples only move: the hashes detect it.
     for (byte, bit) in bits_accepted(&object, 4..20, &parse) {
         let mut damaged = object.clone();
         damaged[byte] ^= 1 << bit;
@@ -193,7 +193,7 @@ fn a_label_needs_a_column_of_integers_and_classes_that_fit() {
     assert_eq!(label_of(&unnamed, &object).unwrap(), none);
     let text = |index: &mut Value| index["shards"][0]["column_encodings"][2] = json!("str");
     assert_eq!(label_of(&text, &object).unwrap(), none);
-    // The class of sample 2, behind three sizes, no answer and a caption of 4 bytes.
+    // The class of sample 2, behind three sizes, an empty answer and a caption of 4 bytes.
     let at = usize::try_from(whole[2].offset).unwrap() + 12 + 4;
     for class in [-1, i64::from(u32::MAX), i64::MIN, 1 << 32] {
         let mut object = object.clone();

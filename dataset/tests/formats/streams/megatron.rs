@@ -25,7 +25,7 @@ fn an_index_or_a_bin_that_is_cut_off_or_longer_is_refused() {
     for name in ["text", "modes"] {
         let (index, object) = dataset(name);
         let by_index = |index: &[u8]| ranges(&index, &object);
-        // The modes of the sequences say nothing of where they lie.
+        // The modes of the sequences do not affect their positions.
         let without_modes = (name == "modes").then(|| index.len() - 5);
         let accepted = (0..index.len()).filter(|len| by_index(&index[..*len]).is_ok());
         assert!(accepted.eq(without_modes), "{name}");

@@ -87,7 +87,7 @@ fn lengths_that_lead_outside_are_refused_even_with_a_right_checksum() {
     }
 }
 
-/// CRC-32C bit by bit, as the test must not trust what it tests.
+/// CRC-32C bit by bit, as the test must not use the code under test.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
     let crc =

@@ -28,7 +28,7 @@ pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a sample consists of, as `expected.json` has it.
+/// The parts of a sample, in the form of `expected.json`.
 fn members(sample: &[u8]) -> Value {
     let parts = parts(sample).unwrap().into_iter();
     let members = parts.map(|part| (lossy(&part.extension), described(part.bytes)));
@@ -117,7 +117,7 @@ fn the_label_is_the_class_if_every_sample_has_one() {
     }
 }
 
-/// Where a header has the kind of its member. Set through it, the oldest kind, 0, stays 0.
+/// The offset of the kind of a member in its header. The oldest kind, 0, stays 0.
 const KIND_AT: usize = 156;
 
 /// A member: its headers, its data, its padding.
@@ -129,7 +129,7 @@ fn member(kind: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
     sealed(header, data)
 }
 
-/// A header with its checksum, and what follows.
+/// A header with its checksum, and the following bytes.
 fn sealed(mut header: Header, data: &[u8]) -> Vec<u8> {
     header.set_cksum();
     let mut bytes = header.as_bytes().to_vec();
@@ -203,7 +203,7 @@ fn a_size_in_a_pax_header_counts_more_than_that_in_the_header() {
 }
 
 #[test]
-fn what_is_no_file_has_no_data_whatever_its_header_says() {
+fn what_is_no_file_has_no_data_in_spite_of_its_header() {
     let mut link = Header::new_ustar();
     link.set_entry_type(EntryType::Link);
     link.as_mut_bytes()[..10].copy_from_slice(b"a.link.jpg");
@@ -294,7 +294,7 @@ fn every_damaged_bit_of_a_header_is_found() {
         for entry in archive.entries().unwrap().raw(true) {
             let at = usize::try_from(entry.unwrap().raw_header_position()).unwrap();
             let accepted = bits_accepted(&object, at..at + 512, &parse);
-            // The checksum does not count its own field, where a number can be written in two ways.
+            // The checksum does not cover its own field, where a number can be written in two ways.
             let spelling = |(byte, _): &(usize, u32)| (148..156).contains(&(byte - at));
             assert!(accepted.iter().all(spelling), "{name} at {at}: {accepted:?}");
         }
@@ -312,7 +312,7 @@ fn compressed_shards_say_what_to_do() {
     assert_eq!(contents(&[file("BZh91/a.jpg", b"1")]), [["jpg"]]);
 }
 
-/// Tars of members that are each correct, in an order that may not be.
+/// Tars of members that are each valid, in an order that may not be.
 fn any_tar() -> impl Strategy<Value = Vec<u8>> {
     let name = prop::collection::vec(prop::sample::select(b"ab./_\n\xff".to_vec()), 0..6);
     let kind = prop::sample::select(b"00000\x00\x0012567LKxgSVD".to_vec());

@@ -1,4 +1,4 @@
-//! What goes wrong with a bucket, and who may read it.
+//! Failures of a bucket, and the identities that may read it.
 
 use std::{fs, net::TcpListener};
 
@@ -53,7 +53,7 @@ fn a_server_that_says_nothing_is_given_up_and_named() {
 
 #[test]
 fn where_no_server_is_the_endpoint_is_to_be_checked() {
-    // Bound and not listening to anybody for long.
+    // Bound, but never accepting.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let endpoint = Some(format!("http://127.0.0.1:{port}"));
     let bucket = Bucket { endpoint, identity: Identity::Anonymous, ..bucket("s3://bucket/data") };
@@ -108,7 +108,7 @@ fn a_bucket_in_another_region_says_so() {
 }
 
 #[test]
-fn nobody_signs_when_reading_anonymously_and_the_endpoint_of_the_job_wins() {
+fn anonymous_requests_are_not_signed_and_the_endpoint_of_the_job_wins() {
     let server = Server::serving(Access::Everybody);
     server.put("data/x", 3);
     let options = [
@@ -127,7 +127,7 @@ fn nobody_signs_when_reading_anonymously_and_the_endpoint_of_the_job_wins() {
     let store = BucketStore::open(&bucket, &environment, &PATIENCE).unwrap();
     assert_eq!(paths(&list(&store).unwrap()), ["x"]);
     let seen = server.seen();
-    // The bucket is in the path, as servers without a name of their own for each bucket need it.
+    // The bucket is in the path, for servers without a host name for each bucket.
     assert!(seen.iter().all(|it| !it.is_signed && it.path.starts_with("/bucket")), "{seen:?}");
 }
 
@@ -177,7 +177,7 @@ fn a_name_that_leads_out_of_the_source_is_refused() {
     server.put("data/x", 1);
     let store = store(&server, "s3://bucket/data");
     for path in [&b"../other"[..], b"a//b", b"/x", b"x/", b"\xff", b"."] {
-        let error = store.look(path).unwrap_err();
+        let error = store.stat(path).unwrap_err();
         assert!(matches!(&error, SourceError::Outside { .. }), "{error}");
     }
     assert_eq!(server.seen().len(), 0);

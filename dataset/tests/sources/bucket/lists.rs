@@ -1,4 +1,4 @@
-//! What a listing of a bucket has in it.
+//! The content of a listing of a bucket.
 
 use std::{fs, time::Duration};
 
@@ -11,7 +11,7 @@ use tierfeed_object_stores::{
 use super::store;
 use crate::listed::{All, Ending, directories, list, objects, paths};
 
-/// Names that sort otherwise than one might think, and that a URL has to escape.
+/// Names with an unusual order, and names that a URL has to escape.
 fn keys() -> Vec<String> {
     let mut keys: Vec<String> = (0..1_100).map(|it| format!("many/{it}.jpg")).collect();
     keys.extend((0..40).map(|it| format!("classes/{}/{it}/x.jpg", it % 10)));
@@ -63,7 +63,7 @@ fn a_listing_in_small_pages_is_that_of_the_same_tree_on_a_file_system() {
     assert!(found.directories.iter().all(|it| it.mtime_ns.is_none()));
     assert!(reports.is_sorted() && reports.last() == Some(&(keys().len() as u64)), "{reports:?}");
     assert!(server.listings() >= keys().len() / 7);
-    // The same with any size of pages, and from the root.
+    // The result is the same with any size of pages, and from the root.
     server.limit_pages(1_000);
     assert_eq!(bucket.list(&All, &mut |_| ()).unwrap(), found);
     let all = list(&store(&server, "s3://bucket")).unwrap();
@@ -89,7 +89,7 @@ fn every_object_of_a_listing_opens_as_itself() {
     }
 }
 
-/// Few folders are asked for level by level; as soon as there are many, each is one request.
+/// Few folders are listed level by level; as soon as there are many, each is one request.
 #[test]
 fn many_folders_take_a_request_each_and_not_one_for_each_level() {
     let server = Server::serving(Access::Signed);
@@ -102,7 +102,7 @@ fn many_folders_take_a_request_each_and_not_one_for_each_level() {
     assert!((102..=102 + 16 * 3).contains(&listings), "{listings}");
 }
 
-/// The delay is there so that the requests meet; nothing depends on how long they take.
+/// The delay makes the requests overlap; the result does not depend on their duration.
 #[test]
 fn folders_are_listed_at_the_same_time_and_no_more_than_sixteen() {
     let delay = Duration::from_millis(5);
@@ -136,7 +136,7 @@ fn only_what_is_selected_is_taken_and_asked_for() {
     assert!(server.seen().iter().all(|it| !it.query.contains("prefix=.git")));
 }
 
-/// As tools and consoles leave them where a folder was made.
+/// Markers, as tools and consoles leave them where a folder was made.
 #[test]
 fn markers_of_folders_are_no_objects_and_empty_objects_are() {
     let server = Server::serving(Access::Signed);
@@ -179,7 +179,7 @@ fn a_source_that_is_one_object_is_a_listing_of_it() {
     let mut bytes = [0; 9];
     store.open(&object).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, [7; 9]);
-    assert_eq!(store.look(b"").unwrap(), object);
+    assert_eq!(store.stat(b"").unwrap(), object);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_web_server_cannot_be_listed_but_its_objects_open() {
     let error = list(&store).unwrap_err();
     assert!(matches!(&error, SourceError::CannotList { .. }), "{error}");
     assert!(error.to_string().contains("manifest"), "{error}");
-    let object = store.look(b"x").unwrap();
+    let object = store.stat(b"x").unwrap();
     assert_eq!(object.size, 10);
     let mut bytes = [0; 4];
     store.open(&object).unwrap().read_exact_at(&mut bytes, 3).unwrap();

@@ -1,4 +1,4 @@
-//! Bytes of objects.
+//! The bytes of objects.
 
 use std::{io, time::Duration};
 
@@ -11,7 +11,7 @@ use tierfeed_object_stores::{
 
 use super::{cause, impatient, store};
 
-/// Of no period that a mistake in a range could hide in.
+/// Without a period that could hide an error in a range.
 fn noise(len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|it| (it.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).to_le_bytes()[0])
@@ -28,7 +28,7 @@ fn any_range_is_the_bytes_of_the_object() {
     let bytes = noise(3_500_001);
     server.put_bytes("object", bytes.clone());
     let store = store(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     assert_eq!(opened.len(), bytes.len() as u64);
     let row = (0..3_500_000).step_by(50_001).map(|offset| (offset, 12));
     let others = [(3_500_000, 1), (0, 3_500_001), (1, 1 << 20), (65_530, 20), (3_243_000, 257_001)];
@@ -50,7 +50,7 @@ fn small_reads_in_a_row_take_few_requests() {
     let bytes = noise(8 << 20);
     server.put_bytes("object", bytes.clone());
     let store = store(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     for offset in (0..bytes.len() - 16).step_by(3_001) {
         let mut header = [0; 16];
         opened.read_exact_at(&mut header, offset as u64).unwrap();
@@ -66,7 +66,7 @@ fn threads_may_read_one_object_at_once() {
     let bytes = noise(2 << 20);
     server.put_bytes("object", bytes.clone());
     let store = store(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8_usize {
             let (opened, bytes) = (&opened, &bytes);
@@ -86,7 +86,7 @@ fn what_lies_behind_the_end_is_not_asked_for() {
     let server = Server::serving(Access::Signed);
     server.put("object", 10);
     let store = store(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     for (offset, len) in [(10, 1), (5, 6), (u64::MAX, 1), (11, 0)] {
         let error = opened.read_exact_at(&mut vec![0; len], offset).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
@@ -98,10 +98,10 @@ fn what_lies_behind_the_end_is_not_asked_for() {
 fn another_version_is_noticed_at_the_next_read_and_at_the_end() {
     let server = Server::serving(Access::Signed);
     let store = store(&server, "s3://bucket");
-    // Of the same length, so that only the ETag tells.
+    // Of the same length, so that only the ETag differs.
     for has_gone in [false, true] {
         server.put_bytes("object", noise(1 << 20));
-        let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+        let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
         opened.read_exact_at(&mut [0; 8], 0).unwrap();
         opened.verify().unwrap();
         if has_gone {
@@ -117,13 +117,13 @@ fn another_version_is_noticed_at_the_next_read_and_at_the_end() {
     }
 }
 
-/// A server that does not know conditions answers with what it has.
+/// A server without conditional requests answers with the present object.
 #[test]
 fn another_version_is_noticed_without_the_help_of_the_server() {
     let server = Server::serving(Access::Signed);
     server.put("object", 100);
     let store = store(&server, "s3://bucket");
-    let object = store.look(b"object").unwrap();
+    let object = store.stat(b"object").unwrap();
     let read = |object: &Listed| store.open(object).unwrap().read_exact_at(&mut [0; 8], 0);
     let unnamed = Listed { etag: None, ..object.clone() };
     read(&unnamed).unwrap();
@@ -148,7 +148,7 @@ fn a_body_that_is_cut_is_asked_for_again_from_there() {
     let bytes = noise(2 << 20);
     server.put_bytes("object", bytes.clone());
     let store = store(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     let mut read = vec![0; bytes.len()];
     opened.read_exact_at(&mut read, 0).unwrap();
     assert!(read == bytes);
@@ -163,7 +163,7 @@ fn a_body_that_is_always_cut_is_an_error() {
     });
     server.put("object", 1 << 20);
     let store = impatient(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     let error = opened.read_exact_at(&mut vec![0; 1 << 20], 0).unwrap_err();
     let is_failed = matches!(cause(&error), SourceError::Request(RequestError::Failed { .. }));
     assert!(is_failed, "{error}");
@@ -178,7 +178,7 @@ fn fewer_bytes_than_were_asked_for_are_no_bytes() {
     });
     server.put("object", 100);
     let store = store(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     let error = opened.read_exact_at(&mut [0; 10], 0).unwrap_err();
     let is_length = matches!(cause(&error), SourceError::Length { expected: 100, found: 60, .. });
     assert!(is_length, "{error}");
@@ -190,12 +190,12 @@ fn a_read_that_is_refused_for_now_is_made_again() {
     let server = Server::start(Access::Signed, refuse);
     server.put("object", 10);
     let store = impatient(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     opened.read_exact_at(&mut [0; 10], 0).unwrap();
     assert_eq!(server.count("HEAD") + server.count("GET"), 4);
 }
 
-/// The silence that ends a read is one between bytes, not all of the time.
+/// The limit on silence applies between bytes, not to the whole time.
 #[test]
 fn a_slow_answer_arrives_whole() {
     let server = Server::start(Access::Signed, |request| match *request.method() {
@@ -205,7 +205,7 @@ fn a_slow_answer_arrives_whole() {
     let bytes = noise(200_000);
     server.put_bytes("object", bytes.clone());
     let store = impatient(&server, "s3://bucket");
-    let opened = store.open(&store.look(b"object").unwrap()).unwrap();
+    let opened = store.open(&store.stat(b"object").unwrap()).unwrap();
     let mut read = vec![0; bytes.len()];
     opened.read_exact_at(&mut read, 0).unwrap();
     assert!(read == bytes);

@@ -1,7 +1,7 @@
-//! One watched mapping, which a handler of signals looks up while others are added and taken away.
+//! One watched mapping, which a signal handler looks up while others are added and removed.
 //!
-//! The owner of a slot writes it, one at a time; who looks takes no lock. `verification/models/` compiles this very file
-//! with the atomics of loom in the place of the real ones.
+//! The owner of a slot writes it, one owner at a time; readers take no lock. `verification/models/`
+//! compiles this file with the atomics of loom in place of the real ones.
 
 use super::words::{AtomicU32, AtomicUsize, Ordering};
 
@@ -15,14 +15,15 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Whether it is free. The caller is the only one who takes slots.
+    /// Whether the slot is free. Only one thread at a time takes slots.
     pub(super) fn is_free(&self) -> bool {
         self.start.load(Ordering::Relaxed) == 0
     }
 
-    /// Makes it that of a mapping. It must be free.
+    /// Assigns the slot to a mapping. It must be free.
     pub(super) fn take(&self, start: usize, end: usize, page_bytes: usize) {
-        // Release: whoever sees this end sees that the mapping before has no start any more.
+        // Release: a reader that sees this end also sees that the previous mapping has no start any
+        // more.
         self.end.store(end, Ordering::Release);
         self.page_bytes.store(page_bytes, Ordering::Relaxed);
         self.errors.store(0, Ordering::Relaxed);
@@ -30,14 +31,14 @@ impl Slot {
         self.start.store(start, Ordering::Release);
     }
 
-    /// Frees it: from now on no address is covered by it.
+    /// Frees the slot: from now on it covers no address.
     pub(super) fn leave(&self) {
         self.start.store(0, Ordering::Release);
     }
 
-    /// Whether it is that of the mapping around `address`.
+    /// Whether the slot belongs to the mapping around `address`.
     ///
-    /// A slot that is given to another mapping meanwhile is seen by its start, which is 0 in between.
+    /// A slot that is reassigned meanwhile is detected by its start, which is 0 in between.
     pub(super) fn covers(&self, address: usize) -> bool {
         let start = self.start.load(Ordering::Acquire);
         let end = self.end.load(Ordering::Acquire);

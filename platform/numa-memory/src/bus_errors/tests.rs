@@ -85,13 +85,13 @@ fn more_mappings_than_a_block_holds_are_watched() {
     assert_eq!(last.bus_errors(), 1);
 }
 
-/// What a test that is run again as a process of its own shall do.
+/// Environment variable that tells a test, run again in a process of its own, what to do.
 const FOREIGN: &str = "TIERFEED_TEST_FOREIGN_BUS_ERROR";
 
 #[test]
 fn a_foreign_bus_error_still_ends_the_process() {
     if let Some(how) = order() {
-        // Rust's own handler takes one that was sent for a mistake, and waits for it to come again.
+        // Rust's own handler takes a sent signal for a mistake, and waits for it to come again.
         if how == "sent" {
             let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
             // SAFETY:
@@ -120,7 +120,7 @@ fn order() -> Option<String> {
     std::env::var(FOREIGN).ok()
 }
 
-/// Reads a mapping that nobody watches, behind the end of its file.
+/// Reads a mapping that is not watched, behind the end of its file.
 fn touch_behind_the_end() {
     let fd = memfd_create("bus-foreign", MFdFlags::MFD_CLOEXEC).unwrap();
     let raw = MmapOptions::new().len(LEN).map_raw(&fd).unwrap();

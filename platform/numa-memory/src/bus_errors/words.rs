@@ -1,3 +1,3 @@
-//! The atomics of [`super::slot`]. A model of it brings others.
+//! The atomics of [`super::slot`]; the models in `verification/models/` replace this module.
 
 pub(super) use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

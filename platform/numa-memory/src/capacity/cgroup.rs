@@ -7,8 +7,8 @@ use std::{
 
 use tierfeed_units::Bytes;
 
-/// The least headroom of all groups from this process's own up to the root, or `None` without limit, when
-/// `kept` of the limit of each shall stay free.
+/// The least headroom of all groups from this process's own up to the root, if each keeps `kept` of
+/// its limit free; `None` without limit.
 ///
 /// File pages that the group can drop at once count as free. Shared memory counts as used from its
 /// first touch, so chunks are part of it.
@@ -54,7 +54,7 @@ fn headroom_of_line(sysroot: &Path, line: &str, kept: fn(Bytes) -> Bytes) -> Opt
 }
 
 fn headroom_of(directory: &Path, files: &Files, kept: fn(Bytes) -> Bytes) -> Option<Bytes> {
-    // `max` is no number, and no limit.
+    // `max` is no number and means no limit.
     let limit = number_in(&directory.join(files.limit))?;
     let usage = number_in(&directory.join(files.usage))?;
     let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();

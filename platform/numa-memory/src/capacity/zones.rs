@@ -7,7 +7,7 @@ use tierfeed_units::{Bytes, NumaNode};
 use crate::placement::page_bytes;
 
 /// Free memory of `node` above the high watermark and the lowmem protection of each zone, or `None`
-/// if `/proc/zoneinfo` does not say.
+/// if `/proc/zoneinfo` does not show it.
 ///
 /// Below the high watermark the kernel wakes its reclaim daemon; below the protection a zone serves
 /// only allocations that cannot lie elsewhere.

@@ -1,10 +1,10 @@
-//! The inner loop of the sum with AVX2: two vectors are a stripe, and two hold the lanes.
+//! The inner loop of the sum with AVX2: two vectors form a stripe, and two hold the lanes.
 //!
-//! One loop runs through all blocks and asks for each line a page ahead of its turn, and for the page
-//! that is stored to next. Measured on an AMD EPYC (Zen 5) with samples of 100 KiB that are stored past
-//! the caches, by one thread, as parts of what `memcpy` does: block by block 1.03; in one loop 1.06; with
-//! the lines ahead 1.11; with the pages as well 1.16. Vectors of 64 bytes (AVX-512) want Rust 1.89 and come
-//! to 1.19.
+//! One loop runs through all blocks and prefetches each line a page ahead, and the page that is
+//! stored to next. Measured on an AMD EPYC (Zen 5) with samples of 100 KiB that are stored past the
+//! caches, by one thread, relative to `memcpy`: block by block 1.03; in one loop 1.06; with
+//! prefetched lines 1.11; with the pages as well 1.16. Vectors of 64 bytes (AVX-512) need Rust 1.89
+//! and reach 1.19.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_loadu_si256, _mm256_mul_epu32, _mm256_set1_epi64x,
@@ -13,25 +13,24 @@ use std::arch::x86_64::{
 };
 
 use super::{PRIME32_1, SECRET, STRIPE, STRIPES_PER_BLOCK};
-use crate::ahead::{AHEAD_BYTES, ask_for};
+use crate::prefetch::{PREFETCH_DISTANCE_BYTES, prefetch_line};
 
 const VECTOR: usize = size_of::<__m256i>();
 
-/// Stripes between the one that is summed and the one that is asked for.
-const STRIPES_AHEAD: usize = AHEAD_BYTES / STRIPE;
+/// Stripes between the one that is summed and the one that is prefetched.
+const PREFETCH_DISTANCE_STRIPES: usize = PREFETCH_DISTANCE_BYTES / STRIPE;
 
-/// Where a stripe is stored: a constant parameter, so that the loop need not ask.
+/// Where a stripe is stored: a constant parameter, so that the loop has no branch for it.
 pub(super) mod store {
-    /// Nowhere.
     pub(in crate::checksum) const NOWHERE: u8 = 0;
-    /// Through the caches, wherever it begins.
+    /// Through the caches, at any alignment.
     pub(in crate::checksum) const CACHED: u8 = 1;
     /// Past the caches, aligned to a vector.
     pub(in crate::checksum) const PAST_CACHES: u8 = 2;
 }
 
-/// Takes `count` stripes at `from` into the lanes, the first of them being number `first` of its block,
-/// and stores them at `to` in the way of `STORE`.
+/// Adds `count` stripes at `from` to the lanes, the first of them being number `first` of its
+/// block, and stores them at `to` as `STORE` says.
 ///
 /// # Safety
 ///
@@ -52,10 +51,11 @@ pub(super) unsafe fn take<const STORE: u8>(
     for stripe in 0..count {
         let behind = stripe * STRIPE;
         let (from, to) = (from.wrapping_add(behind), to.wrapping_add(behind));
-        let ahead = if count - stripe > STRIPES_AHEAD { AHEAD_BYTES } else { 0 };
-        ask_for(from.wrapping_add(ahead));
-        if STORE != store::NOWHERE && stripe.is_multiple_of(STRIPES_AHEAD) {
-            ask_for(to.wrapping_add(ahead));
+        let ahead =
+            if count - stripe > PREFETCH_DISTANCE_STRIPES { PREFETCH_DISTANCE_BYTES } else { 0 };
+        prefetch_line(from.wrapping_add(ahead));
+        if STORE != store::NOWHERE && stripe.is_multiple_of(PREFETCH_DISTANCE_STRIPES) {
+            prefetch_line(to.wrapping_add(ahead));
         }
         // SAFETY:
         // - The stripe is readable by the caller's promise.
@@ -93,7 +93,7 @@ fn mix(lanes: __m256i, data: __m256i, key: __m256i) -> __m256i {
     _mm256_add_epi64(lanes, _mm256_add_epi64(swapped, product))
 }
 
-/// Ends a block.
+/// Mixes the lanes at the end of a block.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn scramble(low: __m256i, high: __m256i) -> [__m256i; 2] {
@@ -104,15 +104,15 @@ fn scramble(low: __m256i, high: __m256i) -> [__m256i; 2] {
     let one = |lanes: __m256i, key: __m256i| {
         let shifted = _mm256_xor_si256(lanes, _mm256_srli_epi64::<47>(lanes));
         let mixed = _mm256_xor_si256(shifted, key);
-        // The prime has 32 bits, so two products of 32 bits are one of 64.
+        // The prime has 32 bits, so two products of 32 bits form one of 64.
         let upper = _mm256_mul_epu32(_mm256_srli_epi64::<32>(mixed), prime);
         _mm256_add_epi64(_mm256_mul_epu32(mixed, prime), _mm256_slli_epi64::<32>(upper))
     };
     [one(low, keys[0]), one(high, keys[1])]
 }
 
-/// Reads a vector from memory that others may write meanwhile, once: an ordinary load may be made again
-/// where the compiler runs out of registers, and would then see other bytes.
+/// Reads a vector from memory that others may write meanwhile, once: the compiler may repeat an
+/// ordinary load if it runs out of registers, and would then see other bytes.
 ///
 /// # Safety
 ///
@@ -135,8 +135,6 @@ unsafe fn load_once(from: *const u8) -> __m256i {
     vector
 }
 
-/// Reads a stripe.
-///
 /// # Safety
 ///
 /// `from` is valid for reads of a stripe.
@@ -152,8 +150,6 @@ unsafe fn load(from: *const u8) -> [__m256i; 2] {
     [one, other]
 }
 
-/// Stores a vector.
-///
 /// # Safety
 ///
 /// Unless it is stored nowhere, `to` is valid for writes of a vector; past the caches it is aligned to one.
@@ -166,7 +162,7 @@ unsafe fn put<const STORE: u8>(to: *mut u8, data: __m256i) {
         store::CACHED => unsafe { _mm256_storeu_si256(to.cast(), data) },
         // SAFETY:
         // - As promised by the caller.
-        // - Whoever asked for the sum fences before anyone else looks.
+        // - The caller of the sum executes a fence before another thread reads.
         store::PAST_CACHES => unsafe { _mm256_stream_si256(to.cast(), data) },
         _ => {}
     }

@@ -1,4 +1,4 @@
-//! The inner loop of the sum: stripes of 64 bytes, stored elsewhere on the way if asked for.
+//! The inner loop of the sum: stripes of 64 bytes, copied in the same pass on request.
 
 use std::ptr;
 
@@ -11,7 +11,7 @@ use super::{Checksum, PRIME32_1, SECRET, STRIPE, STRIPES_PER_BLOCK, Stores};
 #[repr(align(64))]
 pub(super) struct Accumulators([u64; 8]);
 
-/// Where bytes come from and, if they are copied, where they go.
+/// The source of the bytes and, if they are copied, the destination.
 #[derive(Clone, Copy)]
 pub(super) struct Ends {
     pub(super) from: *const u8,
@@ -26,12 +26,12 @@ impl Ends {
     }
 }
 
-/// Takes `count` bytes at `from` into `sum`, and stores the very bytes at `to` if that is given.
+/// Adds `count` bytes at `from` to `sum`, and stores the same bytes at `to` if that is given.
 ///
 /// # Safety
 ///
-/// - `from` is valid for reads and `to` for writes of `count` bytes. Other processes may write either
-///   meanwhile; the bytes are then some mix, but the same in the sum as in what is stored.
+/// - `from` is valid for reads and `to` for writes of `count` bytes. Other processes may write
+///   either meanwhile; the bytes are then a mixture, but the same in the sum as in the copy.
 /// - They do not overlap as addresses of this process.
 pub(crate) unsafe fn feed(
     sum: &mut Checksum,
@@ -46,7 +46,7 @@ pub(crate) unsafe fn feed(
         if sum.tail_len == STRIPE {
             sum.take_tail();
         }
-        // The last byte stays behind for `tail`, and the stripe before it goes through `last`.
+        // The last byte is kept for `tail`, and the stripe before it goes through `last`.
         let bulk = if is_at_stripe(sum) { (left - 1) / STRIPE } else { 0 };
         let taken = if bulk > 1 {
             let stripes = bulk - 1;
@@ -71,12 +71,13 @@ pub(super) fn feed_slice(sum: &mut Checksum, bytes: &[u8]) {
     unsafe { feed(sum, bytes.as_ptr(), None, bytes.len(), Stores::Cached) };
 }
 
-/// Whether the next byte begins a stripe, and whole stripes may go straight into the lanes.
+/// Whether the next byte begins a stripe, so that whole stripes may be added directly to the lanes.
 fn is_at_stripe(sum: &Checksum) -> bool {
     sum.tail_len == 0 && sum.short_len().is_none()
 }
 
-/// Takes the bytes up to the end of a stripe, at most `left`, through a buffer. Returns how many.
+/// Adds the bytes up to the end of a stripe, at most `left`, through a buffer. Returns their
+/// number.
 ///
 /// # Safety
 ///
@@ -92,7 +93,7 @@ unsafe fn sum_few(sum: &mut Checksum, ends: Ends, left: usize) -> usize {
         // - `to` is valid for writes of `count` bytes by the caller's promise; `place` as above.
         unsafe { ptr::copy_nonoverlapping(place.as_ptr(), to, count) };
     }
-    // What is beyond the length of a short input is not kept: the sum is nobody's then.
+    // Bytes beyond the length of a short input are not kept: the sum is meaningless then.
     let at = usize::try_from(sum.done).unwrap_or(usize::MAX).min(sum.short.len());
     let kept = count.min(sum.short.len() - at);
     sum.short[at..at + kept].copy_from_slice(&place[..kept]);
@@ -101,10 +102,11 @@ unsafe fn sum_few(sum: &mut Checksum, ends: Ends, left: usize) -> usize {
     count
 }
 
-/// Fills `bytes` from memory that others may write meanwhile, and reads each byte there exactly once.
+/// Fills `bytes` from memory that others may write meanwhile, and reads each byte there exactly
+/// once.
 ///
-/// A plain copy does not promise that: where it is followed by a copy of the copy, compilers copy the
-/// origin twice instead.
+/// A plain copy does not guarantee that: if it is followed by a copy of the copy, compilers copy
+/// the origin twice instead.
 ///
 /// # Safety
 ///
@@ -125,13 +127,13 @@ unsafe fn read_once(from: *const u8, bytes: &mut [u8]) {
     }
 }
 
-/// What is read at once, at any address.
+/// The unit of a read, at any address.
 #[repr(C, packed)]
 struct Word(u64);
 
 const WORD: usize = size_of::<Word>();
 
-/// Takes whole stripes into the lanes.
+/// Adds whole stripes to the lanes.
 ///
 /// # Safety
 ///
@@ -145,8 +147,8 @@ unsafe fn sum_stripes(sum: &mut Checksum, ends: Ends, stripes: usize) {
     fence(ends.stores);
 }
 
-/// Non-temporal stores are not ordered with later ones: without this, another thread that is told that
-/// the memory is written could still see the old.
+/// Orders non-temporal stores before later ones: without this, another thread that learns that the
+/// memory is written could still read the old bytes.
 fn fence(stores: Stores) {
     #[cfg(target_arch = "x86_64")]
     if stores == Stores::NonTemporal {
@@ -158,8 +160,8 @@ fn fence(stores: Stores) {
     let _: Stores = stores;
 }
 
-/// Takes `count` stripes into the lanes, the first being number `first` of its block, with the widest
-/// vectors that there is a loop for.
+/// Adds `count` stripes to the lanes, the first being number `first` of its block, with the widest
+/// vectors for which there is a loop.
 ///
 /// # Safety
 ///
@@ -253,7 +255,7 @@ impl Accumulators {
         ])
     }
 
-    /// Takes one stripe in, under the first 64 bytes of `secret`.
+    /// Adds one stripe, with the first 64 bytes of `secret`.
     pub(super) fn accumulate(&mut self, stripe: &[u8; STRIPE], secret: &[u8]) {
         for lane in 0..8 {
             let data = word(stripe, lane);
@@ -264,7 +266,7 @@ impl Accumulators {
         }
     }
 
-    /// Ends a block.
+    /// Mixes the lanes at the end of a block.
     pub(super) fn scramble(&mut self) {
         let secret = &SECRET[SECRET.len() - STRIPE..];
         for (lane, state) in self.0.iter_mut().enumerate() {
@@ -273,7 +275,7 @@ impl Accumulators {
         }
     }
 
-    /// The sum.
+    /// Merges the lanes into the sum.
     pub(super) fn merge(&self, secret: &[u8], start: u64) -> u64 {
         let fold = |pair: usize| {
             let low = self.0[2 * pair] ^ word(secret, 2 * pair);

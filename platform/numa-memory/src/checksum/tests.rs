@@ -39,8 +39,8 @@ fn a_sum_of_other_bytes_than_were_announced_is_another_sum() {
     let _any_sum_will_do = short.finish();
 }
 
-/// Another thread writes one of two values into every byte of the origin all the time. What was stored in
-/// the end must be what was summed, whichever it was of each byte.
+/// Another thread writes one of two values into every byte of the origin all the time. The stored
+/// bytes must be the summed bytes, independent of which value was read.
 #[test]
 fn bytes_that_change_meanwhile_are_the_same_in_the_sum_and_in_the_copy() {
     let (locality, pages) = (Locality::Anywhere, Pages::Small);
@@ -88,7 +88,7 @@ proptest! {
         prop_assert_eq!(sum_of(&pieces), xxh3_64(&bytes), "invariant 1");
     }
 
-    /// The copy starts and ends anywhere, and nothing around it is touched.
+    /// The copy starts and ends at any offset, and the bytes around it stay unchanged.
     #[test]
     fn what_is_summed_is_what_is_stored(
         len in 0..6_000_usize,
@@ -114,7 +114,7 @@ proptest! {
         prop_assert_eq!(sum.finish(), xxh3_64(&source[from..]), "invariant 2");
     }
 
-    /// The processor at hand runs only one of the two in the tests above.
+    /// The processor of the test machine runs only one of the two in the tests above.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn with_vectors_and_without_the_lanes_and_the_copies_are_the_same(

@@ -1,24 +1,25 @@
-//! Follows a chain of pointers, each known only when the one before has arrived: latency.
+//! Follows a chain of dependent pointers, to measure latency.
 //!
-//! The elements of a group are visited in random order before the next group is, so that groups can be
-//! made small enough for the TLB; a group as long as the buffer gives the worst case. Inside its
-//! stride each pointer lies on a random cache line, else only some sets of the caches would be used.
+//! The elements of a group are visited in random order before the next group is, so that groups can
+//! be made small enough for the TLB; a group as long as the buffer gives the worst case. Each
+//! pointer lies on a random cache line of its stride, because otherwise only some sets of the
+//! caches would be used.
 //!
 //! 1. The chain is one cycle through all elements: it is made by walking a permutation, never by
 //!    drawing random successors, which makes short cycles.
 //! 2. Equal buffers and shapes make equal chains.
-//! 3. Every pointer that [`Chain::chase`] follows lies in the buffer and was written when the chain was
-//!    made: the chain owns the buffer, and nothing writes it afterwards.
+//! 3. Every pointer that [`Chain::chase`] follows lies in the buffer and was written when the chain
+//!    was built: the chain owns the buffer, and no code writes it afterwards.
 
 use tierfeed_units::Bytes;
 
 use super::LINE_BYTES;
 use crate::anonymous::Anonymous;
 
-/// Hops are made in rounds of this many, without a branch between them.
+/// Hops per round; a round has no branch between its hops.
 pub const HOPS_PER_ROUND: u64 = 64;
 
-/// Its stride in both usual shapes.
+/// The stride of both usual shapes.
 const STRIDE: Bytes = Bytes(256);
 const LINE: u64 = LINE_BYTES as u64;
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
@@ -36,53 +37,55 @@ pub struct Chain {
     position: usize,
 }
 
-/// How a chain runs through its buffer.
+/// The parameters of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainShape {
     /// The distance of neighbouring elements: a multiple of 64 B. 256 B defeats prefetchers that
     /// fetch the next line or the other line of a pair.
     pub stride: Bytes,
-    /// What is visited before the chain moves on: a multiple of `stride`, at most the buffer.
+    /// Bytes that are visited before the chain moves on: a multiple of `stride`, at most the
+    /// buffer.
     pub group: Bytes,
-    /// Draws the order.
+    /// Seed of the random order.
     pub seed: u64,
 }
 
 impl ChainShape {
-    /// Groups of 256 KiB, whose pages any TLB holds: what a load costs, and nothing for finding it.
+    /// Groups of 256 KiB, whose pages fit in any TLB: the cost of a load without address
+    /// translation.
     #[must_use]
     pub const fn tlb_local(seed: u64) -> Self {
         Self { stride: STRIDE, group: Bytes(256 << 10), seed }
     }
 
-    /// One group over a whole buffer of `len`: on small pages nearly every hop also misses the TLB, and
-    /// often the caches that hold the page tables.
+    /// One group over a whole buffer of `len`: with small pages nearly every hop also misses the
+    /// TLB, and often the caches that hold the page tables.
     #[must_use]
     pub const fn worst_case(len: Bytes, seed: u64) -> Self {
         Self { stride: STRIDE, group: Bytes(len.0 - len.0 % STRIDE.0), seed }
     }
 }
 
-/// Why a chain cannot have a shape.
+/// Why a chain cannot have the requested shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// Pointers must lie on lines of their own.
+    /// The stride is no multiple of a cache line.
     #[error("a stride of {stride} is no multiple of 64 B")]
     Stride {
-        /// As asked for.
+        /// Stride that the caller requested.
         stride: Bytes,
     },
-    /// Groups must consist of whole strides and fit in the buffer.
+    /// The group does not consist of whole strides, or does not fit in the buffer.
     #[error(
         "a group of {group} is no multiple of the stride, {stride}, within a buffer of {buffer}"
     )]
     Group {
-        /// As asked for.
+        /// Group that the caller requested.
         group: Bytes,
-        /// As asked for.
+        /// Stride that the caller requested.
         stride: Bytes,
-        /// As it is.
+        /// Length of the buffer.
         buffer: Bytes,
     },
 }
@@ -102,7 +105,7 @@ impl Chain {
         if group.0 == 0 || !group.0.is_multiple_of(stride.0) || group > buffer.len() {
             return Err(unfit);
         }
-        // Half the memory for the order; a terabyte in one group is no shape for a benchmark.
+        // The order takes half the memory; a group of a terabyte is not used by any benchmark.
         let groups = u32::try_from(buffer.len().0 / group.0).map_err(|_| unfit)?;
         let group_elements = u32::try_from(group.0 / stride.0).map_err(|_| unfit)?;
         let mut ring = Ring::new(buffer.words_mut());
@@ -111,7 +114,7 @@ impl Chain {
         Ok(Self { buffer, elements: u64::from(groups) * u64::from(group_elements), position })
     }
 
-    /// How many hops lead back to the start.
+    /// Number of hops that lead back to the start.
     #[must_use]
     pub fn cycle_hops(&self) -> u64 {
         self.elements
@@ -127,7 +130,7 @@ impl Chain {
     }
 }
 
-/// Shows `see` the offsets of all pointers, in the order of the chain.
+/// Calls `see` with the offsets of all pointers, in the order of the chain.
 fn visit_in_order(groups: u32, elements: u32, shape: ChainShape, mut see: impl FnMut(u64)) {
     let ChainShape { stride, group, seed } = shape;
     let mut random = SplitMix64(seed);
@@ -144,11 +147,11 @@ fn visit_in_order(groups: u32, elements: u32, shape: ChainShape, mut see: impl F
     }
 }
 
-/// A cycle of pointers that is being written.
+/// A cycle of pointers while it is written.
 struct Ring<'buffer> {
     words: &'buffer mut [u64],
     base: usize,
-    /// The words of the first and of the last pointer so far.
+    /// The words of the first and the last pointer so far.
     ends: Option<(usize, usize)>,
 }
 
@@ -169,7 +172,7 @@ impl<'buffer> Ring<'buffer> {
         };
     }
 
-    /// Leads the last pointer to the first, and returns the address of the first.
+    /// Links the last pointer to the first, and returns the address of the first.
     fn close(self) -> usize {
         let (first, last) = self.ends.expect("a group has at least one element");
         let start = address_of(self.base, first);
@@ -215,7 +218,7 @@ fn follow<const COUNT: u64>(mut position: usize) -> usize {
     position
 }
 
-/// Makes `COUNT` hops.
+/// Makes `COUNT` hops with volatile loads.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 fn follow<const COUNT: u64>(mut position: usize) -> usize {
@@ -229,7 +232,7 @@ fn follow<const COUNT: u64>(mut position: usize) -> usize {
     position
 }
 
-/// Random numbers that are the same everywhere.
+/// A random number generator that gives the same numbers on every machine.
 ///
 /// Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 struct SplitMix64(u64);
@@ -249,7 +252,7 @@ impl SplitMix64 {
         u64::try_from(scaled).expect("the upper half of a product is below its factor")
     }
 
-    /// Fisher and Yates.
+    /// The Fisher-Yates shuffle, in place.
     fn shuffle(&mut self, items: &mut [u32]) {
         for last in (1..items.len()).rev() {
             items.swap(last, index_of(self.below(last as u64 + 1)));
@@ -274,7 +277,7 @@ mod tests {
         ChainShape { stride: Bytes(stride), group: Bytes(group), seed: 7 }
     }
 
-    /// The words of the chain, from where it stands until it comes back, or for `limit` hops.
+    /// The words of the chain, from its position until it returns there, or for `limit` hops.
     fn walk(chain: &Chain, limit: u64) -> Vec<usize> {
         let words = chain.buffer.words();
         let base = words.as_ptr().addr();
@@ -324,7 +327,8 @@ mod tests {
         }
     }
 
-    /// Else a prefetcher would guess the next hop. One step in 128 is between neighbours by chance.
+    /// Otherwise a prefetcher would guess the next hop. One step in 128 is between neighbours by
+    /// chance.
     #[test]
     fn neighbours_seldom_follow_each_other() {
         let chain = Chain::build(buffer(1 << 20), shape(256, 64 << 10)).unwrap();
@@ -354,7 +358,7 @@ mod tests {
         assert_eq!(chain.position, base + way[128] * 8, "a cycle leads back");
     }
 
-    /// Hops inside a huge page would find it in the TLB.
+    /// Hops inside a huge page would hit the TLB.
     #[test]
     fn the_worst_case_goes_anywhere_from_anywhere() {
         let len = Bytes((8 << 20) + 192);

@@ -1,4 +1,4 @@
-//! Reads and writes in a fixed ratio, line by line: traffic as programs make it.
+//! Reads and writes in a fixed ratio, line by line: traffic as programs cause it.
 
 use std::{hint::black_box, sync::atomic};
 
@@ -9,19 +9,19 @@ use super::{LINE_WORDS, stream::widest};
 /// The bus sees one read more for each written line, because an ordinary store fetches its line first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mix {
-    /// One.
+    /// One line is read for each line written.
     OneToOne,
-    /// Two.
+    /// Two lines are read for each line written.
     TwoToOne,
-    /// Three.
+    /// Three lines are read for each line written.
     ThreeToOne,
 }
 
 impl Mix {
-    /// All of them.
+    /// All ratios, by rising share of reads.
     pub const ALL: [Self; 3] = [Self::OneToOne, Self::TwoToOne, Self::ThreeToOne];
 
-    /// The lines read for each line written.
+    /// Number of lines read for each line written.
     #[must_use]
     pub const fn reads_per_write(self) -> usize {
         match self {
@@ -44,8 +44,8 @@ impl Mix {
 /// Reads lines of `reads` and writes lines of `writes` in the given ratio, and returns the wrapping sum
 /// of all words read.
 ///
-/// Each written line holds, column by column, the sums of all lines read before it, so that no write
-/// can be done before its reads. It moves exactly the bytes of both slices.
+/// Each written line holds, column by column, the sums of all lines read before it, so that no
+/// write can be executed before its reads. It moves exactly the bytes of both slices.
 ///
 /// # Panics
 ///
@@ -80,7 +80,8 @@ fn mix_of<const READS: usize>(reads: &[u64], writes: &mut [u64]) -> u64 {
             }
         }
         *to = sums;
-        // Keeps the order of lines, and the loop a loop; it is no instruction.
+        // Keeps the order of the lines and prevents replacement of the loop; it emits no
+        // instruction.
         atomic::compiler_fence(atomic::Ordering::SeqCst);
     }
     sums.iter().fold(0, |total, word| total.wrapping_add(*word))
@@ -105,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Random words make it all but impossible that another set of lines has the same sums.
+        /// With random words it is almost impossible that another set of lines has the same sums.
         #[test]
         fn every_line_is_read_once_before_the_line_written_behind_it(
             lines in 0..40_usize,

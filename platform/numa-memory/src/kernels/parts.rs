@@ -2,8 +2,8 @@
 
 use super::LINE_WORDS;
 
-/// `count` neighbouring parts of `words` that cover it, as equal as whole cache lines allow: of two
-/// parts one is at most a line longer, and the last has what is no whole line.
+/// `count` adjacent parts of `words` that cover it, as equal as whole cache lines allow: two parts
+/// differ by at most one line, and the last has the words after the last whole line.
 ///
 /// Equal lengths and counts make equal parts, so that several buffers can be split alike.
 ///

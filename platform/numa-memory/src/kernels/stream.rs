@@ -1,7 +1,7 @@
-//! Moves words in order, for bandwidth.
+//! Moves words in order, to measure bandwidth.
 //!
-//! The loops are plain. What makes them wide is that each is compiled twice, for the baseline of the
-//! target and for AVX2, and the processor at hand decides which runs.
+//! The loops are plain. Each is compiled twice, for the baseline of the target and for AVX2, and
+//! the processor decides at run time which version runs.
 
 use std::{hint::black_box, sync::atomic};
 
@@ -10,7 +10,7 @@ use super::LINE_WORDS;
 /// Independent sums, so that loads do not wait for additions: four vectors of four words.
 const SUMS: usize = 16;
 
-/// Calls a function as compiled for AVX2 where the processor has it, else as it stands.
+/// Calls the AVX2 version of a function if the processor has it, else the baseline.
 macro_rules! widest {
     ($function:ident$(::<$constant:literal>)?($($argument:ident: $type:ty),*) -> $output:ty) => {{
         #[cfg(target_arch = "x86_64")]
@@ -29,16 +29,16 @@ macro_rules! widest {
 }
 pub(super) use widest;
 
-/// The wrapping sum of all words. Reads each once.
+/// The wrapping sum of all words; reads each once.
 #[must_use]
 pub fn read_sum(words: &[u64]) -> u64 {
     widest!(sum_of(words: &[u64]) -> u64)
 }
 
-/// Sets all words. Writes each once.
+/// Sets all words; writes each once.
 pub fn fill(words: &mut [u64], value: u64) {
     fill_with(words, value);
-    // The stores must happen even if nobody reads the words again.
+    // The stores must happen even if the words are not read again.
     black_box(words);
 }
 
@@ -145,7 +145,7 @@ fn copied(to: &mut [u64], from: &[u64]) {
     to_rest.copy_from_slice(from_rest);
 }
 
-/// Keeps the compiler from calling `memcpy` or `memset` for the loop around it; it is no instruction.
+/// Keeps the compiler from replacing the loop by `memcpy` or `memset`; it emits no instruction.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a call would leave the wide caller for baseline code")]
 fn keep_the_loop() {
@@ -180,7 +180,7 @@ fn scaled_sums(to: &mut [u64], first: &[u64], second: &[u64], factor: f64) {
 mod tests {
     use super::*;
 
-    /// Around whole lines and whole vectors.
+    /// Lengths around whole lines and whole vectors.
     const LENS: [usize; 9] = [0, 1, 7, 8, 9, 63, 64, 777, 1001];
 
     fn floats(len: usize, factor: u32) -> Vec<u64> {

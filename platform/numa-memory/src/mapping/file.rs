@@ -10,13 +10,14 @@ use tierfeed_units::Bytes;
 use super::{Mapping, to_usize};
 use crate::placement::page_bytes;
 
-/// What happens to the kernel's own copy of the bytes that are read.
+/// What happens to the pages that a read brings into the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageCache {
-    /// It stays as long as the kernel likes.
+    /// They stay for as long as the kernel decides.
     Keep,
-    /// What the read brings in is dropped with it, where the kernel (6.14) and the file system can do
-    /// that (`RWF_DONTCACHE`); elsewhere all whole pages of the range are (`posix_fadvise`).
+    /// Pages that the read brings in are dropped with it, if the kernel (6.14) and the file system
+    /// support that (`RWF_DONTCACHE`); otherwise all whole pages of the range are
+    /// (`posix_fadvise`).
     Drop,
 }
 
@@ -37,7 +38,7 @@ impl Mapping {
         self.read_from_file_with(offset, len, file, file_offset, PageCache::Keep)
     }
 
-    /// As [`Self::read_from_file`], saying what becomes of the page cache.
+    /// As [`Self::read_from_file`], with an instruction for the page cache.
     ///
     /// # Errors
     ///
@@ -56,8 +57,9 @@ impl Mapping {
         unsafe { read_to(place, (file, file_offset), page_cache) }
     }
 
-    /// Reads `len` bytes of `file` here if the page cache has all of them; `None` if the read would wait, or
-    /// if nobody can tell (before Linux 6.5). The range may hold part of the bytes then.
+    /// Reads `len` bytes of `file` here if the page cache has all of them; `None` if the read would
+    /// wait, or if the kernel cannot tell (before Linux 6.5). The range may hold part of the bytes
+    /// then.
     ///
     /// # Errors
     ///
@@ -129,8 +131,8 @@ pub fn read_into(
     Ok(to_usize(read))
 }
 
-/// As [`read_into`] if the page cache has all that fills the buffer; `None` if the read would wait, or if
-/// nobody can tell (before Linux 6.5).
+/// As [`read_into`] if the page cache has all bytes that fill the buffer; `None` if the read would
+/// wait, or if the kernel cannot tell (before Linux 6.5).
 ///
 /// # Errors
 ///
@@ -147,11 +149,12 @@ pub fn read_cached_into(
     Ok(read.map(to_usize))
 }
 
-/// Reads to an address.
+/// Reads to an address with `preadv2(2)`.
 ///
 /// # Safety
 ///
-/// The address is valid for writes of the length beside it; no reference to these bytes is used meanwhile.
+/// The address is valid for writes of the length beside it; no reference to these bytes is used
+/// meanwhile.
 unsafe fn read_to(
     (to, count): (*mut u8, usize),
     (file, file_offset): (BorrowedFd<'_>, Bytes),
@@ -161,7 +164,7 @@ unsafe fn read_to(
         PageCache::Keep => 0,
         PageCache::Drop => libc::RWF_DONTCACHE,
     };
-    // What was there before somebody else reads: it stays.
+    // Pages that were cached before are in use elsewhere, so they stay.
     let was_cold = page_cache == PageCache::Drop
         && cached(file, file_offset, Bytes(count as u64)).is_ok_and(|it| it.0 == 0);
     let read = loop {
@@ -178,7 +181,7 @@ unsafe fn read_to(
     Ok(read)
 }
 
-/// Reads to an address what the page cache has.
+/// Reads to an address if the page cache has the range.
 ///
 /// # Safety
 ///
@@ -187,7 +190,8 @@ unsafe fn read_cached_to(
     (to, count): (*mut u8, usize),
     (file, file_offset): (BorrowedFd<'_>, Bytes),
 ) -> io::Result<Option<Bytes>> {
-    // A read that must not wait starts to read in all the same: only what is there is tried.
+    // A read with `RWF_NOWAIT` starts to read in missing pages, so it is tried only if all are
+    // there.
     if !is_cached(file, file_offset, Bytes(count as u64)) {
         return Ok(None);
     }
@@ -232,7 +236,7 @@ unsafe fn read_with(
     Ok(Bytes(done as u64))
 }
 
-/// How much of a range of `file` the page cache holds, in whole pages; reads nothing in.
+/// Bytes of a range of `file` that the page cache holds, in whole pages; reads nothing in.
 ///
 /// # Errors
 ///
@@ -259,19 +263,19 @@ pub fn cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> io::Result<Byt
     Ok(Bytes(counts[0].saturating_mul(page_bytes() as u64)))
 }
 
-/// Whether the page cache is known to hold all of a range.
+/// Whether the page cache is known to hold the whole range.
 fn is_cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> bool {
     let page = page_bytes() as u64;
     let end = offset.0.saturating_add(len.0);
     let needed = (end.div_ceil(page) - offset.0 / page).saturating_mul(page);
-    // To the kernel no length means all of the file.
+    // For the kernel a length of 0 means the whole file.
     len.0 == 0 || cached(file, offset, len).is_ok_and(|it| it.0 >= needed)
 }
 
-/// The same on every architecture of Linux; younger than the table of `libc`.
+/// The number is the same on every architecture of Linux; the table of `libc` lacks it.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Only advice, so what it fails with does not matter.
+/// Only advice, so its errors are ignored.
 fn drop_cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) {
     let Ok(start) = file_position(offset, 0) else { return };
     let Ok(len) = libc::off_t::try_from(len.0) else { return };

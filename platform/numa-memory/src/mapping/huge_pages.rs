@@ -10,7 +10,7 @@ use tierfeed_units::Bytes;
 /// The fields of private and of shared memory; one of them is 0.
 const FIELDS: [&str; 2] = ["AnonHugePages:", "ShmemPmdMapped:"];
 
-/// What the mapping of `len` bytes at `start` has in huge pages, or `None` if the kernel shows it
+/// Bytes in huge pages of the mapping of `len` bytes at `start`, or `None` if the kernel shows it
 /// together with a neighbour.
 pub(super) fn mapped_in(start: usize, len: usize) -> Option<Bytes> {
     let smaps = BufReader::new(File::open("/proc/self/smaps").ok()?);

@@ -1,19 +1,21 @@
-//! Knows which ranges of a region have no memory, and keeps them as they are while pages are pinned.
+//! Records which ranges of a region have no memory, and keeps them unchanged while pages are
+//! pinned.
 //!
-//! A ring of the kernel pins the pages of a range and later reads into these very pages. Two things must
-//! not happen. A range with a hole must not be pinned: the kernel would fill the hole, which takes memory
-//! that nobody claimed. And pages that were pinned before their range was given back must not be read into
-//! afterwards: the region has other pages there since, so the bytes would be lost in silence.
+//! An io_uring pins the pages of a range and later reads into these very pages. Two things must not
+//! happen. A range with a hole must not be pinned: the kernel would fill the hole, which takes
+//! memory that no caller claimed. And pages that were pinned before their range was given back must
+//! not be read into afterwards: the region has other pages there since, so the bytes would be lost
+//! silently.
 //!
-//! 1. No memory is given back or taken again between the look at the holes and the end of the pinning:
+//! 1. No memory is given back or restored between the check for holes and the end of the pinning:
 //!    both happen under the shared lock, changes under the exclusive one.
-//! 2. Each change, failed ones too, gives the region another version before the lock is released. So pages
-//!    that were pinned under the version that the region still has are its pages, except in a range whose
-//!    change is going on; and nobody reads into such a range.
-//! 3. A range counts as a hole from the attempt to give it back until it was taken again as a whole.
+//! 2. Each change, a failed one too, gives the region another version before the lock is released.
+//!    So pages that were pinned under the present version of the region are its pages, except in a
+//!    range that is being changed; no read goes to such a range.
+//! 3. A range counts as a hole from the attempt to give it back until it was restored as a whole.
 //!
-//! `verification/models/` compiles this very file with the atomics and locks of loom and shuttle in the place of the
-//! real ones.
+//! `verification/models/` compiles this file with the atomics and locks of loom and shuttle in
+//! place of the real ones.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +28,11 @@ pub(super) struct Holes {
     ranges: RwLock<Ranges>,
 }
 
-/// Ranges without memory, by their start; no two touch.
+/// Ranges without memory, by their start; no two are adjacent.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
-/// A stretch of bytes, from one offset to behind another.
+/// A range of bytes, half open.
 pub(super) type Range = std::ops::Range<u64>;
 
 impl Holes {
@@ -38,24 +40,26 @@ impl Holes {
         Self { version: AtomicU64::new(0), ranges: RwLock::new(Ranges::default()) }
     }
 
-    /// Counts the changes. What was pinned under another version may be no part of the region any more.
+    /// Number of changes so far. Pages that were pinned under another version may not belong to the
+    /// region any more.
     pub(super) fn version(&self) -> u64 {
-        // Acquire: whoever sees the version of a change sees what the change left.
+        // Acquire: a reader that sees the version of a change also sees its effects.
         self.version.load(Ordering::Acquire)
     }
 
-    /// Changes the memory of the region. Waits for those who pin pages, and they do not wait for this.
+    /// Changes the memory of the region. Waits for threads that pin pages, and they do not wait for
+    /// this.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut Ranges) -> T) -> T {
-        // A panic leaves at most a hole that is none, which costs speed only.
+        // After a panic a range may count as a hole that is none, which only costs speed.
         let mut ranges = self.ranges.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let outcome = act(&mut ranges);
         self.version.fetch_add(1, Ordering::Release);
         outcome
     }
 
-    /// Lets `pin` pin what has memory around `wanted` inside of `within`, under the version that it is
-    /// told. `None` if there is a hole in `wanted`, if `wanted` leaves `within`, or if a change is going
-    /// on.
+    /// Calls `pin` with the range that has memory around `wanted` inside of `within`, and with the
+    /// version. `None` if there is a hole in `wanted`, if `wanted` leaves `within`, or if a change
+    /// is in progress.
     pub(super) fn pin<T>(
         &self,
         wanted: &Range,
@@ -69,7 +73,7 @@ impl Holes {
 }
 
 impl Ranges {
-    /// A range has no memory any more.
+    /// Records that a range has no memory.
     pub(super) fn add(&mut self, hole: &Range) {
         if hole.is_empty() {
             return;
@@ -85,7 +89,7 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// A range has memory again.
+    /// Records that a range has memory again.
     pub(super) fn remove(&mut self, filled: &Range) {
         while let Some((&start, &end)) = self.0.range(..filled.end).next_back() {
             if end <= filled.start {
@@ -101,7 +105,7 @@ impl Ranges {
         }
     }
 
-    /// The longest stretch around `wanted` inside of `within` that has no hole.
+    /// The longest range around `wanted` inside of `within` that has no hole.
     fn run_around(&self, wanted: &Range, within: &Range) -> Option<Range> {
         if wanted.is_empty() || wanted.start < within.start || wanted.end > within.end {
             return None;

@@ -1,21 +1,22 @@
-//! The host's pool of reserved huge pages: whether it has enough, and memory from it.
+//! The host's pool of reserved huge pages: whether it has enough, and how to allocate from it.
 //!
-//! The pool is looked at before anything is taken from it: a mapping that finds it empty at its first
-//! touch would be a `SIGBUS`. Mapping then reserves what was found, so that nobody takes it in between.
+//! The pool is checked before an allocation: the first touch of a mapping of an empty pool would
+//! raise `SIGBUS`. The mapping then reserves the pages, so that no other process takes them in
+//! between.
 
 use std::{fs, path::Path};
 
 use nix::sys::memfd::MFdFlags;
 use tierfeed_units::{Bytes, Locality};
 
-/// The size of the pages: on `x86_64` and `AArch64` the one that memory is reserved in unless the
-/// administrator asks for another.
+/// The size of the pages: the default on `x86_64` and `AArch64`, unless the administrator chooses
+/// another.
 pub(super) const HUGE_PAGE: Bytes = Bytes(2 << 20);
 
-/// What makes a memfd of them.
+/// The flags of a memfd of such pages.
 pub(super) const FLAGS: MFdFlags = MFdFlags::MFD_HUGETLB.union(MFdFlags::MFD_HUGE_2MB);
 
-/// `len` in whole huge pages, if the pool has as many that nobody has reserved.
+/// `len` in whole huge pages, if the pool has as many unreserved ones.
 pub(super) fn room_for(sysroot: &Path, len: Bytes, locality: Locality) -> Option<Bytes> {
     let rounded = Bytes(len.0.checked_next_multiple_of(HUGE_PAGE.0)?);
     let pool = sysroot.join("sys/kernel/mm/hugepages/hugepages-2048kB");

@@ -1,4 +1,5 @@
-//! The atomics and locks of [`super::holes`]. A model of it brings others.
+//! The atomics and locks of [`super::holes`]; the models in `verification/models/` replace this
+//! module.
 
 pub(super) use std::sync::{
     RwLock,

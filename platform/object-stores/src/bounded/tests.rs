@@ -10,10 +10,11 @@ use tokio_stream::StreamExt;
 
 use crate::{Address, Client, Identity, Options, Patience};
 
-/// More than any answer may have, less than would hurt the machine of a test without a bound.
+/// More than any answer may have, less than would exhaust the test machine without a bound.
 const ENDLESS: u64 = 512 << 20;
 
-/// A server that answers one request with a head and then zeros, up to `ENDLESS`; how many it could send.
+/// A server that answers one request with a head and then zeros, up to `ENDLESS`; its thread
+/// returns how many it could send.
 fn answering(head: &'static str) -> (String, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -51,7 +52,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Beside what was read, both ends of a socket hold some.
+/// Bytes that both ends of a socket may hold, in addition to what was read.
 const IN_SOCKETS: u64 = 16 << 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is in the bucket, and the operations on it.
+//! The content of the bucket, and the operations on it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use tokio_stream::StreamExt as _;
 
 use super::{BUCKET, locked};
 
-/// What the largest page of S3 has.
+/// The page size of S3.
 const PAGE_MAX: usize = 1_000;
 
 #[derive(Clone)]
@@ -34,7 +34,6 @@ pub(super) struct Stored {
     version: u64,
 }
 
-/// The bucket.
 pub(super) struct Shared {
     objects: Mutex<BTreeMap<String, Stored>>,
     versions: AtomicU64,
@@ -81,7 +80,7 @@ impl Stored {
         ETag::Strong(format!("version-{}", self.version))
     }
 
-    /// Some time in 2024, and for each version another.
+    /// A time in 2024, different for each version.
     fn modified(&self) -> Timestamp {
         let since = Duration::from_secs(1_717_171_717 + self.version);
         Timestamp::from(SystemTime::UNIX_EPOCH + since)
@@ -96,7 +95,7 @@ fn there(bucket: &str) -> Result<(), S3Error> {
     if bucket == BUCKET { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
 }
 
-/// What answers requests.
+/// Implements the S3 operations for the server library.
 pub(super) struct Backend(pub(super) std::sync::Arc<Shared>);
 
 #[async_trait::async_trait]
@@ -202,7 +201,7 @@ impl S3 for Backend {
     }
 }
 
-/// What a listing asks for.
+/// The parameters of a listing.
 struct Page {
     prefix: String,
     delimiter: Option<String>,
@@ -211,7 +210,7 @@ struct Page {
 }
 
 impl Page {
-    /// Objects, common prefixes, and where the next page starts if there is one.
+    /// Objects, common prefixes, and the start of the next page if there is one.
     fn of(
         &self,
         stored: &BTreeMap<String, Stored>,
@@ -227,7 +226,7 @@ impl Page {
         let keys = stored.range::<String, _>((start, Bound::Unbounded));
         for (key, object) in keys.take_while(|(key, _)| key.starts_with(&self.prefix)) {
             let common = self.common(key);
-            // All below a prefix was on the page before, if that ended with the prefix.
+            // All keys below a prefix were on the previous page, if that ended with the prefix.
             if common.as_ref().is_some_and(|it| prefixes.contains(it) || *it == self.after) {
                 continue;
             }

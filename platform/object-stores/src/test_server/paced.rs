@@ -1,4 +1,4 @@
-//! Bodies that come slowly, or not whole.
+//! Bodies that are sent slowly, or not completely.
 
 use std::{io, time::Duration};
 
@@ -7,12 +7,12 @@ use s3s::{Body, dto::StreamingBlob};
 use tokio::{sync::mpsc, time};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 
-/// Pieces of a body that comes slowly.
+/// Size of the pieces of a slow body, in bytes.
 const PIECE: usize = 16 << 10;
 
 type Piece = Result<Bytes, io::Error>;
 
-/// The same body at a rate.
+/// The same body at a limited rate.
 pub(super) fn at(body: Body, bytes_per_s: u64) -> Body {
     sent(body, move |bytes, sender| async move {
         for start in (0..bytes.len()).step_by(PIECE) {
@@ -26,28 +26,28 @@ pub(super) fn at(body: Body, bytes_per_s: u64) -> Body {
     })
 }
 
-/// The beginning of the body, and then an error, which ends the connection.
+/// The beginning of the body, and then an error, which closes the connection.
 pub(super) fn cut(body: Body, len: usize) -> Body {
     sent(body, move |bytes, sender| async move {
         if bytes.len() <= len {
             let _ = sender.send(Ok(bytes)).await;
             return;
         }
-        // Whoever closed the connection sees no cut.
+        // A client that closed the connection sees no cut.
         let _ = sender.send(Ok(bytes.slice(..len))).await;
         let _ = sender.send(Err(io::Error::other("cut"))).await;
     })
 }
 
-/// The beginning of the body.
+/// The beginning of the body, as if it were complete.
 pub(super) fn ended(body: Body, len: usize) -> Body {
     sent(body, move |bytes, sender| async move {
-        // Whoever closed the connection does not wait for the end.
+        // A client that closed the connection does not wait for the end.
         let _ = sender.send(Ok(bytes.slice(..len.min(bytes.len())))).await;
     })
 }
 
-/// The beginning of the body, and nothing more.
+/// The beginning of the body, and then silence.
 pub(super) fn stalled(body: Body, len: usize) -> Body {
     sent(body, move |bytes, sender| async move {
         let _ = sender.send(Ok(bytes.slice(..len.min(bytes.len())))).await;
@@ -55,7 +55,7 @@ pub(super) fn stalled(body: Body, len: usize) -> Body {
     })
 }
 
-/// The body byte by byte.
+/// The body, sent byte by byte.
 pub(super) fn dripping(body: Body, pause: Duration) -> Body {
     sent(body, move |bytes, sender| async move {
         for at in 0..bytes.len() {

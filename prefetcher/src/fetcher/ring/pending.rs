@@ -8,11 +8,11 @@
 //!
 //! 1. Every piece is returned once, the oldest one in the next run.
 //! 2. The pieces of a run lie in one file in ascending order, with gaps of at most [`GAP_MAX`].
-//! 3. A run is no longer than [`RUN_MAX`] and has at most [`PLACES_MAX`] pieces, unless it is one piece.
+//! 3. A run is no longer than [`RUN_MAX`] and has at most [`RANGES_MAX`] pieces, unless it is one piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tierfeed_file_io::reads::PLACES_MAX;
+use tierfeed_file_io::reads::RANGES_MAX;
 
 /// The longest run that is merged, in bytes: the cost of the request is small beside it.
 pub(super) const RUN_MAX: u64 = 1 << 20;
@@ -80,7 +80,7 @@ impl<T> Pending<T> {
         let first = self.take(number);
         let (mut start, mut end) = (first.0.offset, first.0.end());
         let mut run = VecDeque::from([first]);
-        while run.len() < PLACES_MAX {
+        while run.len() < RANGES_MAX {
             let span = run[0].0;
             if let Some(number) = self.successor(&span, end, start) {
                 run.push_back(self.take(number));
@@ -192,7 +192,7 @@ mod tests {
                 }
                 let whole = run[run.len() - 1].0.end() - run[0].0.offset;
                 prop_assert!(run.len() == 1 || whole <= RUN_MAX, "invariant 3");
-                prop_assert!(run.len() <= PLACES_MAX, "invariant 3");
+                prop_assert!(run.len() <= RANGES_MAX, "invariant 3");
             }
             prop_assert!(seen.iter().all(|seen| *seen), "invariant 1");
             prop_assert!(pending.is_empty() && pending.by_offset.is_empty());

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tierfeed_core::units::Bytes;
-use tierfeed_file_io::reads::{Destination, Ended, Place, Read, ReadRing};
+use tierfeed_file_io::reads::{Destination, Ended, Read, ReadRing, RegionRange};
 use tierfeed_numa_memory::drill;
 
 use super::{
@@ -65,7 +65,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Creates the ring of the calling thread.
     pub(super) fn new(state: Arc<RingState>, index: usize, depth: NonZeroU16) -> io::Result<Self> {
-        let mut ring = ReadRing::new(depth.get(), state.wakers[index].bell.clone())?;
+        let mut ring = ReadRing::new(depth.get(), state.wakers[index].waker.clone())?;
         let mut bounces = Bounces::default();
         // The first buffer shows now whether buffers can be registered, not at the first read.
         let first = bounces.take(RUN_MAX, &mut ring);
@@ -238,12 +238,12 @@ impl Worker {
 }
 
 fn destinations_of(pieces: &[(FileRange, Piece)]) -> Destination {
-    let place = |(span, piece): &(FileRange, Piece)| Place {
+    let place = |(span, piece): &(FileRange, Piece)| RegionRange {
         region: Arc::clone(&piece.sample.to().region),
         offset: Bytes(piece.sample.to().offset.0 + piece.at.0),
         len: Bytes(span.len),
     };
-    Destination::Places(pieces.iter().map(place).collect())
+    Destination::Ranges(pieces.iter().map(place).collect())
 }
 
 /// Copies a piece to its target. Fails only for a target outside of its region or sample.

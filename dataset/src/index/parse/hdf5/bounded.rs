@@ -1,4 +1,4 @@
-//! Runs a program whose input may mean harm, and bounds its time and what it says.
+//! Runs a program whose input may be hostile, with limits on its time and output.
 
 use std::{
     io::{self, Read},
@@ -13,19 +13,19 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
 
-/// What a program may take.
+/// The limits of a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// From its start to its end.
+    /// Time from start to end.
     pub(super) time: Duration,
-    /// What it writes to stdout.
+    /// Bytes written to stdout.
     pub(super) output_bytes: u64,
 }
 
-/// What is kept of what a program writes to stderr.
+/// Bytes of stderr that are kept.
 const ERRORS_BYTES_MAX: u64 = 64 << 10;
 
-/// How a program ended within its bounds.
+/// The result of a program that ended within its limits.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
@@ -33,9 +33,9 @@ pub(super) struct Ended {
     pub(super) errors: Vec<u8>,
 }
 
-/// Why there is no end within the bounds.
+/// Why a program did not end within its limits.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unbounded {
+pub(super) enum BoundsError {
     #[error("it ran for more than {} s and was ended", .0.as_secs())]
     Time(Duration),
     #[error("it wrote more than {0} bytes and was ended")]
@@ -44,59 +44,59 @@ pub(super) enum Unbounded {
     Io(#[from] io::Error),
 }
 
-/// Runs `command` to its end, in a process group of its own, of which nothing is left.
+/// Runs `command` to its end, in a process group of its own, and kills the remaining group.
 ///
 /// # Errors
 ///
-/// [`Unbounded`].
-pub(super) fn run(command: &mut Command, bounds: Bounds) -> Result<Ended, Unbounded> {
+/// See [`BoundsError`].
+pub(super) fn run(command: &mut Command, bounds: Bounds) -> Result<Ended, BoundsError> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
-        .map(Ending)?;
+        .map(KillOnDrop)?;
     let (output, errors) = (child.0.stdout.take(), child.0.stderr.take());
     thread::scope(|scope| {
-        // What is over the bound is not read: then the program waits for the pipe until its time is over,
-        // or breaks it when the pipe is dropped.
+        // Output over the limit is not read: the program then waits for the pipe until its time is
+        // over, or gets an error when the pipe is dropped.
         let output = scope.spawn(move || read(output, bounds.output_bytes));
         let errors = scope.spawn(move || read(errors, ERRORS_BYTES_MAX));
         let in_time = wait(&child.0, bounds.time);
-        // Also what it left behind, which would keep the pipes open.
+        // Also kills its remaining children, which would keep the pipes open.
         child.end();
         let [output, errors] = [output, errors].map(|it| it.join().unwrap_or_else(|_| lost()));
         let (output, errors) = (output?, errors?);
         if output.len() as u64 > bounds.output_bytes {
-            return Err(Unbounded::Output(bounds.output_bytes));
+            return Err(BoundsError::Output(bounds.output_bytes));
         }
         if !in_time? {
-            return Err(Unbounded::Time(bounds.time));
+            return Err(BoundsError::Time(bounds.time));
         }
         Ok(Ended { status: child.0.wait()?, output, errors })
     })
 }
 
-/// A program that is ended when this is dropped, with all of its group.
-struct Ending(Child);
+/// A program that is killed when this is dropped, with its whole group.
+struct KillOnDrop(Child);
 
-impl Ending {
-    /// Its number is nobody else's before it is waited for.
+impl KillOnDrop {
+    /// The process number cannot be reused before the child is waited for.
     fn end(&self) {
         // It fails only for a group that has ended.
         let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
     }
 }
 
-impl Drop for Ending {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.end();
         let _ = self.0.wait();
     }
 }
 
-/// One byte more than `most` at most, which tells that it was too much.
+/// Reads at most one byte more than `most`, which shows that the limit was exceeded.
 fn read(from: Option<impl Read>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
@@ -109,14 +109,14 @@ fn lost() -> io::Result<Vec<u8>> {
     Err(io::Error::other("the thread that reads from it panicked"))
 }
 
-/// Whether it ends within `time`.
+/// Waits until it ends, at most `time`; returns whether it ended.
 fn wait(child: &Child, time: Duration) -> io::Result<bool> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let patience = Timespec::try_from(time).map_err(io::Error::other)?;
     loop {
         let mut watched = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
         match poll(&mut watched, Some(&patience)) {
-            // An interrupted wait begins anew: signals are rare here.
+            // An interrupted wait starts again: signals are rare here.
             Err(rustix::io::Errno::INTR) => (),
             Err(errno) => return Err(errno.into()),
             Ok(ended) => return Ok(ended > 0),
@@ -130,7 +130,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { time: Duration::from_secs(60), output_bytes: 1000 };
 
-    fn shell(script: &str, bounds: Bounds) -> Result<Ended, Unbounded> {
+    fn shell(script: &str, bounds: Bounds) -> Result<Ended, BoundsError> {
         run(Command::new("sh").args(["-c", script]), bounds)
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let bounds = Bounds { time: Duration::from_millis(50), ..BOUNDS };
         for script in ["exec sleep 1000", "sleep 1000 & wait", "exec >&- 2>&-; exec sleep 1000"] {
             let error = shell(script, bounds).unwrap_err();
-            assert!(matches!(error, Unbounded::Time(_)), "{script}: {error}");
+            assert!(matches!(error, BoundsError::Time(_)), "{script}: {error}");
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
         for script in ["yes", "yes >&2"] {
             let outcome = shell(script, BOUNDS);
             let is_right = match script {
-                "yes" => matches!(outcome, Err(Unbounded::Output(1000))),
+                "yes" => matches!(outcome, Err(BoundsError::Output(1000))),
                 _ => outcome.is_ok_and(|it| it.errors.len() as u64 == ERRORS_BYTES_MAX + 1),
             };
             assert!(is_right, "{script}");

@@ -1,7 +1,8 @@
-//! Reads the names in one directory and measures what they stand for, part by part.
+//! Reads the names in one directory and queries their files, part by part.
 //!
-//! Names are measured as they come and not after sorting: a file system gives them in an order that
-//! suits itself, and a network file system has sent sizes along with names, which it soon forgets.
+//! Files are queried in the order of the directory and not after sorting: a file system returns
+//! names in an order that suits it, and a network file system has sent sizes along with names,
+//! which it caches only briefly.
 
 use std::{
     ffi::OsStr,
@@ -23,15 +24,15 @@ use crate::source::{
     files::{mtime_ns, open_directory, size, unreadable},
 };
 
-/// Names in a part of a directory.
+/// Number of names in a part of a directory.
 const BLOCK: usize = 1_024;
 
-/// For the names that the system gives at a time.
+/// Buffer for the names that one system call returns.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A directory that is to be entered.
+/// A directory that has to be read.
 pub(super) struct Entry {
-    /// Below the source.
+    /// Path below the source.
     pub(super) path: Vec<u8>,
     above: Option<Arc<Ancestor>>,
 }
@@ -42,14 +43,14 @@ impl Entry {
     }
 }
 
-/// A directory on the way to another.
+/// A directory above another one.
 struct Ancestor {
     id: (u64, u64),
     path: Vec<u8>,
     above: Option<Arc<Ancestor>>,
 }
 
-/// A directory that was entered, as long as a part of it is worked at.
+/// A directory that was opened, while a part of it is in progress.
 struct Entered {
     directory: OwnedFd,
     place: Arc<Ancestor>,
@@ -66,7 +67,7 @@ pub(super) struct Block {
 
 #[derive(Clone, Copy)]
 struct Candidate {
-    /// Where its name ends; it starts where the one before ends.
+    /// End of its name; it starts where the previous one ends.
     name_end: usize,
     kind: Kind,
 }
@@ -75,23 +76,23 @@ struct Candidate {
 enum Kind {
     /// No directory, and selected.
     Taken,
-    /// A symbolic link, or something of which the file system does not tell the kind.
+    /// A symbolic link, or a name whose kind the file system does not return.
     Unknown,
 }
 
-/// What a thread needs again and again.
-pub(super) struct Desk {
+/// Buffers that a thread reuses.
+pub(super) struct Buffers {
     buffer: Vec<u8>,
     path: Vec<u8>,
 }
 
-impl Default for Desk {
+impl Default for Buffers {
     fn default() -> Self {
         Self { buffer: Vec::with_capacity(BUFFER_BYTES), path: Vec::new() }
     }
 }
 
-/// What is wrong with a name.
+/// The error of a name.
 enum Fault {
     NotAFile,
     DeadLink,
@@ -136,12 +137,12 @@ impl Block {
 }
 
 impl Crawl<'_> {
-    /// Returns how many objects were measured.
-    pub(super) fn enter(&self, entry: Entry, desk: &mut Desk) -> u64 {
+    /// Returns the number of queried objects.
+    pub(super) fn enter(&self, entry: Entry, buffers: &mut Buffers) -> u64 {
         let path = entry.path.clone();
         let measured = self.open(entry).and_then(|entered| {
             let measured =
-                self.read(&entered, desk).map_err(|error| unreadable(self.path(&path), error));
+                self.read(&entered, buffers).map_err(|error| unreadable(self.path(&path), error));
             self.leave(entered);
             measured
         });
@@ -171,9 +172,9 @@ impl Crawl<'_> {
         }))
     }
 
-    /// Reads all names, and measures what no other thread has time for.
-    fn read(&self, entered: &Arc<Entered>, desk: &mut Desk) -> Result<u64, Errno> {
-        let Desk { buffer, path } = desk;
+    /// Reads all names, and queries those that no other thread takes.
+    fn read(&self, entered: &Arc<Entered>, buffers: &mut Buffers) -> Result<u64, Errno> {
+        let Buffers { buffer, path } = buffers;
         let mut measured = 0;
         let mut block = Block::new(entered);
         let mut entries = RawDir::new(&entered.directory, buffer.spare_capacity_mut());
@@ -206,14 +207,14 @@ impl Crawl<'_> {
         Ok(measured + self.measure(block))
     }
 
-    /// Returns how many objects were measured.
+    /// Returns the number of queried objects.
     pub(super) fn measure(&self, block: Block) -> u64 {
         let Block { entered, names, candidates } = block;
         let mut found = Found::default();
         let mut start = 0;
         for Candidate { name_end, kind } in candidates {
             let name = &names[mem::replace(&mut start, name_end)..name_end];
-            match self.look(&entered, name, kind) {
+            match self.stat(&entered, name, kind) {
                 Ok(Some(file)) => found.push(name, size(&file), mtime_ns(&file)),
                 Ok(None) => (),
                 Err(fault) => {
@@ -227,8 +228,8 @@ impl Crawl<'_> {
         measured
     }
 
-    /// None for what is not selected, and for what is to be entered.
-    fn look(&self, entered: &Entered, name: &[u8], kind: Kind) -> Result<Option<Stat>, Fault> {
+    /// `None` if it is not selected, or is a directory to be read.
+    fn stat(&self, entered: &Entered, name: &[u8], kind: Kind) -> Result<Option<Stat>, Fault> {
         let stat = statat(&entered.directory, name, AtFlags::empty());
         let file_type = stat.map(|it| FileType::from_raw_mode(it.st_mode));
         if kind == Kind::Unknown {
@@ -252,7 +253,7 @@ impl Crawl<'_> {
         }
     }
 
-    /// The last who leaves a directory puts what was found in order.
+    /// The last thread that leaves a directory sorts its objects.
     fn leave(&self, entered: Arc<Entered>) {
         let Some(Entered { place, mtime_ns, found, .. }) = Arc::into_inner(entered) else { return };
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner).arranged();

@@ -1,8 +1,8 @@
-//! Spreads the memory of processes that are about to be started over several nodes.
+//! Interleaves the memory of processes that are about to be started over several nodes.
 //!
-//! A process inherits the memory policy of the thread that starts it, over `fork` and over `exec`. So a
-//! thread takes the policy, starts the process, and gets its old one back: nothing has to run in the
-//! child before it becomes its program.
+//! A process inherits the memory policy of the thread that starts it, over `fork` and `exec`. So a
+//! thread sets the policy, starts the process, and restores its previous one: no code has to run in
+//! the child before it becomes its program.
 
 use std::{io, marker::PhantomData};
 
@@ -10,10 +10,10 @@ use tierfeed_units::NumaNode;
 
 use crate::policy::{self, MPOL_PREFERRED_MANY, MPOL_WEIGHTED_INTERLEAVE};
 
-/// How pages are spread.
+/// How pages are distributed over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// On the given nodes as long as they have room, then on the others, nearest first. Linux 5.15.
+    /// On the given nodes while they have room, then on the others, nearest first. Linux 5.15.
     PreferredMany,
     /// In turn on the given nodes, by the weights below
     /// `/sys/kernel/mm/mempolicy/weighted_interleave`. Linux 6.9.
@@ -23,8 +23,8 @@ pub enum Mode {
 /// Why a policy was not set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SpreadError {
-    /// No nodes were given.
+pub enum InterleaveError {
+    /// The list of nodes is empty.
     #[error("no NUMA node to put memory on; name at least one")]
     NoNodes,
     /// This process may set no policies.
@@ -39,23 +39,23 @@ pub enum SpreadError {
          Linux 5.15, WeightedInterleave needs 6.9, and every node must have memory"
     )]
     Unknown {
-        /// What was asked for.
+        /// Mode that the caller requested.
         mode: Mode,
-        /// Where.
+        /// Nodes that the caller requested.
         nodes: Vec<u32>,
     },
-    /// What was read back is not what was set.
+    /// The policy that was read back differs from the requested one.
     #[error(
         "set {mode:?} on NUMA nodes {nodes:?}, and found mode {found} on nodes {found_nodes:?}"
     )]
     Differs {
-        /// What was set.
+        /// Mode that the caller requested.
         mode: Mode,
-        /// Where.
+        /// Nodes that the caller requested.
         nodes: Vec<u32>,
         /// The number of the mode that was found.
         found: i32,
-        /// And where.
+        /// The nodes that were found.
         found_nodes: Vec<u32>,
     },
     /// A system call failed.
@@ -63,35 +63,35 @@ pub enum SpreadError {
     System(#[source] io::Error),
 }
 
-/// A policy of the calling thread; the one before is back when this is dropped.
+/// A policy of the calling thread; dropping this restores the previous one.
 ///
-/// It stays on its thread, which alone can take it back.
+/// It is bound to its thread, as only that can restore it.
 #[derive(Debug)]
-pub struct Spread {
+pub struct MemoryInterleave {
     before: (libc::c_int, Vec<NumaNode>),
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl Spread {
-    /// Takes the policy, and reads it back: the kernel leaves out nodes that it does not have.
+impl MemoryInterleave {
+    /// Sets the policy, and reads it back: the kernel leaves out nodes that it does not have.
     ///
     /// # Errors
     ///
-    /// As [`SpreadError`] tells; the policy before holds then.
-    pub fn take(mode: Mode, nodes: &[NumaNode]) -> Result<Self, SpreadError> {
+    /// See [`InterleaveError`]; the previous policy is in force then.
+    pub fn take(mode: Mode, nodes: &[NumaNode]) -> Result<Self, InterleaveError> {
         if nodes.is_empty() {
-            return Err(SpreadError::NoNodes);
+            return Err(InterleaveError::NoNodes);
         }
         let numbers = || nodes.iter().map(|node| node.0).collect::<Vec<_>>();
         let before = policy::of_thread().map_err(refused)?;
         policy::set_of_thread(number_of(mode), nodes).map_err(|error| match error {
             error if error.raw_os_error() == Some(libc::EINVAL) => {
-                SpreadError::Unknown { mode, nodes: numbers() }
+                InterleaveError::Unknown { mode, nodes: numbers() }
             }
             error => refused(error),
         })?;
         let taken = Self { before, _of_this_thread: PhantomData };
-        let (found, found_nodes) = policy::of_thread().map_err(SpreadError::System)?;
+        let (found, found_nodes) = policy::of_thread().map_err(InterleaveError::System)?;
         let mut expected = nodes.to_vec();
         expected.sort_unstable();
         expected.dedup();
@@ -100,24 +100,28 @@ impl Spread {
             return Ok(taken);
         }
         let found_nodes = found_nodes.iter().map(|node| node.0).collect();
-        Err(SpreadError::Differs { mode, nodes: numbers(), found, found_nodes })
+        Err(InterleaveError::Differs { mode, nodes: numbers(), found, found_nodes })
     }
 
-    /// Leaves the policy in force for good, for a thread that becomes another program.
+    /// Keeps the policy in force for good, for a thread that becomes another program.
     pub fn keep(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Spread {
+impl Drop for MemoryInterleave {
     fn drop(&mut self) {
-        // It was set before, so it may be set; without it this thread only allocates elsewhere.
+        // It was set before, so it may be set; otherwise this thread only allocates elsewhere.
         let _ = policy::set_of_thread(self.before.0, &self.before.1);
     }
 }
 
-fn refused(error: io::Error) -> SpreadError {
-    if policy::is_denied(&error) { SpreadError::Denied(error) } else { SpreadError::System(error) }
+fn refused(error: io::Error) -> InterleaveError {
+    if policy::is_denied(&error) {
+        InterleaveError::Denied(error)
+    } else {
+        InterleaveError::System(error)
+    }
 }
 
 fn number_of(mode: Mode) -> libc::c_int {
@@ -148,8 +152,8 @@ mod tests {
     fn a_child_inherits_what_its_starter_took() {
         let preferred = "prefer (many):0";
         assert!(!policies_of_a_child().contains(preferred));
-        let taken = match Spread::take(Mode::PreferredMany, &[NODE]) {
-            Err(SpreadError::Denied(error)) => {
+        let taken = match MemoryInterleave::take(Mode::PreferredMany, &[NODE]) {
+            Err(InterleaveError::Denied(error)) => {
                 skip(Need::MemoryPolicies, error);
                 return;
             }
@@ -162,11 +166,11 @@ mod tests {
 
     #[test]
     fn what_a_thread_had_before_is_back() {
-        let outer = match Spread::take(Mode::PreferredMany, &[NODE]) {
+        let outer = match MemoryInterleave::take(Mode::PreferredMany, &[NODE]) {
             Ok(outer) => outer,
             Err(error) => return skip(Need::MemoryPolicies, error),
         };
-        drop(Spread::take(Mode::PreferredMany, &[NODE]).unwrap());
+        drop(MemoryInterleave::take(Mode::PreferredMany, &[NODE]).unwrap());
         assert_eq!(policy::of_thread().unwrap(), (MPOL_PREFERRED_MANY, vec![NODE]));
         drop(outer);
         assert_eq!(policy::of_thread().unwrap(), (libc::MPOL_DEFAULT, Vec::new()));
@@ -175,10 +179,13 @@ mod tests {
     #[test]
     fn a_node_that_is_not_there_is_no_place() {
         for nodes in [&[NumaNode(900)][..], &[NODE, NumaNode(900)], &[NumaNode(5000)]] {
-            let error = Spread::take(Mode::PreferredMany, nodes).unwrap_err();
-            assert!(!matches!(error, SpreadError::NoNodes), "{error}");
+            let error = MemoryInterleave::take(Mode::PreferredMany, nodes).unwrap_err();
+            assert!(!matches!(error, InterleaveError::NoNodes), "{error}");
             assert_eq!(policy::of_thread().unwrap_or_default(), (libc::MPOL_DEFAULT, Vec::new()));
         }
-        assert!(matches!(Spread::take(Mode::PreferredMany, &[]), Err(SpreadError::NoNodes)));
+        assert!(matches!(
+            MemoryInterleave::take(Mode::PreferredMany, &[]),
+            Err(InterleaveError::NoNodes)
+        ));
     }
 }

@@ -1,6 +1,6 @@
-//! The thread of the server: waits, listens, and passes on.
+//! The thread of the server: waits for descriptors, reads what clients sent, reports it as events.
 
-mod entrance;
+mod admission;
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use tierfeed_core::{
 use tierfeed_numa_memory::drill;
 
 use super::{
-    ClientEvent, Departure, Events, Shared,
+    ClientEvent, DisconnectCause, Events, Shared,
     connection::Connection,
-    member::Greeting,
+    member::ReceivedHello,
     violation::{Rule, Violation},
     watch::Source,
 };
@@ -27,24 +27,23 @@ use crate::{
     peer,
 };
 
-/// How long nobody is let in after the process ran out of descriptors. Waiting for the next
-/// connection would return at once, again and again.
+/// Time without accepting connections after the process ran out of descriptors. Waiting for the
+/// next connection would return at once, again and again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The state of the thread.
-pub(super) struct Reception {
+pub(super) struct EventLoop {
     shared: Arc<Shared>,
-    /// What the job says of its ranks.
+    /// What the job says about its ranks.
     post: Post,
     endpoint: Endpoint,
     stop: Arc<OwnedFd>,
     events: Events,
     closing: Closing,
-    holders: u64,
+    connections_total: u64,
     is_paused: bool,
 }
 
-impl Reception {
+impl EventLoop {
     pub(super) fn new(
         shared: Arc<Shared>,
         post: Post,
@@ -55,129 +54,140 @@ impl Reception {
         shared.watch.add(&*stop, Source::Stop)?;
         shared.watch.add(&endpoint, Source::Listener)?;
         let closing = Closing::new(endpoint.descriptors());
-        Ok(Self { shared, post, endpoint, stop, events, closing, holders: 0, is_paused: false })
+        Ok(Self {
+            shared,
+            post,
+            endpoint,
+            stop,
+            events,
+            closing,
+            connections_total: 0,
+            is_paused: false,
+        })
     }
 
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) {
         loop {
             let timeout = self.is_paused.then_some(PAUSE);
-            // Waiting on an epoll of our own fails only for lack of kernel memory, if at all.
+            // Waiting on the own epoll fails only for lack of kernel memory, if at all.
             let sources = self.shared.watch.wait(timeout).unwrap_or_default();
             drill::pass("handoff");
             if sources.contains(&Source::Stop) {
                 break;
             }
             if sources.is_empty() && self.is_paused {
-                self.resume();
+                self.resume_accepting();
             }
             for source in sources {
-                self.attend(source);
+                self.handle_source(source);
             }
         }
-        self.say_goodbye();
+        self.close_all();
     }
 
-    fn attend(&mut self, source: Source) {
+    fn handle_source(&mut self, source: Source) {
         match source {
             Source::Stop => (),
             Source::Listener => self.accept(),
-            Source::Socket(holder) => self.listen(holder),
-            Source::Bell(holder) => self.drain(holder),
-            Source::Process(holder) => self.depart(holder, Departure::ProcessEnded),
+            Source::Socket(id) => self.receive_packet(id),
+            Source::Wakeup(id) => self.drain(id),
+            Source::Process(id) => self.end_connection(id, DisconnectCause::ProcessEnded),
         }
     }
 
     fn accept(&mut self) {
-        let entered = match self.endpoint.accept() {
-            Ok(Some(socket)) => self.enter(socket),
+        let added = match self.endpoint.accept() {
+            Ok(Some(socket)) => self.add_connection(socket),
             Ok(None) => Ok(()),
             Err(errno) => Err(errno),
         };
-        if entered.is_err_and(is_exhaustion) {
+        if added.is_err_and(is_exhaustion) {
             self.shared.watch.remove(&self.endpoint);
             self.is_paused = true;
         }
     }
 
-    fn resume(&mut self) {
+    fn resume_accepting(&mut self) {
         self.is_paused = self.shared.watch.add(&self.endpoint, Source::Listener).is_err();
     }
 
-    fn enter(&mut self, socket: OwnedFd) -> Result<(), Errno> {
+    fn add_connection(&mut self, socket: OwnedFd) -> Result<(), Errno> {
         let mut connection = Connection::new(socket);
         let admitted = self.admit(&mut connection);
         match admitted {
-            Ok(holder) => {
-                self.shared.connections().insert(holder, connection);
+            Ok(id) => {
+                self.shared.connections().insert(id, connection);
                 Ok(())
             }
             Err(turned_away) => {
-                self.let_go(connection);
+                self.close(connection);
                 turned_away.map_or(Ok(()), Err)
             }
         }
     }
 
-    /// Watches a connection that may stay. Another one was told why not, or the process has no room.
+    /// Watches a connection that is accepted. If it is not, the client was told why, or the process
+    /// has no descriptors left.
     fn admit(&mut self, connection: &mut Connection) -> Result<ConnectionId, Option<Errno>> {
         if let Err(stranger) = peer::check(connection.socket())? {
-            connection.dismiss(&stranger);
+            connection.end_with_reason(&stranger);
             return Err(None);
         }
         connection.process = peer::process(connection.socket())?;
         let connections_max = self.shared.limits.connections_max as usize;
         if self.shared.connections().len() + self.closing.waiting() >= connections_max {
             let reason = format_args!("the agent has {connections_max} connections already");
-            connection.dismiss(&reason);
+            connection.end_with_reason(&reason);
             return Err(None);
         }
-        let holder = ConnectionId(self.holders);
-        self.holders += 1;
-        self.shared.watch.add(connection.socket(), Source::Socket(holder))?;
+        let id = ConnectionId(self.connections_total);
+        self.connections_total += 1;
+        self.shared.watch.add(connection.socket(), Source::Socket(id))?;
         if let Some(process) = &connection.process {
-            self.shared.watch.add(process, Source::Process(holder))?;
+            self.shared.watch.add(process, Source::Process(id))?;
         }
-        Ok(holder)
+        Ok(id)
     }
 
-    /// Closes what belongs to a connection that is over, its socket last.
-    fn let_go(&self, mut connection: Connection) {
+    /// Closes the descriptors of a connection that has ended, its socket last.
+    fn close(&self, mut connection: Connection) {
         // A process that has a copy of a descriptor would keep it watched.
         if let Some(reader) = connection.reader() {
-            self.shared.watch.remove(reader.agent_bell());
+            self.shared.watch.remove(reader.agent_wakeup());
         }
         self.shared.watch.remove(connection.socket());
         self.closing.close(connection.into_socket());
     }
 
-    /// Takes one packet; if more are there, the next wait returns at once.
-    fn listen(&mut self, holder: ConnectionId) {
+    /// Receives one packet; if more are there, the next wait returns at once.
+    fn receive_packet(&mut self, id: ConnectionId) {
         let arrival = {
             let connections = self.shared.connections();
-            let Some(connection) = connections.get(&holder) else { return };
-            if connection.is_dismissed() {
+            let Some(connection) = connections.get(&id) else { return };
+            if connection.has_ended() {
                 Ok(None)
             } else {
                 packet::receive_bytes(connection.socket(), CLIENT_MESSAGE_BYTES_MAX).map(Some)
             }
         };
         match arrival {
-            Ok(None) => self.depart(holder, Departure::Closed),
+            Ok(None) => self.end_connection(id, DisconnectCause::Closed),
             Ok(Some(Arrival::Nothing)) => (),
-            Ok(Some(Arrival::End)) => self.depart(holder, Departure::Left),
+            Ok(Some(Arrival::End)) => self.end_connection(id, DisconnectCause::Left),
             Ok(Some(Arrival::Packet(packet))) => {
-                if let Err(rule) = self.understand(holder, &packet.bytes) {
-                    self.expel(holder, rule);
+                if let Err(rule) = self.handle_message(id, &packet.bytes) {
+                    self.end_for_violation(id, rule);
                 }
             }
-            Err(error) => self.expel(holder, error.into()),
+            Err(error) => self.end_for_violation(id, error.into()),
         }
     }
 
-    fn understand(&mut self, holder: ConnectionId, bytes: &[u8]) -> Result<(), Rule> {
+    fn handle_message(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Rule> {
         let message: FromClient = message::from_bytes(bytes).map_err(|malformed| {
-            // Other versions have other messages, so the version is looked for in what makes no sense.
+            // Other versions have other messages, so a message that cannot be parsed is searched
+            // for its version.
             match message::protocol_of(bytes) {
                 Some(theirs) if theirs != PROTOCOL => Rule::Protocol { theirs },
                 _ => malformed.into(),
@@ -185,28 +195,26 @@ impl Reception {
         })?;
         let event = match message {
             FromClient::Hello { protocol, role, pid, trainer, variables } => {
-                let greeting = Greeting { protocol, role, pid, trainer, variables };
-                self.greet(holder, &greeting)?
+                let hello = ReceivedHello { protocol, role, pid, trainer, variables };
+                self.handle_hello(id, &hello)?
             }
             FromClient::AllocateMemory { request, bytes } => {
-                self.with(holder, |it| it.request_memory(holder, request, Bytes(bytes)))?
+                self.with(id, |it| it.request_memory(id, request, Bytes(bytes)))?
             }
-            FromClient::FreeMemory { grant } => {
-                self.with(holder, |it| it.free_memory(holder, grant))?
-            }
+            FromClient::FreeMemory { grant } => self.with(id, |it| it.free_memory(id, grant))?,
             FromClient::Publish { request, epoch, samples } => {
                 let max = self.shared.limits.published_samples_max;
-                self.with(holder, |it| it.publish(request, Epoch(epoch), samples, max))?;
+                self.with(id, |it| it.publish(request, Epoch(epoch), samples, max))?;
                 None
             }
             FromClient::OrderWritten { request } => {
-                let Some(written) = self.with(holder, |it| it.order_written(request))? else {
+                let Some(written) = self.with(id, |it| it.order_written(request))? else {
                     return Ok(());
                 };
                 let (rank, epoch, order) = written;
-                // Without the lock: reading a long order takes a while.
+                // Without the lock: reading a long order takes time.
                 let samples = order.read().map_err(Rule::Order)?;
-                Some(ClientEvent::Published { holder, request, rank, epoch, samples })
+                Some(ClientEvent::Published { connection: id, request, rank, epoch, samples })
             }
         };
         if let Some(event) = event {
@@ -215,60 +223,61 @@ impl Reception {
         Ok(())
     }
 
-    /// Lets a living connection do something.
+    /// Applies `act` to a connection that has not ended.
     fn with<T>(
         &self,
-        holder: ConnectionId,
+        id: ConnectionId,
         action: impl FnOnce(&mut Connection) -> Result<T, Rule>,
     ) -> Result<Option<T>, Rule> {
-        self.shared.connections().get_mut(&holder).map(action).transpose()
+        self.shared.connections().get_mut(&id).map(action).transpose()
     }
 
-    fn drain(&mut self, holder: ConnectionId) {
+    fn drain(&mut self, id: ConnectionId) {
         let mut events = Vec::new();
-        let drained = self.with(holder, |connection| connection.drain(holder, &mut events));
+        let drained = self.with(id, |connection| connection.drain(id, &mut events));
         for event in events {
             (self.events)(event);
         }
         if let Err(rule) = drained {
-            self.expel(holder, rule);
+            self.end_for_violation(id, rule);
         }
     }
 
-    fn expel(&mut self, holder: ConnectionId, rule: Rule) {
-        if let Some(connection) = self.shared.connections().get_mut(&holder) {
-            connection.dismiss(&rule);
+    fn end_for_violation(&mut self, id: ConnectionId, rule: Rule) {
+        if let Some(connection) = self.shared.connections().get_mut(&id) {
+            connection.end_with_reason(&rule);
         }
-        self.depart(holder, Departure::Violation(Violation(rule)));
+        self.end_connection(id, DisconnectCause::Violation(Violation(rule)));
     }
 
-    fn depart(&mut self, holder: ConnectionId, cause: Departure) {
-        if !matches!(cause, Departure::Violation(_)) {
-            // What it did last still counts, though it did not ring for it.
-            self.drain(holder);
+    fn end_connection(&mut self, id: ConnectionId, cause: DisconnectCause) {
+        if !matches!(cause, DisconnectCause::Violation(_)) {
+            // Entries that it pushed last still count, though it sent no wake-up for them.
+            self.drain(id);
         }
-        let Some(connection) = self.shared.connections().remove(&holder) else { return };
-        let is_known = connection.is_known();
-        self.let_go(connection);
-        if is_known {
-            (self.events)(ClientEvent::Gone { holder, cause });
+        let Some(connection) = self.shared.connections().remove(&id) else { return };
+        let is_reported = connection.is_reported();
+        self.close(connection);
+        if is_reported {
+            (self.events)(ClientEvent::Gone { connection: id, cause });
         }
         if self.is_paused {
-            self.resume();
+            self.resume_accepting();
         }
     }
 
-    fn say_goodbye(&mut self) {
+    fn close_all(&mut self) {
         self.shared.watch.remove(&*self.stop);
         let connections = std::mem::take(&mut *self.shared.connections());
         for mut connection in connections.into_values() {
-            connection.dismiss(&"the agent ends");
-            self.let_go(connection);
+            connection.end_with_reason(&"the agent ends");
+            self.close(connection);
         }
     }
 }
 
-/// Other failures concern one connection, which is gone by then.
+/// Whether the process has no descriptors or memory left; other errors concern one connection,
+/// which has ended.
 fn is_exhaustion(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC)
 }

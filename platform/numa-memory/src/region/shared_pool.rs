@@ -1,18 +1,22 @@
-//! One address space for equal pieces of memory that come and go, which other processes may read.
+//! One address space for pieces of memory of equal size that are allocated and freed, readable by
+//! other processes.
 //!
-//! Whoever maps a shelf once sees every piece that is ever taken from it, so nobody has to be told of a
-//! new one. Only this process can write: others get a descriptor that was opened for reading, from which
-//! no writable mapping can be made. `F_SEAL_FUTURE_WRITE` would say the same in one word, but a file that
-//! bears it gives no memory back (`FALLOC_FL_PUNCH_HOLE` is a write to it).
+//! A process that maps a pool once sees every piece that is ever allocated from it, so it needs no
+//! message about a new one. Only this process can write: others get a descriptor that was opened
+//! for reading, of which no writable mapping can be made. `F_SEAL_FUTURE_WRITE` has the same
+//! effect, but memory of a file with this seal cannot be given back (`FALLOC_FL_PUNCH_HOLE` is a
+//! write to it).
 //!
-//! A process of the same user that means harm can open the memory of this one anyway; what is prevented
-//! here is that a program writes there by mistake.
+//! A hostile process of the same user can open the memory of this one anyway; the descriptor only
+//! prevents writes by mistake.
 //!
 //! Invariants:
 //!
-//! 1. Two spans share no byte, and a span has its own memory from when it is taken until it is dropped.
-//! 2. A piece in which a page broke is not taken again: this process has another page there than readers.
-//! 3. Once the shelf is left to its readers, what is dropped keeps its memory and its bytes.
+//! 1. Two spans share no byte, and a span has its own memory from its allocation until it is
+//!    dropped.
+//! 2. A piece with a broken page is not allocated again: this process has another page there than
+//!    readers.
+//! 3. Once the pool is kept for its readers, a dropped piece keeps its memory and its bytes.
 
 use std::{
     collections::BTreeSet,
@@ -45,53 +49,53 @@ use crate::{
     region::Pages,
 };
 
-/// What a shelf is asked for.
+/// The parameters of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShelfRequest<'a> {
-    /// The length of a piece.
+pub struct SharedPoolRequest<'a> {
+    /// The length of a piece, in bytes.
     pub piece: Bytes,
-    /// The most pieces at a time. They cost nothing before they are taken.
+    /// Largest number of pieces at a time. They take no memory before they are allocated.
     pub pieces_max: u32,
-    /// Where the memory comes from.
+    /// The node that the memory comes from.
     pub locality: Locality,
-    /// As in [`crate::Request`].
+    /// Shown in `/proc/<pid>/maps`, see [`crate::Request`].
     pub name: &'a str,
 }
 
-/// An address space from which pieces are taken.
+/// An address space from which pieces are allocated.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct SharedPool {
     raw: Arc<MmapRaw>,
     fd: OwnedFd,
     readable: OwnedFd,
     piece: Bytes,
-    /// From the start of one piece to that of the next: whole pages.
+    /// Distance between the starts of two pieces: whole pages.
     pitch: u64,
     locality: Locality,
     policy: Policy,
     free: Mutex<BTreeSet<u32>>,
-    is_left: AtomicBool,
+    is_kept: AtomicBool,
 }
 
-/// A piece of a shelf, with memory; given back when this value is dropped, unless the shelf was left to its
-/// readers.
+/// A piece of a pool, with memory; freed when this value is dropped, unless the pool is kept for
+/// its readers.
 #[derive(Debug)]
 pub struct Span {
     mapping: Mapping,
-    shelf: Arc<Shelf>,
+    pool: Arc<SharedPool>,
     index: u32,
     placement: Placement,
 }
 
-impl Shelf {
-    /// Reserves addresses for all pieces, and memory for none.
+impl SharedPool {
+    /// Reserves addresses for all pieces, and no memory.
     ///
     /// # Errors
     ///
-    /// [`AllocateError::Empty`] and [`AllocateError::TooLarge`] for lengths that no address space has,
-    /// [`AllocateError::AbsentNode`], and [`AllocateError::System`] if the system refuses.
-    pub fn reserve(request: &ShelfRequest<'_>) -> Result<Self, AllocateError> {
-        let &ShelfRequest { piece, pieces_max, locality, name } = request;
+    /// [`AllocateError::Empty`] and [`AllocateError::TooLarge`] for lengths that no address space
+    /// has, [`AllocateError::AbsentNode`], and [`AllocateError::System`] if the system refuses.
+    pub fn reserve(request: &SharedPoolRequest<'_>) -> Result<Self, AllocateError> {
+        let &SharedPoolRequest { piece, pieces_max, locality, name } = request;
         if piece.0 == 0 || pieces_max == 0 {
             return Err(AllocateError::Empty);
         }
@@ -108,29 +112,29 @@ impl Shelf {
         let readable = reopen(&fd).map_err(failed(Step::Create, len))?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
         let free = Mutex::new((0..pieces_max).collect());
-        let (raw, is_left) = (Arc::new(raw), AtomicBool::new(false));
-        Ok(Self { raw, fd, readable, piece, pitch, locality, policy, free, is_left })
+        let (raw, is_kept) = (Arc::new(raw), AtomicBool::new(false));
+        Ok(Self { raw, fd, readable, piece, pitch, locality, policy, free, is_kept })
     }
 
-    /// How long it is, whatever of it has memory.
+    /// Length of the address space, independent of the allocated memory.
     #[must_use]
     pub fn len(&self) -> Bytes {
         Bytes(self.raw.len() as u64)
     }
 
-    /// Never: a shelf has at least one piece.
+    /// Always false: a pool has at least one piece.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.raw.len() == 0
     }
 
-    /// The memfd, to send to a process that shall read it; it cannot be mapped for writing.
+    /// The memfd, to send to a process that will read it; it cannot be mapped for writing.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
     }
 
-    /// Takes memory for a piece, touches it and reads back where it lies.
+    /// Allocates memory for a piece, touches it and reads its placement back.
     ///
     /// # Errors
     ///
@@ -147,7 +151,7 @@ impl Shelf {
         let mapping = Mapping::part(Arc::clone(&self.raw), start, count, placement::page_bytes());
         let placement = Placement::Anywhere;
         // From here on its drop gives everything back.
-        let mut span = Span { mapping, shelf: Arc::clone(self), index, placement };
+        let mut span = Span { mapping, pool: Arc::clone(self), index, placement };
         let reserved = allocate_range(&self.fd, FallocateFlags::empty(), span.offset(), piece);
         reserved.map_err(failed(Step::Reserve, piece))?;
         span.populate().map_err(failed(Step::Populate, piece))?;
@@ -155,40 +159,41 @@ impl Shelf {
         Ok(span)
     }
 
-    /// From now on pieces keep their memory when they are dropped: whoever made the shelf ends, and others
-    /// may still read there. The memory goes with the last process that maps it.
-    pub fn leave_to_readers(&self) {
-        self.is_left.store(true, Ordering::Release);
+    /// From now on pieces keep their memory when they are dropped: the process that made the pool
+    /// ends, and others may still read there. The memory is freed with the last process that maps
+    /// it.
+    pub fn keep_for_readers(&self) {
+        self.is_kept.store(true, Ordering::Release);
     }
 
     fn free(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        // A poisoned lock guards a set that is whole at any time.
+        // A poisoned lock guards a set that is consistent at any time.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Span {
-    /// Where it starts on its shelf.
+    /// Start of the span in its pool.
     #[must_use]
     pub fn offset(&self) -> Bytes {
-        Bytes(u64::from(self.index) * self.shelf.pitch)
+        Bytes(u64::from(self.index) * self.pool.pitch)
     }
 
-    /// Where it lay when it was taken.
+    /// The placement at the allocation.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// Where it lies now.
+    /// The placement now.
     ///
     /// # Errors
     ///
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
     pub fn placement_now(&self) -> Result<Placement, AllocateError> {
-        let Locality::Numa(node) = self.shelf.locality else { return Ok(Placement::Anywhere) };
+        let Locality::Numa(node) = self.pool.locality else { return Ok(Placement::Anywhere) };
         let found = placement::find_at(self.mapping.address(), self.byte_count(), node);
-        placement::judge(found, node, self.shelf.policy)
+        placement::judge(found, node, self.pool.policy)
     }
 
     fn byte_count(&self) -> usize {
@@ -198,7 +203,7 @@ impl Span {
     fn populate(&self) -> io::Result<()> {
         let start = to_usize(self.offset().0);
         loop {
-            match self.shelf.raw.advise_range(Advice::PopulateWrite, start, self.byte_count()) {
+            match self.pool.raw.advise_range(Advice::PopulateWrite, start, self.byte_count()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
                 // Linux before 5.14.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -221,15 +226,15 @@ impl Deref for Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        if self.shelf.is_left.load(Ordering::Acquire) {
+        if self.pool.is_kept.load(Ordering::Acquire) {
             return;
         }
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let len = Bytes(self.shelf.pitch);
-        let given_back = allocate_range(&self.shelf.fd, flags, self.offset(), len);
-        // What could not be given back keeps its memory, so nobody takes it a second time.
+        let len = Bytes(self.pool.pitch);
+        let given_back = allocate_range(&self.pool.fd, flags, self.offset(), len);
+        // If the memory could not be given back, the piece is not allocated a second time.
         if given_back.is_ok() && self.mapping.bus_errors() == 0 {
-            self.shelf.free().insert(self.index);
+            self.pool.free().insert(self.index);
         }
     }
 }
@@ -238,7 +243,8 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).expect("the crate builds for 64-bit targets only")
 }
 
-/// The same file for reading only. Its mode keeps others of this user from opening it for more by mistake.
+/// Opens the same file for reading only. Its mode keeps other processes of this user from opening
+/// it for writing by mistake.
 fn reopen(fd: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(fd, FileMode::S_IRUSR)?;
     Ok(File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?.into())

@@ -1,4 +1,4 @@
-//! The socket of a client: connects, talks, notices the end.
+//! The client's end of the socket: connects, exchanges messages, notices the end.
 
 use std::{
     fmt, io,
@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{
     deadline::Deadline,
-    error::{ConnectError, ControlError, Disconnected, Forked, HearError},
+    error::{ConnectError, ControlError, Disconnected, Forked, MessageError},
 };
 use crate::{
     endpoint::seqpacket_socket,
@@ -29,26 +29,26 @@ use crate::{
     peer,
 };
 
-/// The reason of an agent that gave none.
-const NO_WORDS: &str = "it closed the connection or died";
+/// The reason if the agent gave none.
+const NO_REASON: &str = "it closed the connection or died";
 
 /// A connection to the agent.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) socket: OwnedFd,
-    /// The process that connected; in any other the link is dead.
+    /// The process that connected; every other process gets [`Forked`].
     pub(super) creator: u32,
     control: Mutex<Control>,
-    farewell: OnceLock<Disconnected>,
+    end_reason: OnceLock<Disconnected>,
 }
 
-/// Who holds this talks on the socket.
+/// Locked by the thread that uses the socket.
 #[derive(Debug)]
 pub(super) struct Control {
     requests: u64,
-    /// An order that was handed over and not answered.
+    /// A publication that was handed over and is not answered yet.
     pub(super) unanswered: Option<RequestId>,
-    /// A grant that came too late and went back; more of its messages may follow.
+    /// A grant that came too late and was freed; more of its messages may follow.
     given_back: Option<GrantId>,
 }
 
@@ -56,23 +56,23 @@ pub(super) struct Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     /// The descriptor has something to read.
-    Rung,
+    Readable,
     /// The agent closed the connection or died.
     Ended,
-    /// The time is over.
-    Over,
+    /// The deadline has passed.
+    TimedOut,
 }
 
-impl Link {
+impl Connection {
     pub(super) fn connect(path: &Path, deadline: &Deadline) -> Result<Self, ConnectError> {
         let system = |errno: Errno| ConnectError::System(errno.into());
         let address = SocketAddrUnix::new(path)
             .map_err(|_| ConnectError::PathTooLong { path: path.to_owned() })?;
         let socket = seqpacket_socket(SocketFlags::empty()).map_err(system)?;
-        // Connecting waits while the agent has many others to let in.
+        // Connecting waits while the agent has many others to accept.
         let timeout = deadline.remaining().map(|it| it.max(Duration::from_millis(1)));
         set_socket_timeout(&socket, Timeout::Send, timeout).map_err(system)?;
-        connect_patiently(&socket, &address).map_err(|errno| match errno {
+        connect_retrying(&socket, &address).map_err(|errno| match errno {
             Errno::AGAIN => ConnectError::TimedOut,
             Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED => {
                 ConnectError::NoAgent { path: path.to_owned(), source: errno.into() }
@@ -81,36 +81,36 @@ impl Link {
         })?;
         peer::check(socket.as_fd()).map_err(system)??;
         let control = Mutex::new(Control { requests: 0, unanswered: None, given_back: None });
-        Ok(Self { socket, creator: process::id(), control, farewell: OnceLock::new() })
+        Ok(Self { socket, creator: process::id(), control, end_reason: OnceLock::new() })
     }
 
-    pub(super) fn say_hello(&self, hello: &Hello) -> Result<(), ConnectError> {
+    pub(super) fn send_hello(&self, hello: &Hello) -> Result<(), ConnectError> {
         let (role, pid, trainer) = (hello.role, self.creator, hello.trainer);
         let variables = hello.known_variables();
         let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer, variables };
         match self.send(&hello, &[]) {
-            // A refused client finds the reason where it looks for its welcome.
+            // A refused client finds the reason where it expects its welcome.
             Ok(()) | Err(SendError::End) => Ok(()),
             Err(error) => Err(ConnectError::System(io::Error::other(error))),
         }
     }
 
-    pub(super) fn hear_welcome(
+    pub(super) fn receive_welcome(
         &self,
         deadline: &Deadline,
     ) -> Result<(FromAgent, Vec<OwnedFd>), ConnectError> {
-        Ok(self.hear(deadline)?)
+        Ok(self.receive(deadline)?)
     }
 
-    /// Refuses to work in a forked process.
+    /// Returns an error in a forked process.
     pub(super) fn check_process(&self) -> Result<(), Forked> {
         let (creator, current) = (self.creator, process::id());
         if creator == current { Ok(()) } else { Err(Forked { creator, current }) }
     }
 
-    /// Why the connection is over, if it is.
-    pub(super) fn farewell(&self) -> Option<Disconnected> {
-        self.farewell.get().cloned()
+    /// Why the connection has ended, if it has.
+    pub(super) fn end_reason(&self) -> Option<Disconnected> {
+        self.end_reason.get().cloned()
     }
 
     /// Ends the connection because the agent broke the protocol.
@@ -118,16 +118,16 @@ impl Link {
         self.end(format!("it broke the protocol: {error}"));
     }
 
-    /// Notices the end of the connection, with the reason if the agent gave one.
-    pub(super) fn hear_farewell(&self) {
+    /// Records the end of the connection, with the reason if the agent gave one.
+    pub(super) fn note_end(&self) {
         match self.control.try_lock() {
-            Ok(control) => drop(self.last_words(&control)),
-            // Whoever talks on the socket right now hears the last words itself.
-            Err(_) => drop(self.end(NO_WORDS.into())),
+            Ok(control) => drop(self.receive_end_reason(&control)),
+            // The thread that uses the socket now reads the reason itself.
+            Err(_) => drop(self.end(NO_REASON.into())),
         }
     }
 
-    fn last_words(&self, _talking: &Control) -> Disconnected {
+    fn receive_end_reason(&self, _lock: &Control) -> Disconnected {
         while let Ok(Arrival::Packet(packet)) =
             packet::receive(self.socket.as_fd(), PACKET_BYTES_MAX)
         {
@@ -135,27 +135,26 @@ impl Link {
                 self.end(reason);
             }
         }
-        self.end(NO_WORDS.into())
+        self.end(NO_REASON.into())
     }
 
-    /// The first reason stays.
+    /// Records why the connection ended; the first reason stays.
     fn end(&self, reason: String) -> Disconnected {
-        self.farewell.get_or_init(|| Disconnected { reason }).clone()
+        self.end_reason.get_or_init(|| Disconnected { reason }).clone()
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a control message.
-    pub(super) fn tell(
+    pub(super) fn send_control(
         &self,
-        talking: &Control,
+        lock: &Control,
         message: &FromClient,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), ControlError> {
         self.send(message, descriptors).map_err(|error| match error {
-            SendError::End => self.last_words(talking).into(),
+            SendError::End => self.receive_end_reason(lock).into(),
             error => ControlError::System(io::Error::other(error)),
         })
     }
@@ -165,8 +164,11 @@ impl Link {
         packet::send(self.socket.as_fd(), &bytes, descriptors)
     }
 
-    /// Waits for the next control message. The caller holds the control lock, or is alone.
-    pub(super) fn hear(&self, deadline: &Deadline) -> Result<(FromAgent, Vec<OwnedFd>), HearError> {
+    /// Waits for the next control message. The caller holds the control lock, or is the only user.
+    pub(super) fn receive(
+        &self,
+        deadline: &Deadline,
+    ) -> Result<(FromAgent, Vec<OwnedFd>), MessageError> {
         loop {
             match packet::receive(self.socket.as_fd(), PACKET_BYTES_MAX)? {
                 Arrival::Packet(packet) => {
@@ -174,18 +176,18 @@ impl Link {
                         FromAgent::Error { reason } => Err(self.end(reason).into()),
                         FromAgent::TurnedAway { reason } => {
                             drop(self.end(reason.clone()));
-                            Err(HearError::TurnedAway { reason })
+                            Err(MessageError::TurnedAway { reason })
                         }
                         message => Ok((message, packet.descriptors)),
                     };
                 }
                 Arrival::End => {
-                    return Err(self.end(NO_WORDS.into()).into());
+                    return Err(self.end(NO_REASON.into()).into());
                 }
                 Arrival::Nothing => (),
             }
-            if self.wait_for_packet(deadline) == Wait::Over {
-                return Err(HearError::TimedOut);
+            if self.wait_for_packet(deadline) == Wait::TimedOut {
+                return Err(MessageError::TimedOut);
             }
         }
     }
@@ -193,26 +195,26 @@ impl Link {
     fn wait_for_packet(&self, deadline: &Deadline) -> Wait {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll_until(&mut polled, deadline) {
-            Ok(0) | Err(_) => Wait::Over,
-            Ok(_) => Wait::Rung,
+            Ok(0) | Err(_) => Wait::TimedOut,
+            Ok(_) => Wait::Readable,
         }
     }
 
-    /// Waits until `bell` can be read or the connection ends.
-    pub(super) fn wait(&self, bell: BorrowedFd<'_>, deadline: &Deadline) -> Wait {
+    /// Waits until `wakeup` can be read or the connection ends.
+    pub(super) fn wait(&self, wakeup: BorrowedFd<'_>, deadline: &Deadline) -> Wait {
         let mut polled = [
-            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+            PollFd::from_borrowed_fd(wakeup, PollFlags::IN),
             PollFd::new(&self.socket, PollFlags::RDHUP),
         ];
         match poll_until(&mut polled, deadline) {
-            Ok(0) | Err(_) => Wait::Over,
-            Ok(_) if polled[0].revents().contains(PollFlags::IN) => Wait::Rung,
+            Ok(0) | Err(_) => Wait::TimedOut,
+            Ok(_) if polled[0].revents().contains(PollFlags::IN) => Wait::Readable,
             Ok(_) => Wait::Ended,
         }
     }
 
-    /// Deals with an answer to a request that nobody waits for any more.
-    pub(super) fn settle_late(&self, control: &mut Control, answer: &FromAgent) {
+    /// Handles a late answer to a request whose caller has given up.
+    pub(super) fn handle_late(&self, control: &mut Control, answer: &FromAgent) {
         match answer {
             FromAgent::Granted { grant, .. } => self.give_back(control, *grant),
             FromAgent::Published { request } if control.unanswered == Some(*request) => {
@@ -222,12 +224,12 @@ impl Link {
         }
     }
 
-    /// Frees a grant whose owner does not want it any more; once, however many messages bring it.
+    /// Frees a grant whose owner has given up, once for all messages of the grant.
     pub(super) fn give_back(&self, control: &mut Control, grant: GrantId) {
         if control.given_back != Some(grant) {
             control.given_back = Some(grant);
-            // An agent that is gone has its memory back already.
-            let _ = self.tell(control, &FromClient::FreeMemory { grant }, &[]);
+            // An agent that has ended has reclaimed the memory already.
+            let _ = self.send_control(control, &FromClient::FreeMemory { grant }, &[]);
         }
     }
 }
@@ -239,7 +241,7 @@ impl Control {
     }
 }
 
-fn connect_patiently(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
+fn connect_retrying(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
     loop {
         match connect(socket, address) {
             Err(Errno::INTR) => (),
@@ -248,11 +250,11 @@ fn connect_patiently(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<(), E
     }
 }
 
-/// A signal does not end the wait: profilers send many, and a caller that must look at signals waits
-/// in short pieces anyway.
+/// Polls until the deadline. A signal does not end the wait: profilers send many, and a caller that
+/// must handle signals waits in short intervals anyway.
 fn poll_until(polled: &mut [PollFd<'_>], deadline: &Deadline) -> Result<usize, Errno> {
     loop {
-        // What no `Timespec` can hold is for ever.
+        // A time that no `Timespec` can hold means no limit.
         let timeout = deadline.remaining().and_then(|left| Timespec::try_from(left).ok());
         match poll(polled, timeout.as_ref()) {
             Err(Errno::INTR) => (),

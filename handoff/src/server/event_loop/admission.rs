@@ -1,44 +1,45 @@
-//! Who is let in: a process that its launcher made one of the ranks of the job, and each rank once.
+//! Decides who is admitted: a process that its launcher made one of the ranks of the job, and each
+//! rank once.
 //!
 //! The rank follows from the variables that the process sends and from the job, by the table of
 //! [`launch`]. Of a rank one training process may be connected, with any number of connections; the
-//! worker processes that it starts are no ranks of their own. Whose worker a process is it says itself, and
-//! is believed if the kernel knows it as a descendant.
+//! worker processes that it starts are no ranks of their own. A process states itself whose worker
+//! it is, and this is accepted if the kernel knows it as a descendant.
 
 use std::collections::BTreeMap;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tierfeed_core::{fleet::launch, id::ConnectionId};
 
-use super::Reception;
+use super::EventLoop;
 use crate::{
     message::VARIABLE_BYTES_MAX,
     peer,
     server::{
         ClientEvent,
         connection::Connection,
-        member::{Greeting, Member, TurnedAway},
+        member::{Member, ReceivedHello, TurnedAway},
         trainer::Trainer,
         violation::Rule,
     },
 };
 
-impl Reception {
+impl EventLoop {
     /// Lets a reader wait for its memory, or turns it away.
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
-    pub(super) fn greet(
+    pub(super) fn handle_hello(
         &self,
-        holder: ConnectionId,
-        greeting: &Greeting,
+        id: ConnectionId,
+        hello: &ReceivedHello,
     ) -> Result<Option<ClientEvent>, Rule> {
-        check_variables(&greeting.variables)?;
+        check_variables(&hello.variables)?;
         let mut connections = self.shared.connections();
-        let Some(connection) = connections.get_mut(&holder) else { return Ok(None) };
-        if !connection.hello(greeting.protocol, greeting.role)? {
+        let Some(connection) = connections.get_mut(&id) else { return Ok(None) };
+        if !connection.hello(hello.protocol, hello.role)? {
             return Ok(None);
         }
         let seen = peer::number(connection.socket()).unwrap_or_default();
-        let member = Member::of(greeting, seen, &self.post).and_then(|second| {
+        let member = Member::of(hello, seen, &self.post).and_then(|second| {
             let other =
                 connections.values().filter(|it| !is_over(it)).filter_map(Connection::member);
             match other.copied().find(|first| first.doubles(&second)) {
@@ -46,12 +47,17 @@ impl Reception {
                 None => Ok(second),
             }
         });
-        let Some(connection) = connections.get_mut(&holder) else { return Ok(None) };
+        let Some(connection) = connections.get_mut(&id) else { return Ok(None) };
         Ok(Some(match member {
             Ok(member) => {
-                connection.wait_as(member);
+                connection.await_admission(member);
                 let trainer = member.trainer.map(Trainer::pid);
-                ClientEvent::Attached { holder, rank: member.rank, role: greeting.role, trainer }
+                ClientEvent::Attached {
+                    connection: id,
+                    rank: member.rank,
+                    role: hello.role,
+                    trainer,
+                }
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -62,7 +68,8 @@ impl Reception {
     }
 }
 
-/// An honest client sends what the table knows, in the length that it may have.
+/// Checks that the variables are in the table and within its limits, as a correct client sends
+/// them.
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Rule> {
     let is_known = |(name, value): (&String, &String)| {
         launch::is_known(name) && value.len() <= VARIABLE_BYTES_MAX
@@ -70,8 +77,8 @@ fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Rule> {
     if variables.iter().all(is_known) { Ok(()) } else { Err(Rule::Variables) }
 }
 
-/// Whether the process has ended or left, though the thread of the server has not seen it yet. A trainer
-/// that is started again must not find its own predecessor in its place.
+/// Whether the process has ended or disconnected, though the thread of the server has not seen it
+/// yet. A trainer that is restarted must not be refused because of its own predecessor.
 fn is_over(connection: &Connection) -> bool {
     let ended = PollFlags::IN;
     let left = PollFlags::RDHUP;
@@ -82,7 +89,7 @@ fn is_over(connection: &Connection) -> bool {
         None => poll(&mut [socket], Some(&now)),
     };
     // A poll that fails has seen nothing.
-    connection.is_dismissed() || matches!(polled, Ok(1..))
+    connection.has_ended() || matches!(polled, Ok(1..))
 }
 
 #[cfg(test)]

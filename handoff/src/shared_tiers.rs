@@ -1,27 +1,27 @@
-//! The memory of tiers that a trainer maps for reading: samples that were not copied lie there.
+//! The tiers that a trainer maps to read samples in place, without a copy in the batch.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
 use tierfeed_core::{id::TierId, units::Bytes};
 use tierfeed_numa_memory::{MapError, ReadView};
 
-use super::message::{SHELVES_MAX, ShelfBytes};
+use super::message::{SHARED_TIERS_MAX, SharedTierBytes};
 
-/// What a client mapped, by tier. It stays mapped while this lives, also when the agent is gone.
+/// The tiers that a client mapped. They stay mapped while this value lives, even if the agent ends.
 #[derive(Debug, Clone, Default)]
-pub struct Shelves(Arc<BTreeMap<TierId, Arc<ReadView>>>);
+pub struct SharedTiers(Arc<BTreeMap<TierId, Arc<ReadView>>>);
 
-impl Shelves {
-    /// Maps what an agent sent; `None` if it sent something else than it said.
+impl SharedTiers {
+    /// Maps the descriptors that an agent sent; `None` if they do not match what it announced.
     pub(super) fn map(
-        shelves: &[ShelfBytes],
+        shared_tiers: &[SharedTierBytes],
         descriptors: Vec<OwnedFd>,
     ) -> Option<Result<Self, MapError>> {
-        if shelves.len() != descriptors.len() || shelves.len() > SHELVES_MAX {
+        if shared_tiers.len() != descriptors.len() || shared_tiers.len() > SHARED_TIERS_MAX {
             return None;
         }
         let mut mapped = BTreeMap::new();
-        for (ShelfBytes { tier, bytes }, descriptor) in shelves.iter().zip(descriptors) {
+        for (SharedTierBytes { tier, bytes }, descriptor) in shared_tiers.iter().zip(descriptors) {
             let view = match ReadView::map(descriptor, Bytes(*bytes)) {
                 Ok(view) => Arc::new(view),
                 Err(error) => return Some(Err(error)),
@@ -33,19 +33,19 @@ impl Shelves {
         Some(Ok(Self(Arc::new(mapped))))
     }
 
-    /// The memory of a tier, if the agent shows it.
+    /// The memory of a tier, if the agent shares it.
     #[must_use]
     pub fn get(&self, tier: TierId) -> Option<&Arc<ReadView>> {
         self.0.get(&tier)
     }
 
-    /// How many there are.
+    /// The number of shared tiers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether everything is copied.
+    /// Whether the agent shares no tier, so that every sample is copied into its batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

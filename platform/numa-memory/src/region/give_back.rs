@@ -1,10 +1,10 @@
-//! Gives parts of a region back to the system and takes memory for them again, under the mappings of
-//! everybody.
+//! Gives parts of a region back to the system and restores them, while processes have the region
+//! mapped.
 //!
-//! What is taken again is treated as what is taken at first: room is checked before, every page is
-//! touched, and its place is read back. What came to lie elsewhere is given back at once.
+//! A restored range is treated like a new allocation: room is checked before, every page is
+//! touched, and its placement is read back. Pages that lie on another node are given back at once.
 //!
-//! Who lets the kernel pin pages of a region does it through [`Region::pin_around`], and looks at
+//! Code that lets the kernel pin pages of a region uses [`Region::pin_around`], and checks
 //! [`Region::version`] before each use of them ([`super::holes`]).
 
 use std::{io, path::Path};
@@ -25,13 +25,13 @@ use crate::{
     policy::Policy,
 };
 
-/// `st_blocks` of `stat(2)` counts these.
+/// The unit of `st_blocks` of `stat(2)`, in bytes.
 const BLOCK: u64 = 512;
 
 impl Region {
-    /// Gives the whole pages of a range back to the system. The range stays mapped, here and elsewhere:
-    /// whoever reads it before [`Self::restore`] finds zeros, in memory that is taken for that. Returns
-    /// `false` for reserved huge pages, which stay: nobody could use them for anything else.
+    /// Gives the whole pages of a range back to the system. The range stays mapped, here and
+    /// elsewhere: a read before [`Self::restore`] sees zeros, and allocates memory for them.
+    /// Returns `false` for reserved huge pages, which stay: no other process could use them.
     ///
     /// # Errors
     ///
@@ -46,20 +46,20 @@ impl Region {
         Ok(true)
     }
 
-    /// Counts how often memory was given back or taken again. Pages that were pinned under another
-    /// version may be no pages of the region any more, or hold back memory that it gave back.
+    /// Number of times that memory was given back or restored. Pages that were pinned under another
+    /// version may not belong to the region any more, or keep memory allocated that it gave back.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.holes.version()
     }
 
-    /// Lets `pin` pin pages: it is told the offset and length of the longest stretch around
-    /// `len` bytes at `offset` that has memory and lies in the same piece of `piece` bytes, and the
-    /// [version](Self::version) under which they are pinned. Meanwhile no memory of the region is given
-    /// back or taken again.
+    /// Lets `pin` pin pages: it gets the offset and length of the longest range around `len` bytes
+    /// at `offset` that has memory and lies in the same piece of `piece` bytes, and the
+    /// [version](Self::version) under which they are pinned. Meanwhile no memory of the region is
+    /// given back or restored.
     ///
-    /// Returns `None`, and does not call `pin`, if the range has a hole or leaves its piece or the region,
-    /// or if memory is given back or taken at this moment.
+    /// Returns `None`, and does not call `pin`, if the range has a hole or leaves its piece or the
+    /// region, or if memory is being given back or restored.
     pub fn pin_around<T>(
         &self,
         offset: Bytes,
@@ -75,8 +75,8 @@ impl Region {
         })
     }
 
-    /// Takes memory again for a range that was given back, where the region lies, and reads back where it
-    /// came to lie. Returns `false` if it stayed.
+    /// Allocates memory again for a range that was given back, on the node of the region, and reads
+    /// its placement back. Returns `false` if the range had never been given back.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Region {
         if hole.is_empty() {
             return Ok(());
         }
-        // Also if the system refuses: then some of it may be gone.
+        // Also after an error: part of the range may be gone.
         ranges.add(hole);
         #[cfg(any(test, feature = "fault-injection"))]
         injection::delay();
@@ -119,7 +119,7 @@ impl Region {
         punched.map_err(failed(Step::GiveBack, len))
     }
 
-    /// The memory that lies behind the region now, as the kernel counts it.
+    /// Memory that the region has now, as the kernel counts it.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl Region {
         self.verify_range(offset, len, locality)
     }
 
-    /// Maps every page of a range here, and changes none: only then the kernel tells where it lies.
+    /// Maps every page of a range without a change: the kernel reports the placement of mapped
+    /// pages only.
     fn populate_range(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
         let (start, count) = as_usize(offset, len)?;
         loop {
@@ -194,7 +195,7 @@ fn as_usize(offset: Bytes, len: Bytes) -> io::Result<(usize, usize)> {
     Ok((convert(offset)?, convert(len)?))
 }
 
-/// Lets memory go late, for tests of what happens meanwhile.
+/// Delays the release of memory, for tests of concurrent accesses.
 #[cfg(any(test, feature = "fault-injection"))]
 pub mod injection {
     use std::{
@@ -205,7 +206,7 @@ pub mod injection {
 
     static MICROSECONDS: AtomicU64 = AtomicU64::new(0);
 
-    /// From now on every region of this process waits so long before it gives memory back.
+    /// From now on every region of this process waits for `delay` before it gives memory back.
     pub fn give_back_late(delay: Duration) {
         let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         MICROSECONDS.store(delay, Ordering::Relaxed);
@@ -231,7 +232,7 @@ mod tests {
     const HALF: Bytes = Bytes::mib(1);
 
     fn region(locality: Locality) -> Region {
-        let request = Request { len: LEN, locality, name: "passage", pages: Pages::Small };
+        let request = Request { len: LEN, locality, name: "give_back", pages: Pages::Small };
         Region::allocate(&request).unwrap()
     }
 
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!((bytes, region.resident().unwrap()), (*b"kept", LEN));
     }
 
-    /// As when the node that was asked for got full between the look and the first touch.
+    /// As when the requested node filled up between the check and the first touch.
     #[test]
     #[ignore = "needs several memory nodes: make test-numa"]
     fn memory_that_comes_back_on_another_node_is_given_back() {

@@ -1,10 +1,10 @@
-//! Which processes are let in as ranks: those that the launcher and the job agree about, each once.
+//! Which processes are admitted as ranks: those on which launcher and job agree, each rank once.
 
 use std::{collections::BTreeMap, os::unix::process::parent_id, sync::Arc};
 
 use super::{
     misuse::Rogue,
-    stage::{PATIENCE, RANK, Stage},
+    test_agent::{PATIENCE, RANK, TestAgent},
 };
 use crate::{
     Client, ClientEvent, ConnectError, Hello, Role,
@@ -15,13 +15,13 @@ fn variables(of: &[(&str, &str)]) -> BTreeMap<String, String> {
     of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn turned_away(stage: &Stage, of: &[(&str, &str)]) -> String {
+fn turned_away(test_agent: &TestAgent, of: &[(&str, &str)]) -> String {
     let hello = Hello::launched(variables(of), Role::Trainer);
-    let reason = match Client::connect(&stage.path, &hello, PATIENCE) {
+    let reason = match Client::connect(&test_agent.path, &hello, PATIENCE) {
         Err(ConnectError::TurnedAway { reason }) => reason,
         other => panic!("{other:?}"),
     };
-    match stage.event() {
+    match test_agent.event() {
         ClientEvent::TurnedAway { reason: told } => assert_eq!(told, reason),
         other => panic!("{other:?}"),
     }
@@ -38,8 +38,7 @@ fn hello_of(pid: u32, trainer: u32, rank: &str) -> Vec<u8> {
 
 #[test]
 fn what_contradicts_the_job_is_turned_away_with_both_sources() {
-    // The job has one node with four ranks.
-    let stage = Stage::new();
+    let test_agent = TestAgent::new();
     for (of, expected) in [
         (&[("RANK", "2"), ("WORLD_SIZE", "8")][..], "WORLD_SIZE=8 of torchrun"),
         (&[("RANK", "0"), ("WORLD_SIZE", "1")][..], "WORLD_SIZE=1 of torchrun"),
@@ -49,55 +48,58 @@ fn what_contradicts_the_job_is_turned_away_with_both_sources() {
         (&[("RANK", "two")][..], "RANK is 'two'"),
         (&[][..], "which of the 4 ranks"),
     ] {
-        let reason = turned_away(&stage, of);
+        let reason = turned_away(&test_agent, of);
         assert!(reason.contains(expected), "{of:?}: {reason}");
     }
-    let reason = turned_away(&stage, &[("RANK", "2"), ("WORLD_SIZE", "8")]);
+    let reason = turned_away(&test_agent, &[("RANK", "2"), ("WORLD_SIZE", "8")]);
     assert!(reason.contains("world.ranks_per_node: 4 in job.yaml:5"), "{reason}");
-    stage.attach();
+    test_agent.attach();
 }
 
 #[test]
 fn a_rank_is_read_by_one_process_at_a_time() {
-    let stage = &Stage::new();
+    let test_agent = &TestAgent::new();
     // The kernel knows it as a descendant of another process than this one.
-    let first = Rogue::connect(stage);
+    let first = Rogue::connect(test_agent);
     first.say(&hello_of(1, parent_id(), "2"), &[]);
-    stage.admit_next();
-    let reason = turned_away(stage, &[("TIERFEED_RANK", "2")]);
+    test_agent.admit_next();
+    let reason = turned_away(test_agent, &[("TIERFEED_RANK", "2")]);
     for part in ["rank 2", "process 1 (RANK=2 of torchrun)", "TIERFEED_RANK=2 of the environment"] {
         assert!(reason.contains(part), "{reason}");
     }
     drop(first);
-    // The thread of the server may not have seen yet that it is gone.
+    // The thread of the server may not have seen yet that it has ended.
     std::thread::scope(|scope| {
         let hello = Hello::of_rank(RANK, Role::Trainer);
-        let client = scope.spawn(move || Client::connect(&stage.path, &hello, PATIENCE));
-        let holder = loop {
-            match stage.event() {
+        let client = scope.spawn(move || Client::connect(&test_agent.path, &hello, PATIENCE));
+        let connection = loop {
+            match test_agent.event() {
                 ClientEvent::Gone { .. } => (),
-                ClientEvent::Attached { holder, .. } => break holder,
+                ClientEvent::Attached { connection, .. } => break connection,
                 other => panic!("{other:?}"),
             }
         };
-        stage.server.admit(holder, &stage.briefing, Arc::clone(&stage.arena)).unwrap();
+        test_agent
+            .server
+            .admit(connection, &test_agent.briefing, Arc::clone(&test_agent.arena))
+            .unwrap();
         client.join().unwrap().unwrap();
     });
 }
 
 #[test]
 fn one_process_may_connect_more_than_once_and_have_workers() {
-    let stage = Stage::new();
-    let _first = stage.attach();
-    let _second = stage.attach();
-    let worker = Rogue::connect(&stage);
+    let test_agent = TestAgent::new();
+    let _first = test_agent.attach();
+    let _second = test_agent.attach();
+    let worker = Rogue::connect(&test_agent);
     worker.say(&hello_of(77, std::process::id(), "2"), &[]);
-    assert!(matches!(stage.event(), ClientEvent::Attached { .. }));
-    let other = Rogue::connect(&stage);
+    assert!(matches!(test_agent.event(), ClientEvent::Attached { .. }));
+    let other = Rogue::connect(&test_agent);
     other.say(&hello_of(78, parent_id(), "2"), &[]);
-    assert!(matches!(stage.event(), ClientEvent::TurnedAway { .. }));
+    assert!(matches!(test_agent.event(), ClientEvent::TurnedAway { .. }));
     assert!(matches!(other.hear().0, FromAgent::TurnedAway { .. }));
-    let free = Rogue::connect(&stage);
+    let free = Rogue::connect(&test_agent);
     free.say(&hello_of(78, 78, "3"), &[]);
-    assert!(matches!(stage.event(), ClientEvent::Attached { .. }));
+    assert!(matches!(test_agent.event(), ClientEvent::Attached { .. }));
 }

@@ -41,7 +41,7 @@ pub(super) fn post() -> Post {
 pub(super) const LIMITS: Limits =
     Limits { connections_max: 8, window: 16, published_samples_max: 100_000 };
 
-/// Far longer than anything here takes; a test that waits so long has failed.
+/// Far longer than any wait of these tests; a test that reaches it has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A wait that ended a second after the host started.
@@ -49,39 +49,40 @@ pub(super) fn wait(len_ns: u64) -> Wait {
     Wait::ending(Nanoseconds(1_000_000_000), Nanoseconds(len_ns))
 }
 
-pub(super) struct Stage {
+pub(super) struct TestAgent {
     pub(super) server: Server,
     pub(super) path: PathBuf,
     pub(super) arena: Arc<Region>,
     pub(super) briefing: Briefing,
     events: Mutex<Receiver<ClientEvent>>,
-    /// Goes after the server, which removes its socket.
+    /// Dropped after the server, which removes its socket.
     #[expect(dead_code, reason = "held for its drop")]
     directory: Option<TempDir>,
 }
 
-impl Stage {
+impl TestAgent {
     pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let stage = Self::at(&directory.path().join("run/agent.sock"));
-        Self { directory: Some(directory), ..stage }
+        let test_agent = Self::at(&directory.path().join("run/agent.sock"));
+        Self { directory: Some(directory), ..test_agent }
     }
 
-    /// In the directory of somebody else.
+    /// Uses a directory of the caller.
     pub(super) fn at(path: &Path) -> Self {
         Self::with(path, Descriptors::Refused)
     }
 
-    /// As on a kernel that lets everybody send descriptors.
+    /// As on a kernel that lets all processes send descriptors.
     pub(super) fn of_old_kernel() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let stage = Self::with(&directory.path().join("run/agent.sock"), Descriptors::Possible);
-        Self { directory: Some(directory), ..stage }
+        let test_agent =
+            Self::with(&directory.path().join("run/agent.sock"), Descriptors::Possible);
+        Self { directory: Some(directory), ..test_agent }
     }
 
     fn with(path: &Path, descriptors: Descriptors) -> Self {
         let (sender, events) = channel();
-        // A test that has seen enough takes no more events.
+        // A test that has ended takes no more events.
         let report = Box::new(move |event| drop(sender.send(event)));
         Self {
             server: Server::bind_with(path, LIMITS, post(), report, descriptors).unwrap(),
@@ -93,32 +94,32 @@ impl Stage {
         }
     }
 
-    /// A client of this process that was let in.
+    /// A client of this process that was admitted.
     pub(super) fn attach(&self) -> (Client, ConnectionId) {
         std::thread::scope(|scope| {
             let hello = Hello::of_rank(RANK, Role::Trainer);
             let client =
                 scope.spawn(move || Client::connect(&self.path, &hello, PATIENCE).unwrap());
-            let holder = self.admit_next();
-            (client.join().unwrap(), holder)
+            let connection = self.admit_next();
+            (client.join().unwrap(), connection)
         })
     }
 
     pub(super) fn admit_next(&self) -> ConnectionId {
-        let ClientEvent::Attached { holder, rank, .. } = self.event() else {
+        let ClientEvent::Attached { connection, rank, .. } = self.event() else {
             panic!("not attached")
         };
         assert_eq!(rank, RANK);
-        self.server.admit(holder, &self.briefing, Arc::clone(&self.arena)).unwrap();
-        holder
+        self.server.admit(connection, &self.briefing, Arc::clone(&self.arena)).unwrap();
+        connection
     }
 
     pub(super) fn event(&self) -> ClientEvent {
         self.events.lock().unwrap().recv_timeout(PATIENCE).expect("an event comes")
     }
 
-    /// Nothing has happened that no test asked about. Every cause has had its effect when this is
-    /// called: the thread of the server has served a later client to its end.
+    /// Checks that no unexpected event has happened. All earlier causes have had their effect when
+    /// this is called: the thread of the server has served a later client to its end.
     pub(super) fn assert_quiet(&self) {
         let event = self.events.lock().unwrap().try_recv();
         assert!(event.is_err(), "{event:?}");
@@ -126,42 +127,43 @@ impl Stage {
 
     pub(super) fn requested(&self) -> (ConnectionId, BatchId) {
         match self.event() {
-            ClientEvent::Requested { holder, batch } => (holder, batch),
+            ClientEvent::Requested { connection, batch } => (connection, batch),
             other => panic!("{other:?}"),
         }
     }
 
     pub(super) fn released(&self) -> (ConnectionId, LeaseId) {
         match self.event() {
-            ClientEvent::Released { holder, lease, .. } => (holder, lease),
+            ClientEvent::Released { connection, lease, .. } => (connection, lease),
             other => panic!("{other:?}"),
         }
     }
 
-    /// Takes an order that `holder` publishes.
-    pub(super) fn published(&self, holder: ConnectionId) -> (Epoch, Vec<SampleId>) {
-        let ClientEvent::Published { holder: who, request, rank, epoch, samples } = self.event()
+    /// Takes an order that a client publishes.
+    pub(super) fn published(&self, connection: ConnectionId) -> (Epoch, Vec<SampleId>) {
+        let ClientEvent::Published { connection: who, request, rank, epoch, samples } =
+            self.event()
         else {
             panic!("not published")
         };
-        assert_eq!((who, rank), (holder, RANK));
-        assert_eq!(self.server.took_order(holder, request), Delivery::Sent);
+        assert_eq!((who, rank), (connection, RANK));
+        assert_eq!(self.server.took_order(connection, request), Delivery::Sent);
         (epoch, samples)
     }
 
     pub(super) fn gone(&self) -> ConnectionId {
         match self.event() {
-            ClientEvent::Gone { holder, .. } => holder,
+            ClientEvent::Gone { connection, .. } => connection,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Hands over a batch of one sample at the start of the arena; its lease has the number of the
+    /// Hands over a batch of one sample at the start of the arena; the number of its lease is the
     /// step.
-    pub(super) fn lease(&self, holder: ConnectionId, step: u32) {
+    pub(super) fn lease(&self, connection: ConnectionId, step: u32) {
         let batch = batch(step, &[64]);
         let lease = LeaseId(u64::from(step));
-        self.server.lease(holder, lease, Bytes(0), &batch, |_| None).unwrap();
+        self.server.lease(connection, lease, Bytes(0), &batch, |_| None).unwrap();
     }
 }
 

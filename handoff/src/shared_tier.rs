@@ -1,0 +1,52 @@
+//! The memory of a tier that trainers map to read samples in place.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use tierfeed_core::{
+    batch::Shown,
+    id::{ChunkId, TierId},
+    units::Bytes,
+};
+use tierfeed_numa_memory::SharedPool;
+
+/// Start of each chunk in the memory of its tier, in bytes.
+pub type Starts = Arc<RwLock<BTreeMap<ChunkId, Bytes>>>;
+
+/// The memory of a tier that trainers map.
+#[derive(Debug, Clone)]
+pub struct SharedTier {
+    tier: TierId,
+    memory: Arc<SharedPool>,
+    starts: Starts,
+}
+
+impl SharedTier {
+    /// Shares the memory of `tier`, in which chunks start at `starts`; the owner of the tier keeps
+    /// those up to date.
+    #[must_use]
+    pub fn new(tier: TierId, memory: Arc<SharedPool>, starts: Starts) -> Self {
+        Self { tier, memory, starts }
+    }
+
+    /// The tier that the memory belongs to.
+    #[must_use]
+    pub fn tier(&self) -> TierId {
+        self.tier
+    }
+
+    /// The memory of the whole tier.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<SharedPool> {
+        &self.memory
+    }
+
+    /// Offset of a sample in the memory of its tier; `None` if its chunk is not there.
+    #[must_use]
+    pub fn offset_of(&self, shown: Shown) -> Option<Bytes> {
+        let starts = self.starts.read().unwrap_or_else(PoisonError::into_inner);
+        starts.get(&shown.chunk)?.0.checked_add(shown.offset.0).map(Bytes)
+    }
+}
