@@ -95,10 +95,10 @@ def test_a_batch_that_is_kept_is_copied_with_what_lies_elsewhere(
     with tierfeed.connect() as feed:
         batch = shown_batch(feed)
         before = [bytes(sample) for sample in batch]
-        link = feed.stream().link
-        leases = link.leases
+        agent = feed.agent()
+        leases = agent.leases
         assert batch.detach()
-        assert link.leases == leases - 1, "the lease went back"
+        assert agent.leases == leases - 1, "the lease went back"
         assert not any(sample.readonly for sample in batch)
         assert [bytes(sample) for sample in batch] == before
         assert before == [world.content(id) for id in batch.samples]
@@ -123,14 +123,14 @@ def test_views_keep_the_lease(world: World, running: Node) -> None:
     with tierfeed.connect() as feed:
         batch = shown_batch(feed)
         sample = shown_sample(batch)
-        link = feed.stream().link
-        array, content, leases = sample.numpy(), world.content(sample.id), link.leases
+        agent = feed.agent()
+        array, content, leases = sample.numpy(), world.content(sample.id), agent.leases
         batch.release()
         del batch, sample
-        assert link.leases == leases
+        assert agent.leases == leases
         assert array.tobytes() == content
         del array
-        assert link.leases == leases - 1
+        assert agent.leases == leases - 1
 
 
 def test_a_batch_of_equal_samples_is_an_array_all_the_same(
