@@ -15,7 +15,7 @@ use crate::{agent::AgentConnection, batch::Batch, requests::Place};
 /// `None`.
 #[pyclass(subclass, module = "tierfeed._native")]
 pub(crate) struct BatchIterator {
-    /// Of the next batch.
+    /// Epoch and step of the next batch.
     place: Place,
     /// Where ready batches of the epoch come from; `None` before the slow path has begun the epoch.
     source: Option<Source>,
@@ -24,7 +24,7 @@ pub(crate) struct BatchIterator {
 
 struct Source {
     agent: Py<AgentConnection>,
-    /// Of the epoch.
+    /// The number of steps of the epoch.
     steps: u32,
 }
 
@@ -35,6 +35,7 @@ impl BatchIterator {
         if step + 1 < steps { (epoch, step + 1) } else { (epoch + 1, 0) }
     }
 
+    /// Goes on at `following`. A new epoch begins on the slow path.
     fn advance(&mut self, following: Place) {
         if following.0 != self.place.0 {
             self.source = None;

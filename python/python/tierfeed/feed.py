@@ -1,7 +1,7 @@
 """The feed of one rank: batches in the order of the job, from the agent while there is one.
 
 A batch that is ready is handed out by `BatchIterator` in native code. Every other one takes the slow
-path, `Feed.wait_or_read`. A connection keeps its requests in `requests`, and nothing else keeps any.
+path, `Feed.wait_or_read`. Both find the requests in one table, `AgentConnection.requests`.
 
 The rules:
 
