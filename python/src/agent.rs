@@ -49,7 +49,7 @@ impl AgentConnection {
     /// The batch at `place`, if it is in the ring and there is nothing to do but to use it, and `following` is
     /// requested too. The agent is told of the delivery, and asked for one more of the `steps` of the epoch.
     ///
-    /// `None` in any other case. An answer that was in the ring instead is filed in the requests.
+    /// `None` in any other case. An answer that is in the ring instead is noted in the requests.
     pub(crate) fn take_ready(
         &self,
         py: Python<'_>,
@@ -75,7 +75,7 @@ impl AgentConnection {
             }
             other => {
                 drop(requests);
-                self.file(py, other)?;
+                self.note(py, other)?;
                 Ok(None)
             }
         }
@@ -100,15 +100,15 @@ impl AgentConnection {
         leased.id == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
     }
 
-    /// Files an answer in the requests.
-    fn file(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
+    /// Notes an answer in the requests.
+    fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
         let (id, answer) = match reply {
             Reply::Batch(leased) => (leased.id, Py::new(py, self.batch(leased))?.into_any()),
             Reply::Refused { batch, refusal } => {
                 (batch, Py::new(py, Refused::new(batch, refusal))?.into_any())
             }
         };
-        self.requests.get().file((id.epoch.0, id.step.0), answer);
+        self.requests.get().answer((id.epoch.0, id.step.0), answer);
         Ok(())
     }
 
@@ -260,14 +260,14 @@ impl AgentConnection {
         }
     }
 
-    /// Waits at most `timeout_s` seconds for an answer, and files it in the requests. False if none came.
+    /// Waits at most `timeout_s` seconds for an answer, and notes it in the requests. False if none came.
     fn receive(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
         let timeout = Duration::try_from_secs_f64(timeout_s)
             .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
         let client = self.client.client()?;
         match py.detach(|| wait(&client, timeout))? {
             None => Ok(false),
-            Some(reply) => self.file(py, reply).map(|()| true),
+            Some(reply) => self.note(py, reply).map(|()| true),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Iteration over batches: one that is ready is handed out without a line of Python, any other is left to the
-//! slow path of `tierfeed/feed.py`.
+//! Iteration over batches: a batch that is ready is handed out without calling Python; any other takes the
+//! slow path, `wait_or_read` of `tierfeed/feed.py`.
 //!
-//! Training evicts the caches of the processor between two steps, and an interpreter that warms up again
-//! costs more than the hand-off itself.
+//! Training evicts the caches of the processor between two steps, and to load those lines that the
+//! interpreter touches costs more than the hand-off itself.
 
 use pyo3::{intern, prelude::*, types::PyTuple};
 
@@ -71,13 +71,13 @@ impl BatchIterator {
         self.is_ended
     }
 
-    /// From now on nothing is handed out: another iteration of the feed begins.
+    /// Ends this iteration because another one of the feed begins: it hands out no further batch.
     fn end(&mut self) {
         self.is_ended = true;
         self.source = None;
     }
 
-    /// The next batch if it is in the ring and there is nothing to do but to use it; None in any other case.
+    /// The next batch if it is in the ring and can be used as it is; None in any other case.
     fn take_ready(slf: &Bound<'_, Self>) -> PyResult<Option<Batch>> {
         // Not borrowed while the agent's answer is looked at: that may run other Python code.
         let (place, following, agent, steps) = {

@@ -121,12 +121,6 @@ impl Requests {
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Files the answer for `place`. That of an abandoned request, and one that was not asked for, goes back.
-    pub(crate) fn file(&self, place: Place, answer: Py<PyAny>) {
-        let unwanted = self.table().answer(place, answer);
-        drop(unwanted);
-    }
 }
 
 #[pymethods]
@@ -148,9 +142,11 @@ impl Requests {
         places.into_iter().for_each(|place| table.insert(place));
     }
 
-    /// Notes the answer for `place`. That of an abandoned request goes back at once.
-    fn answer(&self, place: Place, answer: Py<PyAny>) {
-        self.file(place, answer);
+    /// Notes the answer for `place`. That of an abandoned request, and one without a request, goes back at
+    /// once.
+    pub(crate) fn answer(&self, place: Place, answer: Py<PyAny>) {
+        let unwanted = self.table().answer(place, answer);
+        drop(unwanted);
     }
 
     /// Hands out the answer for `place`; None if it has not come.
