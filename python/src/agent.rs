@@ -113,11 +113,10 @@ impl AgentConnection {
     }
 
     fn batch(&self, leased: LeasedBatch) -> Batch {
-        let LeasedBatch { id, lease, arena, offset, len, rows, shelves } = leased;
-        let name = lease;
-        let lease = Lease::new(Arc::clone(&self.client), lease);
+        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shelves } = leased;
+        let lease = Lease::new(Arc::clone(&self.client), lease_id);
         let memory = ViewMemory::leased(lease, arena, offset, len, shelves);
-        self.client.leases().insert(name, (memory.base().addr(), memory.len()));
+        self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));
         let rows = rows.into_iter().map(|row| Row {
             sample: row.sample.0,
             label: row.label,
