@@ -15,9 +15,9 @@ use tierfeed_core::{
 
 use crate::{
     errors,
-    held::{Blank, Held, Shown, to_usize},
     sample::Sample,
-    view::{View, Window},
+    view::{Slice, View},
+    view_memory::{InPlace, PrivatePages, ViewMemory, to_usize},
 };
 
 /// The label of a sample without one.
@@ -33,39 +33,40 @@ pub(crate) struct Batch {
     rows: Vec<Present>,
     skipped: Vec<u32>,
     origin: Origin,
-    held: Mutex<Option<Arc<Held>>>,
+    /// `None` once the batch was released.
+    memory: Mutex<Option<Arc<ViewMemory>>>,
 }
 
-/// One sample of the order, there or not.
+/// One sample of the order, whether or not it could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) sample: u32,
     pub(crate) label: Option<i64>,
-    /// From the start of the batch, or of the shelf.
+    /// From the start of the batch, or of the shared memory of `shared_tier`.
     pub(crate) offset: Bytes,
     /// `None` if it could not be read.
     pub(crate) len: Option<Bytes>,
-    /// The tier on whose shelf it lies, if it was not copied into the batch.
-    pub(crate) shelf: Option<TierId>,
+    /// The tier that it is read from in place, if it does not lie in the batch.
+    pub(crate) shared_tier: Option<TierId>,
 }
 
-/// One sample that is there.
+/// One sample that could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Present {
     sample: u32,
     label: i64,
-    /// From the start of the batch. One that is shown lies there once the batch was copied.
+    /// From the start of the batch; for a sample in place, from the start of a copy of the batch.
     offset: usize,
     len: usize,
-    shown: Option<Shown>,
+    in_place: Option<InPlace>,
 }
 
 /// Who assembled a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The agent, in its staging memory.
+    /// The agent assembled it, in its staging memory.
     Agent,
-    /// This process, from the cold store.
+    /// This process read it from the cold store.
     Direct,
 }
 
@@ -74,73 +75,75 @@ impl Batch {
         id: BatchId,
         rows: impl IntoIterator<Item = Row>,
         origin: Origin,
-        held: Held,
+        memory: ViewMemory,
     ) -> Self {
         let (mut present, mut skipped) = (Vec::new(), Vec::new());
         let align = to_usize(Bytes(SAMPLE_ALIGN));
-        let mut end = held.len().next_multiple_of(align);
+        let mut end = memory.len().next_multiple_of(align);
         for row in rows {
             let Some(len) = row.len.map(to_usize) else {
                 skipped.push(row.sample);
                 continue;
             };
-            let at = to_usize(row.offset);
-            let shown = row.shelf.map(|tier| {
-                let own = end;
+            let offset = to_usize(row.offset);
+            let in_place = row.shared_tier.map(|tier| {
+                let offset_in_copy = end;
                 end = end.saturating_add(len).next_multiple_of(align);
-                Shown { tier, at, len, own }
+                InPlace { tier, offset, len, offset_in_copy }
             });
             present.push(Present {
                 sample: row.sample,
                 label: row.label.unwrap_or(UNLABELLED),
-                offset: shown.map_or(at, |shown| shown.own),
+                offset: in_place.map_or(offset, |it| it.offset_in_copy),
                 len,
-                shown,
+                in_place,
             });
         }
-        Self { id, rows: present, skipped, origin, held: Mutex::new(Some(Arc::new(held))) }
+        Self { id, rows: present, skipped, origin, memory: Mutex::new(Some(Arc::new(memory))) }
     }
 
-    fn held(&self) -> PyResult<Arc<Held>> {
+    /// An error once the batch was released.
+    fn shared_memory(&self) -> PyResult<Arc<ViewMemory>> {
         // A poisoned lock guards a plain value, which is whole at any time.
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(Arc::clone).ok_or_else(|| {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.as_ref().map(Arc::clone).ok_or_else(|| {
             PyValueError::new_err("this batch was released; take views before, they outlive it")
         })
     }
 
-    /// The samples that lie on shelves, if the batch is still the agent's.
-    fn shown<'a>(&'a self, held: &'a Held) -> impl Iterator<Item = Shown> + 'a {
-        let shown = self.rows.iter().filter_map(|row| row.shown);
-        shown.filter(|shown| held.shelf(shown.tier).is_some())
+    /// The samples in place; none once the batch was copied.
+    fn in_place<'a>(&'a self, memory: &'a ViewMemory) -> impl Iterator<Item = InPlace> + 'a {
+        let in_place = self.rows.iter().filter_map(|row| row.in_place);
+        in_place.filter(|sample| memory.shared_tier(sample.tier).is_some())
     }
 
-    /// One sample, where it lies.
-    fn window(&self, held: Arc<Held>, row: &Present) -> PyResult<Window> {
-        let elsewhere = row.shown.and_then(|shown| Some((held.shelf(shown.tier).cloned()?, shown)));
-        let window = match elsewhere {
-            Some((memory, shown)) => Window::on_shelf(held, memory, shown),
-            None => Window::line(held, row.offset, row.len),
+    /// The bytes of one sample.
+    fn slice(&self, memory: Arc<ViewMemory>, row: &Present) -> PyResult<Slice> {
+        let in_tier = row.in_place.and_then(|it| Some((memory.shared_tier(it.tier).cloned()?, it)));
+        let slice = match in_tier {
+            Some((tier, sample)) => Slice::in_place(memory, tier, sample),
+            None => Slice::row(memory, row.offset, row.len),
         };
-        window.ok_or_else(|| errors::outside(self.id, row.sample))
+        slice.ok_or_else(|| errors::outside(self.id, row.sample))
     }
 
-    /// All samples, which have one length, as rows in pages of this process.
-    fn gathered(&self, held: &Arc<Held>) -> PyResult<(Held, usize)> {
+    /// A copy of all samples, which have one length, as rows in pages of this process, and the distance
+    /// between rows.
+    fn gathered(&self, memory: &Arc<ViewMemory>) -> PyResult<(ViewMemory, usize)> {
         let first = self.rows[0];
         let align = to_usize(Bytes(SAMPLE_ALIGN));
         let pitch = first.len.max(1).next_multiple_of(align);
         let len = Bytes(pitch.saturating_mul(self.rows.len()) as u64);
-        let mut blank = Blank::map(len).map_err(|error| errors::no_memory(len, &error))?;
+        let mut pages = PrivatePages::map(len).map_err(|error| errors::no_memory(len, &error))?;
         for (at, row) in self.rows.iter().enumerate() {
-            let window = self.window(Arc::clone(held), row)?;
-            let place = blank.place(Bytes((at * pitch) as u64), Bytes(row.len as u64));
-            window.copy_to(place).map_err(|error| errors::no_memory(len, &error))?;
+            let slice = self.slice(Arc::clone(memory), row)?;
+            let target = pages.range(Bytes((at * pitch) as u64), Bytes(row.len as u64));
+            slice.copy_to(target).map_err(|error| errors::no_memory(len, &error))?;
         }
-        Ok((blank.into_held(), pitch))
+        Ok((pages.into_memory(), pitch))
     }
 
-    /// Whether all samples have one length.
+    /// Whether there are samples, and all of one length.
     fn is_even(&self) -> bool {
         self.rows.windows(2).all(|pair| pair[1].len == pair[0].len) && !self.rows.is_empty()
     }
@@ -161,7 +164,7 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// Epoch and step.
+    /// Epoch and step of the batch.
     #[getter]
     fn place(&self) -> (u32, u32) {
         (self.id.epoch.0, self.id.step.0)
@@ -179,7 +182,7 @@ impl Batch {
         self.id.step.0
     }
 
-    /// The process that reads it.
+    /// The rank that reads it.
     #[getter]
     fn rank(&self) -> u32 {
         self.id.rank.0
@@ -221,7 +224,7 @@ impl Batch {
     /// Whether [`Self::release`] was called.
     #[getter]
     fn released(&self) -> bool {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     fn __len__(&self) -> usize {
@@ -235,19 +238,19 @@ impl Batch {
         let row = place.and_then(|place| self.rows.get(place)).ok_or_else(|| {
             PyIndexError::new_err(format!("sample {index} of a batch of {count}"))
         })?;
-        let window = self.window(self.held()?, row)?;
-        Py::new(py, Sample::new(window, row.sample, row.label))
+        let slice = self.slice(self.shared_memory()?, row)?;
+        Py::new(py, Sample::new(slice, row.sample, row.label))
     }
 
     /// All samples as the rows of one 2-d view, if they have one length. Where some of them lie in memory of
     /// a tier, the rows are copied.
     fn array(&self, py: Python<'_>) -> PyResult<View> {
-        let held = self.held()?;
-        if self.is_even() && self.shown(&held).next().is_some() {
+        let memory = self.shared_memory()?;
+        if self.is_even() && self.in_place(&memory).next().is_some() {
             let first = self.rows[0];
-            let (gathered, pitch) = py.detach(|| self.gathered(&held))?;
-            let grid = Window::grid(Arc::new(gathered), 0, self.rows.len(), first.len, pitch);
-            return grid.map(View::new).ok_or_else(|| errors::outside(self.id, first.sample));
+            let (gathered, pitch) = py.detach(|| self.gathered(&memory))?;
+            let rows = Slice::rows(Arc::new(gathered), 0, self.rows.len(), first.len, pitch);
+            return rows.map(View::new).ok_or_else(|| errors::outside(self.id, first.sample));
         }
         let pitch = self.pitch().ok_or_else(|| {
             PyValueError::new_err(
@@ -255,7 +258,7 @@ impl Batch {
             )
         })?;
         let first = self.rows[0];
-        Window::grid(held, first.offset, self.rows.len(), first.len, pitch)
+        Slice::rows(memory, first.offset, self.rows.len(), first.len, pitch)
             .map(View::new)
             .ok_or_else(|| errors::outside(self.id, first.sample))
     }
@@ -264,7 +267,7 @@ impl Batch {
     /// `time.monotonic_ns()` says. Returns how many samples are missing.
     fn delivered(&self, since_ns: u64, until_ns: u64) -> PyResult<usize> {
         let wait = Wait { since: Nanoseconds(since_ns), until: Nanoseconds(until_ns) };
-        self.held()?.deliver(wait);
+        self.shared_memory()?.deliver(wait);
         Ok(self.skipped.len())
     }
 
@@ -272,29 +275,29 @@ impl Batch {
     /// room there. Views that were made before stay where they are, and keep that room. False if it lies
     /// in pages of this process already.
     fn detach(&self, py: Python<'_>) -> PyResult<bool> {
-        let held = self.held()?;
-        let shown: Vec<_> = self.shown(&held).collect();
-        let Some(copy) = py.detach(|| held.copied(&shown))? else { return Ok(false) };
-        let mut place = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.shared_memory()?;
+        let in_place: Vec<_> = self.in_place(&memory).collect();
+        let Some(copy) = py.detach(|| memory.copied(&in_place))? else { return Ok(false) };
+        let mut place = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.replace(Arc::new(copy));
         // Not under the lock: giving memory back is a system call.
         drop(place);
-        drop((before, held));
+        drop((before, memory));
         Ok(true)
     }
 
     /// The address and length of its memory; `None` once it was released.
     #[getter]
     fn memory(&self) -> Option<(usize, usize)> {
-        let held = self.held().ok()?;
-        Some((held.base().addr(), held.len()))
+        let memory = self.shared_memory().ok()?;
+        Some((memory.base().addr(), memory.len()))
     }
 
-    /// Lets go of the memory. It goes back as soon as no view of it is left.
+    /// Drops the memory. It goes back as soon as no view of it is left.
     fn release(&self) {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Not under the lock: giving memory back is a system call.
-        drop(held);
+        drop(memory);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

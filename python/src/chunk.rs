@@ -1,11 +1,11 @@
-//! A chunk of memory that the agent lends, given back when the last of its loan is gone.
+//! A chunk of memory that the agent lends; all chunks of a loan go back together, with the last of them.
 
 use std::sync::Arc;
 
 use tierfeed_handoff::{Grant, GrantId, MemoryClient};
 use tierfeed_numa_memory::View;
 
-/// A chunk and its share of the loan. Fields drop in order: unmapped first, then given back.
+/// A chunk and a reference to its loan. Fields drop in order: unmapped first, then given back.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) memory: View,
@@ -18,7 +18,7 @@ impl Chunk {
     }
 }
 
-/// What the agent counts as used.
+/// Memory that the agent counts as used until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Loan {
     client: MemoryClient,

@@ -11,7 +11,7 @@ use std::{
 use pyo3::prelude::*;
 use tierfeed_core::units::Nanoseconds;
 
-/// How long a signal may go unnoticed.
+/// How long a pending signal handler may wait.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A clock that starts at zero.
@@ -20,11 +20,12 @@ pub(crate) struct Clock {
     origin: Instant,
 }
 
-/// Remembers when the interpreter was last asked for signals.
+/// Runs signal handlers at intervals during a long call.
 #[derive(Debug)]
-pub(crate) struct Watch<'a> {
+pub(crate) struct SignalPoll<'a> {
     clock: &'a Clock,
-    asked: Cell<Nanoseconds>,
+    /// The time of the last check.
+    checked: Cell<Nanoseconds>,
 }
 
 impl Clock {
@@ -32,27 +33,27 @@ impl Clock {
         Self { origin: instant_now() }
     }
 
-    /// Time since the start.
+    /// The time since the clock was started.
     pub(crate) fn now(&self) -> Nanoseconds {
         let elapsed = instant_now().duration_since(self.origin);
         Nanoseconds(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Begins to watch for signals.
-    pub(crate) fn watch(&self) -> Watch<'_> {
-        Watch { clock: self, asked: Cell::new(self.now()) }
+    /// Starts to check for signals, at intervals of [`SIGNAL_INTERVAL`].
+    pub(crate) fn signal_poll(&self) -> SignalPoll<'_> {
+        SignalPoll { clock: self, checked: Cell::new(self.now()) }
     }
 }
 
-impl Watch<'_> {
-    /// Runs pending signal handlers if it is time to, and returns what they raise.
+impl SignalPoll<'_> {
+    /// Runs pending signal handlers if the interval is over, and returns what they raise.
     pub(crate) fn check(&self) -> PyResult<()> {
         let now = self.clock.now();
-        let since = Duration::from_nanos(now.0.saturating_sub(self.asked.get().0));
+        let since = Duration::from_nanos(now.0.saturating_sub(self.checked.get().0));
         if since < SIGNAL_INTERVAL {
             return Ok(());
         }
-        self.asked.set(now);
+        self.checked.set(now);
         check_signals()
     }
 
@@ -85,7 +86,7 @@ fn instant_now() -> Instant {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "plays a slow cold store: there is no event to wait for"
+    reason = "emulates a slow cold store: there is no event to wait for"
 )]
 fn sleep(time: Duration) {
     thread::sleep(time);

@@ -18,7 +18,7 @@ use tierfeed_core::{
 use tierfeed_dataset::reader::ReaderError;
 use tierfeed_handoff::{ConnectError, ControlError, NextError, RequestError};
 
-create_exception!(tierfeed, Error, PyException, "Whatever goes wrong inside tierfeed.");
+create_exception!(tierfeed, Error, PyException, "The base of all errors of tierfeed.");
 create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
 create_exception!(tierfeed, Retry, Error, "It failed for now: the same call may succeed later.");
 create_exception!(
@@ -50,7 +50,7 @@ pub(crate) fn outside(batch: BatchId, sample: u32) -> PyErr {
     ))
 }
 
-/// A sample that could not be read; `reason` is a name as in reports, `message` the whole story.
+/// A sample that could not be read; `reason` is a name as in reports, `message` a sentence.
 pub(crate) fn unreadable(
     py: Python<'_>,
     sample: u32,
@@ -66,11 +66,11 @@ pub(crate) fn unreadable(
         .and_then(|()| value.setattr("object", object))
         .and_then(|()| value.setattr("reason", reason))
         .and_then(|()| value.setattr("errno", errno));
-    // An exception takes attributes; should it not, what hindered it is the better news.
+    // If an attribute cannot be set, that error is returned instead.
     set.err().unwrap_or(error)
 }
 
-/// A job file, index or briefing that describes nothing to train on.
+/// A job file, index or briefing that cannot be used.
 pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
     Reconfigure::new_err(with_causes(&error))
 }
@@ -81,7 +81,7 @@ pub(crate) fn other_index(path: &Path) -> PyErr {
     Reconfigure::new_err(format!("{path} was indexed again since the job started; restart the job"))
 }
 
-/// Nothing reads the bucket for this process.
+/// The process that reads a bucket did not start, or failed.
 pub(crate) fn no_reader(error: &ReaderError) -> PyErr {
     let message = with_causes(error);
     match error {
@@ -102,7 +102,7 @@ pub(crate) fn no_memory(len: Bytes, error: &io::Error) -> PyErr {
     PyMemoryError::new_err(format!("cannot map {len} for a batch: {error}"))
 }
 
-/// A sample that no object of Python can hold.
+/// A sample that is longer than an object of Python can be.
 pub(crate) fn too_long(sample: SampleId, len: Bytes) -> PyErr {
     PyMemoryError::new_err(format!("sample {} is {len} long", sample.0))
 }
@@ -115,7 +115,7 @@ pub(crate) fn in_a_bucket(source: &str) -> PyErr {
     ))
 }
 
-/// No connection. The caller can do without the agent, unless it is none of the ranks of the job.
+/// No connection. The caller can read without the agent, unless it is none of the ranks of the job.
 pub(crate) fn connect(error: &ConnectError) -> PyErr {
     match error {
         ConnectError::TurnedAway { reason } => turned_away(reason),
@@ -143,7 +143,7 @@ pub(crate) fn next(error: &NextError) -> PyErr {
     Gone::new_err(with_causes(error))
 }
 
-/// The agent did not do what was asked for besides batches.
+/// The agent refused or failed a request that is not for a batch.
 pub(crate) fn control(error: &ControlError) -> PyErr {
     let message = with_causes(error);
     match error {
@@ -153,12 +153,12 @@ pub(crate) fn control(error: &ControlError) -> PyErr {
     }
 }
 
-/// A chunk that is longer than itself.
+/// A view of a whole chunk was refused: a contradiction in this crate.
 pub(crate) fn chunk_outside() -> PyErr {
     Bug::new_err("a chunk of memory does not fit in its own bounds")
 }
 
-/// The message of an error and of everything behind it, each said once.
+/// The messages of an error and of its sources, without repetition.
 fn with_causes(error: &dyn error::Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,7 @@
 //! Memory of a tier that the agent lends to the workload, in whole chunks.
 //!
-//! The agent counts the memory as used until it is told otherwise or the connection ends. So each
-//! grant has its own connection, and is given back when it is closed and no view of a chunk is left.
+//! The agent counts the memory as used until it is given back or the connection ends. So each grant has
+//! its own connection, and is given back when it is closed and no view of a chunk is left.
 
 use std::{
     path::Path,
@@ -16,14 +16,14 @@ use tierfeed_handoff::{self as handoff, MemoryClient};
 use crate::{
     chunk::{Chunk, Loan},
     errors,
-    held::Held,
-    view::{View, Window},
+    view::{Slice, View},
+    view_memory::ViewMemory,
 };
 
 /// Pages are touched before memory is granted: about 1 s for 4 GiB on slow memory.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Chunks of memory from the agent.
+/// Chunks of memory that the agent lends.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Grant {
     chunks: Mutex<Option<Vec<Arc<Chunk>>>>,
@@ -51,10 +51,10 @@ impl Grant {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let chunks =
             chunks.as_ref().ok_or_else(|| PyValueError::new_err("this memory was closed"))?;
-        chunks.iter().map(|chunk| whole(py, chunk)).collect()
+        chunks.iter().map(|chunk| view_of(py, chunk)).collect()
     }
 
-    /// Lets go of the chunks; they go back when the last view of any of them is gone.
+    /// Drops the chunks; they go back when the last view of any of them is dropped.
     fn close(&self) {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Not under the lock: unmapping is a system call.
@@ -62,11 +62,11 @@ impl Grant {
     }
 }
 
-fn whole(py: Python<'_>, chunk: &Arc<Chunk>) -> PyResult<Py<View>> {
-    let held = Arc::new(Held::lent(Arc::clone(chunk)));
-    let len = held.len();
-    let window = Window::line(held, 0, len).ok_or_else(errors::chunk_outside)?;
-    Py::new(py, View::new(window))
+fn view_of(py: Python<'_>, chunk: &Arc<Chunk>) -> PyResult<Py<View>> {
+    let memory = Arc::new(ViewMemory::lent(Arc::clone(chunk)));
+    let len = memory.len();
+    let slice = Slice::row(memory, 0, len).ok_or_else(errors::chunk_outside)?;
+    Py::new(py, View::new(slice))
 }
 
 /// Adds the class to the module.

@@ -3,13 +3,13 @@
 use pyo3::prelude::*;
 use tierfeed_core::fleet::launch;
 
-/// The variables of an environment that say who a process is.
+/// The environment variables of launchers, which give a process its rank.
 #[pyfunction]
 fn launch_variables() -> Vec<&'static str> {
     launch::variables().collect()
 }
 
-/// Adds the functions to the module, and the name by which a program gives its rank itself.
+/// Adds the function to the module, and the name under which a program passes its rank itself.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("RANK_ARGUMENT", launch::RANK_ARGUMENT)?;
     m.add_function(wrap_pyfunction!(launch_variables, m)?)

@@ -32,7 +32,7 @@ pub(crate) struct Extent {
     stored_len: u64,
     /// The bytes that it has when it is decoded.
     len: u64,
-    /// What has to be done to the stored bytes: nothing (`plain`) or inflate them (`deflate`).
+    /// How the bytes are stored: as they are (`plain`), or compressed (`deflate`).
     encoding: &'static str,
 }
 
@@ -57,8 +57,8 @@ impl Index {
         Ok(Self { source: FileSource::new(Arc::new(index), FILES_MAX) })
     }
 
-    /// The same index with files of its own: for a child, where another thread of the parent may have
-    /// been reading in the moment of the fork.
+    /// The same index with open files of its own, for a forked child: another thread of the parent may have
+    /// held a lock of the files at the fork.
     fn reopened(&self) -> Self {
         Self { source: FileSource::new(Arc::clone(self.source.index()), FILES_MAX) }
     }
@@ -93,7 +93,7 @@ impl Index {
         })
     }
 
-    /// Reads a sample.
+    /// The decoded bytes of a sample.
     fn read<'py>(&self, py: Python<'py>, sample: i64) -> PyResult<Bound<'py, PyBytes>> {
         let sample = self.known(sample)?;
         let source = self.index().source();
@@ -124,7 +124,7 @@ impl Index {
         self.index().class_names().to_vec()
     }
 
-    /// Tells this dataset from any other: the xxh3-64 of its index.
+    /// Identifies the dataset: the xxh3-64 of its index.
     #[getter]
     fn fingerprint(&self) -> u64 {
         self.index().fingerprint()

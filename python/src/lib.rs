@@ -3,31 +3,35 @@
 //!
 //! It reads no environment variable, starts no thread and no runtime, and releases the interpreter
 //! around every wait. What to do when an agent refuses or dies is decided in `tierfeed/feed.py`.
+//!
+//! A ready batch goes `batches`, `agent`, hand-off, and back. Requests have one owner, `requests`.
 
 #![deny(unsafe_code)]
 
 mod chunk;
 mod clock;
-mod connection;
 mod errors;
 mod grant;
-mod held;
-mod link;
+mod shared_client;
+mod view_memory;
 
 #[expect(unsafe_code, reason = "the buffer protocol and DLPack hand out raw addresses")]
 mod view;
 
+mod agent;
 mod batch;
+mod batches;
+mod cold_reader;
 mod identity;
 mod index;
-mod local;
 mod order;
-mod ready;
+mod refused;
+mod requests;
 mod sample;
 
 use pyo3::prelude::*;
 
-/// Everything native that `tierfeed` is made of. Import `tierfeed`, not this.
+/// The native classes of `tierfeed`. Import `tierfeed`, not this.
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(m)?;
@@ -36,10 +40,12 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     sample::register(m)?;
     batch::register(m)?;
     order::register(m)?;
-    local::register(m)?;
+    cold_reader::register(m)?;
     index::register(m)?;
-    link::register(m)?;
-    ready::register(m)?;
+    requests::register(m)?;
+    refused::register(m)?;
+    agent::register(m)?;
+    batches::register(m)?;
     grant::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))
 }

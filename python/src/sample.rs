@@ -1,10 +1,10 @@
-//! One sample of a batch: its bytes, its name and its label.
+//! One sample of a batch: its bytes, its id and its label.
 
 use pyo3::prelude::*;
 
-use crate::view::{View, Window};
+use crate::view::{Slice, View};
 
-/// The bytes of one sample, where they were staged.
+/// The bytes of one sample, where they were staged or in place in a tier.
 #[pyclass(frozen, extends = View, weakref, module = "tierfeed")]
 pub(crate) struct Sample {
     id: u32,
@@ -12,8 +12,8 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    pub(crate) fn new(window: Window, id: u32, label: i64) -> PyClassInitializer<Self> {
-        PyClassInitializer::from(View::new(window)).add_subclass(Self { id, label })
+    pub(crate) fn new(slice: Slice, id: u32, label: i64) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(View::new(slice)).add_subclass(Self { id, label })
     }
 }
 

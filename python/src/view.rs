@@ -1,12 +1,12 @@
-//! A window on the bytes of a batch, shown to Python as a buffer and as a DLPack tensor.
+//! Bytes of a batch, exported to Python as a buffer and as a DLPack tensor.
 //!
 //! The only file of this crate with unsafe code. Its invariants, which the SAFETY lists cite:
 //!
-//! 1. A window lies inside the memory of its [`Held`], or of a shelf that its `Held` keeps:
-//!    [`Window::line`], [`Window::grid`] and [`Window::on_shelf`] check it.
-//! 2. That memory stays mapped, at the same address, for as long as an `Arc` of the [`Held`] lives.
-//! 3. A window never changes after it was made, so pointers to its shape live as long as it does.
-//! 4. Nothing that can be written is made of a window on a shelf: it is mapped for reading.
+//! 1. A slice lies inside its [`ViewMemory`], or inside a shared tier that its `ViewMemory` keeps mapped:
+//!    [`Slice::row`], [`Slice::rows`] and [`Slice::in_place`] check it.
+//! 2. That memory stays mapped, at the same address, for as long as an `Arc` of the [`ViewMemory`] lives.
+//! 3. A slice never changes after it was made, so pointers to its shape live as long as it does.
+//! 4. A slice in place is never exported as writable: a shared tier is mapped for reading.
 
 use std::{
     ffi::{c_int, c_void},
@@ -27,7 +27,7 @@ use tierfeed_numa_memory::ReadView;
 
 use crate::{
     errors,
-    held::{Blank, Held, Shown, to_usize},
+    view_memory::{InPlace, PrivatePages, ViewMemory, to_usize},
 };
 
 /// Bytes of one batch, as one row or as several of equal length at equal distance.
@@ -36,28 +36,28 @@ use crate::{
 /// lies in memory of a tier is read-only, and a tensor of it is a copy.
 #[pyclass(frozen, subclass, weakref, module = "tierfeed")]
 pub(crate) struct View {
-    window: Window,
+    slice: Slice,
 }
 
-/// Which bytes of which batch.
+/// One row of bytes, or several of equal length at equal distance, and the memory that they lie in.
 #[derive(Clone)]
-pub(crate) struct Window {
-    held: Arc<Held>,
-    /// The memory that it lies in, if not in that of `held`.
-    shelf: Option<Arc<ReadView>>,
+pub(crate) struct Slice {
+    memory: Arc<ViewMemory>,
+    /// The tier that it lies in, for a sample in place; else it lies in `memory`.
+    shared_tier: Option<Arc<ReadView>>,
     offset: usize,
     ndim: usize,
     shape: [isize; 2],
     strides: [isize; 2],
 }
 
-impl Window {
+impl Slice {
     /// `len` bytes from `offset`, or `None` if they are not all inside.
-    pub(crate) fn line(held: Arc<Held>, offset: usize, len: usize) -> Option<Self> {
+    pub(crate) fn row(memory: Arc<ViewMemory>, offset: usize, len: usize) -> Option<Self> {
         let shape = [isize::try_from(len).ok()?, 1];
-        (offset.checked_add(len)? <= held.len()).then_some(Self {
-            held,
-            shelf: None,
+        (offset.checked_add(len)? <= memory.len()).then_some(Self {
+            memory,
+            shared_tier: None,
             offset,
             ndim: 1,
             shape,
@@ -65,29 +65,33 @@ impl Window {
         })
     }
 
-    /// `rows` rows of `len` bytes, `pitch` bytes from one to the next; `None` if they are not all inside.
-    pub(crate) fn grid(
-        held: Arc<Held>,
+    /// `count` rows of `len` bytes, `pitch` bytes from one to the next; `None` if they are not all inside.
+    pub(crate) fn rows(
+        memory: Arc<ViewMemory>,
         offset: usize,
-        rows: usize,
+        count: usize,
         len: usize,
         pitch: usize,
     ) -> Option<Self> {
-        let span = if rows == 0 { 0 } else { pitch.checked_mul(rows - 1)?.checked_add(len)? };
-        let shape = [isize::try_from(rows).ok()?, isize::try_from(len).ok()?];
+        let span = if count == 0 { 0 } else { pitch.checked_mul(count - 1)?.checked_add(len)? };
+        let shape = [isize::try_from(count).ok()?, isize::try_from(len).ok()?];
         let strides = [isize::try_from(pitch).ok()?, 1];
-        let is_inside = pitch >= len && offset.checked_add(span)? <= held.len();
-        is_inside.then_some(Self { held, shelf: None, offset, ndim: 2, shape, strides })
+        let is_inside = pitch >= len && offset.checked_add(span)? <= memory.len();
+        is_inside.then_some(Self { memory, shared_tier: None, offset, ndim: 2, shape, strides })
     }
 
-    /// A sample on a shelf that `held` keeps, or `None` if it is not all inside.
-    pub(crate) fn on_shelf(held: Arc<Held>, shelf: Arc<ReadView>, shown: Shown) -> Option<Self> {
-        let (offset, len) = (shown.at, shown.len);
-        let is_inside = offset.checked_add(len)? <= to_usize(shelf.len());
+    /// A sample in a shared tier that `memory` keeps mapped, or `None` if it is not all inside.
+    pub(crate) fn in_place(
+        memory: Arc<ViewMemory>,
+        tier: Arc<ReadView>,
+        sample: InPlace,
+    ) -> Option<Self> {
+        let InPlace { offset, len, .. } = sample;
+        let is_inside = offset.checked_add(len)? <= to_usize(tier.len());
         let shape = [isize::try_from(len).ok()?, 1];
         is_inside.then_some(Self {
-            held,
-            shelf: Some(shelf),
+            memory,
+            shared_tier: Some(tier),
             offset,
             ndim: 1,
             shape,
@@ -95,12 +99,12 @@ impl Window {
         })
     }
 
-    /// To be read only, if [`Self::is_read_only`].
+    /// Where the first byte lies; it must not be written if [`Self::is_read_only`].
     fn address(&self) -> *mut u8 {
-        let base = match &self.shelf {
-            None => self.held.base(),
-            Some(memory) => {
-                let start = memory.as_ptr_range(Bytes(0), memory.len());
+        let base = match &self.shared_tier {
+            None => self.memory.base(),
+            Some(tier) => {
+                let start = tier.as_ptr_range(Bytes(0), tier.len());
                 start.expect("a mapping contains itself").cast_mut()
             }
         };
@@ -108,26 +112,26 @@ impl Window {
     }
 
     fn is_read_only(&self) -> bool {
-        self.shelf.is_some()
+        self.shared_tier.is_some()
     }
 
-    /// Copies the bytes of one row.
-    pub(crate) fn copy_to(&self, place: &mut [u8]) -> io::Result<()> {
-        match &self.shelf {
-            Some(memory) => memory.read(Bytes(self.offset as u64), place).map_err(io::Error::other),
-            None => self.held.read(self.offset, place),
+    /// Copies the first bytes, until `target` is full.
+    pub(crate) fn copy_to(&self, target: &mut [u8]) -> io::Result<()> {
+        match &self.shared_tier {
+            Some(tier) => tier.read(Bytes(self.offset as u64), target).map_err(io::Error::other),
+            None => self.memory.read(self.offset, target),
         }
     }
 
-    /// The same bytes in pages of this process, which may be written.
+    /// A copy of one row in pages of this process, which may be written.
     fn copied(&self) -> PyResult<Self> {
         let len = usize::try_from(self.shape[0]).unwrap_or(0);
         let bytes = Bytes(len as u64);
         let failed = |error: io::Error| errors::no_memory(bytes, &error);
-        let mut blank = Blank::map(bytes).map_err(failed)?;
-        self.copy_to(blank.place(Bytes(0), bytes)).map_err(failed)?;
-        let window = Self::line(Arc::new(blank.into_held()), 0, len);
-        window.ok_or_else(|| PyBufferError::new_err("a copy holds what was copied"))
+        let mut pages = PrivatePages::map(bytes).map_err(failed)?;
+        self.copy_to(pages.range(Bytes(0), bytes)).map_err(failed)?;
+        let copy = Self::row(Arc::new(pages.into_memory()), 0, len);
+        copy.ok_or_else(|| PyBufferError::new_err("a copy holds what was copied"))
     }
 
     fn nbytes(&self) -> isize {
@@ -138,7 +142,7 @@ impl Window {
         self.ndim == 1 || self.strides[0] == self.shape[1] || self.shape[0] <= 1
     }
 
-    /// A fresh DLPack header over these bytes, which owns a share of the batch.
+    /// A new DLPack header over these bytes, which keeps their memory mapped.
     fn tensor<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
         if self.ndim == 1 {
             self.tensor_of(Fixed::new([self.shape[0]], [self.strides[0]]))
@@ -154,20 +158,19 @@ impl Window {
         let mut header = metadata
             .prepare_as::<M>()
             .map_err(|error| PyBufferError::new_err(error.to_string()))?
-            .initialize(Arc::clone(&self.held));
+            .initialize(Arc::clone(&self.memory));
         header.set_data(self.address().cast()).set_dtype(DLDataType::U8).set_device(DLDevice::CPU);
         // SAFETY:
-        // - Data: invariant 1 places every addressed byte in the memory of `held`, and the header owns
-        //   an `Arc` of it, so invariant 2 keeps it mapped until the consumer calls the deleter.
+        // - Data: invariant 1 places every addressed byte in `memory`, and the header owns an `Arc` of it, so invariant 2 keeps it mapped until the consumer calls the deleter.
         // - Metadata: `Fixed::new` copied shape and strides into the header's own allocation.
         // - Flags: none are set; the memory is writable and is not a copy.
-        // - Thread: `Held` is `Send + Sync` and its drop touches no Python object, so the deleter may
+        // - Thread: `ViewMemory` is `Send + Sync` and its drop touches no Python object, so the deleter may
         //   run on any thread, attached to the interpreter or not.
         Ok(unsafe { header.finish() })
     }
 }
 
-impl DlpackExporter for Window {
+impl DlpackExporter for Slice {
     fn device(&self) -> DLDevice {
         DLDevice::CPU
     }
@@ -190,8 +193,8 @@ impl DlpackExporter for Window {
 }
 
 impl View {
-    pub(crate) fn new(window: Window) -> Self {
-        Self { window }
+    pub(crate) fn new(slice: Slice) -> Self {
+        Self { slice }
     }
 }
 
@@ -200,29 +203,29 @@ impl View {
     /// Length along each dimension.
     #[getter]
     fn shape(&self) -> Vec<isize> {
-        self.window.shape[..self.window.ndim].to_vec()
+        self.slice.shape[..self.slice.ndim].to_vec()
     }
 
     /// Bytes in all rows together, without what lies between them.
     #[getter]
     fn nbytes(&self) -> isize {
-        self.window.nbytes()
+        self.slice.nbytes()
     }
 
-    /// Whether it lies in memory of a tier, which nobody may write.
+    /// Whether it is a sample in place: memory of a tier is mapped for reading.
     #[getter]
     fn readonly(&self) -> bool {
-        self.window.is_read_only()
+        self.slice.is_read_only()
     }
 
-    /// Where its first byte lies.
+    /// The address of its first byte.
     #[getter(address)]
     fn address_of(&self) -> usize {
-        self.window.address().addr()
+        self.slice.address().addr()
     }
 
     fn __len__(&self) -> usize {
-        self.window.shape[0].unsigned_abs()
+        self.slice.shape[0].unsigned_abs()
     }
 
     /// A NumPy array of uint8 over the same bytes; it keeps the batch alive.
@@ -237,10 +240,10 @@ impl View {
             Ok::<_, PyErr>([array_type?.unbind(), uint8.unbind(), asarray?.unbind()])
         })?;
         // The constructor does less than `asarray`, but takes no rows with gaps between them.
-        match &slf.get().window {
-            window if !window.is_contiguous() => asarray.bind(py).call1((slf,)),
-            Window { ndim: 1, shape, .. } => array_type.bind(py).call1(((shape[0],), uint8, slf)),
-            Window { shape: [rows, len], .. } => {
+        match &slf.get().slice {
+            slice if !slice.is_contiguous() => asarray.bind(py).call1((slf,)),
+            Slice { ndim: 1, shape, .. } => array_type.bind(py).call1(((shape[0],), uint8, slf)),
+            Slice { shape: [rows, len], .. } => {
                 array_type.bind(py).call1(((*rows, *len), uint8, slf))
             }
         }
@@ -255,17 +258,17 @@ impl View {
         dl_device: Option<(u32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
-        if self.window.is_read_only() {
+        if self.slice.is_read_only() {
             if copy == Some(false) {
                 return Err(PyBufferError::new_err(
                     "this sample lies in memory that is read-only here; a tensor of it is a copy",
                 ));
             }
             let request = ExportRequest::parse(stream, max_version, dl_device, None)?;
-            return export_dlpack(&self.window.copied()?, py, request);
+            return export_dlpack(&self.slice.copied()?, py, request);
         }
         let request = ExportRequest::parse(stream, max_version, dl_device, copy)?;
-        export_dlpack(&self.window, py, request)
+        export_dlpack(&self.slice, py, request)
     }
 
     #[expect(clippy::unused_self, reason = "the DLPack protocol asks the object")]
@@ -283,16 +286,16 @@ impl View {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let window = &slf.get().window;
+        let slice = &slf.get().slice;
         let wants = |flag: c_int| flags & flag == flag;
         let is_row_major = wants(ffi::PyBUF_C_CONTIGUOUS) || wants(ffi::PyBUF_ANY_CONTIGUOUS);
-        if !window.is_contiguous() && (is_row_major || !wants(ffi::PyBUF_STRIDES)) {
+        if !slice.is_contiguous() && (is_row_major || !wants(ffi::PyBUF_STRIDES)) {
             return Err(PyBufferError::new_err("the rows are not contiguous; ask for strides"));
         }
-        if window.ndim == 2 && wants(ffi::PyBUF_F_CONTIGUOUS) {
+        if slice.ndim == 2 && wants(ffi::PyBUF_F_CONTIGUOUS) {
             return Err(PyBufferError::new_err("the rows are not in Fortran order"));
         }
-        if window.is_read_only() && wants(ffi::PyBUF_WRITABLE) {
+        if slice.is_read_only() && wants(ffi::PyBUF_WRITABLE) {
             return Err(PyBufferError::new_err(
                 "this sample lies in memory that is read-only here",
             ));
@@ -303,17 +306,17 @@ impl View {
         let Some(view) = (unsafe { view.as_mut() }) else {
             return Err(PyBufferError::new_err("the consumer passed no Py_buffer"));
         };
-        let shape = if wants(ffi::PyBUF_ND) { window.shape.as_ptr() } else { ptr::null() };
-        let strides = if wants(ffi::PyBUF_STRIDES) { window.strides.as_ptr() } else { ptr::null() };
+        let shape = if wants(ffi::PyBUF_ND) { slice.shape.as_ptr() } else { ptr::null() };
+        let strides = if wants(ffi::PyBUF_STRIDES) { slice.strides.as_ptr() } else { ptr::null() };
         let format = if wants(ffi::PyBUF_FORMAT) { c"B".as_ptr() } else { ptr::null() };
         // The pointers stay valid while `obj` lives (invariants 1 to 3); the consumer holds it until
         // it releases the view, and reads shape, strides and format without writing to them.
-        view.buf = window.address().cast::<c_void>();
-        view.len = window.nbytes();
-        view.readonly = c_int::from(window.is_read_only());
+        view.buf = slice.address().cast::<c_void>();
+        view.len = slice.nbytes();
+        view.readonly = c_int::from(slice.is_read_only());
         view.itemsize = 1;
         view.format = format.cast_mut();
-        view.ndim = if window.ndim == 2 { 2 } else { 1 };
+        view.ndim = if slice.ndim == 2 { 2 } else { 1 };
         view.shape = shape.cast_mut();
         view.strides = strides.cast_mut();
         view.suboffsets = ptr::null_mut();

@@ -16,47 +16,51 @@ import tierfeed
 from conftest import World, make_world
 from tierfeed import feed as feed_module
 from tierfeed import program
-from tierfeed._native import RANK_ARGUMENT, Local, Order, TurnedAway
+from tierfeed._native import RANK_ARGUMENT, ColdReader, Order, Requests, TurnedAway
 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
 
 
-def alone(world: World) -> tuple[Order, Local]:
+def alone(world: World) -> tuple[Order, ColdReader]:
     """What a trainer opens that has no agent."""
     briefing = program.briefing(str(world.job), str(world.index), {RANK_ARGUMENT: "0"})
-    return Local.of_briefing(briefing, "tierfeed")
+    return ColdReader.of_briefing(briefing, "tierfeed")
 
 
 class PlayedAgent:
-    """Makes links that answer from the cold store, each until it dies."""
+    """Makes connections that answer from the cold store, each until it dies."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
-        self.order, self.local = alone(world)
+        self.order, self.reader = alone(world)
         self.random = random.Random(seed)
         self.lives_for: list[int] = []
-        """Requests that each further link answers before it dies; the last link lives for ever."""
+        """Requests that each further connection answers before it dies; the last one lives for ever."""
         self.refuses: dict[tuple[int, int], str] = {}
         self.window = 8
         self.served: list[tuple[int, int]] = []
-        self.links: list[PlayedLink] = []
+        self.connections: list[PlayedConnection] = []
         self.answers = True
         self.told: list[tuple[int, dict[str, int]]] = []
         """Tallies by epoch, as long as there is room for them."""
         self.has_room = True
 
-    def connect(self, socket: str, launched: dict[str, str], role: str, trainer: int) -> PlayedLink:
+    def connect(
+        self, socket: str, launched: dict[str, str], role: str, trainer: int
+    ) -> PlayedConnection:
         rank = int(launched["rank"])
         if socket == "nobody" or not self.answers:
             raise tierfeed.Gone("no agent listens at nobody")
-        link = PlayedLink(self, rank, self.lives_for.pop(0) if self.lives_for else 1 << 30)
-        self.links.append(link)
-        return link
+        lives_for = self.lives_for.pop(0) if self.lives_for else 1 << 30
+        connection = PlayedConnection(self, rank, lives_for)
+        self.connections.append(connection)
+        return connection
 
 
-class PlayedLink:
+class PlayedConnection:
     def __init__(self, agent: PlayedAgent, rank: int, lives_for: int) -> None:
         self.agent = agent
         self.rank = rank
+        self.requests = Requests()
         self.order = agent.order
         self.briefing = "played"
         self.fingerprint = 1
@@ -64,7 +68,7 @@ class PlayedLink:
         self.leases = 0
         self.oldest_lease: tuple[int, int] | None = None
         self.ring: list[tuple[int, int]] = []
-        """Answered, and not taken yet: stays when the agent dies."""
+        """Answered, and not received yet: stays when the agent dies."""
         self.left = lives_for
         self.published: dict[int, list[int]] = {}
         self.is_forgotten = False
@@ -72,34 +76,32 @@ class PlayedLink:
     def request(self, places: list[tuple[int, int]]) -> int:
         if self.left == 0:
             raise tierfeed.Gone("died")
-        assert not set(places) & set(self.ring), "asked for twice"
-        taken = places[: min(self.left, self.agent.window - len(self.ring))]
+        missing = self.requests.missing(places)
+        assert not set(missing) & set(self.ring), "asked for twice"
+        taken = missing[: min(self.left, self.agent.window - len(self.ring))]
         self.left -= len(taken)
         self.ring.extend(taken)
+        self.requests.sent(taken)
         return len(taken)
 
-    @property
-    def asked(self) -> set[tuple[int, int]]:
-        return set(self.ring)
-
-    def has_asked(self, place: tuple[int, int]) -> bool:
-        return place in self.ring
-
-    def next(self, timeout_s: float):
+    def receive(self, timeout_s: float) -> bool:
         if not self.ring:
             if self.left == 0:
                 raise tierfeed.Gone("died")
-            return None
+            return False
         place = self.ring.pop(self.agent.random.randrange(len(self.ring)))
         epoch, step = place
         reason = self.agent.refuses.get(place)
         if reason is not None:
-            return types.SimpleNamespace(
-                place=place, epoch=epoch, step=step, reason=reason, sample=3, fault="vanished"
+            refused = types.SimpleNamespace(
+                epoch=epoch, step=step, reason=reason, sample=3, fault="vanished"
             )
+            self.requests.answer(place, refused)
+            return True
         self.agent.served.append(place)
         ids = self.order.batch(epoch, step, self.rank)
-        return self.agent.local.read(epoch, step, self.rank, ids)
+        self.requests.answer(place, self.agent.reader.read(epoch, step, self.rank, ids))
+        return True
 
     def publish(self, epoch: int, samples: list[int]) -> None:
         self.published[epoch] = samples
@@ -121,9 +123,10 @@ def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
 
 def play(world: World, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> PlayedAgent:
     agent = PlayedAgent(world, seed)
-    monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=agent.connect))
-    local = types.SimpleNamespace(of_briefing=lambda _, exe: alone(world))
-    monkeypatch.setattr(feed_module, "Local", local)
+    played = types.SimpleNamespace(connect=agent.connect)
+    monkeypatch.setattr(feed_module, "AgentConnection", played)
+    reader = types.SimpleNamespace(of_briefing=lambda _, exe: alone(world))
+    monkeypatch.setattr(feed_module, "ColdReader", reader)
     return agent
 
 
@@ -163,18 +166,17 @@ def test_a_living_agent_serves_every_batch(agent: PlayedAgent) -> None:
     assert feed.mode == "agent"
     assert places(feed) == ALL
     assert sorted(agent.served) == ALL
-    assert len(agent.links) == 1
+    assert len(agent.connections) == 1
 
 
 def test_requests_run_ahead_but_not_over_the_end_of_the_epoch(agent: PlayedAgent) -> None:
     feed = connect()
-    (link,) = agent.links
+    (connection,) = agent.connections
     batches = feed.epoch(0, start_step=9)
     next(batches)
-    asked = set(link.ring) | set(feed.stream()._ready)
-    assert asked == {(0, 10), (0, 11), (0, 12)}
+    assert set(connection.ring) | connection.requests.answered == {(0, 10), (0, 11), (0, 12)}
     next(batches), next(batches)
-    assert set(link.ring) | set(feed.stream()._ready) == {(0, 12)}
+    assert set(connection.ring) | connection.requests.answered == {(0, 12)}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -194,10 +196,10 @@ def test_an_agent_that_died_is_tried_again_at_the_next_epoch(agent: PlayedAgent)
     feed = connect()
     assert places(feed.epoch(0)) == ALL[:13]
     assert feed.mode == "direct"
-    assert len(agent.links) == 1
+    assert len(agent.connections) == 1
     assert places(feed.epoch(1)) == ALL[13:26]
     assert feed.mode == "agent"
-    assert len(agent.links) == 2
+    assert len(agent.connections) == 2
     assert sorted(agent.served)[-13:] == ALL[13:26]
 
 
@@ -206,7 +208,7 @@ def test_an_agent_that_stays_away_is_tried_once_per_epoch(agent: PlayedAgent) ->
     feed = connect()
     agent.answers = False
     assert places(feed) == ALL
-    assert len(agent.links) == 1
+    assert len(agent.connections) == 1
 
 
 def test_the_loss_is_reported_once(agent: PlayedAgent) -> None:
@@ -245,8 +247,8 @@ def test_an_iteration_that_was_left_hands_back_what_it_asked_for(agent: PlayedAg
     for _ in feed.epoch(0):
         break
     list(feed.epoch(1))
-    stream = feed.stream()
-    assert not stream._ready and not stream._unwanted and not stream.link.asked
+    (connection,) = agent.connections
+    assert not connection.requests and not connection.ring
 
 
 def test_an_iteration_that_goes_on_uses_what_it_asked_for(agent: PlayedAgent) -> None:
@@ -260,25 +262,25 @@ def test_an_agent_that_hangs_is_given_up(
     agent: PlayedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = connect()
-    (link,) = agent.links
+    (connection,) = agent.connections
     batches = feed.epoch(0)
     next(batches)
-    link.next = lambda timeout_s: None
+    connection.receive = lambda timeout_s: False
     assert places(batches) == ALL[1:13]
     assert feed.mode == "direct"
 
 
 def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedAgent) -> None:
     feed = connect()
-    (link,) = agent.links
+    (connection,) = agent.connections
     batches = feed.epoch(0)
     next(batches)
-    serve = link.next
-    link.leases, link.next = 4, lambda timeout_s: None
+    serve = connection.receive
+    connection.leases, connection.receive = 4, lambda timeout_s: False
     assert places([next(batches), next(batches)]) == ALL[1:3]
-    link.leases, link.next = 0, serve
+    connection.leases, connection.receive = 0, serve
     assert places(batches) == ALL[3:13]
-    assert not feed.stream()._ready, "what came too late went back"
+    assert not connection.requests.answered, "what came too late went back"
     assert feed.mode == "agent"
     assert set(ALL[3:13]) <= set(agent.served)
 
@@ -286,7 +288,7 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
 def test_a_batch_for_which_there_is_no_room_is_counted_and_said_once(agent: PlayedAgent) -> None:
     agent.refuses = {place: "no-room" for place in ALL[2:5]}
     feed = connect()
-    agent.links[0].oldest_lease = (1, 1)
+    agent.connections[0].oldest_lease = (1, 1)
     with pytest.warns(RuntimeWarning, match="training keeps 0 batches") as caught:
         assert places(feed.epoch(0)) == ALL[:13]
     assert feed.lease_copyouts == 3
@@ -310,7 +312,8 @@ def test_a_process_that_no_agent_let_in_is_refused_by_one_that_has_its_rank(
     def turn_away(*_: object) -> None:
         raise TurnedAway("another process reads for rank 0")
 
-    monkeypatch.setattr(feed_module, "Link", types.SimpleNamespace(connect=turn_away))
+    played = types.SimpleNamespace(connect=turn_away)
+    monkeypatch.setattr(feed_module, "AgentConnection", played)
     with pytest.raises(tierfeed.IdentityError, match="another process reads for rank 0"):
         list(feed.epoch(1))
 
@@ -341,8 +344,8 @@ def test_an_agent_that_comes_back_learns_what_was_published(
     for epoch in (0, 1):
         given = [id for batch in feed.epoch(epoch) for id in batch.samples]
         assert given == ids[epoch]
-    assert agent.links[0].published == {0: ids[0], 1: ids[1]}
-    assert agent.links[1].published == {1: ids[1]}
+    assert agent.connections[0].published == {0: ids[0], 1: ids[1]}
+    assert agent.connections[1].published == {1: ids[1]}
 
 
 def test_a_forked_child_connects_for_itself_and_leaves_the_parent_alone(
@@ -355,12 +358,12 @@ def test_a_forked_child_connects_for_itself_and_leaves_the_parent_alone(
     next(batches)
     pid = os.fork()
     if pid == 0:
-        is_right = places(batches) == ALL[1:13] and len(agent.links) == 2
-        is_right = is_right and agent.links[0].is_forgotten
+        is_right = places(batches) == ALL[1:13] and len(agent.connections) == 2
+        is_right = is_right and agent.connections[0].is_forgotten
         os._exit(0 if is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert places(batches) == ALL[1:13]
-    assert len(agent.links) == 1 and not agent.links[0].is_forgotten
+    assert len(agent.connections) == 1 and not agent.connections[0].is_forgotten
 
 
 def told(agent: PlayedAgent, name: str) -> dict[int, int]:

@@ -15,7 +15,7 @@ import node
 import tierfeed
 from conftest import World, make_world
 from node import Node
-from tierfeed.holder import UNSEEN, holder_of
+from tierfeed.referrers import UNSEEN, referrer_of
 
 pytestmark = pytest.mark.node
 
@@ -36,10 +36,10 @@ def test_a_training_that_keeps_every_batch_gets_copies_and_a_warning_with_the_ty
                 kept.append(batch)
         assert len(caught) == 1, "it is said once"
         assert_whole(world, kept, 0)
-        link = feed.stream().link
-        assert link.leases < link.batches_ahead, "one place stays in circulation"
+        agent = feed.agent()
+        assert agent.leases < agent.batches_ahead, "one place stays in circulation"
         copies = feed.lease_copyouts
-        assert copies == len(kept) - link.leases
+        assert copies == len(kept) - agent.leases
         node.wait_for(
             lambda: running.metric("tierfeed_lease_copyouts_total") == copies,
             "the agent to know of every copy",
@@ -141,21 +141,21 @@ def test_an_object_that_cannot_be_looked_at_does_not_hide_what_keeps_a_batch(
 def test_a_batch_moves_and_its_views_stay(world: World, running: Node) -> None:
     with tierfeed.connect() as feed:
         batch = next(feed.epoch(0))
-        link, view = feed.stream().link, batch[0]
+        agent, view = feed.agent(), batch[0]
         before = batch.memory
-        assert link.oldest_lease == before
+        assert agent.oldest_lease == before
         assert batch.detach() is True
         assert batch.memory != before
-        assert link.leases == 1, "the view keeps the lease"
+        assert agent.leases == 1, "the view keeps the lease"
         assert bytes(view) == bytes(batch[0]) == world.content(batch.samples[0])
         assert batch.detach() is False
         del view
-        assert link.leases == 0
-        assert link.oldest_lease is None
+        assert agent.leases == 0
+        assert agent.oldest_lease is None
 
 
 def test_what_nobody_can_see_is_said_to_be_unseen() -> None:
-    assert holder_of(1, 1) == UNSEEN
+    assert referrer_of(1, 1) == UNSEEN
 
 
 ORPHANING = """

@@ -63,18 +63,18 @@ def test_a_tensor_is_the_staging_memory_itself(world: World, running: Node) -> N
 
 def test_a_lease_goes_back_exactly_when_the_last_view_dies(running: Node) -> None:
     with tierfeed.connect() as feed:
-        link = feed.stream().link
-        assert link.leases == 0
+        agent = feed.agent()
+        assert agent.leases == 0
         batch = feed.batch(0, 0)
-        assert link.leases == 1
+        assert agent.leases == 1
         tensor = torch.from_dlpack(batch[0])
         array = batch[1].numpy()
         batch.release()
-        assert link.leases == 1
+        assert agent.leases == 1
         del tensor
-        assert link.leases == 1
+        assert agent.leases == 1
         del array
-        assert link.leases == 0
+        assert agent.leases == 0
 
 
 class Watched(tierfeed.Batches):
@@ -84,9 +84,9 @@ class Watched(tierfeed.Batches):
         super().__init__(feed, (0, 0), feed.epochs)
         self.not_ready: list[tuple[int, int]] = []
 
-    def take(self) -> tierfeed.Batch:
-        self.not_ready.append(self.place)
-        return super().take()
+    def wait_or_read(self, place: tuple[int, int]) -> tuple[object, ...]:
+        self.not_ready.append(place)
+        return super().wait_or_read(place)
 
 
 def test_batches_that_are_ready_come_in_order_with_their_bytes(world: World, running: Node) -> None:
@@ -155,7 +155,7 @@ def test_a_forked_child_leaves_the_leases_of_its_parent_alone(world: World, runn
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert feed.stream().link.leases == 1
+        assert feed.agent().leases == 1
         rest = [batch.samples, *(it.samples for it in batches)]
         assert rest == world.torch_order(0, 0)
         assert feed.mode == "agent"

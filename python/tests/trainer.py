@@ -84,8 +84,8 @@ def crc(sample: tierfeed.Sample, label: int) -> tuple[int, int]:
 
 def leases(feed: tierfeed.Feed) -> int:
     """Batches that this process holds of the agent."""
-    stream = feed.stream()
-    return 0 if stream is None else stream.link.leases
+    agent = feed.agent()
+    return 0 if agent is None else agent.leases
 
 
 MODES = {"feed": by_feed, "loader": by_loader, "decoder": by_decoder, "dataset": by_dataset}

@@ -1,44 +1,44 @@
-"""Iteration over the batches of a feed, in order, with requests for the next ones on their way."""
+"""Iteration over the batches of a feed, in order, with requests for the next ones in flight."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tierfeed._native import Batch, ReadyBatches, Reconfigure
-from tierfeed.stream import Place
+from tierfeed._native import AgentConnection, Batch, BatchIterator, Reconfigure
 
 if TYPE_CHECKING:
     from tierfeed.feed import Feed
 
+Place = tuple[int, int]
+"""Epoch and step of a batch; the rank is that of the feed."""
 
-class Batches(ReadyBatches):
+
+class Batches(BatchIterator):
     """The batches from one place up to the start of an epoch. Made by `Feed.epoch`.
 
-    A batch that is ready comes by way of the base class; here is what else may happen.
+    The base class hands out a batch that is ready, and calls `wait_or_read` for any other.
     """
 
     def __init__(self, feed: Feed, first: Place, end_epoch: int) -> None:
         self._feed = feed
         self._end_epoch = end_epoch
-        # Epochs differ: the one that a job starts in, and published ones, may be shorter.
+        # An epoch and its steps. Epochs differ: the one that a job starts in may be shorter, and so may
+        # published ones.
         self._steps_of = (-1, 0)
         while first[0] < end_epoch and first[1] >= self._steps(first[0]):
             first = (first[0] + 1, 0)
         self._epoch_begun: int | None = None
-        self._is_over = False
-        self.go_on(first, 0, None)
+        self.place = first
 
-    def end(self) -> None:
-        """Another iteration of the feed begins: this one hands nothing out any more."""
-        self._is_over = True
-        self.go_on(self.place, 0, None)
+    def wait_or_read(self, place: Place) -> tuple[Batch, Place, int, AgentConnection | None]:
+        """The batch at `place`, when it has come or was read directly.
 
-    def take(self) -> Batch:
-        """The next batch, once it is there or read directly."""
-        place = self.place
+        With it, what the base class needs for the batches after it: their first place, the steps of the
+        epoch of `place`, and the connection that they come from.
+        """
         if place[0] >= self._end_epoch:
             raise StopIteration
-        if self._is_over:
+        if self.is_ended:
             raise Reconfigure(
                 "this iterator ended when another one of the same feed or loader began: a batch is"
                 " handed out once. Use one at a time, or read out of turn by Feed.batch(epoch, step)"
@@ -46,24 +46,20 @@ class Batches(ReadyBatches):
         if self._epoch_begun != place[0]:
             self._begin(place)
         following = self._after(place)
-        batch = self._feed.take(place, following, self._window)
-        stream = self._feed.stream() if following[0] == place[0] else None
-        link = stream.link if stream is not None else None
-        self.go_on(following, self._steps(place[0]), link)
-        return batch
+        batch = self._feed.wait_or_read(place, following, self._window)
+        return batch, following, self._steps(place[0]), self._feed.agent()
 
     def poll(self) -> Batch | None:
         """The next batch if it is there already, without waiting; None if not, or at the end."""
+        if (batch := self.take_ready()) is not None:
+            return batch
         place = self.place
-        if place[0] >= self._end_epoch or self._is_over:
+        if place[0] >= self._end_epoch or self.is_ended:
             return None
         if self._epoch_begun != place[0]:
             self._begin(place)
-        stream = self._feed.stream()
-        if stream is None:
-            return None
-        stream.ask_ahead(place, self._after(place), self._window)
-        return next(self) if stream.poll(place) else None
+        is_there = self._feed.is_answered(place, self._after(place), self._window)
+        return next(self) if is_there else None
 
     def _begin(self, place: Place) -> None:
         """At the first batch of this iteration, and of each epoch."""
@@ -74,19 +70,19 @@ class Batches(ReadyBatches):
         if is_first:
             self._feed.begin_iteration(self)
         self._feed.begin_epoch(place[0])
-        stream = self._feed.stream()
-        if is_first and stream is not None:
-            stream.want_only([place, *self._window(place)])
+        agent = self._feed.agent()
+        if is_first and agent is not None:
+            agent.requests.keep_only([place, *self._window(place)])
 
     def _window(self, place: Place) -> list[Place]:
-        """The batches beyond `place`, as many as the agent stages."""
-        stream = self._feed.stream()
+        """The batches after `place`, as many as the agent stages."""
+        agent = self._feed.agent()
         places: list[Place] = []
         following = self._after(place)
         while (
-            stream is not None
+            agent is not None
             and following[0] < self._end_epoch
-            and len(places) + 1 < stream.link.batches_ahead
+            and len(places) + 1 < agent.batches_ahead
         ):
             places.append(following)
             following = self._after(following)

@@ -1,4 +1,4 @@
-"""What the environment says about the job: the one place of the package that reads it."""
+"""Reads what the environment says about the job; no other module of the package reads it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def socket() -> str | None:
 
 
 def job() -> str | None:
-    """The job file, for a process that must do without an agent."""
+    """The job file, for a process without an agent."""
     return os.environ.get("TIERFEED_JOB") or None
 
 
 def index() -> str | None:
-    """The dataset index, for a process that must do without an agent."""
+    """The dataset index, for a process without an agent."""
     return os.environ.get("TIERFEED_INDEX") or None
 
 
@@ -28,10 +28,9 @@ def executable() -> str | None:
 
 
 def launched(rank: int | None = None) -> dict[str, str]:
-    """What the launcher says of this process, or only the rank if the program gives it itself.
+    """The variables of the launcher of this process, or only the rank if the program passes it itself.
 
-    Which variables those are, and what they mean together, is in one table for all of tierfeed
-    (docs/launch.md).
+    One table of all of tierfeed says which variables these are and what they mean (docs/launch.md).
     """
     if rank is not None:
         return {RANK_ARGUMENT: str(rank)}

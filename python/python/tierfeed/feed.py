@@ -1,8 +1,11 @@
 """The feed of one rank: batches in the order of the job, from the agent while there is one.
 
+A batch that is ready is handed out by `BatchIterator` in native code. Every other one takes the slow
+path, `Feed.wait_or_read`. Both find the requests in one table, `AgentConnection.requests`.
+
 The rules:
 
-1. The order never changes and no batch is skipped or repeated, whatever happens to the agent.
+1. The order never changes and no batch is skipped or repeated, also when the agent dies.
 2. A batch that the agent has no room for is read directly. While training keeps as many batches as
    the agent stages, further ones are handed out as copies, so that staging goes on: nothing waits for
    a batch that is never given back.
@@ -16,37 +19,45 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 import time
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tierfeed import environment, program
 from tierfeed._native import (
+    AgentConnection,
     Batch,
     Bug,
+    ColdReader,
     Error,
     Gone,
-    Link,
-    Local,
     Order,
     Reconfigure,
     Refused,
     SampleError,
     TurnedAway,
 )
-from tierfeed.batches import Batches
-from tierfeed.holder import holder_of
+from tierfeed.batches import Batches, Place
 from tierfeed.identity import refuse
-from tierfeed.skipped import SKIPPED_MAX, Skipped
-from tierfeed.stream import Place, Stream, Window, no_window
+from tierfeed.referrers import referrer_of
+from tierfeed.skipped import Skipped, SkippedSamples
 from tierfeed.tallies import Tallies, Tally
 
-# An agent that lives answers every request, with a batch or a refusal, as soon as the cold store lets
-# it. One that is silent for so long hangs, and is given up as if it were gone.
+# An agent answers every request, with a batch or a refusal, as soon as the cold store lets it. One that
+# is silent for so long hangs, and is given up as if it were gone.
 PATIENCE_S = 60.0
+
+# How long to wait for a batch while this process itself holds as many as the agent stages. The agent
+# refuses such a request as soon as it knows; if it does not, the wait would be for this process itself.
+PATIENCE_HOLDING_ALL_S = 1.0
+
+# A loop holds the batch that it is about to drop and the next one; that is not keeping them.
+LOOP_HOLDS = 2
+
+Window = Callable[[Place], Iterable[Place]]
+"""The batches after one, as many as are worth requesting."""
 
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
@@ -60,11 +71,11 @@ def connect(
 ) -> Feed:
     """Connects to this node's agent, or falls back to reading the cold store directly.
 
-    What is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run` and `tierfeed exec`,
-    the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB` (the job file)
-    and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). Without an agent the job
-    file, and the samples of a bucket, are read by the program that `TIERFEED_EXE` names, else by the
-    `tierfeed` in `PATH`.
+    An argument that is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run` and
+    `tierfeed exec`, the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB` (the
+    job file) and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). Without an agent
+    the job file, and the samples of a bucket, are read by the program that `TIERFEED_EXE` names, else by
+    the `tierfeed` in `PATH`.
 
     Raises `IdentityError` if this process is none of the ranks of the job, or another process reads for
     its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong,
@@ -106,27 +117,28 @@ class Feed:
         self._launched = launched
         # The process that trains: workers read for it, and are no ranks of their own.
         self._trainer = os.getpid() if trainer is None else trainer
-        # Of no meaning before an agent or the job said that it is right; a copy was told before.
+        # Not valid before an agent or the job has confirmed it; a pickled copy gets a valid one.
         self._rank = rank
         self._job = job
         self._index = index
         self._role = role
-        # What an agent said once is enough to go on without it, in children and copies too.
+        # From an agent: enough to read without it, also in children and copies.
         self._briefing = briefing
-        # What the job file says where no agent has said anything yet: no leave to read for this rank.
-        self._of_job: str | None = None
-        # Likewise what this rank published: a worker process reads by it too.
-        self._kept = published or {}
-        self._faults = 0
-        self._skipped: list[Skipped] = []
+        # From the job file, if no agent has sent one. It does not confirm the rank of this process.
+        self._job_briefing: str | None = None
+        # What this rank published, until the feed is attached: a worker process reads by it too.
+        self._unattached_orders = published or {}
+        self._skipped = SkippedSamples()
         # The iteration that began last.
         self._iteration: weakref.ref[Batches] | None = None
         self._lease_copyouts = 0
         self._tallies = Tallies()
         self._was_warned = False
         self._pid: int | None = None
-        self._stream: Stream | None = None
-        self._local: Local | None = None
+        self._agent: AgentConnection | None = None
+        # Whether `_agent` was given up. What it had put into the ring is still delivered.
+        self._is_lost = False
+        self._reader: ColdReader | None = None
         self._order: Order | None = None
         _feeds.add(self)
         self._attach()
@@ -139,7 +151,7 @@ class Feed:
     @property
     def mode(self) -> str:
         """`"agent"` or `"direct"`: where the next batch will come from."""
-        return "direct" if self.stream() is None else "agent"
+        return "direct" if self.agent() is None else "agent"
 
     @property
     def order(self) -> Order:
@@ -175,30 +187,30 @@ class Feed:
 
     @property
     def fingerprint(self) -> str:
-        """Tells the dataset from any other, 16 hexadecimal digits."""
-        stream = self.stream()
-        number = self._store().fingerprint if stream is None else stream.link.fingerprint
+        """Identifies the dataset, 16 hexadecimal digits."""
+        agent = self.agent()
+        number = self._cold_reader().fingerprint if agent is None else agent.fingerprint
         return f"{number:016x}"
 
     @property
     def on_error(self) -> str:
         """`"fail"` or `"skip"`: what the job says about a sample that cannot be read or decoded."""
-        stream = self.stream()
-        return self._store().on_error if stream is None else stream.link.on_error
+        agent = self.agent()
+        return self._cold_reader().on_error if agent is None else agent.on_error
 
     @property
     def faults(self) -> int:
         """Samples that were left out because they could not be read or decoded (`on_error: skip`)."""
-        return self._faults
+        return self._skipped.count
 
     @property
     def skipped(self) -> list[Skipped]:
         """The first 10,000 of them, with their files, in this process."""
-        return list(self._skipped)
+        return list(self._skipped.listed)
 
     def file_of(self, sample: int) -> str:
         """The file that holds a sample, as messages call it."""
-        return self._store().object(sample)
+        return self._cold_reader().object(sample)
 
     @property
     def lease_copyouts(self) -> int:
@@ -221,40 +233,26 @@ class Feed:
     def batch(self, epoch: int, step: int) -> Batch:
         """One batch, out of turn."""
         self.order.check(epoch, step, self._rank)
-        return self.take((epoch, step), (epoch, step), no_window)
+        return self.wait_or_read((epoch, step), (epoch, step), lambda _: ())
 
     def read(self, samples: Iterable[int], *, epoch: int = 0) -> Batch:
-        """Any samples, read directly. The batch has the place (0, 0), which means nothing.
+        """Any samples, read directly. The batch has the place (0, 0), which is not that of the samples.
 
         The report counts it as a batch of `epoch` that training read itself.
         """
         begin_ns = time.monotonic_ns()
-        batch = self._store().read(0, 0, self._rank, [int(sample) for sample in samples])
+        batch = self._cold_reader().read(0, 0, self._rank, [int(sample) for sample in samples])
         self._note_unreadable(batch)
-        self._note_read(epoch, batch, begin_ns, begin_ns)
+        self._count_read(epoch, batch, begin_ns, begin_ns)
         return batch
 
     def note_decoding(self, epoch: int, decoding_ns: int, threads: int) -> None:
-        """Takes note that training waited so long while samples were decoded, for the agent's report."""
-        self._tallies.add(self._link(), epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads))
+        """Counts time for which training waited while samples were decoded, for the agent's report."""
+        self._tallies.add(self._agent, epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads))
 
     def leave_out(self, sample: int, reason: str) -> None:
-        """Notes that training goes on without a sample; the first one is said."""
-        self._faults += 1
-        if len(self._skipped) == SKIPPED_MAX:
-            return
-        try:
-            name = self.file_of(sample)
-        except Error as error:
-            name = f"sample {sample} ({error})"
-        self._skipped.append(Skipped(sample, name, reason))
-        if len(self._skipped) == 1:
-            warnings.warn(
-                f"tierfeed: on_error is skip: sample {sample}, {name}, is left out ({reason});"
-                " Feed.skipped lists this one and those that follow",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        """Counts a sample that training goes on without, and warns of the first one."""
+        self._skipped.add(sample, reason, self.file_of)
 
     def _note_unreadable(self, batch: Batch) -> None:
         for sample in batch.skipped:
@@ -264,12 +262,12 @@ class Feed:
         """Hands over what this rank will read in `epoch`, for a job with `shuffle: published`."""
         ids = [int(sample) for sample in samples]
         self.order.publish(epoch, self._rank, ids)
-        stream = self.stream()
-        if stream is not None:
+        agent = self.agent()
+        if agent is not None:
             try:
-                stream.link.publish(epoch, ids)
+                agent.publish(epoch, ids)
             except Gone as gone:
-                self._lose(stream, gone)
+                self._give_up(gone)
 
     def close(self) -> None:
         """Disconnects. Batches that are still held stay; a feed that is used again connects again."""
@@ -282,22 +280,21 @@ class Feed:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = (self._socket, self._launched, self._job, self._index, self._role, self._trainer)
-        return _restore, (*place, self._rank, self._briefing, self._published())
+        given = (self._socket, self._launched, self._job, self._index, self._role, self._trainer)
+        return _restore, (*given, self._rank, self._briefing, self._published())
 
     def __repr__(self) -> str:
         return f"<tierfeed.Feed rank={self._rank} socket={self._socket!r}>"
 
-    def stream(self) -> Stream | None:
-        """The connection, while there is one."""
+    def agent(self) -> AgentConnection | None:
+        """The connection to the agent, while it answers."""
         self._attach()
-        stream = self._stream
-        return stream if stream is not None and stream.alive else None
+        return None if self._is_lost else self._agent
 
     def begin_epoch(self, epoch: int) -> None:
-        """Forgets what was published before, and gives an agent that was lost one more chance."""
+        """Forgets what was published for earlier epochs; tries once to connect to a lost agent again."""
         self.order.forget_before(epoch)
-        if self.stream() is None and self._socket is not None:
+        if self.agent() is None and self._socket is not None:
             self._connect()
 
     def begin_iteration(self, batches: Batches) -> None:
@@ -307,21 +304,20 @@ class Feed:
             earlier.end()
         self._iteration = weakref.ref(batches)
 
-    def take(self, place: Place, following: Place, window: Window) -> Batch:
-        """The batch at `place`, with requests for `following` and its `window` on their way.
+    def wait_or_read(self, place: Place, following: Place, window: Window) -> Batch:
+        """The batch at `place`: from the agent when it has come, else read directly.
 
-        The way of every batch that was not there when it was wanted.
+        The slow path, for every batch that `BatchIterator` does not hand out. `window(place)` is
+        requested too, unless `place` and `following` are requested already.
         """
-        if self._pid != os.getpid():
-            self._attach()
+        self._attach()
         asked_ns = time.monotonic_ns()
         answer = None
-        if (stream := self._stream) is not None:
-            stream.ask_ahead(place, following, window)
+        if (agent := self._agent) is not None:
             try:
-                answer = stream.take(place, PATIENCE_S)
+                answer = self._answer(agent, place, following, window)
             except Gone as gone:
-                self._lose(stream, gone)
+                self._give_up(gone)
         answered_ns = time.monotonic_ns()
         if isinstance(answer, Batch):
             batch = answer
@@ -329,28 +325,88 @@ class Feed:
         else:
             batch = self._read_directly(place, answer)
             skipped = len(batch.skipped)
-            self._note_read(place[0], batch, asked_ns, answered_ns)
+            self._count_read(place[0], batch, asked_ns, answered_ns)
         if skipped:
             self._note_unreadable(batch)
-        if stream is not None and stream.alive and (stream.is_exhausted or _has_no_room(answer)):
-            self._copy_out(stream, batch)
+        if agent is not None and not self._is_lost and (is_exhausted(agent) or _has_no_room(answer)):
+            self._copy_out(agent, batch)
         return batch
 
-    def _copy_out(self, stream: Stream, batch: Batch) -> None:
-        """Hands out a batch that takes no room of the agent, as the others never go back."""
+    def is_answered(self, place: Place, following: Place, window: Window) -> bool:
+        """Requests as `wait_or_read` does, and returns whether the answer for `place` is there."""
+        agent = self.agent()
+        if agent is None:
+            return False
+        self._request(agent, place, following, window)
+        try:
+            while agent.requests.is_in_flight(place):
+                if not agent.receive(0.0):
+                    return False
+        except Gone:
+            # The next call of `wait_or_read` gives the agent up.
+            return False
+        return place in agent.requests
+
+    def _answer(
+        self, agent: AgentConnection, place: Place, following: Place, window: Window
+    ) -> Batch | Refused | None:
+        """The answer for `place`; None if it cannot be requested now, or waits for a batch held here.
+
+        Raises `Gone` when nothing more will come. What the agent had put into the ring before it died
+        is still delivered, by this call or a later one.
+        """
+        requests = agent.requests
+        gone = self._request(agent, place, following, window)
+        while requests.is_in_flight(place):
+            holds_all = agent.leases >= agent.batches_ahead
+            patience_s = PATIENCE_HOLDING_ALL_S if holds_all else PATIENCE_S
+            if agent.receive(0.0 if self._is_lost else patience_s):
+                continue
+            requests.abandon(place)
+            if holds_all or self._is_lost:
+                return None
+            raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
+        answer = requests.take(place)
+        if answer is None and gone is not None and not requests.in_flight:
+            raise gone
+        return answer
+
+    def _request(
+        self, agent: AgentConnection, place: Place, following: Place, window: Window
+    ) -> Gone | None:
+        """Requests `place` and its window, unless `place` and `following` are requested already.
+
+        The agent stages ahead by itself; requests ahead only hide the round trip. So they are made for
+        several batches at a time, and most batches are taken without waking the agent.
+
+        Returns the error of an agent that is gone; what it had put into the ring still comes.
+        """
+        if self._is_lost or (place in agent.requests and following in agent.requests):
+            return None
+        try:
+            agent.request([place, *window(place)])
+        except Gone as gone:
+            return gone
+        return None
+
+    def _copy_out(self, agent: AgentConnection, batch: Batch) -> None:
+        """Moves a batch out of the agent's memory, because training does not give the others back."""
         batch.detach()
         self._lease_copyouts += 1
-        if self._lease_copyouts == 1 and (oldest := stream.link.oldest_lease) is not None:
+        if self._lease_copyouts == 1 and (oldest := agent.oldest_lease) is not None:
             warnings.warn(
-                f"tierfeed: training keeps {stream.link.leases} batches that it should give back; from"
-                f" here on it gets copies. The oldest is kept by {holder_of(*oldest)}. Let batches go,"
+                f"tierfeed: training keeps {agent.leases} batches that it should give back; from"
+                f" here on it gets copies. The oldest is kept by {referrer_of(*oldest)}. Let batches go,"
                 " or copy what you keep.",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
-    def _note_read(self, epoch: int, batch: Batch, asked_ns: int, answered_ns: int) -> None:
-        """A batch was read here, after no answer of an agent between the two times."""
+    def _count_read(self, epoch: int, batch: Batch, asked_ns: int, answered_ns: int) -> None:
+        """Counts a batch that was read directly, for the agent's report.
+
+        Between the two times training waited for an answer of the agent.
+        """
         tally = Tally(
             batches=1,
             samples=len(batch),
@@ -359,21 +415,21 @@ class Feed:
             unanswered_ns=answered_ns - asked_ns,
             self_read_ns=time.monotonic_ns() - answered_ns,
         )
-        self._tallies.add(self._link(), epoch, tally)
-
-    def _link(self) -> Link | None:
-        """The connection to an agent, also to one that does not answer: it may still count."""
-        return None if self._stream is None else self._stream.link
+        # Also sent to an agent that was given up: it may still count.
+        self._tallies.add(self._agent, epoch, tally)
 
     def _read_directly(self, place: Place, refused: Refused | None) -> Batch:
         epoch, step = place
         if refused is not None:
             self._raise_if_final(refused)
         ids = self.order.batch(epoch, step, self._rank)
-        return self._store().read(epoch, step, self._rank, ids)
+        return self._cold_reader().read(epoch, step, self._rank, ids)
 
     def _raise_if_final(self, refused: Refused) -> None:
-        """Reading directly helps against want of room, and says itself what was not published."""
+        """Raises an error for a refusal that reading directly does not help against.
+
+        An epoch that was not published is an error of reading directly, too.
+        """
         where = f"epoch {refused.epoch}, step {refused.step}, rank {self._rank}"
         match refused.reason:
             case "unreadable":
@@ -383,76 +439,82 @@ class Feed:
                 raise Bug(f"agent and client disagree about the order at {where}: {refused}")
 
     def _sample_error(self, sample: int, fault: str) -> BaseException:
-        """Why the agent could not read a sample, as the system says it where it says it here too."""
-        store = self._store()
+        """The error for a sample that the agent could not read.
+
+        It is read here once more: if that fails too, the error of this process has more to say.
+        """
+        reader = self._cold_reader()
         try:
-            store.read(0, 0, self._rank, [sample])
+            reader.read(0, 0, self._rank, [sample])
         except SampleError as error:
             return error
         except Error:
             pass
-        return store.sample_error(sample, fault)
+        return reader.sample_error(sample, fault)
 
     def _attach(self) -> None:
-        """In a process that is new to this feed: connects, or opens what is needed to do without."""
+        """In a process that is new to this feed: connects, or opens what is needed to read directly."""
         if self._pid == os.getpid():
             return
         self._reset()
         gone = self._connect() if self._socket is not None else None
         if self._order is None:
-            self._go_alone(gone)
+            self._open_without_agent(gone)
         self._pid = os.getpid()
-        kept, self._kept = self._kept, {}
-        for epoch, samples in kept.items():
+        orders, self._unattached_orders = self._unattached_orders, {}
+        for epoch, samples in orders.items():
             self.publish(epoch, samples)
 
     def _reset(self) -> None:
-        self._kept = self._published()
-        self._pid = self._stream = self._local = self._order = None
+        self._unattached_orders = self._published()
+        self._pid = self._agent = self._reader = self._order = None
+        self._is_lost = False
 
     def _published(self) -> dict[int, list[int]]:
-        return self._kept if self._order is None else self._order.published(self._rank)
+        if self._order is None:
+            return self._unattached_orders
+        return self._order.published(self._rank)
 
     def _connect(self) -> Gone | None:
-        """Tries the agent once. One that runs another order than before is none of ours."""
+        """Tries once to connect. An agent with another order than before runs another job."""
         assert self._socket is not None
         try:
             role = _role_here(self._role)
-            link = Link.connect(self._socket, self._launched, role, self._trainer)
+            agent = AgentConnection.connect(self._socket, self._launched, role, self._trainer)
         except Gone as gone:
             return gone
         except TurnedAway as reason:
             if self._briefing is None:
                 refuse(str(reason))
-            # This process was let in before, so it is a rank of the job, and may go on alone as one.
+            # An agent accepted this process before, so it is a rank of the job, and may read directly.
             return Gone(str(reason))
         if self._order is None:
-            self._order = link.order
-        elif self._order != link.order:
+            self._order = agent.order
+        elif self._order != agent.order:
             return Gone("the agent at this socket runs another job")
         try:
             for epoch, samples in self._order.published(self._rank).items():
-                link.publish(epoch, samples)
+                agent.publish(epoch, samples)
         except Gone as gone:
             return gone
-        self._rank = link.rank
-        self._briefing = link.briefing
-        self._stream = Stream(link)
-        self._tallies.hand_over(link)
+        self._rank = agent.rank
+        self._briefing = agent.briefing
+        self._agent, self._is_lost = agent, False
+        self._tallies.hand_over(agent)
         return None
 
-    def _go_alone(self, gone: Gone | None) -> None:
+    def _open_without_agent(self, gone: Gone | None) -> None:
         if self._briefing is None and self._job is None:
-            raise gone or Gone(_how_to_start())
+            raise gone or Gone(program.how_to_start())
         why = f"reading the cold store directly: {gone or 'TIERFEED_SOCK is not set'}"
         if self._briefing is None:
-            self._of_job = self._ask_job(why)
-            self._rank = int(json.loads(self._of_job)["rank"])
+            self._job_briefing = self._read_job(why)
+            self._rank = int(json.loads(self._job_briefing)["rank"])
         self._warn(why)
-        self._order, self._local = self._open()
+        self._order, self._reader = self._open()
 
-    def _ask_job(self, why: str) -> str:
-        """What the job file says to a process that no agent has let in."""
+    def _read_job(self, why: str) -> str:
+        """The briefing of the job file, for a process that no agent has accepted yet."""
         assert self._job is not None, "an unattached feed was refused"
         try:
             return program.briefing(self._job, self._index, self._launched)
@@ -462,19 +524,19 @@ class Feed:
             self._warn(why)
             raise
 
-    def _open(self) -> tuple[Order, Local]:
-        briefing = self._of_job if self._briefing is None else self._briefing
+    def _open(self) -> tuple[Order, ColdReader]:
+        briefing = self._job_briefing if self._briefing is None else self._briefing
         assert briefing is not None, "an agent or the job was asked before"
-        return Local.of_briefing(briefing, program.executable())
+        return ColdReader.of_briefing(briefing, program.executable())
 
-    def _store(self) -> Local:
+    def _cold_reader(self) -> ColdReader:
         self._attach()
-        if self._local is None:
-            _, self._local = self._open()
-        return self._local
+        if self._reader is None:
+            _, self._reader = self._open()
+        return self._reader
 
-    def _lose(self, stream: Stream, gone: Gone) -> None:
-        stream.alive = False
+    def _give_up(self, gone: Gone) -> None:
+        self._is_lost = True
         self._warn(f"reading the rest of the epoch directly: {gone}")
 
     def _warn(self, message: str) -> None:
@@ -483,32 +545,25 @@ class Feed:
             warnings.warn(f"tierfeed: {message}", RuntimeWarning, stacklevel=2)
 
     def _forget_parent(self) -> None:
-        """In a forked child: closes what the parent had open, without a word to the agent."""
+        """In a forked child: closes what the parent had open, without a message to the agent."""
         self._tallies.forget()
-        if self._stream is not None:
-            self._stream.link.forget()
+        if self._agent is not None:
+            self._agent.forget()
         self._reset()
 
 
-def _how_to_start() -> str:
-    command = shlex.join(["python", *sys.argv]) if sys.argv[0] else "python train.py"
-    return (
-        "this process was started without tierfeed. Start it with an agent:\n"
-        f"    tierfeed run job.yaml -- {command}\n"
-        "or beside an agent that runs on this node already:\n"
-        f"    tierfeed exec -- {command}\n"
-        "or without one, to read the dataset directly, at the speed of the cold store:\n"
-        "    tierfeed index job.yaml\n"
-        f"    TIERFEED_JOB=job.yaml TIERFEED_INDEX=dataset.tfx {command}"
-    )
-
-
 def _role_here(role: str) -> str:
-    """What reads for a loader is a worker in a process of it; else training waits for it itself."""
+    """`worker` in a worker process of a `DataLoader`; else `trainer`: training itself waits."""
     torch = sys.modules.get("torch")
     if role == "worker" and torch is not None and torch.utils.data.get_worker_info() is None:
         return "trainer"
     return role
+
+
+def is_exhausted(agent: AgentConnection) -> bool:
+    """Whether this process keeps as many batches as the agent stages for it."""
+    kept = agent.leases - len(agent.requests.answered)
+    return kept >= agent.batches_ahead and kept > LOOP_HOLDS
 
 
 def _has_no_room(answer: Batch | Refused | None) -> bool:

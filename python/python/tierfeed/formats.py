@@ -1,6 +1,6 @@
-"""Decodes samples that are a part of a file, where the file's own library wants a whole one.
+"""Decodes samples that are a part of a file, for libraries that want the whole file.
 
-Neither keeps a copy of the sample. What else there is, `docs/formats.md` decodes in two lines.
+No function here copies the sample. `docs/formats.md` shows how other formats are decoded.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Window", "members", "row_group"]
 
 Bytes = View | bytes | bytearray | memoryview
 
-# As `webdataset/tariterators.py` splits a name, and what it passes over.
+# How `webdataset/tariterators.py` splits a name, and which names it ignores.
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)\Z")
 _META = re.compile(r"__[^/]*__(\Z|/)")
 
-# Footers that are kept: some hundred KB each for a file with thousands of columns and row groups.
+# Cached footers: some hundred KB each for a file with thousands of columns and row groups.
 _FOOTERS_MAX = 256
 
 
 class Window(io.RawIOBase):
-    """A file of `size` bytes of which only those of `content`, from `offset` on, can be read."""
+    """A file of `size` bytes of which only `content`, which starts at `offset`, can be read."""
 
     def __init__(self, content: Bytes, offset: int = 0, size: int | None = None) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Window(io.RawIOBase):
 def members(sample: Bytes) -> dict[str, Any]:
     """The members of a WebDataset sample, as `webdataset` names them, and its `__key__`.
 
-    Each is a view of the sample: copy what shall outlive it.
+    Each is a view of the sample: copy what must outlive it.
     """
     content = memoryview(sample).cast("B")
     found: dict[str, Any] = {}

@@ -11,8 +11,8 @@ from tierfeed._native import Reconfigure
 class IdentityError(Reconfigure, SystemExit):
     """The launcher and the job contradict each other about the ranks; the message names both sources.
 
-    Two ranks on the same samples are a wrong training that looks right, so there is no going on without
-    the agent. Uncaught, it ends the process with exit code 2.
+    Two ranks on the same samples are a wrong training that looks right, so this process must not read
+    without the agent either. Uncaught, the error ends the process with exit code 2.
     """
 
     def __init__(self, message: str) -> None:
@@ -21,6 +21,6 @@ class IdentityError(Reconfigure, SystemExit):
 
 
 def refuse(message: str) -> NoReturn:
-    """Says why on standard error, as Python prints no uncaught `SystemExit`, and raises."""
+    """Raises, and prints the message, as Python does not print an uncaught `SystemExit`."""
     print(f"tierfeed: error: {message}", file=sys.stderr, flush=True)
     raise IdentityError(message)

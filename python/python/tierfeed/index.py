@@ -1,6 +1,6 @@
 """The index of a dataset: where each sample lies, and its bytes as a training gets them.
 
-For looking at a dataset, for tests of a decoder, and for readers of one's own. A training does not
+It is for inspecting a dataset, for tests of a decoder, and for your own readers. A training does not
 need it: its batches come from `tierfeed.connect()`.
 """
 
@@ -28,16 +28,16 @@ class Index:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """As `open`."""
+        """Opens the index at `path`, as `open` does."""
         self._path: str | None = os.path.abspath(path)
-        self._found = _native.Index.open(self._path)
+        self._native = _native.Index.open(self._path)
         _indexes.add(self)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Index:
-        """Opens what `tierfeed index`, a job or `build` wrote.
+        """Opens an index that `tierfeed index`, a job or `build` wrote.
 
-        Raises `Reconfigure` if it is no index, or not whole.
+        Raises `Reconfigure` if the file is no index, or is not complete.
         """
         return cls(path)
 
@@ -65,10 +65,10 @@ class Index:
     ) -> Index:
         """Lists `source` and finds its samples; the keys are those of `dataset` in a job file.
 
-        With `path` the index is kept there, and what stands there already is used as far as it is
-        still right. Without, it is gone with the object.
+        With `path` the index is kept there, and still valid entries of an index there are used. Without,
+        it ends with the object.
 
-        The `tierfeed` program does it, as it takes threads and this process shall have none.
+        The `tierfeed` program builds it, as that starts threads, which the client must not do here.
 
         Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
         """
@@ -93,10 +93,10 @@ class Index:
             program.write_index(os.path.abspath(path), source, keys)
             return cls(path)
         with tempfile.TemporaryDirectory(prefix="tierfeed-index-") as directory:
-            passing = os.path.join(directory, "index")
-            program.write_index(passing, source, keys)
-            # Mapped by now, so that it needs no name any more.
-            index = cls(passing)
+            temporary = os.path.join(directory, "index")
+            program.write_index(temporary, source, keys)
+            # Open now, so it stays readable when its name is removed.
+            index = cls(temporary)
         index._path = None
         return index
 
@@ -108,44 +108,44 @@ class Index:
     @property
     def source(self) -> str:
         """What was indexed: an absolute path or a URL."""
-        return self._found.source
+        return self._native.source
 
     @property
     def format(self) -> str:
         """How samples lie in files, in words."""
-        return self._found.format
+        return self._native.format
 
     @property
     def fingerprint(self) -> str:
-        """Tells the dataset from any other, 16 hexadecimal digits, as `Feed.fingerprint`."""
-        return f"{self._found.fingerprint:016x}"
+        """Identifies the dataset, 16 hexadecimal digits, as `Feed.fingerprint`."""
+        return f"{self._native.fingerprint:016x}"
 
     @property
     def class_names(self) -> list[str]:
-        """The classes in the order of their labels; empty where directories are no classes."""
-        return self._found.class_names
+        """The classes in the order of their labels; empty if the format has none."""
+        return self._native.class_names
 
     def size(self, sample: int) -> int:
         """The bytes of a sample, decoded."""
-        return self._found.size(sample)
+        return self._native.size(sample)
 
     def label(self, sample: int) -> int:
         """The class of a sample, or -1 where the dataset has none."""
-        return self._found.label(sample)
+        return self._native.label(sample)
 
     def extent(self, sample: int) -> Extent:
         """Where a sample lies."""
-        return self._found.extent(sample)
+        return self._native.extent(sample)
 
     def read(self, sample: int) -> bytes:
         """The bytes of a sample, as a training gets them, with the same checks.
 
         Raises `SampleError` if it cannot be read, or is not what was indexed.
         """
-        return self._found.read(sample)
+        return self._native.read(sample)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._native)
 
     def __iter__(self) -> Iterator[bytes]:
         return map(self.read, range(len(self)))
@@ -168,7 +168,7 @@ def _restore(path: str, fingerprint: str) -> Index:
 
 def _reopen() -> None:
     for index in list(_indexes):
-        index._found = index._found.reopened()
+        index._native = index._native.reopened()
 
 
 os.register_at_fork(after_in_child=_reopen)

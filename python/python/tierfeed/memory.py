@@ -20,7 +20,7 @@ def allocate(nbytes: int, *, socket: str | None = None) -> Memory:
     """Borrows at least `nbytes` bytes, rounded up to whole chunks.
 
     Raises `Retry` if the tier has no room now, `Reconfigure` if it never will, and `Gone` without an
-    agent: memory of a tier cannot be had without the process that owns the tier.
+    agent: the agent owns the memory of the tiers.
     """
     if nbytes < 1:
         raise ValueError(f"{nbytes} bytes; ask for at least 1")
@@ -31,7 +31,7 @@ def allocate(nbytes: int, *, socket: str | None = None) -> Memory:
 
 
 class Memory:
-    """Chunks of memory. They go back when it is closed and the last view of them is gone."""
+    """Chunks of memory. They go back when it is closed and the last view of them is dropped."""
 
     def __init__(self, grant: Grant) -> None:
         self._grant = grant
@@ -51,7 +51,7 @@ class Memory:
         return [chunk.numpy() for chunk in self._grant.chunks()]
 
     def close(self) -> None:
-        """Lets go of the chunks."""
+        """Drops the chunks; their memory goes back with the last view of it."""
         self._grant.close()
 
     def __enter__(self) -> Memory:

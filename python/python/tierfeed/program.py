@@ -1,13 +1,14 @@
 """What the package leaves to the `tierfeed` program: reading job files, and listing datasets.
 
 The native module links neither, so that a trainer loads little. The program answers one question and
-ends; it takes threads, and the process of a trainer shall have none of ours.
+ends; it starts threads, which the client must not do in the process of a trainer.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from typing import NoReturn
 from tierfeed import environment
 from tierfeed._native import Bug, Reconfigure, TurnedAway
 
-# How the program answers; 2 is what any program says of a command that it does not know.
+# Exit codes of the program; 2 is that of an unknown command.
 _TURNED_AWAY = 4
 _INPUT_IS_WRONG = 5
 _UNKNOWN_COMMAND = 2
@@ -41,7 +42,7 @@ def executable() -> str:
 
 
 def briefing(job: str, index: str | None, launched: Mapping[str, str]) -> str:
-    """What a trainer must know of a job to read without an agent, as JSON.
+    """What a trainer needs of a job to read without an agent, as JSON.
 
     `launched` are the variables of its launcher, which give its rank.
     Raises `Reconfigure` if job or index are wrong, `TurnedAway` if the process is none of the ranks.
@@ -57,7 +58,7 @@ def briefing(job: str, index: str | None, launched: Mapping[str, str]) -> str:
 
 
 def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, object]) -> None:
-    """Lists a dataset and writes its index to `path`; what the file there still says right is used.
+    """Lists a dataset and writes its index to `path`; still valid entries of a file there are used.
 
     Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
     """
@@ -65,8 +66,22 @@ def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, ob
     _answer("index", {"source": _bytes(source), "output": _bytes(path), "keys": given})
 
 
+def how_to_start() -> str:
+    """How to start this very process with an agent, or with what it needs to read without one."""
+    command = shlex.join(["python", *sys.argv]) if sys.argv[0] else "python train.py"
+    return (
+        "this process was started without tierfeed. Start it with an agent:\n"
+        f"    tierfeed run job.yaml -- {command}\n"
+        "or beside an agent that runs on this node already:\n"
+        f"    tierfeed exec -- {command}\n"
+        "or without one, to read the dataset directly, at the speed of the cold store:\n"
+        "    tierfeed index job.yaml\n"
+        f"    TIERFEED_JOB=job.yaml TIERFEED_INDEX=dataset.tfx {command}"
+    )
+
+
 def _bytes(path: str | os.PathLike[str]) -> list[int]:
-    """A path need not be text."""
+    """The bytes of a path, which need not be valid text."""
     return list(os.fsencode(path))
 
 

@@ -1,10 +1,10 @@
-"""What this process did for its batches without the agent, told to the agent for its report."""
+"""What this process did for its batches without the agent, sent to the agent for its report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tierfeed._native import Link
+from tierfeed._native import AgentConnection
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Tally:
     decode_threads: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        """Both together."""
+        """The sum of both; of the threads the larger number."""
         return Tally(
             batches=self.batches + other.batches,
             samples=self.samples + other.samples,
@@ -33,9 +33,9 @@ class Tally:
             decode_threads=max(self.decode_threads, other.decode_threads),
         )
 
-    def tell(self, link: Link, epoch: int) -> bool:
-        """Whether the agent could be told."""
-        return link.tally(
+    def send(self, agent: AgentConnection, epoch: int) -> bool:
+        """Sends the figures; False if the agent has no room for them now."""
+        return agent.tally(
             epoch,
             batches=self.batches,
             samples=self.samples,
@@ -49,25 +49,25 @@ class Tally:
 
 
 class Tallies:
-    """Tells an agent at once what it can, and keeps the rest, at most one tally for each epoch."""
+    """Sends a tally at once if the agent takes it, else keeps it: at most one for each epoch."""
 
     def __init__(self) -> None:
-        self._untold: dict[int, Tally] = {}
+        self._unsent: dict[int, Tally] = {}
 
-    def add(self, link: Link | None, epoch: int, tally: Tally) -> None:
-        """Tells `link`, with what it could not be told before; keeps it if there is no link."""
-        untold = self._untold.pop(epoch, None)
-        if untold is not None:
-            tally = untold.plus(tally)
-        if link is None or not tally.tell(link, epoch):
-            self._untold[epoch] = tally
+    def add(self, agent: AgentConnection | None, epoch: int, tally: Tally) -> None:
+        """Sends a tally together with the unsent one of its epoch; keeps both if there is no agent."""
+        unsent = self._unsent.pop(epoch, None)
+        if unsent is not None:
+            tally = unsent.plus(tally)
+        if agent is None or not tally.send(agent, epoch):
+            self._unsent[epoch] = tally
 
-    def hand_over(self, link: Link) -> None:
-        """Tells a new agent what was read before it came, without the waits: they precede its time."""
-        untold, self._untold = self._untold, {}
-        for epoch, tally in untold.items():
-            self.add(link, epoch, replace(tally, unanswered_ns=0, self_read_ns=0, decoding_ns=0))
+    def hand_over(self, agent: AgentConnection) -> None:
+        """Sends a new agent what was read before it came, without the waits, which it did not cause."""
+        unsent, self._unsent = self._unsent, {}
+        for epoch, tally in unsent.items():
+            self.add(agent, epoch, replace(tally, unanswered_ns=0, self_read_ns=0, decoding_ns=0))
 
     def forget(self) -> None:
-        """In a forked child: what the parent did is the parent's to tell."""
-        self._untold.clear()
+        """In a forked child: the parent sends what the parent did."""
+        self._unsent.clear()

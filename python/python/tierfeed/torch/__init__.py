@@ -2,7 +2,7 @@
 
 `TierLoader` is a loader of its own and the fast path: whole batches, no copy, no worker processes.
 `TierDataset` works under an ordinary `DataLoader`, with workers, samplers and transforms as usual.
-`announce` tells tierfeed what any sampler will yield.
+`announce` publishes the order of any sampler.
 """
 
 from tierfeed.torch.announcing import announce

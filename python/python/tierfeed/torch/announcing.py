@@ -1,8 +1,8 @@
-"""Hands the order of any sampler to tierfeed, and leaves the sampler as it was.
+"""Publishes the order of any sampler, and leaves the sampler unchanged.
 
 The sampler is read once, ahead of the epoch, from the state that the epoch will begin with: its own
-generators, its attributes, and the default generators of PyTorch, NumPy and Python are put back
-afterwards. So training draws what it would have drawn without tierfeed.
+generators, its attributes, and the default generators of PyTorch, NumPy and Python are restored
+afterwards. So training draws the same numbers as without tierfeed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def announce(
 
 
 def _check_batch(before: int, feed: Feed) -> None:
-    """Only the last batch may be shorter, or those after it would not be the job's."""
+    """Only the last batch may be shorter: the job cuts all others at its batch size."""
     if before % feed.batch_size:
         raise Reconfigure(
             f"a batch begins at sample {before} of the rank's epoch;"
@@ -83,7 +83,7 @@ def _feed_of(source: object) -> Feed:
 
 
 def _sampler_of(source: Any) -> tuple[Iterable[Any], int | None]:
-    """What yields the indices, and how many of them its loader puts into a batch, if it says so."""
+    """The iterable that yields the indices, and the batch size of its loader, if it has one."""
     if not isinstance(source, DataLoader):
         return source, getattr(source, "batch_size", None)
     if isinstance(source.dataset, IterableDataset):

@@ -28,7 +28,7 @@ class TierDataset(Dataset[Any]):
     def __init__(
         self, feed: Feed | None = None, *, decode: Decode | None = None, epoch: int = 0
     ) -> None:
-        # A second connection, also of the same process: a worker's requests are not the trainer's.
+        # A second connection, also in the trainer's process: requests of a worker are counted apart.
         self._feed = reader() if feed is None else checked_feed(feed, of="TierDataset")
         self._decode = decode or as_tensor
         self._epoch = checked_epoch(epoch)
@@ -39,11 +39,11 @@ class TierDataset(Dataset[Any]):
 
     @property
     def feed(self) -> Feed:
-        """Where the samples come from."""
+        """The feed that the samples are read from."""
         return self._feed
 
     def set_epoch(self, epoch: int) -> None:
-        """Where to look first for a batch. Optional: later epochs are searched too."""
+        """Sets the epoch that is searched first for a batch. Optional: later epochs are searched too."""
         self._epoch, self._near, self._follows, self._open = checked_epoch(epoch), 0, True, None
 
     def __len__(self) -> int:
@@ -74,13 +74,13 @@ class TierDataset(Dataset[Any]):
         return self._feed.read(ids, epoch=self._epoch)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A batch belongs to the process that got it.
+        # A batch stays with the process that took it.
         return {**self.__dict__, "_open": None}
 
     def _search(self, ids: list[int]) -> int | None:
-        """The step that reads exactly `ids`, in this epoch or a later one, which becomes this one."""
+        """The step that reads exactly `ids`. An epoch where it is found becomes the current one."""
         order, rank = self._feed.order, self._feed.rank
-        # A sampler that did not follow the job's order once is not searched for in all epochs again.
+        # All epochs are searched only while the sampler follows the job's order.
         end = order.epochs if self._follows else self._epoch + 1
         for epoch in range(self._epoch, min(end, order.epochs)):
             try:
@@ -142,7 +142,7 @@ class TierDataset(Dataset[Any]):
 
 
 class _NothingLeft(list[Any]):
-    """A batch without samples. A `collate_fn` that takes the first one of it gets an error."""
+    """A batch without samples. A `collate_fn` that reads its first sample gets an error."""
 
     def __init__(self, ids: list[int]) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class _NothingLeft(list[Any]):
 
 
 def _left_out(ids: list[int]) -> SampleError:
-    """Of samples that a `DataLoader` cannot go on without."""
+    """The error for samples that were left out where a `DataLoader` needs at least one."""
     few = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     batch = f"nothing is left of the batch of samples {few}: all are"
     what = f"sample {few} is" if len(ids) == 1 else batch

@@ -13,10 +13,10 @@ from tierfeed._native import Error, Reconfigure, Sample
 from tierfeed.feed import Feed
 
 Decode = Callable[[Sample, int], Any]
-"""Turns the bytes and the label of a sample into what training wants."""
+"""Turns the bytes and the label of a sample into the input of training."""
 
 LEFT_OUT = object()
-"""Stands for a sample that could not be decoded, in a job that skips such."""
+"""Marks a sample that could not be decoded, in a job with `on_error: skip`."""
 
 CLOSED = "the loader was closed while it was iterated; a new iteration begins anew"
 
@@ -27,12 +27,13 @@ def as_tensor(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
 
 
 def decode_each(feed: Feed, decode: Decode, samples: Iterable[Sample]) -> list[Any]:
-    """What `decode` made of each sample, without those that the job leaves out."""
+    """The decoded samples, without those that are left out."""
     return present(decode_one(feed, decode, sample) for sample in samples)
 
 
 def decode_one(feed: Feed, decode: Decode, sample: Sample) -> Any:
-    """What `decode` made of a sample. Where it fails, the file is named, or left out as the job says."""
+    """A decoded sample. If `decode` fails, the error names the file, or with `on_error: skip` the sample
+    is left out."""
     try:
         return decode(sample, sample.label)
     except Exception as error:
@@ -44,7 +45,7 @@ def decode_one(feed: Feed, decode: Decode, sample: Sample) -> Any:
 
 
 def present(decoded: Iterable[Any]) -> list[Any]:
-    """What is there."""
+    """Those that were not left out."""
     return [it for it in decoded if it is not LEFT_OUT]
 
 
@@ -67,7 +68,7 @@ class Decoder:
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self, samples: Iterable[Sample]) -> list[Future[Any]] | list[Sample]:
-        """Begins to decode on the threads; without threads, keeps the samples for later."""
+        """Starts to decode on the threads; without threads, `finish` decodes."""
         if self.threads == 0:
             return list(samples)
         if self._pool is None:
@@ -85,11 +86,11 @@ class Decoder:
             raise Reconfigure(CLOSED) from None
 
     def close(self) -> None:
-        """Ends the threads after what they are doing now."""
+        """Ends the threads after the samples that they are decoding now."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Threads stay behind; a copy starts its own.
+        # Threads cannot be pickled; a copy starts its own.
         return {**self.__dict__, "_pool": None}

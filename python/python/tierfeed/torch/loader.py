@@ -1,4 +1,4 @@
-"""A loader that hands over what the agent has staged: the whole batch, where it lies."""
+"""A loader that hands out whole batches as the agent staged them, without a copy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TierLoader:
         self._start_step = 0
         self._consumed = 0
         self._waits = Waits()
-        # The epoch that was read to its end and not set anew since.
+        # The epoch that was read to its end, until `set_epoch` or `load_state_dict` is called.
         self._finished: int | None = None
         self._was_warned = False
         self._closings = 0
@@ -108,7 +108,7 @@ class TierLoader:
         while current := ahead or self._begin(batches):
             there_ns = time.monotonic_ns()
             ahead = self._begin_if_there(batches)
-            # Popped, so that while training uses a batch nothing here keeps it.
+            # Popped, so that the loader does not keep a batch while training uses it.
             finished = self._finish(current.pop(), wanted_ns, there_ns)
             while finished:
                 yield finished.pop()
@@ -135,7 +135,7 @@ class TierLoader:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training is: the position after the batch that was handed out last."""
+        """The position after the batch that was handed out last."""
         order, step = self.feed.order, self._start_step or self._consumed
         return {
             "version": STATE_VERSION,
@@ -151,9 +151,9 @@ class TierLoader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where another loader of the same job was.
+        """Continues at the position of another loader of the same job.
 
-        A job with another world or batch size goes on there too if its `order.start` is the `position`
+        A job with another world or batch size continues there too if its `order.start` is the `position`
         of the state: all ranks load the same state, and no sample of the epoch is lost or read twice.
 
         Raises `Reconfigure` if the state is of another dataset or another order: its position would
@@ -196,19 +196,20 @@ class TierLoader:
         self.close()
 
     def _begin(self, batches: Batches) -> list[_Begun]:
-        """Waits for the next batch; none at the end of the epoch."""
+        """Waits for the next batch and starts to decode it; an empty list at the end of the epoch."""
         with waiting(NEXT_BATCH):
             batch = next(batches, None)
         return [] if batch is None else [_Begun(batch, self._decoder.start(batch))]
 
     def _begin_if_there(self, batches: Batches) -> list[_Begun]:
-        """Has the threads start on the next batch, if there are threads and the batch is staged."""
+        """Starts to decode the next batch, if there are threads and the batch is staged."""
         batch = batches.poll() if self._decoder.threads else None
         return [] if batch is None else [_Begun(batch, self._decoder.start(batch))]
 
     def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[Any]:
-        """What training gets, after it wanted it, and after all bytes of it were there; none if nothing
-        is left of the batch."""
+        """What training gets, in a list; an empty list if all samples of the batch were left out.
+
+        Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
         batch, started = begun
         with waiting(DECODE):
             decoded = self._decoder.finish(started)

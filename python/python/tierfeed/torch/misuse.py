@@ -1,4 +1,4 @@
-"""Calls that mean another loader: errors that say what to do instead."""
+"""Errors for calls that fit another loader; they say what to do instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tierfeed.feed import Feed
 
-# Arguments of `torch.utils.data.DataLoader`, and where the same is said here.
+# Arguments of `torch.utils.data.DataLoader`, and what replaces them here.
 ELSEWHERE = {
     "batch_size": "the job file says it: batch_size",
     "shuffle": "the job file says it: order.shuffle",
@@ -33,7 +33,7 @@ ELSEWHERE = {
 
 
 def checked_feed(feed: object, of: str) -> Feed:
-    """The feed itself, or a `TypeError` with what would be one."""
+    """The feed itself; raises a `TypeError` that names what to pass if it is none."""
     if isinstance(feed, Feed):
         return feed
     raise TypeError(
@@ -43,7 +43,7 @@ def checked_feed(feed: object, of: str) -> Feed:
 
 
 def unknown_arguments(names: Iterable[str], known: list[str], of: str) -> TypeError:
-    """What is wrong with arguments that a loader does not take."""
+    """The error for arguments that a loader does not take, with what to do instead."""
     parts = []
     for name in names:
         advice = ELSEWHERE.get(name)
@@ -55,7 +55,7 @@ def unknown_arguments(names: Iterable[str], known: list[str], of: str) -> TypeEr
 
 
 def checked_epoch(epoch: int) -> int:
-    """A number of an epoch, which counts from 0."""
+    """The epoch as an int; raises an `IndexError` if it is negative."""
     number = operator.index(epoch)
     if number < 0:
         raise IndexError(f"epoch {number}; epochs count from 0")

@@ -1,4 +1,4 @@
-"""Puts random generators and samplers back to where they were."""
+"""Restores the state of random generators and samplers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torch.utils.data import DataLoader, Sampler
 
 Restore = Callable[[], object]
 
-# What a sampler may change in place. A dataset is none of these, and is not looked into.
+# What a sampler may change in place. A dataset is none of these, and is not searched.
 CONTAINERS = (list, dict, set, bytearray, collections.deque)
 
 
 @contextmanager
 def rewound(source: object) -> Iterator[None]:
-    """Whatever `source` draws and changes inside, it is afterwards as before.
+    """Restores afterwards what `source` drew from generators and changed in itself.
 
     Raises `TypeError`, before anything was drawn, if `source` holds a running generator function, which
-    cannot be put back.
+    cannot be restored.
     """
     restores = [*_default_generators(), *_restores_of(source, set())]
     try:
@@ -39,14 +39,14 @@ def _default_generators() -> Iterator[Restore]:
     state, python_state = torch.get_rng_state(), random.getstate()
     yield lambda: torch.set_rng_state(state)
     yield lambda: random.setstate(python_state)
-    # Nothing has drawn from a NumPy that nobody imported.
+    # If NumPy is not imported, nothing can have drawn from it.
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy_state = numpy.random.get_state()
         yield lambda: numpy.random.set_state(numpy_state)
 
 
 def _restores_of(value: Any, seen: set[int]) -> Iterator[Restore]:
-    """Looks into samplers and what they are made of, each object once."""
+    """What restores a sampler and the objects that it holds; each object is visited once."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -61,7 +61,7 @@ def _restores_of(value: Any, seen: set[int]) -> Iterator[Restore]:
     elif isinstance(value, Sampler) or _is_own_sampler(value):
         kept = {name: _copied(attribute) for name, attribute in vars(value).items()}
         own = dict(vars(value))
-        yield lambda: _put_back(value, own, kept)
+        yield lambda: _restore(value, own, kept)
         for attribute in own.values():
             yield from _restores_of(attribute, seen)
     elif isinstance(value, DataLoader):
@@ -77,7 +77,7 @@ SAMPLERS_MAX = 64
 
 
 def _is_own_sampler(value: object) -> bool:
-    """Iterable, with attributes of Python, and no dataset: those are indexed."""
+    """Whether it is iterable and has attributes of Python, but is no dataset, which could be indexed."""
     kind = type(value)
     return (
         hasattr(kind, "__iter__")
@@ -108,7 +108,7 @@ def _generator(value: Any) -> Restore | None:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of what may be changed in place, or the position of an iterator; else the value itself."""
+    """A copy of a value that may be changed in place, or of an iterator; else the value itself."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, (*CONTAINERS, Iterator)) and not isinstance(value, types.GeneratorType):
@@ -124,8 +124,8 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _put_back(sampler: Any, own: dict[str, Any], kept: dict[str, Any]) -> None:
-    """Attributes are the same objects as before with the same content; an iterator is its copy."""
+def _restore(sampler: Any, own: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Restores attributes: the same objects with the same content, and the copy of an iterator."""
     attributes = vars(sampler)
     attributes.clear()
     for name, value in own.items():

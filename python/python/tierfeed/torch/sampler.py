@@ -18,7 +18,7 @@ class TierDistributedSampler(Sampler[int]):
     """Yields what this rank reads in an epoch, as `torch.utils.data.DistributedSampler` would.
 
     Pass it to a `DataLoader` with `batch_size=feed.batch_size`: then every batch is one that the agent
-    has ready.
+    stages.
     """
 
     def __init__(self, feed: Feed | None = None, *, epoch: int = 0) -> None:
@@ -43,5 +43,5 @@ class TierDistributedSampler(Sampler[int]):
 
 
 def passthrough(samples: T) -> T:
-    """A `collate_fn` that leaves what the dataset returned as it is."""
+    """A `collate_fn` that returns the samples unchanged."""
     return samples

@@ -1,4 +1,4 @@
-"""Waits in the trace of a training that profiles itself, beside what it computes."""
+"""Marks waits in the trace of `torch.profiler`, while a training is profiled."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 NEXT_BATCH = "tierfeed.next_batch"
-"""How a wait for a batch is called in a trace."""
+"""The name of a wait for a batch in a trace."""
 
 DECODE = "tierfeed.decode"
-"""How a wait for threads that decode is called."""
+"""The name of a wait for decode threads in a trace."""
 
 _nothing: AbstractContextManager[Any] = nullcontext()
 
 
 def waiting(name: str) -> AbstractContextManager[Any]:
-    """Stands in the trace of `torch.profiler` as `name` while a profiler runs; else it is nothing."""
+    """A span called `name` in the trace of `torch.profiler`; does nothing while no profiler runs."""
     if not _is_profiled():
         return _nothing
     span: AbstractContextManager[Any] = torch.profiler.record_function(name)
@@ -25,6 +25,6 @@ def waiting(name: str) -> AbstractContextManager[Any]:
 
 
 def _is_profiled() -> bool:
-    # Asked for every batch, so it is one call; without it nothing is ever noted.
+    # One call, as it runs for every batch. A PyTorch without it gets no spans.
     ask = getattr(torch.autograd, "_profiler_enabled", None)
     return ask is not None and bool(ask())

@@ -1,11 +1,11 @@
-"""How long training waited for data: the figure that tierfeed exists to bring to zero."""
+"""How long training waited for data."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TypedDict
 
-# Percentiles are over the last so many batches; sum and maximum over all.
+# Percentiles are over the last so many batches, sum and maximum over all.
 WAITS_KEPT = 65_536
 
 
@@ -18,7 +18,7 @@ class WaitQuantiles(TypedDict):
 
 
 class Stats(TypedDict):
-    """What a loader has delivered, and what it cost in waiting."""
+    """What a loader has delivered, and how long training waited for it."""
 
     batches: int
     samples: int
@@ -41,7 +41,7 @@ class Waits:
         self._recent: deque[float] = deque(maxlen=WAITS_KEPT)
 
     def add(self, wait_s: float, *, decoding_s: float, samples: int, nbytes: int) -> None:
-        """One batch came after `wait_s` seconds; in the last `decoding_s` of them it was decoded."""
+        """Counts a batch that came after `wait_s`, of which the last `decoding_s` were decoding."""
         self._batches += 1
         self._samples += samples
         self._bytes += nbytes

@@ -1,4 +1,4 @@
-"""Samples that are read where the node keeps them: they are right, read-only, and nobody's harm."""
+"""Samples read in place, in memory of a tier: they are right, read-only, and end no training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.node
 CXL = "  cxl-memory: { numa_nodes: [0], size: 8 MiB, direct: always }\n"
 
 
-def shelf_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
+def in_place_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
     """Main memory holds the staged batches and hardly anything else."""
     made = make_world(root, sizes=sizes, extra=CXL)
     text = made.job.read_text()
@@ -31,10 +31,10 @@ def shelf_world(root: Path, sizes: tuple[int, int] = (1, 9000)) -> World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return shelf_world(tmp_path)
+    return in_place_world(tmp_path)
 
 
-def shown_batch(feed: tierfeed.Feed) -> tierfeed.Batch:
+def batch_in_place(feed: tierfeed.Feed) -> tierfeed.Batch:
     """A batch with a sample that was not copied."""
     for epoch in range(feed.epochs):
         for batch in feed.epoch(epoch):
@@ -43,13 +43,13 @@ def shown_batch(feed: tierfeed.Feed) -> tierfeed.Batch:
     raise AssertionError("nothing is read in place")
 
 
-def shown_sample(batch: tierfeed.Batch) -> tierfeed.Sample:
+def sample_in_place(batch: tierfeed.Batch) -> tierfeed.Sample:
     return next(sample for sample in batch if sample.readonly and len(sample) > 1)
 
 
 @pytest.mark.parametrize("mode", ["feed", "loader", "decoder"])
 def test_every_way_to_read_gets_every_byte(tmp_path: Path, mode: str) -> None:
-    made = shelf_world(tmp_path)
+    made = in_place_world(tmp_path)
     for rank, log in enumerate(node.run(made, mode)):
         log.assert_complete(made, rank)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -59,7 +59,7 @@ def test_every_way_to_read_gets_every_byte(tmp_path: Path, mode: str) -> None:
 
 def test_nothing_that_is_made_of_a_sample_can_write_it(world: World, running: Node) -> None:
     with tierfeed.connect() as feed:
-        sample = shown_sample(shown_batch(feed))
+        sample = sample_in_place(batch_in_place(feed))
         content = world.content(sample.id)
         view = memoryview(sample)
         assert view.readonly and bytes(view) == content
@@ -79,7 +79,7 @@ def test_nothing_that_is_made_of_a_sample_can_write_it(world: World, running: No
 def test_a_tensor_is_a_copy_that_may_be_changed(world: World, running: Node) -> None:
     with tierfeed.connect() as feed, warnings.catch_warnings():
         warnings.simplefilter("error")
-        sample = shown_sample(shown_batch(feed))
+        sample = sample_in_place(batch_in_place(feed))
         tensor = torch.from_dlpack(sample)
         tensor.fill_(7)
         assert bytes(sample) == world.content(sample.id)
@@ -93,12 +93,12 @@ def test_a_batch_that_is_kept_is_copied_with_what_lies_elsewhere(
     world: World, running: Node
 ) -> None:
     with tierfeed.connect() as feed:
-        batch = shown_batch(feed)
+        batch = batch_in_place(feed)
         before = [bytes(sample) for sample in batch]
-        link = feed.stream().link
-        leases = link.leases
+        agent = feed.agent()
+        leases = agent.leases
         assert batch.detach()
-        assert link.leases == leases - 1, "the lease went back"
+        assert agent.leases == leases - 1, "the lease went back"
         assert not any(sample.readonly for sample in batch)
         assert [bytes(sample) for sample in batch] == before
         assert before == [world.content(id) for id in batch.samples]
@@ -109,7 +109,7 @@ def test_read_only_samples_that_are_kept_are_named_and_end_no_training(
     world: World, running: Node
 ) -> None:
     with tierfeed.connect() as feed:
-        shown_batch(feed)  # From here on the tier holds samples.
+        batch_in_place(feed)  # From here on the tier holds samples.
         kept: list[tierfeed.Sample] = []
         with pytest.warns(RuntimeWarning, match="training keeps"):
             for epoch in range(1, world.epochs):
@@ -121,23 +121,23 @@ def test_read_only_samples_that_are_kept_are_named_and_end_no_training(
 
 def test_views_keep_the_lease(world: World, running: Node) -> None:
     with tierfeed.connect() as feed:
-        batch = shown_batch(feed)
-        sample = shown_sample(batch)
-        link = feed.stream().link
-        array, content, leases = sample.numpy(), world.content(sample.id), link.leases
+        batch = batch_in_place(feed)
+        sample = sample_in_place(batch)
+        agent = feed.agent()
+        array, content, leases = sample.numpy(), world.content(sample.id), agent.leases
         batch.release()
         del batch, sample
-        assert link.leases == leases
+        assert agent.leases == leases
         assert array.tobytes() == content
         del array
-        assert link.leases == leases - 1
+        assert agent.leases == leases - 1
 
 
 def test_a_batch_of_equal_samples_is_an_array_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All but one sample have one length, so most batches are even and the job is not.
-    made = shelf_world(tmp_path, sizes=(100, 100))
+    made = in_place_world(tmp_path, sizes=(100, 100))
     made.files[0].write_bytes(random.Random(1).randbytes(600))
     node.run_command(
         "index", tmp_path / "data", "--format", "image-folder", "--output", made.index
@@ -154,7 +154,7 @@ def test_a_batch_of_equal_samples_is_an_array_all_the_same(
                     expected = [made.content(id) for id in batch.samples]
                     assert [row.tobytes() for row in rows] == expected
                     rows[:] = 0
-                    shown = [sample for sample in batch if sample.readonly]
-                    assert all(bytes(it) == made.content(it.id) for it in shown)
+                    in_place = [sample for sample in batch if sample.readonly]
+                    assert all(bytes(it) == made.content(it.id) for it in in_place)
                     evens += 1
             assert evens > 0

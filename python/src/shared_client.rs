@@ -1,4 +1,4 @@
-//! The client that batches keep alive, and the leases that Python still sees.
+//! The client of the hand-off as a connection and its batches share it, and the leases that Python sees.
 
 use std::{
     collections::BTreeMap,
@@ -11,17 +11,18 @@ use tierfeed_handoff::{Client, ReleaseKind};
 
 use crate::errors;
 
-/// A client that its batches keep alive, until the process that made it is not this one any more.
+/// A client that its batches keep alive, for use in the process that connected only.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct SharedClient {
     client: Mutex<Option<Arc<Client>>>,
-    /// The process that connected. A forked child touches no lock: the thread that held one is not there.
+    /// The process that connected. A forked child must not wait for a lock here: the thread that held it may
+    /// not exist in the child.
     pid: u32,
     /// The address and length of every batch that Python still sees.
     leases: Mutex<BTreeMap<LeaseId, (usize, usize)>>,
 }
 
-impl Connection {
+impl SharedClient {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client: Mutex::new(Some(Arc::new(client))),
@@ -40,29 +41,29 @@ impl Connection {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the agent that a batch is in use, and from when until when it was waited for.
+    /// Tells the agent that training uses a batch, and from when until when it waited for it.
     pub(crate) fn deliver(&self, lease: LeaseId, wait: Wait) {
         if let Ok(client) = self.client() {
-            // As in `release`: whoever does not hear it has no use for it.
+            // The only failure, as in `release`: the agent is gone, and its report with it.
             let _ = client.deliver(lease, wait);
         }
     }
 
-    /// Gives a batch back. Runs wherever the last view of it dies, and so must not fail.
-    pub(crate) fn release(&self, lease: LeaseId, parting: ReleaseKind) {
+    /// Gives a batch back. Runs on any thread, where the last view of the batch is dropped, and must not fail.
+    pub(crate) fn release(&self, lease: LeaseId, kind: ReleaseKind) {
         if std::process::id() != self.pid {
             return;
         }
         self.leases().remove(&lease);
         if let Ok(client) = self.client() {
             // The only failure: the agent is gone and has the batch back already.
-            let _ = client.release_as(lease, parting);
+            let _ = client.release_as(lease, kind);
         }
     }
 
-    /// Closes what a forked process inherited, without a word to the agent. Leased memory stays.
+    /// Closes what a forked process inherited, without a message to the agent. Leased memory stays mapped.
     pub(crate) fn forget(&self) {
-        // Not waiting: whoever held the lock in the parent does not exist here.
+        // Does not wait: a thread that held the lock in the parent does not exist here.
         if let Ok(mut client) = self.client.try_lock() {
             *client = None;
         }

@@ -1,8 +1,8 @@
 //! Batches without an agent: read from the cold store into the memory of this process, by itself, or
 //! where that is a bucket by a child process of its own ([`Reader`]).
 //!
-//! The same source code as the agent's, with the same checks of size and time, and the same layout of
-//! a batch, so that a trainer cannot tell the difference except by the clock.
+//! Reading, the checks of size and time and the layout of a batch are the code that the agent runs, so
+//! batches differ from the agent's only in the time that they take.
 
 use std::{
     path::PathBuf,
@@ -28,28 +28,28 @@ use tierfeed_handoff::{Briefing, Bucket, OnError};
 
 use crate::{
     batch::{Batch, Origin, Row},
-    clock::{Clock, Watch},
+    clock::{Clock, SignalPoll},
     errors,
-    held::Blank,
     order::Order,
+    view_memory::PrivatePages,
 };
 
 /// Files with many samples that stay open between reads.
 const FILES_MAX: usize = 64;
 
-/// A dataset index and the cold store behind it.
+/// A dataset index, and the means to read the cold store behind it.
 #[pyclass(frozen, module = "tierfeed._native")]
-pub(crate) struct Local {
+pub(crate) struct ColdReader {
     index: Arc<Index>,
-    cold: Cold,
+    source: Source,
     on_error: OnError,
     clock: Clock,
-    /// A cold store that is played slower than it is.
+    /// Emulates a slower cold store.
     throttle: Option<Mutex<Throttle>>,
 }
 
 /// What reads the cold store.
-enum Cold {
+enum Source {
     Files(FileSource),
     Bucket(Launch, Box<Mutex<Reader>>),
 }
@@ -63,19 +63,19 @@ enum Reading<'a> {
 /// Why a batch was not read to its end.
 enum Stop {
     Interrupted(PyErr),
-    Unreadable(SampleId, Unread),
+    Unreadable(SampleId, ReadFault),
     NoReader(ReaderError),
 }
 
-/// What is said of a sample that could not be read.
-struct Unread {
+/// Why a sample could not be read.
+struct ReadFault {
     fault: Fault,
     errno: Option<i32>,
     message: String,
 }
 
-impl Cold {
-    /// Starts nothing yet.
+impl Source {
+    /// Starts no process yet; the first read of a bucket does.
     fn new(index: &Arc<Index>, reader: Option<Launch>) -> Self {
         match reader {
             None => Self::Files(FileSource::new(Arc::clone(index), FILES_MAX)),
@@ -83,8 +83,8 @@ impl Cold {
         }
     }
 
-    /// Lets `work` read. A reader answers in turn, so who comes while it is in use gets another: a second
-    /// thread, or a signal handler of the first.
+    /// Calls `work` with a reader. One process answers one caller at a time, so a second thread, or a signal
+    /// handler of the first, gets another process.
     fn with<T>(&self, work: impl FnOnce(Reading<'_>) -> T) -> T {
         match self {
             Self::Files(source) => work(Reading::Files(source)),
@@ -102,33 +102,33 @@ impl Cold {
 }
 
 impl Reading<'_> {
-    /// Reads the first of `samples` to its place; the others come next.
+    /// Reads the first of `samples` into `target`; a process may read the others ahead.
     fn read_into(
         &mut self,
         samples: &[SampleId],
-        place: &mut [u8],
-        watch: &Watch<'_>,
+        target: &mut [u8],
+        signals: &SignalPoll<'_>,
     ) -> Result<(), Stop> {
         let Some(&sample) = samples.first() else { return Ok(()) };
         match self {
-            Self::Files(source) => source.read_into(sample, place).map_err(|error| {
+            Self::Files(source) => source.read_into(sample, target).map_err(|error| {
                 let (fault, errno) = (error.fault(), error.errno());
-                Stop::Unreadable(sample, Unread { fault, errno, message: error.to_string() })
+                Stop::Unreadable(sample, ReadFault { fault, errno, message: error.to_string() })
             }),
             Self::Process(reader) => {
                 let mut raised = None;
-                let mut goes_on = || match watch.check() {
+                let mut goes_on = || match signals.check() {
                     Ok(()) => true,
                     Err(error) => {
                         raised = Some(error);
                         false
                     }
                 };
-                let outcome = reader.read_into(samples, place, &mut goes_on);
+                let outcome = reader.read_into(samples, target, &mut goes_on);
                 outcome.map_err(|error| match (raised, error) {
                     (Some(raised), _) => Stop::Interrupted(raised),
                     (None, ReaderError::Unreadable { fault, message }) => {
-                        Stop::Unreadable(sample, Unread { fault, errno: None, message })
+                        Stop::Unreadable(sample, ReadFault { fault, errno: None, message })
                     }
                     (None, error) => Stop::NoReader(error),
                 })
@@ -137,10 +137,10 @@ impl Reading<'_> {
     }
 }
 
-impl Local {
-    fn new(index: Arc<Index>, cold: Cold, on_error: OnError, speed: Option<Speed>) -> Self {
+impl ColdReader {
+    fn new(index: Arc<Index>, source: Source, on_error: OnError, speed: Option<Speed>) -> Self {
         let throttle = speed.map(|speed| Mutex::new(Throttle::new(speed)));
-        Self { index, cold, on_error, clock: Clock::start(), throttle }
+        Self { index, source, on_error, clock: Clock::start(), throttle }
     }
 
     fn known(&self, sample: u32) -> PyResult<SampleId> {
@@ -156,19 +156,19 @@ impl Local {
     fn fill(
         &self,
         layout: &mut batch::Batch,
-        memory: &mut Blank,
+        memory: &mut PrivatePages,
         mut reading: Reading<'_>,
     ) -> Result<(), Stop> {
-        let watch = self.clock.watch();
+        let signals = self.clock.signal_poll();
         let samples: Vec<_> = layout.entries.iter().map(|entry| entry.sample).collect();
         for (at, entry) in layout.entries.iter_mut().enumerate() {
-            watch.check().map_err(Stop::Interrupted)?;
+            signals.check().map_err(Stop::Interrupted)?;
             let len = entry.len.unwrap_or_default();
             let deadline = self.reserve(len);
-            let place = memory.place(entry.offset, len);
-            let outcome = reading.read_into(&samples[at..], place, &watch);
+            let target = memory.range(entry.offset, len);
+            let outcome = reading.read_into(&samples[at..], target, &signals);
             if let Some(deadline) = deadline {
-                watch.wait_until(deadline).map_err(Stop::Interrupted)?;
+                signals.wait_until(deadline).map_err(Stop::Interrupted)?;
             }
             match (outcome, self.on_error) {
                 (Err(Stop::Unreadable(..)), OnError::Skip) => entry.len = None,
@@ -178,6 +178,7 @@ impl Local {
         Ok(())
     }
 
+    /// When the emulated cold store would have delivered `len` more bytes; `None` without emulation.
     fn reserve(&self, len: Bytes) -> Option<Nanoseconds> {
         let throttle = self.throttle.as_ref()?;
         let mut throttle = throttle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,9 +187,9 @@ impl Local {
 }
 
 #[pymethods]
-impl Local {
-    /// Opens what an agent told its client, or `tierfeed client` says of a job, as JSON. A bucket is read by
-    /// `exe`, which is `tierfeed`.
+impl ColdReader {
+    /// Opens the dataset of a briefing, the JSON that an agent sends its client and that `tierfeed client`
+    /// prints for a job. A bucket is read by `exe`, the `tierfeed` program.
     #[staticmethod]
     fn of_briefing(py: Python<'_>, briefing: &str, exe: PathBuf) -> PyResult<(Order, Self)> {
         py.detach(|| {
@@ -208,12 +209,12 @@ impl Local {
                 let access = Access { endpoint, region, is_anonymous };
                 Launch { exe, index: briefing.index_path, access }
             });
-            let cold = Cold::new(&index, launch);
-            Ok((Order::new(spec), Self::new(index, cold, briefing.on_error, speed)))
+            let source = Source::new(&index, launch);
+            Ok((Order::new(spec), Self::new(index, source, briefing.on_error, speed)))
         })
     }
 
-    /// Tells this dataset from any other: the xxh3-64 of its index.
+    /// Identifies the dataset: the xxh3-64 of its index.
     #[getter]
     fn fingerprint(&self) -> u64 {
         self.index.fingerprint()
@@ -234,7 +235,7 @@ impl Local {
         self.index.class_names().to_vec()
     }
 
-    /// What `sample` is called in messages.
+    /// The name of `sample` in messages: its file, or its key in a bucket.
     fn object(&self, sample: u32) -> PyResult<String> {
         self.known(sample).map(|sample| self.index.object_name(sample))
     }
@@ -262,14 +263,14 @@ impl Local {
         let sizes = ids.into_iter().map(|sample| (sample, self.index.size(sample)));
         let mut layout = batch::Batch::lay_out(id, sizes);
         let mut memory =
-            Blank::map(layout.len).map_err(|error| errors::no_memory(layout.len, &error))?;
+            PrivatePages::map(layout.len).map_err(|error| errors::no_memory(layout.len, &error))?;
         let filled =
-            py.detach(|| self.cold.with(|reading| self.fill(&mut layout, &mut memory, reading)));
+            py.detach(|| self.source.with(|reading| self.fill(&mut layout, &mut memory, reading)));
         match filled {
             Ok(()) => (),
             Err(Stop::Interrupted(raised)) => return Err(raised),
             Err(Stop::NoReader(error)) => return Err(errors::no_reader(&error)),
-            Err(Stop::Unreadable(SampleId(sample), Unread { fault, errno, message })) => {
+            Err(Stop::Unreadable(SampleId(sample), ReadFault { fault, errno, message })) => {
                 let object = self.object(sample)?;
                 let reason = fault.name();
                 return Err(errors::unreadable(py, sample, &object, reason, errno, message));
@@ -281,13 +282,13 @@ impl Local {
             label: label(entry.sample),
             offset: entry.offset,
             len: entry.len,
-            shelf: None,
+            shared_tier: None,
         });
-        Ok(Batch::new(id, rows, Origin::Direct, memory.into_held()))
+        Ok(Batch::new(id, rows, Origin::Direct, memory.into_memory()))
     }
 }
 
 /// Adds the class to the module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<Local>()
+    m.add_class::<ColdReader>()
 }

@@ -1,4 +1,4 @@
-"""Finds out what keeps a batch, for a warning that is given once: it looks at every object there is."""
+"""Finds the objects that keep a batch, for a warning that is given once: it visits every object."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from tierfeed._native import Batch, View
 
-# A tensor in a list in a tuple in a list: what a loader makes, and whoever collects it.
+# A tensor in a list in a tuple, which a loader makes, in a list where a program collects batches.
 LEVELS_MAX = 4
 
 UNSEEN = "something that the garbage collector does not see, such as an array in a variable"
 
 
-def holder_of(address: int, nbytes: int) -> str:
-    """What keeps the memory at `address`, by the names of its types from the inside out.
+def referrer_of(address: int, nbytes: int) -> str:
+    """What keeps the memory at `address`: the names of types, from the object to its containers.
 
-    It is only for a warning, so what cannot be looked at is passed over: this never raises.
+    It is for a warning only, so an object that raises when it is inspected is passed over.
     """
     for container in gc.get_objects():
         if _is_a(container, types.FrameType):
@@ -33,25 +33,25 @@ def holder_of(address: int, nbytes: int) -> str:
 
 
 def _names_around(container: Any) -> list[str]:
-    """The names of a container and of what holds it, up to a namespace."""
+    """The type names of a container and of its containers, up to a namespace."""
     names: list[str] = []
     while len(names) < LEVELS_MAX:
         names.append(_name(container))
-        holders = [it for it in gc.get_referrers(container) if _is_container(it)]
-        if not holders:
+        referrers = [it for it in gc.get_referrers(container) if _is_container(it)]
+        if not referrers:
             break
-        container = holders[0]
+        container = referrers[0]
     return names
 
 
 def _is_container(it: Any) -> bool:
-    """Whether `it` is a thing that a user would know, rather than a namespace."""
+    """Whether `it` is an object that a user would know, rather than a namespace."""
     is_namespace = _is_a(it, dict) and "__name__" in it and "__spec__" in it
     return not is_namespace and not _is_a(it, types.FrameType, types.ModuleType)
 
 
 def _is_a(it: Any, *kinds: type) -> bool:
-    """As ``isinstance``, which would ask the object: some warn when they are looked at."""
+    """As ``isinstance``, which would call the object's `__class__`: some objects warn then."""
     return issubclass(type(it), kinds)
 
 
@@ -67,7 +67,7 @@ def _lies_in(it: Any, address: int, nbytes: int) -> bool:
 
 
 def _address(it: Any) -> int | None:
-    """Where the bytes of a batch, a view, an array or a tensor on the CPU are; None of anything else."""
+    """The address of a batch, a view, an array or a tensor on the CPU; None of any other object."""
     if _is_a(it, Batch):
         return None if it.memory is None else it.memory[0]
     if _is_a(it, View):

@@ -1,0 +1,325 @@
+//! The connection to this node's agent: requests out, batches in, leases back when Python is done.
+//!
+//! Waits are cut into pieces of 100 ms, between which Ctrl-C is noticed; the interpreter is free for
+//! other threads meanwhile.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use tierfeed_core::{
+    id::{BatchId, Epoch, Rank, SampleId, Step},
+    session::{Tally, Wait},
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_handoff::{
+    Client, Hello, LeasedBatch, NextError, OnError, Reply, RequestError, Role, monotonic_now,
+};
+
+use crate::{
+    batch::{Batch, Origin, Row},
+    clock::{SIGNAL_INTERVAL, check_signals},
+    errors,
+    order::Order,
+    refused::Refused,
+    requests::{Place, Requests, Table},
+    shared_client::SharedClient,
+    view_memory::{Lease, ViewMemory},
+};
+
+/// An agent that lives answers at once, unless it has staging memory to map first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// More than an agent takes to copy 4 bytes for each sample of an epoch.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection that reads batches for one rank.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct AgentConnection {
+    client: Arc<SharedClient>,
+    requests: Py<Requests>,
+    order: Py<Order>,
+    briefing: String,
+    rank: Rank,
+    fingerprint: u64,
+    batches_ahead: u32,
+    on_error: OnError,
+}
+
+impl AgentConnection {
+    /// The batch at `place`, if it is in the ring and there is nothing to do but to use it, and `following` is
+    /// requested too. The agent is told of the delivery, and asked for one more of the `steps` of the epoch.
+    ///
+    /// `None` in any other case. An answer that is in the ring instead is noted in the requests.
+    pub(crate) fn take_ready(
+        &self,
+        py: Python<'_>,
+        place: Place,
+        following: Place,
+        steps: u32,
+    ) -> PyResult<Option<Batch>> {
+        let mut requests = self.requests.get().table();
+        if !requests.is_in_flight(place) || !requests.is_requested(following) {
+            return Ok(None);
+        }
+        let Ok(client) = self.client.client() else { return Ok(None) };
+        // The slow path meets the same error, and says what follows from it.
+        let Ok(Some(reply)) = client.try_next() else { return Ok(None) };
+        match reply {
+            Reply::Batch(leased) if self.is_plain(&leased, place) => {
+                requests.remove_in_flight(place);
+                let now = monotonic_now();
+                self.client.deliver(leased.lease, Wait { since: now, until: now });
+                self.request_one_more(&client, &mut requests, place, steps);
+                drop(requests);
+                Ok(Some(self.batch(leased)))
+            }
+            other => {
+                drop(requests);
+                self.note(py, other)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Requests the batch that comes into the window as `taken` leaves it, unless the epoch ends before.
+    /// If that fails, the slow path requests it.
+    fn request_one_more(&self, client: &Client, requests: &mut Table, taken: Place, steps: u32) {
+        let at = |ahead: u32| (taken.0, taken.1.saturating_add(ahead));
+        let (last, next) = (at(self.batches_ahead.saturating_sub(1)), at(self.batches_ahead));
+        let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
+        if is_due && client.request_later(self.id(next)).unwrap_or(false) {
+            requests.insert(next);
+        }
+    }
+
+    /// Whether there is nothing to do about a batch but to use it: it is the one that is wanted, no sample
+    /// of it is missing, and training gives its batches back.
+    fn is_plain(&self, leased: &LeasedBatch, wanted: Place) -> bool {
+        let is_whole = leased.rows.iter().all(|row| row.len.is_some());
+        let kept = self.client.leases().len() + 1;
+        leased.id == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
+    }
+
+    /// Notes an answer in the requests.
+    fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
+        let (id, answer) = match reply {
+            Reply::Batch(leased) => (leased.id, Py::new(py, self.batch(leased))?.into_any()),
+            Reply::Refused { batch, refusal } => {
+                (batch, Py::new(py, Refused::new(batch, refusal))?.into_any())
+            }
+        };
+        self.requests.get().answer((id.epoch.0, id.step.0), answer);
+        Ok(())
+    }
+
+    fn batch(&self, leased: LeasedBatch) -> Batch {
+        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers: shelves } = leased;
+        let lease = Lease::new(Arc::clone(&self.client), lease_id);
+        let memory = ViewMemory::leased(lease, arena, offset, len, shelves);
+        self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));
+        let rows = rows.into_iter().map(|row| Row {
+            sample: row.sample.0,
+            label: row.label,
+            offset: row.offset,
+            len: row.len,
+            shared_tier: row.shared_tier,
+        });
+        Batch::new(id, rows, Origin::Agent, memory)
+    }
+
+    fn id(&self, (epoch, step): Place) -> BatchId {
+        BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank }
+    }
+}
+
+/// Waits for an answer, and runs signal handlers meanwhile. `None` when the time is over.
+fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
+    let mut left = timeout;
+    loop {
+        let piece = left.min(SIGNAL_INTERVAL);
+        match client.next(piece) {
+            Ok(reply) => return Ok(Some(reply)),
+            Err(NextError::TimedOut) if left == piece => return Ok(None),
+            Err(NextError::TimedOut) => left -= piece,
+            Err(error) => return Err(errors::next(&error)),
+        }
+        check_signals()?;
+    }
+}
+
+#[pymethods]
+impl AgentConnection {
+    /// Connects to the agent at `socket`, as the rank that follows from the variables of the launcher. `role`
+    /// is `"trainer"` or `"worker"`, `trainer` the process that trains.
+    #[staticmethod]
+    fn connect(
+        py: Python<'_>,
+        socket: &str,
+        launched: BTreeMap<String, String>,
+        role: &str,
+        trainer: u32,
+    ) -> PyResult<Self> {
+        let role = match role {
+            "trainer" => Role::Trainer,
+            "worker" => Role::Worker,
+            _ => {
+                return Err(PyValueError::new_err(format!("role {role:?}; use trainer or worker")));
+            }
+        };
+        let hello = Hello { variables: launched, role, trainer };
+        let client = py
+            .detach(|| Client::connect(Path::new(socket), &hello, CONNECT_TIMEOUT))
+            .map_err(|error| errors::connect(&error))?;
+        let briefing = client.briefing();
+        Ok(Self {
+            order: Py::new(py, Order::new(briefing.order))?,
+            briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
+            rank: briefing.rank,
+            fingerprint: briefing.fingerprint,
+            batches_ahead: briefing.batches_ahead,
+            on_error: briefing.on_error,
+            client: Arc::new(SharedClient::new(client)),
+            requests: Py::new(py, Requests::new())?,
+        })
+    }
+
+    /// What was requested and not handed out yet.
+    #[getter]
+    fn requests(&self, py: Python<'_>) -> Py<Requests> {
+        self.requests.clone_ref(py)
+    }
+
+    /// The order of the job.
+    #[getter]
+    fn order(&self, py: Python<'_>) -> Py<Order> {
+        self.order.clone_ref(py)
+    }
+
+    /// The rank that this process reads for.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank.0
+    }
+
+    /// How to read without the agent, as JSON for `ColdReader.of_briefing`.
+    #[getter]
+    fn briefing(&self) -> &str {
+        &self.briefing
+    }
+
+    /// Identifies the dataset: the xxh3-64 of its index.
+    #[getter]
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// What the job says about a sample that cannot be read.
+    #[getter]
+    fn on_error(&self) -> &'static str {
+        match self.on_error {
+            OnError::Fail => "fail",
+            OnError::Skip => "skip",
+        }
+    }
+
+    /// How many batches the agent stages ahead; more requests at a time gain nothing.
+    #[getter]
+    fn batches_ahead(&self) -> u32 {
+        self.batches_ahead
+    }
+
+    /// Batches of this connection that Python still sees, or that wait among the answers.
+    #[getter]
+    fn leases(&self) -> usize {
+        self.client.leases().len()
+    }
+
+    /// The address and length of the batch that Python has seen for the longest time.
+    #[getter]
+    fn oldest_lease(&self) -> Option<(usize, usize)> {
+        self.client.leases().values().next().copied()
+    }
+
+    /// Requests those of `places` that are not requested yet, in this order, and returns how many of these
+    /// the agent allows for now.
+    fn request(&self, places: Vec<Place>) -> PyResult<usize> {
+        let requests = self.requests.get();
+        let missing = requests.missing(places);
+        if missing.is_empty() {
+            return Ok(0);
+        }
+        let client = self.client.client()?;
+        match client.request_each(missing.iter().map(|place| self.id(*place))) {
+            Ok(count) => {
+                requests.sent(missing[..count].to_vec());
+                Ok(count)
+            }
+            Err(RequestError::TooMany { .. }) => Ok(0),
+            Err(error) => Err(errors::request(&error)),
+        }
+    }
+
+    /// Waits at most `timeout_s` seconds for an answer, and notes it in the requests. False if none came.
+    fn receive(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
+        let client = self.client.client()?;
+        match py.detach(|| wait(&client, timeout))? {
+            None => Ok(false),
+            Some(reply) => self.note(py, reply).map(|()| true),
+        }
+    }
+
+    /// Sends the agent what this process did itself in `epoch`, for the report: batches, samples and bytes
+    /// that it read, samples that it skipped, nanoseconds for which training waited for an answer without
+    /// a batch, while batches were read, and while samples were decoded. False if there is no room now.
+    #[expect(clippy::too_many_arguments, reason = "the figures of one entry, by name in Python")]
+    #[pyo3(signature = (
+        epoch, *, batches=0, samples=0, nbytes=0, skipped=0, unanswered_ns=0, self_read_ns=0, decoding_ns=0,
+        decode_threads=0
+    ))]
+    fn tally(
+        &self,
+        epoch: u32,
+        batches: u32,
+        samples: u32,
+        nbytes: u64,
+        skipped: u32,
+        unanswered_ns: u64,
+        self_read_ns: u64,
+        decoding_ns: u64,
+        decode_threads: u32,
+    ) -> bool {
+        let tally = Tally {
+            epoch: Epoch(epoch),
+            self_read_batches: batches,
+            self_read_samples: samples,
+            self_read_bytes: Bytes(nbytes),
+            skipped_samples: skipped,
+            unanswered: Nanoseconds(unanswered_ns),
+            self_read: Nanoseconds(self_read_ns),
+            decoding: Nanoseconds(decoding_ns),
+            decode_threads,
+        };
+        // Figures that could not be sent wait for the next agent.
+        self.client.client().is_ok_and(|client| client.tally(tally).unwrap_or(false))
+    }
+
+    /// Hands over what this rank reads in `epoch`.
+    fn publish(&self, py: Python<'_>, epoch: u32, samples: Vec<u32>) -> PyResult<()> {
+        let samples: Vec<_> = samples.into_iter().map(SampleId).collect();
+        let client = self.client.client()?;
+        py.detach(|| client.publish(Epoch(epoch), &samples, PUBLISH_TIMEOUT))
+            .map_err(|error| errors::control(&error))
+    }
+
+    /// Closes what a forked process inherited, without a message to the agent. Leased memory stays mapped.
+    fn forget(&self) {
+        self.client.forget();
+    }
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<AgentConnection>()
+}

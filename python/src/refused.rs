@@ -1,0 +1,79 @@
+//! A refusal of the agent, for Python.
+
+use pyo3::prelude::*;
+use tierfeed_core::{
+    id::{BatchId, SampleId},
+    session::Refusal,
+};
+use tierfeed_handoff::Explained;
+
+/// The agent's answer to a request that it does not fulfil.
+#[pyclass(frozen, module = "tierfeed._native")]
+pub(crate) struct Refused {
+    batch: BatchId,
+    refusal: Refusal,
+}
+
+impl Refused {
+    pub(crate) fn new(batch: BatchId, refusal: Refusal) -> Self {
+        Self { batch, refusal }
+    }
+}
+
+#[pymethods]
+impl Refused {
+    /// The pass over the dataset.
+    #[getter]
+    fn epoch(&self) -> u32 {
+        self.batch.epoch.0
+    }
+
+    /// The position in the pass.
+    #[getter]
+    fn step(&self) -> u32 {
+        self.batch.step.0
+    }
+
+    /// The kind of refusal. Reading directly helps against `"no-room"`, `"too-large"`,
+    /// `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
+    #[getter]
+    fn reason(&self) -> &'static str {
+        match self.refusal {
+            Refusal::Unreadable(..) => "unreadable",
+            Refusal::NotPublished => "not-published",
+            Refusal::NotInOrder => "not-in-order",
+            Refusal::TooLarge { .. } => "too-large",
+            Refusal::AlreadyTaken => "already-taken",
+            Refusal::NoRoom => "no-room",
+            Refusal::TooManyJumps => "too-many-jumps",
+        }
+    }
+
+    /// The sample that could not be read.
+    #[getter]
+    fn sample(&self) -> Option<u32> {
+        match self.refusal {
+            Refusal::Unreadable(SampleId(sample), _) => Some(sample),
+            _ => None,
+        }
+    }
+
+    /// Why that sample could not be read.
+    #[getter]
+    fn fault(&self) -> Option<&'static str> {
+        match self.refusal {
+            Refusal::Unreadable(_, fault) => Some(fault.name()),
+            _ => None,
+        }
+    }
+
+    /// The refusal in a sentence.
+    fn __str__(&self) -> String {
+        Explained(self.refusal).to_string()
+    }
+}
+
+/// Adds the class to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Refused>()
+}
