@@ -45,6 +45,7 @@ use std::{
 use serde::Serialize;
 use tierfeed_core::{id::Rank, units::Bytes};
 use tierfeed_dataset::Index;
+use tierfeed_harness::{files, programs::Programs};
 use tierfeed_workload_analyzer::Job;
 
 pub use self::{
@@ -62,7 +63,6 @@ use self::{
     scene::Scene,
     verdict::{given_back, leftovers, seconds, shared_memory},
 };
-use crate::{files, programs::Programs};
 
 /// Files of the dataset.
 const FILES: u64 = 300;

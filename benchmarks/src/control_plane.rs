@@ -18,8 +18,9 @@ use nix::sys::{
     time::TimeValLike as _,
 };
 use serde::Serialize;
+use tierfeed_harness::{files, judgement::Judgement};
 
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 pub use self::table::table;
 

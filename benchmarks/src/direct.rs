@@ -18,11 +18,12 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
+use tierfeed_harness::judgement::Judgement;
 use tierfeed_numa_memory::{
     Checksum, Mapping, Pages, ReadView, Region, Request, Shelf, ShelfRequest, Span, kernels,
 };
 
-use crate::{judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 /// Quarters of the rounds may differ by so much of the median; else nothing is said.
 const SPREAD_MAX: f64 = 0.25;

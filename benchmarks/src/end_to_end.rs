@@ -21,14 +21,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::{files, judgement::Judgement, parallel, programs::Programs};
 
-use crate::{
-    files,
-    judgement::Judgement,
-    parallel,
-    programs::Programs,
-    slow_disk::{SlowDisk, on_slow_disk},
-};
+use crate::slow_disk::{SlowDisk, on_slow_disk};
 
 const RANKS: u64 = 2;
 const BATCH_SIZE: u64 = 8;
@@ -251,7 +246,7 @@ impl Bench<'_> {
             .arg(&run_dir)
             .arg(job)
             .arg("--")
-            .arg(&self.settings.programs.bench)
+            .arg(&self.settings.programs.own)
             .args(["reader", "--step"])
             .arg(format!("{} us", self.settings.step.as_micros()))
             .arg("--record")

@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
+use tierfeed_harness::judgement::Judgement;
 
-use crate::{judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 /// Prints the bytes that are mapped of a module, and the seconds that its import took.
 const LOAD: &str = "\

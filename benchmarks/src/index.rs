@@ -16,8 +16,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::{files, judgement::Judgement};
 
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 /// What an object takes in an index, beside its name.
 const OBJECT_BYTES: u64 = 24;

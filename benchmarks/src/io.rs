@@ -20,12 +20,9 @@ use serde::Serialize;
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 use tierfeed_file_io::{direct, io_uring_available};
+use tierfeed_harness::{files, judgement::Judgement};
 
-use crate::{
-    files,
-    judgement::Judgement,
-    tiers_accuracy::paired::{Ratio, median_interval},
-};
+use crate::tiers_accuracy::paired::{Ratio, median_interval};
 
 /// What the throughput must reach, as a part of fio's.
 const RATE_MIN: f64 = 0.95;

@@ -17,12 +17,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use serde::Serialize;
+use tierfeed_harness::{files, judgement::Judgement};
 
 use self::{
     client::{Client, Turn},
     server::{KINDS, Kind, Server},
 };
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 pub use table::table;
 

@@ -15,8 +15,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
-
-use crate::{files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 
 /// A pause that no figure may exceed on any machine: a busy one takes the loop off its processor for longer
 /// than the loop itself pauses.
@@ -135,7 +134,7 @@ fn train(settings: &Settings, folder: &Path) -> anyhow::Result<Report> {
         .arg(&run_dir)
         .arg(folder.join("job.yaml"))
         .arg("--")
-        .arg(&settings.programs.bench)
+        .arg(&settings.programs.own)
         .args(["reader", "--step", "0 us", "--record"])
         .arg(folder.join("epochs.json"))
         .stdout(Stdio::null())

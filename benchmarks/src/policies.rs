@@ -16,8 +16,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::policy;
-
-use crate::{files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
@@ -186,7 +185,7 @@ fn train(settings: &Settings, job: &Path, run_dir: &Path) -> anyhow::Result<Repo
         .arg(run_dir)
         .arg(job)
         .arg("--")
-        .arg(&settings.programs.bench)
+        .arg(&settings.programs.own)
         .args(["reader"])
         .stdout(std::io::stderr())
         .status()?;

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::{files, judgement::Judgement};
 
 pub use self::{
     comparison::{Comparison, Figures},
@@ -26,7 +27,6 @@ pub use self::{
     table::table,
 };
 use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
-use crate::{files, judgement::Judgement};
 
 /// What to run.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_harness::judgement::Judgement;
 use tierfeed_numa_memory::affinity;
 use tierfeed_resource_gatherer::{
     probe::{
@@ -24,12 +25,9 @@ use tierfeed_resource_gatherer::{
 };
 
 use self::burner::Burner;
-use crate::{
-    judgement::Judgement,
-    tiers_accuracy::{
-        machine::Machine,
-        paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
-    },
+use crate::tiers_accuracy::{
+    machine::Machine,
+    paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
 };
 
 /// How far idle latency under load may be from that in peace.

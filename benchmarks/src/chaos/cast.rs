@@ -13,6 +13,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use tierfeed_harness::programs::Programs;
 
 use super::{
     clock::{Clock, pause},
@@ -20,7 +21,6 @@ use super::{
     part::{Part, RANKS},
     scene::Scene,
 };
-use crate::programs::Programs;
 
 /// A process that does not start is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -282,7 +282,7 @@ impl Cast {
             }
             Part::Trainer(rank) => {
                 command.arg("exec").arg("--run-dir").arg(scene.agent_dir()).arg("--");
-                command.arg(&self.programs.bench).arg("trainer");
+                command.arg(&self.programs.own).arg("trainer");
                 command.arg("--sums").arg(scene.sums());
                 command.arg("--record").arg(scene.record(rank));
                 command.arg("--stop").arg(scene.stop());

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tierfeed_harness::{files, programs::Programs};
 
 use super::{
     cast::{Cast, Endings},
@@ -13,7 +14,6 @@ use super::{
     record,
     scene::Scene,
 };
-use crate::{files, programs::Programs};
 
 /// Share of a core that an idle agent may use.
 pub const SHARE_MAX: f64 = 0.01;

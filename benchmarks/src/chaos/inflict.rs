@@ -15,6 +15,7 @@ use nix::{
 };
 use tierfeed_core::units::Bytes;
 use tierfeed_handoff::MemoryClient;
+use tierfeed_harness::programs::Programs;
 
 use super::{
     calls::Failing,
@@ -28,7 +29,6 @@ use super::{
     silence::Silence,
     store::Trouble,
 };
-use crate::programs::Programs;
 
 /// An agent of this age surely has its run directory.
 const SETTLED: Duration = Duration::from_secs(5);

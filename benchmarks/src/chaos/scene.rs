@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::files;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
     part::RANKS,
     store::{PREFIX, Store},
 };
-use crate::files;
 
 /// Ranks of the job: one is left for a hostile client.
 const SEATS: u32 = RANKS + 1;

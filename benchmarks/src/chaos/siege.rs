@@ -80,7 +80,7 @@ impl Marks {
 impl Tools<'_> {
     /// A hostile client that ends by itself and prints what it did.
     pub(super) fn hostile(&self, seed: u64, time: Duration) -> anyhow::Result<Child> {
-        let mut hostile = Command::new(&self.programs.bench);
+        let mut hostile = Command::new(&self.programs.own);
         hostile.args(["hostile", "--seed", &seed.to_string()]);
         hostile.arg("--socket").arg(self.scene.agent_dir().join("agent.sock"));
         hostile.args(["--rank", &RANKS.to_string(), "--time", &format!("{} ms", time.as_millis())]);

@@ -5,8 +5,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
-
-use crate::s3_server::S3Server;
+use tierfeed_harness::s3_server::S3Server;
 
 /// Below which the objects are.
 pub(super) const PREFIX: &str = "data";
@@ -65,12 +64,12 @@ impl Store {
         let mut order = format!("begin {number} {}", trouble.word());
         keys.iter().for_each(|key| order.extend([" ", PREFIX, "/", key]));
         order.push('\n');
-        self.server.order(&order)?;
+        self.server.send(&order)?;
         Ok(number)
     }
 
     /// Ends the trouble of this number.
     pub(super) fn end(&self, number: u64) -> anyhow::Result<()> {
-        self.server.order(&format!("end {number}\n"))
+        self.server.send(&format!("end {number}\n"))
     }
 }

@@ -1,8 +1,7 @@
 //! The objects that are read, and the server that has them.
 
 use std::path::Path;
-
-use crate::s3_server::S3Server;
+use tierfeed_harness::s3_server::S3Server;
 
 /// Objects of one size.
 #[derive(Debug)]

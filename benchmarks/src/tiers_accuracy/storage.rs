@@ -12,6 +12,7 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_harness::files;
 use tierfeed_resource_gatherer::{
     Inventory, Sysroot,
     probe::{
@@ -28,7 +29,6 @@ use super::{
     paired::{Figure, median_of_sorted},
     sample::{Statistic, to_f64},
 };
-use crate::files;
 
 /// What each job may take on either side.
 const JOB: Nanoseconds = Nanoseconds(1_000_000_000);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_harness::output::{FolderAndFormat, Format};
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.
 #[derive(Debug, Parser)]
@@ -91,7 +92,7 @@ pub(crate) struct BenchChaos {
     #[arg(long, value_name = "FILE")]
     pub(crate) server: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 /// Where the dataset of a chaos run lies.
@@ -115,7 +116,7 @@ pub(crate) struct BenchControlPlane {
     #[arg(long, value_name = "NUMBER", default_value_t = 2_000)]
     pub(crate) messages: usize,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -124,7 +125,7 @@ pub(crate) struct BenchIdle {
     #[arg(long, value_name = "TIME", default_value = "30 s")]
     pub(crate) time: Nanoseconds,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -138,7 +139,7 @@ pub(crate) struct BenchLoop {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -187,9 +188,8 @@ pub(crate) struct BenchDeli {
     /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -208,7 +208,7 @@ pub(crate) struct BenchEndToEnd {
     #[arg(long, value_name = "TIME", default_value = "100 ms")]
     pub(crate) step: Nanoseconds,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -233,7 +233,7 @@ pub(crate) struct BenchHandoff {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) rounds: usize,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -252,7 +252,7 @@ pub(crate) struct BenchCopy {
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -273,9 +273,8 @@ pub(crate) struct BenchDirect {
     #[arg(long, value_name = "NUMBER", default_value_t = 15,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
     pub(crate) rounds: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -300,7 +299,7 @@ pub(crate) struct BenchIo {
     #[arg(long, value_name = "FILE", default_value = "fio")]
     pub(crate) fio: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -322,7 +321,7 @@ pub(crate) struct BenchPolicies {
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -339,7 +338,7 @@ pub(crate) struct BenchObjects {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rounds: usize,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -355,9 +354,8 @@ pub(crate) struct BenchIndex {
     /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) folder: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -375,9 +373,8 @@ pub(crate) struct BenchImport {
     #[arg(long, value_name = "NUMBER", default_value_t = 15,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rounds: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -389,9 +386,8 @@ pub(crate) struct BenchDlcache {
     /// Which orders of jobs.
     #[arg(long, value_name = "NAME", default_value = "full")]
     pub(crate) patterns: DlcachePatterns,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -425,7 +421,7 @@ pub(crate) struct BenchTiersAccuracy {
     #[arg(long, value_name = "FILE", default_value = "fio")]
     pub(crate) fio: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -449,9 +445,8 @@ pub(crate) struct BenchTiersContended {
     /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffer: Option<Bytes>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -460,9 +455,8 @@ pub(crate) struct BenchLimits {
     #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub(crate) accesses: u32,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -478,18 +472,6 @@ pub(crate) struct BenchLobster {
     /// Draws the figures as SVG.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Where an experiment makes its files, and how it answers.
-#[derive(Debug, Args)]
-pub(crate) struct BenchPlace {
-    /// Where the files are made, and removed afterwards [default: the directory for temporary files].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) folder: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }

@@ -20,8 +20,7 @@ pub use table::table;
 use std::cmp::Ordering;
 
 use serde::Serialize;
-
-use crate::parallel;
+use tierfeed_harness::parallel;
 
 /// Epochs of the runs with prefetch.
 const PREFETCH_EPOCHS: u32 = 50;

@@ -19,10 +19,10 @@ mod workload;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use tierfeed_harness::judgement::Judgement;
 
 pub use self::{chunks::Chunks, workload::Patterns};
 use self::{chunks::number, policies::Kind, workload::GB};
-use crate::judgement::Judgement;
 
 /// The promise: less than the policy of the paper takes.
 const TIME_MAX: f64 = 1.0;

@@ -12,7 +12,11 @@ use std::{
 /// `work` done on each of `items`; `step` is told how many are done, each time one is.
 ///
 /// No result depends on which thread had which item, so equal items give equal results.
-pub(crate) fn each<T: Sync, R: Send>(
+///
+/// # Panics
+///
+/// If `work` or `step` panics.
+pub fn each<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
     step: &mut (dyn FnMut(usize) + Send),

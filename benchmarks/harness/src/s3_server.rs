@@ -11,20 +11,25 @@ use anyhow::{Context as _, bail};
 
 /// The running server; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct S3Server {
+pub struct S3Server {
     child: Child,
-    pub(crate) endpoint: String,
+    /// Where it listens, as a URL.
+    pub endpoint: String,
 }
 
 impl S3Server {
     /// Starts `program` with what it shall serve, and waits until it listens.
-    pub(crate) fn start<A: AsRef<OsStr>>(
+    ///
+    /// # Errors
+    ///
+    /// If the program is not there, does not start, or does not listen.
+    pub fn start<A: AsRef<OsStr>>(
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
     ) -> anyhow::Result<Self> {
         if !program.exists() {
             bail!(
-                "{} is not there; build it with `cargo build -p tierfeed --example s3_server`, \
+                "{} is not there; build it with `cargo build -p tierfeed-benchmarks --example s3_server`, \
                  or name it by --server",
                 program.display()
             );
@@ -42,15 +47,20 @@ impl S3Server {
         Ok(server)
     }
 
-    /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it something, a line at a time.
-    pub(crate) fn order(&self, line: &str) -> anyhow::Result<()> {
-        let mut orders = self.child.stdin.as_ref().context("the server listens")?;
-        orders.write_all(line.as_bytes()).context("the server is not there any more")
+    /// Sends it a command, a line that ends with a newline.
+    ///
+    /// # Errors
+    ///
+    /// If the server is gone.
+    pub fn send(&self, line: &str) -> anyhow::Result<()> {
+        let mut commands =
+            self.child.stdin.as_ref().context("the input of the server is a pipe")?;
+        commands.write_all(line.as_bytes()).context("the server is not there any more")
     }
 }
 

@@ -8,8 +8,12 @@ use std::{
 
 use anyhow::Context as _;
 
-/// Runs `experiment` in a new folder below `parent`, which is removed whatever comes of it.
-pub(crate) fn in_folder<T>(
+/// Runs `experiment` in a new folder below `parent`, and removes the folder also if the experiment fails.
+///
+/// # Errors
+///
+/// Those of the experiment, and if the folder cannot be made or removed.
+pub fn in_folder<T>(
     parent: &Path,
     experiment: impl FnOnce(&Path) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -22,7 +26,11 @@ pub(crate) fn in_folder<T>(
 }
 
 /// Writes `len` bytes without a pattern, the same for the same seed; makes the folder if need be.
-pub(crate) fn write_noise(path: &Path, seed: u64, len: u64) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// If folder or file cannot be written.
+pub fn write_noise(path: &Path, seed: u64, len: u64) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     }

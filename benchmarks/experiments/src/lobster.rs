@@ -24,12 +24,9 @@ use tierfeed_core::{
     tier::{Buffer, Kind as Tier, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_harness::{judgement::Judgement, parallel};
 
-use crate::{
-    judgement::Judgement,
-    parallel,
-    sizes::{Lognormal, part_of},
-};
+use crate::sizes::{Lognormal, part_of};
 
 const RANKS: u32 = 8;
 const BATCH: u32 = 32;
