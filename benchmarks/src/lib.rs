@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod chaos;
 pub mod control_plane;
 pub mod copy;
 pub mod direct;

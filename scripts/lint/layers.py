@@ -18,7 +18,7 @@ from pathlib import Path
 
 LAYERS = [
     ["tierfeed-benchmarks"],
-    ["tierfeed-experiments"],
+    ["tierfeed-chaos", "tierfeed-experiments"],
     ["tierfeed-harness"],
     ["tierfeed", "tierfeed-python"],
     ["tierfeed-runtime"],

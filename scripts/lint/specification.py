@@ -117,11 +117,14 @@ def collected_tests() -> dict[str, int]:
 
 def wrong_bench(words: list[str]) -> str | None:
     """What is wrong with a `tierfeed-bench NAME --option ...`."""
-    text = Path("benchmarks/src/bin/tierfeed-bench/arguments.rs").read_text(encoding="utf-8")
+    # Two benches are the program tierfeed-chaos.
+    files = ("benchmarks/src/bin/tierfeed-bench/arguments.rs", "verification/chaos/src/arguments.rs")
+    text = "".join(Path(file).read_text(encoding="utf-8") for file in files)
     name = "".join(part.capitalize() for part in words[1].split("-"))
     if not re.search(rf"^    {name}\(", text, re.MULTILINE):
         return f"there is no `tierfeed-bench {words[1]}`"
-    declared = re.search(rf"pub\(crate\) struct Bench{name} \{{(.*?)\n\}}", text, re.DOTALL)
+    structs = rf"pub\(crate\) struct (?:Bench{name}|{name}Arguments) \{{(.*?)\n\}}"
+    declared = re.search(structs, text, re.DOTALL)
     fields = declared[1] if declared else ""
     if "flatten" in fields:
         fields += Path("benchmarks/harness/src/output.rs").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@
     reason = "these comments are printed in terminals, without Markdown"
 )]
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::units::{Bytes, Nanoseconds};
@@ -48,13 +48,15 @@ pub(crate) enum Bench {
     Lobster(BenchLobster),
     /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
     Io(BenchIo),
-    /// A live training of two ranks to which everything happens that can happen: kills, stops, full and
-    /// lost tiers, memory pressure, a cold store that fails.
-    Chaos(BenchChaos),
+    /// A live training of two ranks into which faults are injected: kills, stops, full and lost tiers,
+    /// memory pressure, a cold store that fails.
+    #[command(disable_help_flag = true)]
+    Chaos(OfChaos),
     /// What encryption between manager and agents costs: the same with and without it.
     ControlPlane(BenchControlPlane),
     /// The CPU time of an agent whose trainers do nothing.
-    Idle(BenchIdle),
+    #[command(disable_help_flag = true)]
+    Idle(OfChaos),
     /// For how long the loop of an agent pauses at most, with many samples and ranks.
     Loop(BenchLoop),
     /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
@@ -65,43 +67,14 @@ pub(crate) enum Bench {
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
-    /// Takes the batches of a rank, compares them with checksums, and goes on where it was killed.
-    #[command(hide = true)]
-    Trainer(BenchTrainer),
-    /// A client of an agent that means harm.
-    #[command(hide = true)]
-    Hostile(BenchHostile),
 }
 
+/// Of the program `tierfeed-chaos`.
 #[derive(Debug, Args)]
-pub(crate) struct BenchChaos {
-    /// For how long faults are inflicted.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=60))]
-    pub(crate) minutes: u64,
-    /// Of the faults: the same number draws the same ones again [default: another one each time].
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) seed: Option<u64>,
-    /// How much memory is taken away at a time, and what the control group of the agent may have.
-    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
-    pub(crate) pressure: Bytes,
-    /// Where the dataset lies.
-    #[arg(long, value_enum, default_value_t = ChaosSource::Files)]
-    pub(crate) source: ChaosSource,
-    /// The S3 server for `--source bucket` [default: examples/s3_server beside this program].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) server: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) output: FolderAndFormat,
-}
-
-/// Where the dataset of a chaos run lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ChaosSource {
-    /// In files.
-    Files,
-    /// In a bucket of an S3 server.
-    Bucket,
+pub(crate) struct OfChaos {
+    /// As tierfeed-chaos takes them; --help lists them.
+    #[arg(value_name = "OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) options: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -120,15 +93,6 @@ pub(crate) struct BenchControlPlane {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchIdle {
-    /// For how long the agent is watched.
-    #[arg(long, value_name = "TIME", default_value = "30 s")]
-    pub(crate) time: Nanoseconds,
-    #[command(flatten)]
-    pub(crate) output: FolderAndFormat,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct BenchLoop {
     /// Samples of the dataset, of 64 B each.
     #[arg(long, value_name = "NUMBER", default_value_t = 14_000_000,
@@ -140,47 +104,6 @@ pub(crate) struct BenchLoop {
     pub(crate) ranks: u32,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchTrainer {
-    /// The checksum of every sample, as hexadecimal lines.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) sums: PathBuf,
-    /// Where it writes down what it used.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: PathBuf,
-    /// It ends when this file is there.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stop: PathBuf,
-    /// It starts a process that keeps its socket when this file is there.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) fork: PathBuf,
-    /// Where it writes the number of that process.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) orphan: PathBuf,
-    /// What it computes in a step.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) step: Nanoseconds,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchHostile {
-    /// Where the agent listens.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) socket: PathBuf,
-    /// Where the manager listens.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) manager: Option<String>,
-    /// The rank that it may have; those below are others'.
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) rank: u32,
-    /// For how long.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) time: Nanoseconds,
-    /// Of what it does.
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]

@@ -1,15 +1,11 @@
 //! One function for each experiment: its settings from the arguments, its outcome to the output.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    chaos, control_plane, copy, direct, end_to_end, handoff, import, index, io, objects, pauses,
-    policies, reader, tiers_accuracy, tiers_contended,
+    control_plane, copy, direct, end_to_end, handoff, import, index, io, objects, pauses, policies,
+    reader, tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::id::NumaNode;
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -17,16 +13,14 @@ use tierfeed_harness::{
     environment,
     failure::Failure,
     judgement::Judgement,
-    output,
     programs::{self, Programs},
 };
 
 use crate::arguments::{
-    Bench, BenchChaos, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
-    BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchImport, BenchIndex, BenchIo,
-    BenchLimits, BenchLobster, BenchLoop, BenchObjects, BenchPolicies, BenchReader,
-    BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource, DlcachePatterns, IoEngine,
-    TiersSubject,
+    Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
+    BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
+    BenchObjects, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
+    DlcachePatterns, IoEngine, OfChaos, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -46,55 +40,20 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
-        Bench::Chaos(it) => chaos(it),
+        Bench::Chaos(it) => become_chaos("tierfeed-bench chaos", None, &it),
         Bench::ControlPlane(it) => control_plane(it),
-        Bench::Idle(it) => idle(it),
+        Bench::Idle(it) => become_chaos("tierfeed-bench", Some("idle"), &it),
         Bench::Loop(it) => pauses_of_loop(it),
         Bench::Reader(it) => read(&it),
-        Bench::Trainer(it) => train(it),
-        Bench::Hostile(it) => attack(it),
     }
 }
 
-fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
-    let BenchChaos { minutes, seed, pressure, source, server, output } = arguments;
-    let server = match source {
-        ChaosSource::Files => None,
-        ChaosSource::Bucket => Some(programs::s3_server(server)?),
-    };
-    let settings = chaos::Settings {
-        programs: Programs::find()?,
-        folder: output.folder(),
-        time: Duration::from_secs(60 * minutes),
-        seed: seed.unwrap_or_else(environment::seed),
-        pressure,
-        server,
-    };
-    let outcome = chaos::run(&settings, &mut |step| tracing::info!("{step}"));
-    let outcome = outcome.map_err(Failure::Work)?;
-    output.print(&outcome, chaos::table)?;
-    match outcome.violations.len() {
-        0 => Ok(()),
-        count => {
-            let seed = outcome.seed;
-            Err(Failure::Work(anyhow!("{count} violations; play them again with --seed {seed}")))
-        }
-    }
-}
-
-fn idle(arguments: BenchIdle) -> Result<(), Failure> {
-    let BenchIdle { time, output } = arguments;
-    let settings = chaos::idle::Settings {
-        programs: Programs::find()?,
-        folder: output.folder(),
-        time: Duration::from_nanos(time.0),
-    };
-    let outcome = chaos::idle::run(&settings).map_err(Failure::Work)?;
-    output.print(&outcome, chaos::idle::table)?;
-    if outcome.agent_share <= outcome.share_max {
-        return Ok(());
-    }
-    Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
+/// Becomes `tierfeed-chaos`, which is named `name` in its help: output, signals and exit code are its own.
+fn become_chaos(name: &str, command: Option<&str>, arguments: &OfChaos) -> Result<(), Failure> {
+    let program = programs::beside("tierfeed-chaos", "tierfeed-chaos")?;
+    let mut chaos = Command::new(&program);
+    let error = chaos.arg0(name).args(command).args(&arguments.options).exec();
+    Err(Failure::Work(anyhow::Error::new(error).context(program.display().to_string())))
 }
 
 fn control_plane(arguments: BenchControlPlane) -> Result<(), Failure> {
@@ -115,24 +74,6 @@ fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
     passed(outcome.judged())
 }
 
-fn train(arguments: BenchTrainer) -> Result<(), Failure> {
-    let BenchTrainer { sums, record, stop, fork, orphan, step } = arguments;
-    let path = |name| environment::required(name).map(PathBuf::from);
-    let settings = chaos::trainer::Settings {
-        rank: environment::rank()?,
-        socket: path(environment::SOCKET)?,
-        job: path(environment::JOB)?,
-        index: path(environment::INDEX)?,
-        sums,
-        record,
-        stop,
-        fork,
-        orphan,
-        step: Duration::from_nanos(step.0),
-    };
-    chaos::trainer::train(&settings).map_err(Failure::Work)
-}
-
 /// Fails by what a bench found out about promises: certainly missed, or not certain.
 fn passed(judged: Judgement) -> Result<(), Failure> {
     let Judgement { missed, inconclusive } = judged;
@@ -147,14 +88,6 @@ fn passed(judged: Judgement) -> Result<(), Failure> {
             Err(Failure::Work(anyhow!("{} promises missed:\n{}", missed.len(), missed.join("\n"))))
         }
     }
-}
-
-fn attack(arguments: BenchHostile) -> Result<(), Failure> {
-    let BenchHostile { socket, manager, rank, time, seed } = arguments;
-    let time = Duration::from_nanos(time.0);
-    let tally =
-        chaos::hostile::attack(&chaos::hostile::Settings { socket, manager, rank, time, seed });
-    output::json(&tally)
 }
 
 fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use serde::Serialize;
 
-use super::{
+use crate::{
     clock::Clock,
     hostile::Tally,
     inflict::Tools,
@@ -22,41 +22,41 @@ use super::{
 };
 
 /// For how long the hostile client is left alone with the trainers.
-pub(super) const TIME: Duration = Duration::from_secs(2);
+pub(crate) const TIME: Duration = Duration::from_secs(2);
 
 /// A rank may wait so long for a batch while another client is hostile. Batches are ready before they are
 /// asked for; this is far more than one read of a batch takes, and what a busy host costs.
-pub(super) const WAIT_MAX: Duration = Duration::from_millis(500);
+pub(crate) const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// On a machine that is busy itself, waits may be so many times what they were just before.
 const TIMES_BEFORE: u32 = 4;
 
 /// What trainers waited while one client was hostile.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Sieges {
+pub(crate) struct Sieges {
     /// How often a hostile client was alone with the trainers.
-    pub count: u64,
+    pub(crate) count: u64,
     /// What it did.
-    pub moves: BTreeMap<String, u64>,
+    pub(crate) moves: BTreeMap<String, u64>,
     /// Batches that were used meanwhile.
-    pub batches: u64,
+    pub(crate) batches: u64,
     /// The longest wait for one of them.
-    pub wait_s_max: f64,
+    pub(crate) wait_s_max: f64,
     /// The longest wait in as long a time before each.
-    pub wait_s_max_before: f64,
+    pub(crate) wait_s_max_before: f64,
     /// The most that a wait was of what was allowed then.
-    pub wait_share_max: f64,
+    pub(crate) wait_share_max: f64,
     /// Connections that said nothing meanwhile, each time at least.
-    pub silent_min: u64,
+    pub(crate) silent_min: u64,
     /// The longest that manager or agent took to answer on the network beside them.
-    pub answer_s_max: f64,
+    pub(crate) answer_s_max: f64,
 }
 
 /// How far the record of each rank has come.
-pub(super) struct Marks(Vec<usize>);
+pub(crate) struct Marks(Vec<usize>);
 
 impl Marks {
-    pub(super) fn set(scene: &Scene) -> anyhow::Result<Self> {
+    pub(crate) fn set(scene: &Scene) -> anyhow::Result<Self> {
         let lines = |rank| Ok(record::read(&scene.record(rank))?.len());
         (0..RANKS).map(lines).collect::<anyhow::Result<_>>().map(Self)
     }
@@ -71,7 +71,7 @@ impl Marks {
         Ok(all)
     }
 
-    pub(super) fn wait_max(&self, scene: &Scene) -> anyhow::Result<Duration> {
+    pub(crate) fn wait_max(&self, scene: &Scene) -> anyhow::Result<Duration> {
         let entries = self.entries(scene)?;
         Ok(entries.iter().map(|(_, entry)| entry.waited).max().unwrap_or_default())
     }
@@ -79,7 +79,7 @@ impl Marks {
 
 impl Tools<'_> {
     /// A hostile client that ends by itself and prints what it did.
-    pub(super) fn hostile(&self, seed: u64, time: Duration) -> anyhow::Result<Child> {
+    pub(crate) fn hostile(&self, seed: u64, time: Duration) -> anyhow::Result<Child> {
         let mut hostile = Command::new(&self.programs.own);
         hostile.args(["hostile", "--seed", &seed.to_string()]);
         hostile.arg("--socket").arg(self.scene.agent_dir().join("agent.sock"));
@@ -94,7 +94,7 @@ impl Tools<'_> {
 
 impl Sieges {
     /// Asks manager and agent for metrics beside silent connections, and returns what went wrong.
-    pub(super) fn ask(&mut self, scene: &Scene, clock: Clock, silence: &Silence) -> Vec<String> {
+    pub(crate) fn ask(&mut self, scene: &Scene, clock: Clock, silence: &Silence) -> Vec<String> {
         let silent = silence.len();
         self.silent_min = if self.count == 0 { silent } else { self.silent_min.min(silent) };
         let mut faults = Vec::new();
@@ -120,7 +120,7 @@ impl Sieges {
     }
 
     /// Takes note of one, and returns what was not as it should be.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         scene: &Scene,
         marks: &Marks,

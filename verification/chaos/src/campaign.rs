@@ -1,39 +1,4 @@
-//! `tierfeed-bench chaos`: a live training of two ranks to which everything happens that can happen.
-//!
-//! Manager, agent and trainers are processes of their own. A seed draws faults, several at a time: kills,
-//! stops, a full tier, a tier that is gone, memory that is taken, short or lent, objects that vanish, are
-//! cut or hang, a store that refuses, a second agent, a process that keeps the socket of a dead trainer,
-//! a client that means harm, threads that panic, system calls that fail, connections that say nothing.
-//! Trainers compare every sample with the checksum of the file as it was made, and write down what they
-//! used; at the end that is compared with the order. After every ten faults the trainers are left alone
-//! with a hostile client and silent connections, and must not wait longer for it. In the second part the agent lives, so that its
-//! growth can be seen; in the third nothing happens, so that the growth of everybody can.
-//!
-//! The draws follow from the seed alone, so a seed that failed can be played again. When each fault finds
-//! the processes is up to the machine.
-
-mod books;
-mod calls;
-mod cast;
-mod clock;
-mod cold;
-mod cure;
-mod fault;
-mod footprint;
-mod group;
-pub mod hostile;
-pub mod idle;
-mod inflict;
-mod panics;
-mod part;
-mod play;
-mod record;
-mod scene;
-mod siege;
-mod silence;
-mod store;
-pub mod trainer;
-mod verdict;
+//! A campaign: makes a dataset, trains, injects faults, and compares what came of it with the order.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,23 +10,20 @@ use std::{
 use serde::Serialize;
 use tierfeed_core::{id::Rank, units::Bytes};
 use tierfeed_dataset::Index;
-use tierfeed_harness::{files, programs::Programs};
+use tierfeed_harness::files;
 use tierfeed_workload_analyzer::Job;
 
-pub use self::{
-    books::Books,
-    footprint::Footprint,
-    siege::Sieges,
-    verdict::{Growth, Sample},
-};
-use self::{
+use crate::{
     cast::{Cast, tail},
     clock::Clock,
     fault::Kind,
     part::{Part, RANKS},
     play::Play,
+    record,
     scene::Scene,
-    verdict::{given_back, leftovers, seconds, shared_memory},
+    settings::Settings,
+    siege::Sieges,
+    verdict::{Growth, Sample, given_back, leftovers, seconds, shared_memory},
 };
 
 /// Files of the dataset.
@@ -73,65 +35,48 @@ const STEP: Duration = Duration::from_millis(20);
 /// A fault that is drawn so often was possible at some of these times.
 const DRAWN_MIN: u64 = 3;
 
-/// What to run.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// What it starts.
-    pub programs: Programs,
-    /// Where files are made, and removed afterwards.
-    pub folder: PathBuf,
-    /// For how long faults are inflicted.
-    pub time: Duration,
-    /// Of the faults.
-    pub seed: u64,
-    /// How much memory is taken at a time, and what the control group of the agent may have.
-    pub pressure: Bytes,
-    /// The S3 server that the dataset is read from, or `None` to read files.
-    pub server: Option<PathBuf>,
-}
-
 /// What happened.
 #[derive(Debug, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Of the faults.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// For how long faults were inflicted.
-    pub time_s: f64,
+    pub(crate) time_s: f64,
     /// How often each fault was inflicted.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
     /// All of them.
-    pub fault_count: u64,
+    pub(crate) fault_count: u64,
     /// Faults that could not be inflicted here at all, and why.
-    pub left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
     /// Batches that trainers used.
-    pub batches: u64,
+    pub(crate) batches: u64,
     /// Samples that trainers used and compared.
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// Batches by where they came from.
-    pub batches_by_origin: BTreeMap<&'static str, u64>,
+    pub(crate) batches_by_origin: BTreeMap<&'static str, u64>,
     /// xxh3-64 of the samples that were used, and of those of the order.
-    pub digest: String,
+    pub(crate) digest: String,
     /// As the order says.
-    pub digest_expected: String,
+    pub(crate) digest_expected: String,
     /// How often a thread panicked on purpose, by its place.
-    pub panics: BTreeMap<&'static str, u64>,
+    pub(crate) panics: BTreeMap<&'static str, u64>,
     /// How many system calls failed on purpose, by call and error.
-    pub failed_calls: BTreeMap<String, u64>,
+    pub(crate) failed_calls: BTreeMap<String, u64>,
     /// How often each part was started.
-    pub starts: BTreeMap<String, u32>,
+    pub(crate) starts: BTreeMap<String, u32>,
     /// The longest that everybody took to get on after all faults were healed.
-    pub recovery_s_max: f64,
+    pub(crate) recovery_s_max: f64,
     /// What trainers waited while one client was hostile and nothing else went wrong.
-    pub sieges: Sieges,
+    pub(crate) sieges: Sieges,
     /// What an agent said that did not start while its tier was full or gone.
-    pub excused: Vec<String>,
+    pub(crate) excused: Vec<String>,
     /// What each part held over its longest life: the agent with faults, all others without. Chunks of
     /// tiers are compared with the books of the agent instead.
-    pub growth: Vec<Growth>,
+    pub(crate) growth: Vec<Growth>,
     /// Times at which the last agent gave memory back because too little was free.
-    pub memory_given_back: usize,
+    pub(crate) memory_given_back: usize,
     /// Everything that is not as it should be; empty if all is well.
-    pub violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
 }
 
 /// Makes a dataset, trains, inflicts faults, and looks at what came of it.
@@ -140,7 +85,7 @@ pub struct Outcome {
 ///
 /// If the folder cannot be written or a process cannot be started. What goes wrong in the run itself is
 /// in [`Outcome::violations`].
-pub fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+pub(crate) fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
         let memory = Some(settings.pressure);
         let scene = Scene::make(folder, FILES, settings.server.as_deref(), memory)?;
@@ -290,7 +235,7 @@ fn growth_line(growth: &Growth) -> String {
 
 /// The outcome for people.
 #[must_use]
-pub fn table(outcome: &Outcome) -> String {
+pub(crate) fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     _ = writeln!(
         text,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierfeed_core::spread::Draws;
 
-use super::{
+use crate::{
     part::RANKS,
     scene::{Disk, Scene, Source},
 };
@@ -17,7 +17,7 @@ const FAILING_MIN: Duration = Duration::from_secs(1);
 
 /// Everything that can go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     AgentKilled,
     TrainerKilled,
     ManagerKilled,
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::AgentKilled,
         Self::TrainerKilled,
         Self::ManagerKilled,
@@ -70,7 +70,7 @@ impl Kind {
         Self::SilentPeers,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::AgentKilled => "agent killed",
             Self::TrainerKilled => "trainer killed",
@@ -99,12 +99,12 @@ impl Kind {
     }
 
     /// Whether this fault ends the life of the agent.
-    pub(super) const fn ends_agent(self) -> bool {
+    pub(crate) const fn ends_agent(self) -> bool {
         matches!(self, Self::AgentKilled | Self::TierLost | Self::AgentPanics)
     }
 
     /// Why this fault cannot be inflicted at all in this run.
-    pub(super) fn left_out(self, scene: &Scene) -> Option<String> {
+    pub(crate) fn left_out(self, scene: &Scene) -> Option<String> {
         match (self, &scene.disk, &scene.source, &scene.group) {
             (Self::TierFull, Disk::Shared { reason }, ..)
             | (Self::MemoryShort, .., Err(reason)) => Some(reason.clone()),
@@ -122,7 +122,7 @@ impl Kind {
 
 /// Which faults may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Range {
+pub(crate) enum Range {
     All,
     /// Those that the agent survives, so that its growth can be seen.
     AgentLives,
@@ -130,7 +130,7 @@ pub(super) enum Range {
 
 /// Draws faults: each kind once, in random order, then all of them again.
 #[derive(Debug)]
-pub(super) struct Deck {
+pub(crate) struct Deck {
     kinds: Vec<Kind>,
     draws: Draws,
     left: Vec<Kind>,
@@ -139,7 +139,7 @@ pub(super) struct Deck {
 impl Deck {
     /// The faults of a seed, of the kinds that are possible. Ranges are drawn apart, so that the end of
     /// one moves nothing in the other.
-    pub(super) fn new(seed: u64, range: Range, possible: &[Kind]) -> Self {
+    pub(crate) fn new(seed: u64, range: Range, possible: &[Kind]) -> Self {
         let stream = match range {
             Range::All => 0,
             Range::AgentLives => 1,
@@ -149,7 +149,7 @@ impl Deck {
         Self { kinds, draws: Draws::of(seed, stream), left: Vec::new() }
     }
 
-    pub(super) fn draw(&mut self) -> Fault {
+    pub(crate) fn draw(&mut self) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.kinds);
         }
@@ -169,18 +169,18 @@ impl Deck {
 
 /// A fault as it was drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) kind: Kind,
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
     /// Which rank or object it hits.
-    pub(super) victim: u64,
+    pub(crate) victim: u64,
     /// How long it lasts.
-    pub(super) lasts: Duration,
+    pub(crate) lasts: Duration,
     /// How long after it the next one comes.
-    pub(super) pause: Duration,
+    pub(crate) pause: Duration,
 }
 
 impl Fault {
-    pub(super) fn rank(self) -> u32 {
+    pub(crate) fn rank(self) -> u32 {
         u32::try_from(self.victim % u64::from(RANKS)).expect("below the number of ranks")
     }
 }

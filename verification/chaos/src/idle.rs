@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use tierfeed_harness::{files, programs::Programs};
 
-use super::{
+use crate::{
     cast::{Cast, Endings},
     clock::{Clock, pause},
     footprint::cpu_time,
@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Share of a core that an idle agent may use.
-pub const SHARE_MAX: f64 = 0.01;
+pub(crate) const SHARE_MAX: f64 = 0.01;
 
 /// Enough for every batch that is staged ahead.
 const FILES: u64 = 300;
@@ -31,28 +31,28 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// What to run.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// What it starts.
-    pub programs: Programs,
+    pub(crate) programs: Programs,
     /// Where files are made, and removed afterwards.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// For how long the agent is watched.
-    pub time: Duration,
+    pub(crate) time: Duration,
 }
 
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// For how long the agent was watched.
-    pub time_s: f64,
+    pub(crate) time_s: f64,
     /// CPU time of the agent.
-    pub agent_cpu_s: f64,
+    pub(crate) agent_cpu_s: f64,
     /// CPU time of the manager.
-    pub manager_cpu_s: f64,
+    pub(crate) manager_cpu_s: f64,
     /// Of a core, by the agent.
-    pub agent_share: f64,
+    pub(crate) agent_share: f64,
     /// What is allowed.
-    pub share_max: f64,
+    pub(crate) share_max: f64,
 }
 
 /// Attaches trainers that never finish their first step, and watches.
@@ -60,7 +60,7 @@ pub struct Outcome {
 /// # Errors
 ///
 /// If the folder cannot be written, or a process cannot be started or ends.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
         let scene = Scene::make(folder, FILES, None, None)?;
         let clock = Clock::start();
@@ -92,7 +92,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 
 /// The outcome for people.
 #[must_use]
-pub fn table(outcome: &Outcome) -> String {
+pub(crate) fn table(outcome: &Outcome) -> String {
     let percent = |of: f64| 100.0 * of / outcome.time_s;
     format!(
         "idle for {:.0} s with {RANKS} trainers attached: agent {:.2} % of a core, manager {:.2} %; \

@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::part::Part;
+use crate::part::Part;
 
 /// What tells a process where to panic.
 const VARIABLE: &str = "TIERFEED_DRILL";
@@ -40,7 +40,7 @@ const SPREAD: u64 = 4;
 
 /// What became of a part that was told to panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// It lives, or begins.
     Awaited,
     Panicked,
@@ -50,14 +50,14 @@ pub(super) enum State {
 
 /// An order to panic, and what became of it.
 #[derive(Debug, Clone)]
-pub(super) struct Drill {
+pub(crate) struct Drill {
     place: &'static str,
     passes: u64,
     state: Rc<Cell<State>>,
 }
 
 impl Drill {
-    pub(super) fn drawn(part: Part, has_bucket: bool, victim: u64) -> Self {
+    pub(crate) fn drawn(part: Part, has_bucket: bool, victim: u64) -> Self {
         let places = match (part, has_bucket) {
             (Part::Manager, _) => &OF_MANAGER[..],
             (_, false) => &OF_AGENT,
@@ -72,22 +72,22 @@ impl Drill {
 
     /// Gives the order to a process that is about to begin. Looking for symbols would take longer than a
     /// process has that panicked.
-    pub(super) fn give(&self, command: &mut Command) {
+    pub(crate) fn give(&self, command: &mut Command) {
         let order = format!("{}:{}", self.place, self.passes);
         command.env(VARIABLE, order).env("RUST_BACKTRACE", "0");
     }
 
-    pub(super) fn place(&self) -> &'static str {
+    pub(crate) fn place(&self) -> &'static str {
         self.place
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.state.get()
     }
 
     /// The process ended, and no other fault ended it. Whether that was the panic: on a busy machine a
     /// process that panicked and is not gone in time kills itself.
-    pub(super) fn end(&self, status: ExitStatus) -> bool {
+    pub(crate) fn end(&self, status: ExitStatus) -> bool {
         let is_killed = status.signal() == Some(Signal::SIGKILL as i32);
         let is_panic = is_killed || status.code() == Some(EXIT_CODE);
         self.state.set(if is_panic { State::Panicked } else { State::Lost });
@@ -95,7 +95,7 @@ impl Drill {
     }
 
     /// Another fault ended the process.
-    pub(super) fn lose(&self) {
+    pub(crate) fn lose(&self) {
         if self.state() == State::Awaited {
             self.state.set(State::Lost);
         }

@@ -67,14 +67,14 @@ const LEFT_AT_FIRST: u64 = 40 << 20;
 
 /// How far an agent is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Beginning,
     Settled,
 }
 
 /// A group with a limit; gone when dropped.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     path: PathBuf,
     interface: Interface,
     limit: Bytes,
@@ -82,7 +82,7 @@ pub(super) struct Group {
 
 impl Group {
     /// A group that no process is in yet. Fails where this process may make none.
-    pub(super) fn make(limit: Bytes) -> io::Result<Self> {
+    pub(crate) fn make(limit: Bytes) -> io::Result<Self> {
         let interface = Interface::of_host()?;
         let name = format!("tierfeed-chaos-{}", std::process::id());
         let path = Path::new(interface.root).join(name);
@@ -93,7 +93,7 @@ impl Group {
     }
 
     /// Makes it short, as a neighbour would that takes memory.
-    pub(super) fn squeeze(&self, agent: Stage) -> io::Result<()> {
+    pub(crate) fn squeeze(&self, agent: Stage) -> io::Result<()> {
         // Not what is cached of files: an agent counts that as free, and the kernel takes it.
         let Interface { used, files, shared, .. } = self.interface;
         let files = self.field(files).saturating_sub(self.field(shared));
@@ -106,7 +106,7 @@ impl Group {
     }
 
     /// Gives it its limit back.
-    pub(super) fn relax(&self) -> io::Result<()> {
+    pub(crate) fn relax(&self) -> io::Result<()> {
         self.allow(self.limit.0)
     }
 
@@ -115,7 +115,7 @@ impl Group {
     }
 
     /// A command whose process is in the group before it becomes `program`.
-    pub(super) fn enter(&self, program: &Path) -> Command {
+    pub(crate) fn enter(&self, program: &Path) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.path.join("cgroup.procs"));
         shell.arg(program);
@@ -123,7 +123,7 @@ impl Group {
     }
 
     /// Processes that the kernel killed for want of memory.
-    pub(super) fn killed(&self) -> u64 {
+    pub(crate) fn killed(&self) -> u64 {
         self.field(self.interface.kills)
     }
 
@@ -135,7 +135,7 @@ impl Group {
     }
 
     /// Bytes that were swapped out.
-    pub(super) fn swapped(&self) -> u64 {
+    pub(crate) fn swapped(&self) -> u64 {
         self.field(self.interface.swapped)
     }
 }

@@ -17,13 +17,13 @@ const OPEN_FILES_MAX: usize = 64;
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Where samples are read.
-pub(super) enum Cold {
+pub(crate) enum Cold {
     Files(FileSource),
     Bucket(BucketStore, Arc<Index>),
 }
 
 impl Cold {
-    pub(super) fn open(location: &Location, index: Arc<Index>) -> anyhow::Result<Self> {
+    pub(crate) fn open(location: &Location, index: Arc<Index>) -> anyhow::Result<Self> {
         Ok(match location {
             Location::Path(_) => Self::Files(FileSource::new(index, OPEN_FILES_MAX)),
             Location::Bucket(bucket) => {
@@ -37,7 +37,7 @@ impl Cold {
     }
 
     /// The bytes of a sample, if its object is what was indexed.
-    pub(super) fn read(&self, sample: SampleId) -> anyhow::Result<Vec<u8>> {
+    pub(crate) fn read(&self, sample: SampleId) -> anyhow::Result<Vec<u8>> {
         match self {
             Self::Files(files) => {
                 let mut bytes = vec![0; usize::try_from(files.index().size(sample).0)?];

@@ -17,7 +17,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::part::Part;
+use crate::part::Part;
 
 /// What fails in an agent: calls, the error, and which of them.
 const OF_AGENT: [(&str, &str, &str); 12] = [
@@ -44,14 +44,14 @@ const OF_MANAGER: [(&str, &str, &str); 4] = [
 
 /// A part in which calls fail until this ends.
 #[derive(Debug)]
-pub(super) struct Failing {
+pub(crate) struct Failing {
     strace: Child,
     log: PathBuf,
 }
 
 impl Failing {
     /// Why no calls can be made to fail here.
-    pub(super) fn is_impossible() -> Option<String> {
+    pub(crate) fn is_impossible() -> Option<String> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "true"]);
         match strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
@@ -62,7 +62,7 @@ impl Failing {
     }
 
     /// Lets calls of `part`, which is process `pid`, fail.
-    pub(super) fn begin(part: Part, pid: u32, log: PathBuf, victim: u64) -> anyhow::Result<Self> {
+    pub(crate) fn begin(part: Part, pid: u32, log: PathBuf, victim: u64) -> anyhow::Result<Self> {
         let table = if part == Part::Manager { &OF_MANAGER[..] } else { &OF_AGENT };
         let at = usize::try_from(victim % table.len() as u64).unwrap_or_default();
         let (calls, error, which) = table[at];
@@ -76,7 +76,7 @@ impl Failing {
     }
 
     /// Lets them work again. How many of each failed.
-    pub(super) fn end(mut self) -> anyhow::Result<BTreeMap<String, u64>> {
+    pub(crate) fn end(mut self) -> anyhow::Result<BTreeMap<String, u64>> {
         // It lets go of the process before it ends, unless it has ended with it.
         if self.strace.try_wait()?.is_none() {
             kill(Pid::from_raw(i32::try_from(self.strace.id())?), Signal::SIGTERM)?;

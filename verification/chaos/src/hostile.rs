@@ -1,7 +1,7 @@
 //! A client of the agent that means harm, for as long as it is told to. A seed draws what it does next.
 //!
 //! It runs as the user of the agent, as a trainer does that is broken or taken over by an attacker. Other
-//! ranks must get their batches on time and with the right bytes; [`super::siege`] checks that.
+//! ranks must get their batches on time and with the right bytes; [`crate::siege`] checks that.
 
 #![expect(
     clippy::unnecessary_wraps,
@@ -35,7 +35,7 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestError, Role};
 
-use super::clock::Clock;
+use crate::clock::Clock;
 
 /// For an agent that is stopped or gone.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -48,26 +48,26 @@ const REPEATED: u32 = 50;
 
 /// What to do.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Where the agent listens.
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// Where the manager listens.
-    pub manager: Option<String>,
+    pub(crate) manager: Option<String>,
     /// The rank that it may have.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// For how long.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// Of its moves.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// What it did.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Moves of each kind.
-    pub moves: BTreeMap<String, u64>,
+    pub(crate) moves: BTreeMap<String, u64>,
     /// How often it was let in as another rank than its own.
-    pub let_in: u64,
+    pub(crate) let_in: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ impl Move {
 }
 
 /// Does harm until the time is over.
-pub fn attack(settings: &Settings) -> Tally {
+pub(crate) fn attack(settings: &Settings) -> Tally {
     let clock = Clock::start();
     let mut hostile = Hostile {
         settings,

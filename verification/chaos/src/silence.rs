@@ -10,24 +10,24 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use super::{clock::Clock, scene::Scene};
+use crate::{clock::Clock, scene::Scene};
 
 /// More than a manager keeps of those who have not spoken, and than metrics are given to at a time.
 const TO_MANAGER: usize = 300;
 const TO_METRICS: usize = 50;
 
 /// Beside silent peers an answer comes within this time.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Connections that say nothing, until they are dropped.
 #[derive(Debug)]
-pub(super) struct Silence(Vec<TcpStream>);
+pub(crate) struct Silence(Vec<TcpStream>);
 
 impl Silence {
     /// Connects as often as it can be done: a part that is stopped or gone takes no more.
-    pub(super) fn begin(scene: &Scene, manager: Option<&str>) -> Self {
+    pub(crate) fn begin(scene: &Scene, manager: Option<&str>) -> Self {
         let metrics = [scene.agent_targets(), scene.manager_targets()];
         let metrics = metrics.iter().filter_map(|targets| address_in(targets).ok());
         let manager = manager.and_then(|it| it.parse().ok()).map(|it| (it, TO_MANAGER));
@@ -39,14 +39,14 @@ impl Silence {
         Self(silent)
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.0.len() as u64
     }
 }
 
 /// Scrapes the process that wrote `targets`, with the token beside it, and returns how long the answer
 /// took.
-pub(super) fn scrape(clock: Clock, targets: &Path) -> anyhow::Result<Duration> {
+pub(crate) fn scrape(clock: Clock, targets: &Path) -> anyhow::Result<Duration> {
     let begin = clock.now();
     let token = fs::read_to_string(targets.with_file_name("metrics.token"))?;
     let address = address_in(targets)?;

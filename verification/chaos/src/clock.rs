@@ -7,25 +7,25 @@ use std::{
 
 /// The time since the experiment began.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock(Instant);
+pub(crate) struct Clock(Instant);
 
 impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the experiment takes the time")]
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
 
-    pub(super) fn now(self) -> Duration {
+    pub(crate) fn now(self) -> Duration {
         self.0.elapsed()
     }
 
     /// What passed since `begin` on this clock.
-    pub(super) fn since(self, begin: Duration) -> Duration {
+    pub(crate) fn since(self, begin: Duration) -> Duration {
         self.now().saturating_sub(begin)
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "other processes give no event to wait for")]
-pub(super) fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }

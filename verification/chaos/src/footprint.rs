@@ -11,21 +11,21 @@ use tierfeed_core::tier::Kind;
 
 /// What a process holds at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Footprint {
+pub(crate) struct Footprint {
     /// Memory of its own (`RssAnon`), and [`Self::files`] that are memory.
-    pub memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Chunks of tiers, in memory and on disks.
-    pub cache_bytes: u64,
+    pub(crate) cache_bytes: u64,
     /// Open descriptors of anything else.
-    pub descriptors: u64,
+    pub(crate) descriptors: u64,
     /// Files without a name that are no chunks, open or only mapped, each once: staging, rings, buffers.
-    pub files: u64,
+    pub(crate) files: u64,
     /// Threads.
-    pub threads: u64,
+    pub(crate) threads: u64,
 }
 
 /// What process `pid` holds, or `None` if it is gone.
-pub(super) fn of(pid: u32) -> Option<Footprint> {
+pub(crate) fn of(pid: u32) -> Option<Footprint> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -108,7 +108,7 @@ fn mapping(line: &str) -> Option<((u64, u64), Sort, u64)> {
 const TICK: Duration = Duration::from_millis(10);
 
 /// The CPU time that all threads of process `pid` have had, or `None` if it is gone.
-pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold spaces and parentheses; what follows the last one has none.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -17,7 +17,7 @@ use tierfeed_core::units::Bytes;
 use tierfeed_handoff::MemoryClient;
 use tierfeed_harness::programs::Programs;
 
-use super::{
+use crate::{
     calls::Failing,
     cast::Cast,
     cure::{Cure, Displaced},
@@ -42,18 +42,18 @@ const OBJECTS_AT_A_TIME: usize = 8;
 
 /// What a fault needs beside the cast.
 #[derive(Debug)]
-pub(super) struct Tools<'a> {
-    pub(super) scene: &'a Scene,
-    pub(super) programs: &'a Programs,
+pub(crate) struct Tools<'a> {
+    pub(crate) scene: &'a Scene,
+    pub(crate) programs: &'a Programs,
     /// Where the manager listens.
-    pub(super) manager: Option<&'a str>,
+    pub(crate) manager: Option<&'a str>,
     /// How much memory the hogger takes.
-    pub(super) pressure: Bytes,
+    pub(crate) pressure: Bytes,
 }
 
 impl Tools<'_> {
     /// Inflicts a fault. `None` if it cannot be inflicted now.
-    pub(super) fn inflict(&self, fault: Fault, cast: &mut Cast) -> anyhow::Result<Option<Cure>> {
+    pub(crate) fn inflict(&self, fault: Fault, cast: &mut Cast) -> anyhow::Result<Option<Cure>> {
         let kill = |cast: &mut Cast, part| cast.kill(part, fault.lasts);
         let is_done = |done: bool, cure: Cure| done.then_some(cure);
         Ok(match fault.kind {

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Where a batch came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The agent.
     Agent,
     /// The cold store: there was no agent.
@@ -31,7 +31,7 @@ pub(super) enum Origin {
 impl Origin {
     const ALL: [Self; 5] = [Self::Agent, Self::Alone, Self::Refused, Self::Late, Self::Full];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Agent => "agent",
             Self::Alone => "alone",
@@ -44,17 +44,17 @@ impl Origin {
 
 /// A batch that was used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) epoch: Epoch,
-    pub(super) step: Step,
-    pub(super) origin: Origin,
-    pub(super) samples: Vec<u32>,
+pub(crate) struct Entry {
+    pub(crate) epoch: Epoch,
+    pub(crate) step: Step,
+    pub(crate) origin: Origin,
+    pub(crate) samples: Vec<u32>,
     /// How long the trainer waited for it.
-    pub(super) waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 impl Entry {
-    pub(super) fn to_line(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         let samples: Vec<String> = self.samples.iter().map(u32::to_string).collect();
         let (origin, waited_us) = (self.origin.name(), self.waited.as_micros());
         let samples = samples.join(",");
@@ -74,18 +74,18 @@ impl Entry {
 }
 
 /// The last batch in a record, or `None` if there is none yet.
-pub(super) fn last_entry(path: &Path) -> anyhow::Result<Option<Entry>> {
+pub(crate) fn last_entry(path: &Path) -> anyhow::Result<Option<Entry>> {
     Ok(read(path)?.pop())
 }
 
 /// Batches in a record that the agent served; none if there is no record.
-pub(super) fn served(path: &Path) -> u64 {
+pub(crate) fn served(path: &Path) -> u64 {
     let is_served = |line: &&str| line.split(' ').nth(2) == Some(Origin::Agent.name());
     fs::read_to_string(path).map_or(0, |text| text.lines().filter(is_served).count() as u64)
 }
 
 /// All batches in a record; none if there is no record.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.with_context(|| path.display().to_string())?,
@@ -96,19 +96,19 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
 
 /// What all trainers used, beside what the order says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Comparison {
-    pub(super) batches: u64,
-    pub(super) samples: u64,
-    pub(super) by_origin: BTreeMap<&'static str, u64>,
+pub(crate) struct Comparison {
+    pub(crate) batches: u64,
+    pub(crate) samples: u64,
+    pub(crate) by_origin: BTreeMap<&'static str, u64>,
     /// xxh3-64 of the sample numbers, u64 little-endian, rank after rank.
-    pub(super) digest: u64,
-    pub(super) digest_expected: u64,
+    pub(crate) digest: u64,
+    pub(crate) digest_expected: u64,
     /// Batches that are not the ones of the order at their place.
-    pub(super) differing: Vec<String>,
+    pub(crate) differing: Vec<String>,
 }
 
 /// Compares the record of each rank with the start of its order.
-pub(super) fn compare(order: &Spec, records: &[(Rank, &Path)]) -> anyhow::Result<Comparison> {
+pub(crate) fn compare(order: &Spec, records: &[(Rank, &Path)]) -> anyhow::Result<Comparison> {
     let (mut found, mut expected) = (Xxh3::new(), Xxh3::new());
     let mut comparison = Comparison::default();
     for (rank, path) in records {

@@ -1,22 +1,22 @@
 //! The parts of a chaos run: manager, agent, a trainer for each rank.
 
 /// Ranks of the training.
-pub(super) const RANKS: u32 = 2;
+pub(crate) const RANKS: u32 = 2;
 
 /// Who takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Manager,
     Agent,
     Trainer(u32),
 }
 
 impl Part {
-    pub(super) fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         [Self::Manager, Self::Agent].into_iter().chain((0..RANKS).map(Self::Trainer))
     }
 
-    pub(super) fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self {
             Self::Manager => "manager".to_owned(),
             Self::Agent => "agent".to_owned(),

@@ -33,7 +33,7 @@ use tierfeed_handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
 use tierfeed_workload_analyzer::Job;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
+use crate::{
     clock::{Clock, pause},
     cold::Cold,
     record::{Entry, Origin, last_entry},
@@ -62,27 +62,27 @@ const ORPHAN_SECONDS: &str = "600";
 
 /// What a trainer must know.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Which rank it is.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// Where the agent listens.
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// The job file.
-    pub job: PathBuf,
+    pub(crate) job: PathBuf,
     /// The index of the dataset.
-    pub index: PathBuf,
+    pub(crate) index: PathBuf,
     /// The checksum of every sample, as hexadecimal lines.
-    pub sums: PathBuf,
+    pub(crate) sums: PathBuf,
     /// What it writes down.
-    pub record: PathBuf,
+    pub(crate) record: PathBuf,
     /// It ends when this file is there.
-    pub stop: PathBuf,
+    pub(crate) stop: PathBuf,
     /// It starts a process that keeps its socket when this file is there, and removes it.
-    pub fork: PathBuf,
+    pub(crate) fork: PathBuf,
     /// Where it writes the number of that process.
-    pub orphan: PathBuf,
+    pub(crate) orphan: PathBuf,
     /// What it computes in a step.
-    pub step: Duration,
+    pub(crate) step: Duration,
 }
 
 /// Trains until the stop file is there or the order ends.
@@ -91,7 +91,7 @@ pub struct Settings {
 ///
 /// If a sample is not what it was made as, a batch is another than the order's, or a sample cannot be
 /// read for a minute.
-pub fn train(settings: &Settings) -> anyhow::Result<()> {
+pub(crate) fn train(settings: &Settings) -> anyhow::Result<()> {
     let index = Arc::new(Index::open(&settings.index)?);
     let job = Job::load(&settings.job)?;
     let order = job.order(index.len())?;
@@ -388,7 +388,8 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::record, *};
+    use super::*;
+    use crate::record;
 
     /// A training of two batches of four files, without an agent, whose sums `change` has changed.
     fn trained(change: fn(&mut Vec<u64>)) -> (anyhow::Result<()>, Vec<Entry>) {

@@ -18,16 +18,16 @@ const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
 /// Of all tiers together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Books {
+pub(crate) struct Books {
     /// Chunks that the data plane has, those included that were given up and are still in use.
-    pub held_bytes: u64,
+    pub(crate) held_bytes: u64,
     /// Chunks that the session may have.
-    pub allowed_bytes: u64,
+    pub(crate) allowed_bytes: u64,
 }
 
 impl Books {
     /// Asks the agent that answers at `socket`.
-    pub(super) fn read(socket: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(socket: &Path) -> anyhow::Result<Self> {
         let mut stream =
             UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -8,11 +8,11 @@ use std::{
 use tierfeed_harness::s3_server::S3Server;
 
 /// Below which the objects are.
-pub(super) const PREFIX: &str = "data";
+pub(crate) const PREFIX: &str = "data";
 
 /// Something that a store does to its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// It refuses every request for now.
     Refuse,
     /// Some objects are not there.
@@ -36,30 +36,30 @@ impl Trouble {
 
 /// The bucket of a run.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     server: S3Server,
     begun: AtomicU64,
 }
 
 impl Store {
     /// A server of the files below `folder`.
-    pub(super) fn serve(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn serve(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let arguments = ["--folder".as_ref(), folder.as_os_str(), OsStr::new(PREFIX)];
         Ok(Self { server: S3Server::start(program, arguments)?, begun: AtomicU64::new(0) })
     }
 
     /// Where it listens.
-    pub(super) fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.server.endpoint
     }
 
     /// The server itself.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.server.pid()
     }
 
     /// Makes trouble, for every request or for some keys below [`PREFIX`]. Returns its number.
-    pub(super) fn begin(&self, trouble: Trouble, keys: &[String]) -> anyhow::Result<u64> {
+    pub(crate) fn begin(&self, trouble: Trouble, keys: &[String]) -> anyhow::Result<u64> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut order = format!("begin {number} {}", trouble.word());
         keys.iter().for_each(|key| order.extend([" ", PREFIX, "/", key]));
@@ -69,7 +69,7 @@ impl Store {
     }
 
     /// Ends the trouble of this number.
-    pub(super) fn end(&self, number: u64) -> anyhow::Result<()> {
+    pub(crate) fn end(&self, number: u64) -> anyhow::Result<()> {
         self.server.send(&format!("end {number}\n"))
     }
 }

@@ -15,7 +15,7 @@ use nix::{
 };
 use tierfeed_harness::programs::Programs;
 
-use super::{
+use crate::{
     clock::{Clock, pause},
     panics::Drill,
     part::{Part, RANKS},
@@ -46,7 +46,7 @@ struct Role {
 
 /// Whether a part that ended by itself is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Endings {
+pub(crate) enum Endings {
     /// Nobody asked it to.
     Unexpected,
     /// An agent whose tier is not there does not start.
@@ -55,7 +55,7 @@ pub(super) enum Endings {
 
 /// All processes of a run; killed when dropped.
 #[derive(Debug)]
-pub(super) struct Cast {
+pub(crate) struct Cast {
     programs: Programs,
     clock: Clock,
     step: Duration,
@@ -65,15 +65,15 @@ pub(super) struct Cast {
     /// Processes that outlive the trainer which started them.
     orphans: Vec<Pid>,
     /// How often an agent did not start that had an excuse, and what it said.
-    pub(super) excused: Vec<String>,
+    pub(crate) excused: Vec<String>,
     /// How often a thread panicked on purpose, by its place.
-    pub(super) panics: BTreeMap<&'static str, u64>,
+    pub(crate) panics: BTreeMap<&'static str, u64>,
     /// How many system calls failed on purpose, by call and error.
-    pub(super) failed_calls: BTreeMap<String, u64>,
+    pub(crate) failed_calls: BTreeMap<String, u64>,
 }
 
 impl Cast {
-    pub(super) fn new(programs: Programs, clock: Clock, step: Duration) -> Self {
+    pub(crate) fn new(programs: Programs, clock: Clock, step: Duration) -> Self {
         let role = |part| Role {
             part,
             child: None,
@@ -97,7 +97,7 @@ impl Cast {
     }
 
     /// Starts all parts and waits until they are there.
-    pub(super) fn begin(&mut self, scene: &Scene) -> anyhow::Result<()> {
+    pub(crate) fn begin(&mut self, scene: &Scene) -> anyhow::Result<()> {
         self.start(scene, Part::Manager)?;
         let file = scene.manager_dir().join("manager.address");
         self.wait("the manager listens", || {
@@ -114,7 +114,7 @@ impl Cast {
     }
 
     /// Starts again what was killed. Fails if a part ended that nobody killed.
-    pub(super) fn supervise(&mut self, scene: &Scene, endings: Endings) -> anyhow::Result<()> {
+    pub(crate) fn supervise(&mut self, scene: &Scene, endings: Endings) -> anyhow::Result<()> {
         let now = self.clock.now();
         for part in Part::all() {
             let role = self.role(part);
@@ -143,7 +143,7 @@ impl Cast {
     }
 
     /// Kills a part, which begins again `after` this. False if it is not there.
-    pub(super) fn kill(&mut self, part: Part, after: Duration) -> anyhow::Result<bool> {
+    pub(crate) fn kill(&mut self, part: Part, after: Duration) -> anyhow::Result<bool> {
         let now = self.clock.now();
         let role = self.role(part);
         let Some(mut child) = role.child.take() else { return Ok(false) };
@@ -157,7 +157,7 @@ impl Cast {
     }
 
     /// Has a part begin again `after` this, with the order to panic. False if it is not there.
-    pub(super) fn drill(
+    pub(crate) fn drill(
         &mut self,
         part: Part,
         after: Duration,
@@ -171,17 +171,17 @@ impl Cast {
     }
 
     /// Where the manager listens, once one did.
-    pub(super) fn address(&self) -> Option<String> {
+    pub(crate) fn address(&self) -> Option<String> {
         self.address.clone()
     }
 
     /// Takes note of a process whose parent is about to be killed.
-    pub(super) fn adopt(&mut self, orphan: Pid) {
+    pub(crate) fn adopt(&mut self, orphan: Pid) {
         self.orphans.push(orphan);
     }
 
     /// Ends the processes that outlived their trainers.
-    pub(super) fn end_orphans(&mut self) {
+    pub(crate) fn end_orphans(&mut self) {
         for orphan in self.orphans.drain(..) {
             // An error means that it ended before.
             let _ = kill(orphan, Signal::SIGKILL);
@@ -189,36 +189,36 @@ impl Cast {
     }
 
     /// Sends a signal to a part. False if it is not there.
-    pub(super) fn signal(&mut self, part: Part, signal: Signal) -> anyhow::Result<bool> {
+    pub(crate) fn signal(&mut self, part: Part, signal: Signal) -> anyhow::Result<bool> {
         let Some(pid) = self.pid(part) else { return Ok(false) };
         kill(Pid::from_raw(i32::try_from(pid)?), signal)?;
         Ok(true)
     }
 
     /// The process of a part, which was not waited for, so that nobody else has its number.
-    pub(super) fn pid(&self, part: Part) -> Option<u32> {
+    pub(crate) fn pid(&self, part: Part) -> Option<u32> {
         let role = self.roles.iter().find(|role| role.part == part)?;
         role.child.as_ref().map(Child::id)
     }
 
     /// How long a part has been there.
-    pub(super) fn age(&self, part: Part) -> Option<Duration> {
+    pub(crate) fn age(&self, part: Part) -> Option<Duration> {
         let role = self.roles.iter().find(|role| role.part == part)?;
         role.child.as_ref().map(|_| self.clock.now().saturating_sub(role.since))
     }
 
     /// Whether a part was told to panic.
-    pub(super) fn has_drill(&self, part: Part) -> bool {
+    pub(crate) fn has_drill(&self, part: Part) -> bool {
         self.roles.iter().any(|role| role.part == part && role.drill.is_some())
     }
 
     /// How often a part began.
-    pub(super) fn starts(&self, part: Part) -> u32 {
+    pub(crate) fn starts(&self, part: Part) -> u32 {
         self.roles.iter().find(|role| role.part == part).map_or(0, |role| role.starts)
     }
 
     /// Waits for the end of a part.
-    pub(super) fn end(&mut self, part: Part) -> anyhow::Result<ExitStatus> {
+    pub(crate) fn end(&mut self, part: Part) -> anyhow::Result<ExitStatus> {
         let begin = self.clock.now();
         let clock = self.clock;
         let role = self.role(part);
@@ -236,7 +236,7 @@ impl Cast {
     }
 
     /// Another agent for the same node, which must be turned away.
-    pub(super) fn second_agent(&self, scene: &Scene) -> anyhow::Result<Child> {
+    pub(crate) fn second_agent(&self, scene: &Scene) -> anyhow::Result<Child> {
         let mut command = self.command(scene, Part::Agent)?;
         Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
     }
@@ -324,7 +324,7 @@ impl Drop for Cast {
 }
 
 /// What a part said last.
-pub(super) fn tail(scene: &Scene, part: Part) -> String {
+pub(crate) fn tail(scene: &Scene, part: Part) -> String {
     let text = fs::read(scene.log(&part.name())).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();

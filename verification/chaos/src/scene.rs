@@ -12,7 +12,7 @@ use tierfeed_core::units::Bytes;
 use tierfeed_harness::files;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
+use crate::{
     calls::Failing,
     group::Group,
     part::RANKS,
@@ -28,11 +28,11 @@ const EPOCHS: u32 = 20_000;
 const CHUNK: &str = "256 KiB";
 const SCRATCH_DISK: &str = "size=12m,mode=700";
 /// What fits there, and a little more.
-pub(super) const SCRATCH_DISK_BYTES: usize = 16 << 20;
+pub(crate) const SCRATCH_DISK_BYTES: usize = 16 << 20;
 
 /// Where the scratch tier lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Disk {
+pub(crate) enum Disk {
     /// On a small RAM disk of its own, which can be filled.
     Own,
     /// In the folder of the run: filling it would fill the disk of everybody.
@@ -44,7 +44,7 @@ pub(super) enum Disk {
 
 /// Where the cold store of a run is.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// In the files themselves.
     Files,
     /// In a bucket with the same objects.
@@ -53,22 +53,22 @@ pub(super) enum Source {
 
 /// The folder of a chaos run.
 #[derive(Debug)]
-pub(super) struct Scene {
-    pub(super) folder: PathBuf,
-    pub(super) disk: Disk,
-    pub(super) source: Source,
+pub(crate) struct Scene {
+    pub(crate) folder: PathBuf,
+    pub(crate) disk: Disk,
+    pub(crate) source: Source,
     /// Whether system calls can be made to fail here, or why not.
-    pub(super) calls: Result<(), String>,
+    pub(crate) calls: Result<(), String>,
     /// Of the agent, or why it has none.
-    pub(super) group: Result<Group, String>,
+    pub(crate) group: Result<Group, String>,
     /// The objects of the dataset, by sample number.
-    pub(super) objects: Vec<PathBuf>,
+    pub(crate) objects: Vec<PathBuf>,
 }
 
 impl Scene {
     /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
     /// a `server` the job reads them from a bucket. `memory` is for the agent.
-    pub(super) fn make(
+    pub(crate) fn make(
         folder: &Path,
         files: u64,
         server: Option<&Path>,
@@ -103,76 +103,76 @@ impl Scene {
         Ok(scene)
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    pub(super) fn job(&self) -> PathBuf {
+    pub(crate) fn job(&self) -> PathBuf {
         self.path("job.yaml")
     }
 
-    pub(super) fn sums(&self) -> PathBuf {
+    pub(crate) fn sums(&self) -> PathBuf {
         self.path("sums")
     }
 
-    pub(super) fn stop(&self) -> PathBuf {
+    pub(crate) fn stop(&self) -> PathBuf {
         self.path("stop")
     }
 
-    pub(super) fn record(&self, rank: u32) -> PathBuf {
+    pub(crate) fn record(&self, rank: u32) -> PathBuf {
         self.path(&format!("record{rank}"))
     }
 
     /// What the store calls an object.
-    pub(super) fn key(&self, object: &Path) -> anyhow::Result<String> {
+    pub(crate) fn key(&self, object: &Path) -> anyhow::Result<String> {
         let name = object.strip_prefix(self.path("data"))?;
         Ok(name.to_str().context("names of objects are UTF-8")?.to_owned())
     }
 
     /// A trainer that finds this starts a process which keeps its socket, and writes its number into
     /// [`Self::orphan`].
-    pub(super) fn fork(&self, rank: u32) -> PathBuf {
+    pub(crate) fn fork(&self, rank: u32) -> PathBuf {
         self.path(&format!("fork{rank}"))
     }
 
     /// The number of the process that a trainer started.
-    pub(super) fn orphan(&self, rank: u32) -> PathBuf {
+    pub(crate) fn orphan(&self, rank: u32) -> PathBuf {
         self.path(&format!("fork{rank}.pid"))
     }
 
     /// What the process of this name said on standard error.
-    pub(super) fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.path("logs").join(name)
     }
 
-    pub(super) fn agent_dir(&self) -> PathBuf {
+    pub(crate) fn agent_dir(&self) -> PathBuf {
         self.path("agent")
     }
 
-    pub(super) fn manager_dir(&self) -> PathBuf {
+    pub(crate) fn manager_dir(&self) -> PathBuf {
         self.path("manager")
     }
 
     /// Where an agent tells Prometheus its address, and a manager.
-    pub(super) fn agent_targets(&self) -> PathBuf {
+    pub(crate) fn agent_targets(&self) -> PathBuf {
         self.agent_dir().join("prometheus.json")
     }
 
-    pub(super) fn manager_targets(&self) -> PathBuf {
+    pub(crate) fn manager_targets(&self) -> PathBuf {
         self.manager_dir().join("prometheus-manager.json")
     }
 
     /// The directory of the scratch tier, inside of its disk so that it can go away.
-    pub(super) fn scratch(&self) -> PathBuf {
+    pub(crate) fn scratch(&self) -> PathBuf {
         self.path("scratch").join("tier")
     }
 
     /// What takes the room of the scratch tier when its disk is full.
-    pub(super) fn filler(&self) -> PathBuf {
+    pub(crate) fn filler(&self) -> PathBuf {
         self.path("scratch").join("filler")
     }
 
-    pub(super) fn storage(&self) -> PathBuf {
+    pub(crate) fn storage(&self) -> PathBuf {
         self.path("storage")
     }
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use nix::{fcntl::OFlag, sys::signal::Signal, unistd::Pid};
 use tierfeed_handoff::MemoryClient;
 
-use super::{
+use crate::{
     calls::Failing,
     cast::Cast,
     group::Group,
@@ -34,7 +34,7 @@ const PANIC_MAX: Duration = Duration::from_secs(10);
 
 /// How a fault ends.
 #[derive(Debug)]
-pub(super) enum Cure {
+pub(crate) enum Cure {
     /// By itself.
     None,
     Continue(Part),
@@ -76,7 +76,7 @@ pub(super) enum Cure {
 
 /// What came of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     Inflicted,
     /// Whoever was to take part in it did not.
     Nothing,
@@ -84,14 +84,14 @@ pub(super) enum Effect {
 
 /// An object that is elsewhere while a fault has its place.
 #[derive(Debug)]
-pub(super) struct Displaced {
-    pub(super) object: PathBuf,
-    pub(super) aside: PathBuf,
+pub(crate) struct Displaced {
+    pub(crate) object: PathBuf,
+    pub(crate) aside: PathBuf,
 }
 
 impl Cure {
     /// Whether the fault can end, `late` after its time.
-    pub(super) fn is_ready(&mut self, late: Duration) -> bool {
+    pub(crate) fn is_ready(&mut self, late: Duration) -> bool {
         match self {
             Self::Refused(child) => late > REFUSAL_MAX || !matches!(child.try_wait(), Ok(None)),
             Self::Orphan { fork, number, .. } => {
@@ -105,7 +105,7 @@ impl Cure {
     }
 
     /// Ends a fault.
-    pub(super) fn apply(self, cast: &mut Cast, scene: &Scene) -> anyhow::Result<Effect> {
+    pub(crate) fn apply(self, cast: &mut Cast, scene: &Scene) -> anyhow::Result<Effect> {
         match self {
             Self::None | Self::TakeBack(_) | Self::Speak(_) => (),
             // A part that was killed meanwhile and started again is not stopped; the signal is harmless.
@@ -158,12 +158,12 @@ impl Cure {
     }
 
     /// Whether a second agent is about to be turned away, which must find the first.
-    pub(super) const fn needs_agent(&self) -> bool {
+    pub(crate) const fn needs_agent(&self) -> bool {
         matches!(self, Self::Refused(_))
     }
 
     /// Whether the agent may end by itself as long as the fault lasts.
-    pub(super) const fn excuses_agent(&self) -> bool {
+    pub(crate) const fn excuses_agent(&self) -> bool {
         matches!(self, Self::Return { .. } | Self::Remove(_))
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 
-use super::{
+use crate::{
     books::Books,
     footprint::Footprint,
     scene::{Scene, Source},
@@ -43,23 +43,23 @@ const STAYS: [&str; 10] = [
 
 /// What a process held at a quiet moment.
 #[derive(Debug, Clone, Serialize)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Of which part.
-    pub part: String,
+    pub(crate) part: String,
     /// Since the run began.
-    pub at_s: f64,
+    pub(crate) at_s: f64,
     /// Which process of the part it was: 1 for the first.
-    pub life: u32,
+    pub(crate) life: u32,
     /// What it held.
-    pub held: Footprint,
+    pub(crate) held: Footprint,
     /// What it said that its tiers hold, if it has any.
-    pub books: Option<Books>,
+    pub(crate) books: Option<Books>,
 }
 
 impl Sample {
     /// Chunks that nobody has in the books, or that should have been given back, in words. However much a
     /// tier grows and shrinks, what it holds is in the books and within what it may hold.
-    pub(super) fn leak(&self) -> Option<String> {
+    pub(crate) fn leak(&self) -> Option<String> {
         let Books { held_bytes, allowed_bytes } = self.books?;
         let real = self.held.cache_bytes;
         let (what, bytes, known) = if real > held_bytes + CHUNKS_UNDERWAY {
@@ -76,20 +76,20 @@ impl Sample {
 
 /// How much a part held at the beginning and at the end of its longest life.
 #[derive(Debug, Clone, Serialize)]
-pub struct Growth {
+pub(crate) struct Growth {
     /// Which part.
-    pub part: String,
+    pub(crate) part: String,
     /// The length of the life that was looked at.
-    pub over_s: f64,
+    pub(crate) over_s: f64,
     /// Medians of its first third.
-    pub first: Footprint,
+    pub(crate) first: Footprint,
     /// Medians of its last third.
-    pub last: Footprint,
+    pub(crate) last: Footprint,
 }
 
 impl Growth {
     /// Of every part whose longest life has at least three samples.
-    pub(super) fn of_all(samples: &[Sample]) -> Vec<Self> {
+    pub(crate) fn of_all(samples: &[Sample]) -> Vec<Self> {
         let parts: BTreeSet<&str> = samples.iter().map(|sample| sample.part.as_str()).collect();
         parts.into_iter().filter_map(|part| Self::of(part, samples)).collect()
     }
@@ -111,7 +111,7 @@ impl Growth {
     }
 
     /// What grew more than it may, in words.
-    pub(super) fn excess(&self) -> Vec<String> {
+    pub(crate) fn excess(&self) -> Vec<String> {
         let limits = [
             ("bytes", self.first.memory_bytes, self.last.memory_bytes, MEMORY_GROWTH_MAX),
             ("descriptors", self.first.descriptors, self.last.descriptors, DESCRIPTOR_GROWTH_MAX),
@@ -142,13 +142,13 @@ fn median(samples: &[&Sample]) -> Footprint {
 }
 
 /// Names in the shared RAM disk of the host.
-pub(super) fn shared_memory() -> BTreeSet<String> {
+pub(crate) fn shared_memory() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// Everything that should not be there after the last process ended, in words.
-pub(super) fn leftovers(scene: &Scene, shared_before: &BTreeSet<String>) -> Vec<String> {
+pub(crate) fn leftovers(scene: &Scene, shared_before: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for tier in [scene.scratch(), scene.storage()] {
         found.extend(names(&tier).map(|name| format!("{name} is left in tier {}", tier.display())));
@@ -171,7 +171,7 @@ pub(super) fn leftovers(scene: &Scene, shared_before: &BTreeSet<String>) -> Vec<
 }
 
 /// How often an agent gave memory back because too little was free, as its report tells.
-pub(super) fn given_back(report: &Path) -> usize {
+pub(crate) fn given_back(report: &Path) -> usize {
     let text = fs::read(report).unwrap_or_default();
     let report: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
     let moments = report["memory"]["timeline"].as_array().into_iter().flatten();
@@ -199,7 +199,7 @@ fn processes_of(folder: &Path) -> impl Iterator<Item = (u32, String)> + use<> {
 }
 
 /// Seconds with a fraction.
-pub(super) fn seconds(time: Duration) -> f64 {
+pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 

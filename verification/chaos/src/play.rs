@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, fs, time::Duration};
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 
-use super::{
-    Settings,
+use crate::{
     books::Books,
     cast::{Cast, Endings, tail},
     clock::{Clock, pause},
@@ -17,6 +16,7 @@ use super::{
     part::{Part, RANKS},
     record,
     scene::Scene,
+    settings::Settings,
     siege::{self, Marks, Sieges},
     silence::Silence,
     verdict::{Sample, seconds},
@@ -48,30 +48,30 @@ struct Active {
 }
 
 /// One chaos run.
-pub(super) struct Play<'a> {
+pub(crate) struct Play<'a> {
     settings: &'a Settings,
-    pub(super) scene: &'a Scene,
+    pub(crate) scene: &'a Scene,
     clock: Clock,
     active: Vec<Active>,
     possible: Vec<Kind>,
     /// How often each fault was drawn.
-    pub(super) drawn: BTreeMap<&'static str, u64>,
+    pub(crate) drawn: BTreeMap<&'static str, u64>,
     /// How often each fault took place.
-    pub(super) inflicted: BTreeMap<&'static str, u64>,
+    pub(crate) inflicted: BTreeMap<&'static str, u64>,
     /// What everybody held at quiet moments.
-    pub(super) samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
     /// How often memory was short in the life of the last agent.
-    pub(super) pressed: u64,
+    pub(crate) pressed: u64,
     /// The longest that everybody took to get on after all faults were healed.
-    pub(super) recovery_max: Duration,
+    pub(crate) recovery_max: Duration,
     /// What trainers waited beside a hostile client.
-    pub(super) sieges: Sieges,
+    pub(crate) sieges: Sieges,
     /// What was not as it should be on the way.
-    pub(super) violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
 }
 
 impl<'a> Play<'a> {
-    pub(super) fn new(settings: &'a Settings, scene: &'a Scene, clock: Clock) -> Self {
+    pub(crate) fn new(settings: &'a Settings, scene: &'a Scene, clock: Clock) -> Self {
         let possible = Kind::ALL.into_iter().filter(|kind| kind.left_out(scene).is_none());
         Self {
             settings,
@@ -90,7 +90,7 @@ impl<'a> Play<'a> {
     }
 
     /// From the first process to the end of the last.
-    pub(super) fn all(&mut self, cast: &mut Cast, say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    pub(crate) fn all(&mut self, cast: &mut Cast, say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         cast.begin(self.scene)?;
         self.calm(cast)?;
         let [all, lives, steady] = TWELFTHS.map(|part| self.settings.time * part / 12);
