@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// The CPU time of an agent whose trainers do nothing.
     #[command(hide = true)]
     Idle(IdleArguments),
-    /// Takes the batches of a rank, compares them with checksums, and goes on where it was killed.
+    /// Takes the batches of a rank, compares them with checksums, and continues where it was killed.
     #[command(hide = true)]
     Trainer(TrainerArguments),
     /// A client of an agent that attacks it.
@@ -45,10 +45,10 @@ pub(crate) struct ChaosArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) minutes: u64,
-    /// Of the faults: the same number draws the same ones again [default: another one each time].
+    /// Of the faults: the same number draws the same faults again [default: another one each time].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
-    /// How much memory is taken away at a time, and what the control group of the agent may have.
+    /// How much memory is taken away at a time, and the memory limit of the agent's control group.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub(crate) pressure: Bytes,
     /// Where the dataset lies.
@@ -64,7 +64,7 @@ pub(crate) struct ChaosArguments {
 /// Where the dataset lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Source {
-    /// In files.
+    /// In files of a folder.
     Files,
     /// In a bucket of an S3 server.
     Bucket,
@@ -84,16 +84,16 @@ pub(crate) struct TrainerArguments {
     /// The checksum of every sample, as hexadecimal lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) sums: PathBuf,
-    /// Where it writes down what it used.
+    /// The file to which it appends a line for each batch that it used.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: PathBuf,
-    /// It ends when this file is there.
+    /// It ends when this file exists.
     #[arg(long, value_name = "FILE")]
     pub(crate) stop: PathBuf,
-    /// It starts a process that keeps its socket when this file is there.
+    /// It starts a process that keeps its socket when this file exists.
     #[arg(long, value_name = "FILE")]
     pub(crate) fork: PathBuf,
-    /// Where it writes the number of that process.
+    /// The file to which it writes the number of that process.
     #[arg(long, value_name = "FILE")]
     pub(crate) orphan: PathBuf,
     /// How long a step computes.
@@ -115,7 +115,7 @@ pub(crate) struct HostileArguments {
     /// For how long it attacks.
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Nanoseconds,
-    /// Fixes its attacks.
+    /// The seed of its attacks.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: u64,
 }

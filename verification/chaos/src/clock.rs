@@ -1,16 +1,16 @@
-//! The time of an experiment with processes, which give no event to wait for.
+//! The time of a campaign: other processes give no event to wait for, so it is polled.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// The time since the experiment began.
+/// The time since the campaign began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant);
 
 impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "the experiment takes the time")]
+    #[expect(clippy::disallowed_methods, reason = "a campaign measures time")]
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
@@ -19,7 +19,7 @@ impl Clock {
         self.0.elapsed()
     }
 
-    /// What passed since `begin` on this clock.
+    /// The time since `begin` on this clock.
     pub(crate) fn since(self, begin: Duration) -> Duration {
         self.now().saturating_sub(begin)
     }

@@ -1,21 +1,21 @@
-//! What may go wrong in a chaos run, and when: drawn from a seed.
+//! The faults of a campaign, and their schedule, which follows from a seed.
 
 use std::time::Duration;
 
 use tierfeed_core::spread::Draws;
 
 use crate::{
-    part::RANKS,
-    scene::{Disk, Scene, Source},
+    role::RANKS,
+    testbed::{Disk, Source, Testbed},
 };
 
-/// Some looks of the agent.
+/// Long enough for the agent to check its memory several times.
 const PRESSURE_MIN: Duration = Duration::from_secs(2);
 
-/// Attaching to a process takes a moment, and some calls are seldom made.
+/// Attaching strace takes a moment, and some calls are seldom made.
 const FAILING_MIN: Duration = Duration::from_secs(1);
 
-/// Everything that can go wrong.
+/// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     AgentKilled,
@@ -44,6 +44,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Every kind, in the order of the report.
     pub(crate) const ALL: [Self; 23] = [
         Self::AgentKilled,
         Self::TrainerKilled,
@@ -70,6 +71,7 @@ impl Kind {
         Self::SilentPeers,
     ];
 
+    /// The name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::AgentKilled => "agent killed",
@@ -98,90 +100,93 @@ impl Kind {
         }
     }
 
-    /// Whether this fault ends the life of the agent.
+    /// Whether this fault ends the process of the agent.
     pub(crate) const fn ends_agent(self) -> bool {
         matches!(self, Self::AgentKilled | Self::TierLost | Self::AgentPanics)
     }
 
-    /// Why this fault cannot be inflicted at all in this run.
-    pub(crate) fn left_out(self, scene: &Scene) -> Option<String> {
-        match (self, &scene.disk, &scene.source, &scene.group) {
+    /// Why this fault cannot be injected in this campaign, or `None` if it can.
+    pub(crate) fn obstacle(self, testbed: &Testbed) -> Option<String> {
+        match (self, &testbed.disk, &testbed.source, &testbed.cgroup) {
             (Self::TierFull, Disk::Shared { reason }, ..)
             | (Self::MemoryShort, .., Err(reason)) => Some(reason.clone()),
             (Self::StoreRefuses, _, Source::Files, _) => {
-                Some("files answer at once; --source bucket has a store".to_owned())
+                Some("files have no server that could refuse; --source bucket has one".to_owned())
             }
             (Self::AgentPanics | Self::ManagerPanics, ..) if !cfg!(debug_assertions) => {
-                Some("this build has no drills; take one with debug assertions".to_owned())
+                Some("this build has no failpoints; a build with debug assertions has".to_owned())
             }
-            (Self::AgentCallsFail | Self::ManagerCallsFail, ..) => scene.calls.clone().err(),
+            (Self::AgentCallsFail | Self::ManagerCallsFail, ..) => testbed.calls.clone().err(),
             _ => None,
         }
     }
 }
 
-/// Which faults may come.
+/// Which faults a schedule has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Range {
+pub(crate) enum Selection {
     All,
-    /// Those that the agent survives, so that its growth can be seen.
-    AgentLives,
+    /// Those that the agent survives, so that the growth of one process can be measured.
+    AgentSurvives,
 }
 
-/// Draws faults: each kind once, in random order, then all of them again.
+/// An endless schedule of faults: each kind once, in random order, then all of them again.
 #[derive(Debug)]
-pub(crate) struct Deck {
+pub(crate) struct Schedule {
     kinds: Vec<Kind>,
     draws: Draws,
+    /// Kinds that were not drawn in this pass.
     left: Vec<Kind>,
 }
 
-impl Deck {
-    /// The faults of a seed, of the kinds that are possible. Ranges are drawn apart, so that the end of
-    /// one moves nothing in the other.
-    pub(crate) fn new(seed: u64, range: Range, possible: &[Kind]) -> Self {
-        let stream = match range {
-            Range::All => 0,
-            Range::AgentLives => 1,
+impl Schedule {
+    /// The schedule of a seed, of the kinds that are possible. Each selection has its own stream of draws, so
+    /// that the length of one does not change the other.
+    pub(crate) fn new(seed: u64, selection: Selection, possible: &[Kind]) -> Self {
+        let stream = match selection {
+            Selection::All => 0,
+            Selection::AgentSurvives => 1,
         };
-        let is_in_range = |kind: &Kind| range == Range::All || !kind.ends_agent();
-        let kinds = possible.iter().copied().filter(is_in_range).collect();
+        let is_selected = |kind: &Kind| selection == Selection::All || !kind.ends_agent();
+        let kinds = possible.iter().copied().filter(is_selected).collect();
         Self { kinds, draws: Draws::of(seed, stream), left: Vec::new() }
     }
 
+    /// The next fault of the schedule.
     pub(crate) fn draw(&mut self) -> Fault {
         if self.left.is_empty() {
             self.left.clone_from(&self.kinds);
         }
         let draws = &mut self.draws;
         let kind = self.left.swap_remove(below(draws, self.left.len() as u64));
-        let victim = draws.word();
-        let least = match kind {
+        let target = draws.word();
+        let min = match kind {
             Kind::MemoryShort => PRESSURE_MIN,
             Kind::AgentCallsFail | Kind::ManagerCallsFail => FAILING_MIN,
             _ => Duration::ZERO,
         };
-        let lasts = least + Duration::from_millis(100 + below(draws, 2400) as u64);
+        let duration = min + Duration::from_millis(100 + below(draws, 2400) as u64);
         let pause = Duration::from_millis(100 + below(draws, 900) as u64);
-        Fault { kind, victim, lasts, pause }
+        Fault { kind, target, duration, pause }
     }
 }
 
-/// A fault as it was drawn.
+/// A fault of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// Which rank or object it hits.
-    pub(crate) victim: u64,
+    /// A random number that selects the rank, object or place that the fault affects.
+    pub(crate) target: u64,
     /// How long it lasts.
-    pub(crate) lasts: Duration,
-    /// How long after it the next one comes.
+    pub(crate) duration: Duration,
+    /// The time from its begin to the begin of the next fault.
     pub(crate) pause: Duration,
 }
 
 impl Fault {
+    /// The rank that it affects.
     pub(crate) fn rank(self) -> u32 {
-        u32::try_from(self.victim % u64::from(RANKS)).expect("below the number of ranks")
+        u32::try_from(self.target % u64::from(RANKS)).expect("below the number of ranks")
     }
 }
 
@@ -194,20 +199,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_draws_the_same_faults_again() {
+    fn a_seed_fixes_the_schedule() {
         let drawn = |seed| {
-            let mut deck = Deck::new(seed, Range::All, &Kind::ALL);
-            std::iter::repeat_with(|| deck.draw()).take(100).collect::<Vec<_>>()
+            let mut schedule = Schedule::new(seed, Selection::All, &Kind::ALL);
+            std::iter::repeat_with(|| schedule.draw()).take(100).collect::<Vec<_>>()
         };
         assert_eq!(drawn(7), drawn(7));
         assert_ne!(drawn(7), drawn(8));
     }
 
     #[test]
-    fn every_kind_comes_before_one_comes_again() {
-        let mut deck = Deck::new(1, Range::All, &Kind::ALL);
+    fn every_kind_is_drawn_before_one_is_drawn_again() {
+        let mut schedule = Schedule::new(1, Selection::All, &Kind::ALL);
         for _ in 0..5 {
-            let mut kinds: Vec<Kind> = Kind::ALL.iter().map(|_| deck.draw().kind).collect();
+            let mut kinds: Vec<Kind> = Kind::ALL.iter().map(|_| schedule.draw().kind).collect();
             kinds.sort_unstable();
             let mut all = Kind::ALL.to_vec();
             all.sort_unstable();
@@ -216,14 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_impossible_here_never_comes() {
-        let mut deck = Deck::new(1, Range::All, &[Kind::AgentKilled, Kind::ManagerStopped]);
-        assert!((0..100).all(|_| deck.draw().kind != Kind::StoreRefuses));
+    fn impossible_kinds_are_never_drawn() {
+        let mut schedule =
+            Schedule::new(1, Selection::All, &[Kind::AgentKilled, Kind::ManagerStopped]);
+        assert!((0..100).all(|_| schedule.draw().kind != Kind::StoreRefuses));
     }
 
     #[test]
-    fn no_fault_of_the_second_half_ends_the_agent() {
-        let mut deck = Deck::new(1, Range::AgentLives, &Kind::ALL);
-        assert!((0..100).all(|_| !deck.draw().kind.ends_agent()));
+    fn the_agent_survives_every_fault_of_its_selection() {
+        let mut schedule = Schedule::new(1, Selection::AgentSurvives, &Kind::ALL);
+        assert!((0..100).all(|_| !schedule.draw().kind.ends_agent()));
     }
 }

@@ -1,7 +1,7 @@
-//! What a process holds: memory, descriptors, threads, and CPU time, as `/proc` has it.
+//! The resources of a process: memory, descriptors, threads and CPU time, as `/proc` shows them.
 //!
-//! Chunks of tiers come and go with the memory that is free, so they are counted apart: how many there may
-//! be follows from the budgets, not from how many there were before. What must not grow is the rest.
+//! Chunks of tiers are counted apart: their number follows the free memory within the budgets of the tiers.
+//! Everything else must not grow.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ use nix::sys::stat::makedev;
 use serde::Serialize;
 use tierfeed_core::tier::Kind;
 
-/// What a process holds at a moment.
+/// The resources of a process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Footprint {
     /// Memory of its own (`RssAnon`), and [`Self::files`] that are memory.
@@ -18,53 +18,53 @@ pub(crate) struct Footprint {
     pub(crate) cache_bytes: u64,
     /// Open descriptors of anything else.
     pub(crate) descriptors: u64,
-    /// Files without a name that are no chunks, open or only mapped, each once: staging, rings, buffers.
+    /// Unnamed files that are no chunks, open or only mapped, each counted once: staging, rings, buffers.
     pub(crate) files: u64,
-    /// Threads.
+    /// Threads of the process.
     pub(crate) threads: u64,
 }
 
-/// What process `pid` holds, or `None` if it is gone.
+/// The footprint of process `pid`, or `None` if it is gone.
 pub(crate) fn of(pid: u32) -> Option<Footprint> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|it| it.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
     };
-    let mut nameless = mapped(&fs::read_to_string(format!("/proc/{pid}/maps")).ok()?);
+    let mut unnamed = mapped(&fs::read_to_string(format!("/proc/{pid}/maps")).ok()?);
     let mut descriptors = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
         let target = fs::read_link(entry.path()).unwrap_or_default();
-        match (Sort::of(&target.to_string_lossy()), fs::metadata(entry.path())) {
-            (Sort::Named, _) | (_, Err(_)) => descriptors += 1,
-            (sort, Ok(file)) => {
-                nameless.insert((file.dev(), file.ino()), (sort, file.blocks() * 512));
+        match (FileKind::of(&target.to_string_lossy()), fs::metadata(entry.path())) {
+            (FileKind::Named, _) | (_, Err(_)) => descriptors += 1,
+            (kind, Ok(file)) => {
+                unnamed.insert((file.dev(), file.ino()), (kind, file.blocks() * 512));
             }
         }
     }
-    let bytes_of = |sort| nameless.values().filter(|it| it.0 == sort).map(|it| it.1).sum::<u64>();
+    let bytes_of = |kind| unnamed.values().filter(|it| it.0 == kind).map(|it| it.1).sum::<u64>();
     Some(Footprint {
-        memory_bytes: (field("RssAnon:") << 10) + bytes_of(Sort::Memory),
-        cache_bytes: bytes_of(Sort::Chunk),
+        memory_bytes: (field("RssAnon:") << 10) + bytes_of(FileKind::Memory),
+        cache_bytes: bytes_of(FileKind::Chunk),
         descriptors,
-        files: nameless.values().filter(|it| it.0 == Sort::Memory).count() as u64,
+        files: unnamed.values().filter(|it| it.0 == FileKind::Memory).count() as u64,
         threads: field("Threads:"),
     })
 }
 
-/// What a descriptor or a mapping is of.
+/// What a descriptor or a mapping refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum FileKind {
     /// A chunk of a tier, or all chunks of a tier that trainers read.
     Chunk,
-    /// Other memory.
+    /// Memory for anything but chunks.
     Memory,
-    /// What had a name once: a socket, or a file of the dataset in whose place is another by now.
+    /// Sockets and files with a name, also one that was removed, as when a file of the dataset is replaced.
     Named,
 }
 
-impl Sort {
-    /// By what `/proc` shows.
+impl FileKind {
+    /// The kind of a link target of `/proc/PID/fd` or a path of `/proc/PID/maps`.
     fn of(target: &str) -> Self {
         let Some(path) = target.strip_suffix(" (deleted)") else { return Self::Named };
         if let Some(name) = path.strip_prefix("/memfd:") {
@@ -72,7 +72,7 @@ impl Sort {
             let of_tier = name.strip_prefix("tierfeed-").is_some_and(is_tier);
             return if of_tier { Self::Chunk } else { Self::Memory };
         }
-        // Files that never had a name, and those of file systems that know no such files.
+        // Files of `O_TMPFILE`, and their substitutes on file systems without it.
         let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with(['#']) || name.starts_with(".tierfeed-") {
             return Self::Chunk;
@@ -81,36 +81,36 @@ impl Sort {
     }
 }
 
-/// Files without a name by device and number, with what is mapped of them, from the text of a
+/// Unnamed files by device and inode number, with the bytes that are mapped of them, from the text of
 /// `/proc/PID/maps`.
-fn mapped(maps: &str) -> BTreeMap<(u64, u64), (Sort, u64)> {
+fn mapped(maps: &str) -> BTreeMap<(u64, u64), (FileKind, u64)> {
     let mut files = BTreeMap::new();
-    for (file, sort, bytes) in maps.lines().filter_map(mapping) {
-        files.entry(file).or_insert((sort, 0)).1 += bytes;
+    for (file, kind, bytes) in maps.lines().filter_map(mapping) {
+        files.entry(file).or_insert((kind, 0)).1 += bytes;
     }
     files
 }
 
 /// A line such as `7f00-7f01 rw-s 00000000 00:01 1042 /memfd:tierfeed-rings (deleted)`.
-fn mapping(line: &str) -> Option<((u64, u64), Sort, u64)> {
+fn mapping(line: &str) -> Option<((u64, u64), FileKind, u64)> {
     let fields: Vec<&str> = line.splitn(6, ' ').collect();
     let [range, _, _, device, number, path] = fields.as_slice() else { return None };
-    let sort = Sort::of(path.trim_start());
+    let kind = FileKind::of(path.trim_start());
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (start, end) = range.split_once('-')?;
     let (major, minor) = device.split_once(':')?;
     let file = (makedev(hex(major)?, hex(minor)?), number.parse().ok()?);
     let bytes = hex(end)?.checked_sub(hex(start)?)?;
-    (sort != Sort::Named).then_some((file, sort, bytes))
+    (kind != FileKind::Named).then_some((file, kind, bytes))
 }
 
-/// A tick of the CPU times in `/proc`: `USER_HZ` is 100 on every platform of ours.
+/// The unit of CPU times in `/proc`: `USER_HZ` is 100 on every supported platform.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The CPU time that all threads of process `pid` have had, or `None` if it is gone.
+/// The CPU time of all threads of process `pid`, or `None` if it is gone.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; what follows the last one has none.
+    // The program's name may contain spaces and parentheses; the fields after its last one do not.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11)? + ticks(12)?;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_holds_something() {
+    fn this_process_has_memory_descriptors_and_threads() {
         let own = own();
         assert!(own.memory_bytes > 4096 && own.descriptors >= 3 && own.threads >= 1, "{own:?}");
     }
@@ -167,27 +167,28 @@ mod tests {
     }
 
     #[test]
-    fn files_of_tiers_have_no_name_and_files_of_datasets_had_one() {
-        let sorts =
+    fn unnamed_files_of_tiers_are_told_from_removed_files_of_datasets() {
+        let kinds =
             ["/tier/#123 (deleted)", "/tier/.tierfeed-7-0 (deleted)", "/data/7.jpg (deleted)"];
-        assert_eq!(sorts.map(Sort::of), [Sort::Chunk, Sort::Chunk, Sort::Named]);
-        assert_eq!(Sort::of("/tier/#123"), Sort::Named, "somebody else's");
+        assert_eq!(kinds.map(FileKind::of), [FileKind::Chunk, FileKind::Chunk, FileKind::Named]);
+        assert_eq!(FileKind::of("/tier/#123"), FileKind::Named, "the file of another program");
     }
 
     #[test]
-    fn memory_that_is_mapped_and_not_open_is_found() {
+    fn memory_that_is_mapped_and_not_open_is_counted() {
         let maps = "\
             7f0000000000-7f0000002000 rw-s 00000000 00:01 42      /memfd:tierfeed-rings (deleted)\n\
             7f0000002000-7f0000003000 r--s 00002000 00:01 42      /memfd:tierfeed-rings (deleted)\n\
             7f0000004000-7f0000005000 rw-s 00000000 00:01 43      /memfd:tierfeed-scratch-1 (deleted)\n\
             7f0000006000-7f0000007000 rw-p 00000000 00:00 0\n\
             7f0000008000-7f0000009000 r-xp 00000000 fe:01 9       /usr/bin/tierfeed\n";
-        let expected = [((1, 42), (Sort::Memory, 0x3000)), ((1, 43), (Sort::Chunk, 0x1000))];
+        let expected =
+            [((1, 42), (FileKind::Memory, 0x3000)), ((1, 43), (FileKind::Chunk, 0x1000))];
         assert_eq!(mapped(maps), BTreeMap::from(expected));
     }
 
     #[test]
-    fn a_process_that_is_gone_holds_nothing() {
+    fn a_process_that_is_gone_has_no_footprint() {
         assert_eq!(of(u32::MAX), None);
         assert_eq!(cpu_time(u32::MAX), None);
     }

@@ -7,32 +7,32 @@ use serde::Serialize;
 use tierfeed_harness::{files, programs::Programs};
 
 use crate::{
-    cast::{Cast, Endings},
     clock::{Clock, pause},
     footprint::cpu_time,
-    part::{Part, RANKS},
     record,
-    scene::Scene,
+    role::{RANKS, Role},
+    supervisor::{Exits, Supervisor},
+    testbed::Testbed,
 };
 
 /// Share of a core that an idle agent may use.
 pub(crate) const SHARE_MAX: f64 = 0.01;
 
-/// Enough for every batch that is staged ahead.
+/// Files of the dataset: enough for every batch that is staged ahead.
 const FILES: u64 = 300;
 
-/// A step that does not end while we look.
+/// A step that does not end while the agent is watched.
 const STEP: Duration = Duration::from_secs(100_000);
 
-/// Caches fill and the first reports are sent before.
+/// Caches are filled and the first reports are sent within this time.
 const SETTLE: Duration = Duration::from_secs(3);
 
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// What to run.
+/// What is started, where, and for how long it is watched.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// What it starts.
+    /// The programs that it starts.
     pub(crate) programs: Programs,
     /// Where files are made, and removed afterwards.
     pub(crate) folder: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) time: Duration,
 }
 
-/// What was measured.
+/// The CPU time of an idle agent and its manager.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Outcome {
     /// For how long the agent was watched.
@@ -49,9 +49,9 @@ pub(crate) struct Outcome {
     pub(crate) agent_cpu_s: f64,
     /// CPU time of the manager.
     pub(crate) manager_cpu_s: f64,
-    /// Of a core, by the agent.
+    /// The share of a core that the agent used.
     pub(crate) agent_share: f64,
-    /// What is allowed.
+    /// The share of a core that is allowed.
     pub(crate) share_max: f64,
 }
 
@@ -62,24 +62,24 @@ pub(crate) struct Outcome {
 /// If the folder cannot be written, or a process cannot be started or ends.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let scene = Scene::make(folder, FILES, None, None)?;
+        let testbed = Testbed::make(folder, FILES, None, None)?;
         let clock = Clock::start();
-        let mut cast = Cast::new(settings.programs.clone(), clock, STEP);
-        cast.begin(&scene)?;
-        while (0..RANKS).any(|rank| record::served(&scene.record(rank)) == 0) {
-            cast.supervise(&scene, Endings::Unexpected)?;
+        let mut supervisor = Supervisor::new(settings.programs.clone(), clock, STEP);
+        supervisor.start_all(&testbed)?;
+        while (0..RANKS).any(|rank| record::served(&testbed.record(rank)) == 0) {
+            supervisor.restart_killed(&testbed, Exits::Unexpected)?;
             pause(POLL_EVERY);
         }
         pause(SETTLE);
-        let cpu = |part| {
-            let time = cast.pid(part).and_then(cpu_time);
-            time.with_context(|| format!("{} is not there any more", part.name()))
+        let cpu = |role| {
+            let time = supervisor.pid(role).and_then(cpu_time);
+            time.with_context(|| format!("{} does not run any more", role.name()))
         };
-        let (begin, agent, manager) = (clock.now(), cpu(Part::Agent)?, cpu(Part::Manager)?);
+        let (begin, agent, manager) = (clock.now(), cpu(Role::Agent)?, cpu(Role::Manager)?);
         pause(settings.time);
         let time = clock.since(begin).as_secs_f64();
-        let agent = cpu(Part::Agent)?.saturating_sub(agent).as_secs_f64();
-        let manager = cpu(Part::Manager)?.saturating_sub(manager).as_secs_f64();
+        let agent = cpu(Role::Agent)?.saturating_sub(agent).as_secs_f64();
+        let manager = cpu(Role::Manager)?.saturating_sub(manager).as_secs_f64();
         Ok(Outcome {
             time_s: time,
             agent_cpu_s: agent,

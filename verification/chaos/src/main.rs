@@ -1,44 +1,47 @@
-//! `tierfeed-bench chaos`: a live training of two ranks to which everything happens that can happen.
+//! Injects faults into a live training of two ranks, and checks that no byte, sample or order is wrong.
+//! `tierfeed-bench chaos` starts it.
 //!
-//! Manager, agent and trainers are processes of their own. A seed draws faults, several at a time: kills,
-//! stops, a full tier, a tier that is gone, memory that is taken, short or lent, objects that vanish, are
-//! cut or hang, a store that refuses, a second agent, a process that keeps the socket of a dead trainer,
-//! a client that means harm, threads that panic, system calls that fail, connections that say nothing.
-//! Trainers compare every sample with the checksum of the file as it was made, and write down what they
-//! used; at the end that is compared with the order. After every ten faults the trainers are left alone
-//! with a hostile client and silent connections, and must not wait longer for it. In the second part the agent lives, so that its
-//! growth can be seen; in the third nothing happens, so that the growth of everybody can.
+//! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active at
+//! a time: kills, stops, a full tier, a lost tier, memory that is taken, short or lent, objects that vanish, are
+//! cut or stall, a store that refuses, a second agent, a process that keeps the socket of a dead trainer, a
+//! hostile client, threads that panic, system calls that fail, silent connections.
+//! Trainers compare every sample with the checksum of the file as it was made, and record what they used; at
+//! the end the records are compared with the order. After every round of ten faults the trainers run beside a
+//! hostile client and silent connections alone, which must not delay them. A campaign has three phases: all
+//! faults; those that the agent survives, which shows how its process grows; and none, which shows how all
+//! processes grow.
 //!
-//! The draws follow from the seed alone, so a seed that failed can be played again. When each fault finds
-//! the processes is up to the machine.
+//! The draws follow from the seed alone, so a seed that failed can be repeated. At which moment a fault meets
+//! the processes depends on the machine.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod books;
-mod calls;
+mod bucket;
 mod campaign;
-mod cast;
+mod checks;
 mod clock;
-mod cold;
-mod cure;
+mod cold_reader;
+mod controller;
+mod failpoint;
 mod fault;
 mod footprint;
-mod group;
-mod hostile;
+mod hostile_client;
 mod idle;
-mod inflict;
-mod panics;
-mod part;
-mod play;
+mod injector;
+mod interference;
+mod memory_cgroup;
+mod outcome;
 mod record;
-mod scene;
+mod recovery;
+mod role;
 mod settings;
-mod siege;
-mod silence;
-mod store;
+mod silent_connections;
+mod supervisor;
+mod syscall_faults;
+mod testbed;
+mod tier_usage;
 mod trainer;
-mod verdict;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -82,12 +85,12 @@ fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
     };
     let outcome = campaign::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    output.print(&outcome, campaign::table)?;
+    output.print(&outcome, outcome::table)?;
     match outcome.violations.len() {
         0 => Ok(()),
         count => {
             let seed = outcome.seed;
-            Err(Failure::Work(anyhow!("{count} violations; play them again with --seed {seed}")))
+            Err(Failure::Work(anyhow!("{count} violations; repeat them with --seed {seed}")))
         }
     }
 }
@@ -128,5 +131,11 @@ fn train(arguments: TrainerArguments) -> Result<(), Failure> {
 fn attack(arguments: HostileArguments) -> Result<(), Failure> {
     let HostileArguments { socket, manager, rank, time, seed } = arguments;
     let time = Duration::from_nanos(time.0);
-    output::json(&hostile::attack(&hostile::Settings { socket, manager, rank, time, seed }))
+    output::json(&hostile_client::attack(&hostile_client::Settings {
+        socket,
+        manager,
+        rank,
+        time,
+        seed,
+    }))
 }

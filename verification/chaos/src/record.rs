@@ -1,8 +1,8 @@
-//! What trainers write down: a line for each batch that they used, and its comparison with the order.
+//! The record of a trainer, a line for each batch that it used, and its comparison with the order.
 //!
 //! A trainer writes the line after it compared the bytes and before it computes. So a batch counts as
 //! used once its line is there: a trainer that is killed before computes it again, one that is killed
-//! after goes on behind it, as a training does from its last checkpoint.
+//! after continues with the next batch, as a training does from its last checkpoint.
 
 use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
 
@@ -13,10 +13,10 @@ use tierfeed_core::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// Where a batch came from.
+/// The source of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// The agent.
+    /// The agent served it.
     Agent,
     /// The cold store: there was no agent.
     Alone,
@@ -94,7 +94,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
     text.lines().map(entry).collect()
 }
 
-/// What all trainers used, beside what the order says.
+/// The batches that all trainers used, compared with those of the order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
     pub(crate) batches: u64,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_training_up_to_any_batch_is_as_the_order() {
+    fn a_record_up_to_any_batch_agrees_with_the_order() {
         let lines = whole();
         for end in 0..=lines.len() {
             let comparison = compared(&lines[..end]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_lost_doubled_or_moved_is_found() {
+    fn a_lost_doubled_or_moved_batch_is_found() {
         let lines = whole();
         let mut lost = lines.clone();
         lost.remove(1);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_training_goes_on_behind_its_last_line() {
+    fn a_training_continues_after_its_last_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record");
         assert_eq!(last_entry(&path).unwrap(), None);

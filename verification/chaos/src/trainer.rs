@@ -1,12 +1,12 @@
-//! A stand-in for a training that may be killed at any point: it compares every sample with the checksum
-//! of the file as it was made, writes down what it was given, and goes on after its last line.
+//! The workload: a training that may be killed at any point. It compares every sample with the checksum of
+//! the file as it was made, records each batch, and after a restart continues after the last record.
 //!
-//! Without an agent it reads by itself, in the same order, and looks for an agent again now and then, as
-//! a framework's client does at each epoch. Now and then it keeps batches that it should have given back:
-//! they must stay as they are, also when it has given up the agent that lent them. What it is handed it
-//! writes over at once, as a training that normalises in place, so a batch that the agent copied from too
-//! late, or handed to two, is found. And when it is told to,
-//! it starts a process that keeps its socket open, as a loader worker does that was forked.
+//! Without an agent it reads the cold store itself, in the same order, and tries to connect again after some
+//! batches, as a framework's client does at each epoch. At times it holds batches longer than it should: their
+//! bytes must not change, also when it has disconnected from the agent that lent them. It overwrites each batch
+//! at once, as a training that normalises in place, which shows if the agent copies from a batch too late or
+//! hands it to two trainers. On request it starts a process that keeps its socket open, as a forked loader
+//! worker does.
 
 use std::{
     collections::VecDeque,
@@ -35,45 +35,45 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     clock::{Clock, pause},
-    cold::Cold,
+    cold_reader::ColdReader,
     record::{Entry, Origin, last_entry},
 };
 
-/// An agent that is silent for so long hangs: the trainer goes on without it.
+/// An agent that does not answer for so long hangs: the trainer continues without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// As [`PATIENCE`], for an agent that shall let the trainer in.
+/// As [`PATIENCE`], for the answer to a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Batches that are read alone between two looks for an agent.
+/// Batches that are read alone between two attempts to connect.
 const ALONE_MAX: u32 = 16;
 
-/// A sample that cannot be read for so long is lost.
+/// The training fails if a sample cannot be read for so long.
 const UNREADABLE_MAX: Duration = Duration::from_secs(60);
 
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
-/// One batch of so many is kept, while so many others pass.
-const KEPT_ONE_OF: u64 = 24;
-const KEPT_FOR: usize = 6;
+/// In each cycle of `HOLD_CYCLE` x `HELD_MAX` batches, `HELD_MAX` are held together.
+const HOLD_CYCLE: u64 = 24;
+const HELD_MAX: usize = 6;
 
-/// What keeps the socket of a dead trainer ends by itself after so many seconds, if nobody ends it.
+/// The process that keeps the socket of a dead trainer ends by itself after so many seconds.
 const ORPHAN_SECONDS: &str = "600";
 
-/// What a trainer must know.
+/// What a trainer reads, writes and waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// Which rank it is.
     pub(crate) rank: u32,
     /// Where the agent listens.
     pub(crate) socket: PathBuf,
-    /// The job file.
+    /// The file of the job.
     pub(crate) job: PathBuf,
     /// The index of the dataset.
     pub(crate) index: PathBuf,
     /// The checksum of every sample, as hexadecimal lines.
     pub(crate) sums: PathBuf,
-    /// What it writes down.
+    /// The file to which it appends a line for each batch.
     pub(crate) record: PathBuf,
     /// It ends when this file is there.
     pub(crate) stop: PathBuf,
@@ -81,7 +81,7 @@ pub(crate) struct Settings {
     pub(crate) fork: PathBuf,
     /// Where it writes the number of that process.
     pub(crate) orphan: PathBuf,
-    /// What it computes in a step.
+    /// How long a step computes.
     pub(crate) step: Duration,
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct Settings {
 ///
 /// # Errors
 ///
-/// If a sample is not what it was made as, a batch is another than the order's, or a sample cannot be
-/// read for a minute.
+/// If the bytes of a sample are wrong, a batch is not the one of the order, or a sample cannot be read for a
+/// minute.
 pub(crate) fn train(settings: &Settings) -> anyhow::Result<()> {
     let index = Arc::new(Index::open(&settings.index)?);
     let job = Job::load(&settings.job)?;
@@ -106,7 +106,7 @@ pub(crate) fn train(settings: &Settings) -> anyhow::Result<()> {
         settings,
         clock: Clock::start(),
         order,
-        cold: Cold::open(&job.dataset.source, index)?,
+        cold: ColdReader::open(&job.dataset.source, index)?,
         sums: read_sums(&settings.sums)?,
         record,
     };
@@ -123,13 +123,13 @@ struct Training<'a> {
     settings: &'a Settings,
     clock: Clock,
     order: Spec,
-    cold: Cold,
+    cold: ColdReader,
     sums: Vec<u64>,
     record: File,
 }
 
-/// A batch that the trainer holds, and the connection that it is given back by: also when that was given
-/// up, it lasts until then.
+/// A batch that the trainer holds, and the connection over which it is released: a connection that was given
+/// up stays open until then.
 struct Held {
     leased: LeasedBatch,
     client: Rc<Client>,
@@ -140,7 +140,7 @@ impl Training<'_> {
         let rank = Rank(self.settings.rank);
         let mut feed = Feed::new(self.settings.socket.clone(), rank, self.order);
         let mut epoch: Option<(BatchId, EpochOrder)> = None;
-        let mut kept: VecDeque<Held> = VecDeque::new();
+        let mut held: VecDeque<Held> = VecDeque::new();
         while let Some(batch) = next
             && !self.settings.stop.exists()
         {
@@ -150,45 +150,45 @@ impl Training<'_> {
             };
             let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
             epoch = Some((batch, drawn));
-            self.fork_if_told(feed.client.as_deref())?;
+            self.fork_if_requested(feed.client.as_deref())?;
             let begin = self.clock.now();
             let taken = feed.take(batch)?;
             let waited = self.clock.since(begin);
             match taken {
                 Ok((leased, client)) => {
                     self.check(&leased, &samples)?;
-                    write_over(&leased)?;
-                    self.note(batch, Origin::Agent, &samples, waited)?;
+                    overwrite(&leased)?;
+                    self.record_batch(batch, Origin::Agent, &samples, waited)?;
                     pause(self.settings.step);
-                    kept.push_back(Held { leased, client });
-                    while kept.len() > kept_max(batch) {
-                        kept.pop_front().map_or(Ok(()), |held| self.give_back(&held))?;
+                    held.push_back(Held { leased, client });
+                    while held.len() > held_max(batch) {
+                        held.pop_front().map_or(Ok(()), |it| self.release(&it))?;
                     }
                 }
                 Err(without) => {
-                    kept.drain(..).try_for_each(|held| self.give_back(&held))?;
+                    held.drain(..).try_for_each(|it| self.release(&it))?;
                     self.read_alone(&samples)?;
-                    self.note(batch, without, &samples, waited)?;
+                    self.record_batch(batch, without, &samples, waited)?;
                     pause(self.settings.step);
                 }
             }
             next = self.order.after(batch);
         }
-        kept.drain(..).try_for_each(|held| self.give_back(&held))
+        held.drain(..).try_for_each(|it| self.release(&it))
     }
 
-    /// Nothing may have changed while it was held.
-    fn give_back(&self, held: &Held) -> anyhow::Result<()> {
+    /// Checks that the batch did not change while it was held, and releases it.
+    fn release(&self, held: &Held) -> anyhow::Result<()> {
         self.check_held(&held.leased)?;
-        // A lease of an agent that is gone went with it.
+        // The lease of an agent that is gone ended with it.
         let _ = held.client.release(held.leased.lease);
         Ok(())
     }
 
-    /// Starts a process that inherits the connection, if somebody asks for it and there is one.
-    fn fork_if_told(&self, client: Option<&Client>) -> anyhow::Result<()> {
+    /// Starts a process that inherits the connection, if that is requested and there is one.
+    fn fork_if_requested(&self, client: Option<&Client>) -> anyhow::Result<()> {
         let Some(client) = client.filter(|_| self.settings.fork.exists()) else { return Ok(()) };
-        // Whoever asked may have given up just now.
+        // The request may have been withdrawn just now.
         if fs::remove_file(&self.settings.fork).is_err() {
             return Ok(());
         }
@@ -214,16 +214,16 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// What was written over is still so, and what can only be read is the sample.
+    /// Overwritten samples still have the overwritten bytes, read-only ones the original bytes.
     fn check_held(&self, leased: &LeasedBatch) -> anyhow::Result<()> {
         for row in &leased.rows {
             let Some(len) = row.len else { continue };
             let mut bytes = vec![0; usize::try_from(len.0)?];
             leased.read(row, &mut bytes)?;
             if row.shelf.is_some() {
-                self.compare(row.sample, &bytes, "the shelf, at its end")?;
+                self.compare(row.sample, &bytes, "the tier, at the release,")?;
             } else {
-                let is_whole = bytes.iter().all(|byte| *byte == mark_of(leased));
+                let is_whole = bytes.iter().all(|byte| *byte == fill_byte(leased));
                 ensure!(is_whole, "{:?} was written to while it was held", leased.id);
             }
         }
@@ -236,7 +236,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// A store that fails now is asked again: it comes back, or the training is lost.
+    /// Retries reads of a store that fails, until it recovers or the training fails.
     fn read_alone(&self, samples: &[SampleId]) -> anyhow::Result<()> {
         for sample in samples {
             let begin = self.clock.now();
@@ -255,7 +255,7 @@ impl Training<'_> {
     }
 
     /// One write, so that a killed trainer leaves a whole line or none.
-    fn note(
+    fn record_batch(
         &mut self,
         batch: BatchId,
         origin: Origin,
@@ -268,28 +268,28 @@ impl Training<'_> {
     }
 }
 
-/// Fills every sample that lies in the batch itself.
-fn write_over(leased: &LeasedBatch) -> anyhow::Result<()> {
+/// Overwrites every sample that lies in the batch itself.
+fn overwrite(leased: &LeasedBatch) -> anyhow::Result<()> {
     for row in leased.rows.iter().filter(|row| row.shelf.is_none()) {
-        let bytes = vec![mark_of(leased); usize::try_from(row.len.unwrap_or_default().0)?];
+        let bytes = vec![fill_byte(leased); usize::try_from(row.len.unwrap_or_default().0)?];
         leased.arena.write(Bytes(leased.offset.0 + row.offset.0), &bytes)?;
     }
     Ok(())
 }
 
-fn mark_of(leased: &LeasedBatch) -> u8 {
+fn fill_byte(leased: &LeasedBatch) -> u8 {
     leased.lease.0.to_le_bytes()[0] ^ 0xa5
 }
 
-/// How many batches are kept after this one was used: by its number, the same in every run.
-fn kept_max(batch: BatchId) -> usize {
+/// How many batches are held after this one was used. It follows from the batch, so it is repeatable.
+fn held_max(batch: BatchId) -> usize {
     let number =
         (u64::from(batch.epoch.0) << 32 | u64::from(batch.step.0)) + u64::from(batch.rank.0);
-    let phase = number % (KEPT_ONE_OF * KEPT_FOR as u64);
-    if phase < KEPT_FOR as u64 { KEPT_FOR } else { 0 }
+    let phase = number % (HOLD_CYCLE * HELD_MAX as u64);
+    if phase < HELD_MAX as u64 { HELD_MAX } else { 0 }
 }
 
-/// A batch and the connection that it came by, or why there is none from an agent.
+/// A batch and its connection, or why the agent gave none.
 type Taken = Result<(LeasedBatch, Rc<Client>), Origin>;
 
 /// The batches of one rank, from the agent while there is one.
@@ -301,7 +301,7 @@ struct Feed {
     /// The batch to ask for next.
     next: Option<BatchId>,
     asked: VecDeque<BatchId>,
-    /// Batches since the last look for an agent.
+    /// Batches since the last attempt to connect.
     alone: u32,
 }
 
@@ -318,9 +318,9 @@ impl Feed {
         }
     }
 
-    /// The batch, or why there is none from an agent.
+    /// The batch, or why the agent gave none.
     fn take(&mut self, batch: BatchId) -> anyhow::Result<Taken> {
-        if self.client.is_none() && !self.look_for_agent(batch)? {
+        if self.client.is_none() && !self.connect_if_due(batch)? {
             return Ok(Err(Origin::Alone));
         }
         self.ask(batch);
@@ -332,7 +332,7 @@ impl Feed {
             Ok(Reply::Batch(leased)) => {
                 ensure!(leased.id == batch, "{:?} instead of {batch:?}", leased.id);
                 self.asked.pop_front();
-                // An agent that is gone needs no figures.
+                // An agent that is gone needs no measurements.
                 let _ = client.deliver(leased.lease, Wait::default());
                 Ok(Ok((leased, Rc::clone(client))))
             }
@@ -341,13 +341,13 @@ impl Feed {
                 self.asked.pop_front();
                 Ok(Err(Origin::Refused))
             }
-            Err(NextError::TimedOut) => Ok(Err(self.leave(Origin::Late))),
-            Err(NextError::Disconnected(_)) => Ok(Err(self.leave(Origin::Alone))),
+            Err(NextError::TimedOut) => Ok(Err(self.disconnect(Origin::Late))),
+            Err(NextError::Disconnected(_)) => Ok(Err(self.disconnect(Origin::Alone))),
             Err(error) => bail!("{error}"),
         }
     }
 
-    fn look_for_agent(&mut self, batch: BatchId) -> anyhow::Result<bool> {
+    fn connect_if_due(&mut self, batch: BatchId) -> anyhow::Result<bool> {
         if self.alone < ALONE_MAX {
             self.alone += 1;
             return Ok(false);
@@ -379,7 +379,7 @@ impl Feed {
         }
     }
 
-    fn leave(&mut self, origin: Origin) -> Origin {
+    fn disconnect(&mut self, origin: Origin) -> Origin {
         self.client = None;
         self.alone = 0;
         origin
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
     use crate::record;
 
-    /// A training of two batches of four files, without an agent, whose sums `change` has changed.
+    /// Trains two batches of four files without an agent, with checksums that `change` has changed.
     fn trained(change: fn(&mut Vec<u64>)) -> (anyhow::Result<()>, Vec<Entry>) {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_is_not_as_it_was_made_ends_the_training_before_it_is_used() {
+    fn a_sample_with_wrong_bytes_ends_the_training_before_it_is_used() {
         let (outcome, record) = trained(|sums| sums[2] += 1);
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("sample 2 from the cold store has wrong bytes"), "{error}");

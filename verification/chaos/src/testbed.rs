@@ -1,4 +1,5 @@
-//! The folder of a chaos run: dataset, checksums, job, tiers, and where everybody writes.
+//! The testbed of a campaign: a folder with dataset, checksums, job and tiers, into which all processes write,
+//! a control group for the agent, and a bucket if there is one.
 
 use std::{
     fmt::Write as _,
@@ -13,61 +14,61 @@ use tierfeed_harness::files;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    calls::Failing,
-    group::Group,
-    part::RANKS,
-    store::{PREFIX, Store},
+    bucket::{Bucket, PREFIX},
+    memory_cgroup::MemoryCgroup,
+    role::RANKS,
+    syscall_faults::SyscallFaults,
 };
 
-/// Ranks of the job: one is left for a hostile client.
-const SEATS: u32 = RANKS + 1;
+/// Ranks of the job, including the one of the hostile client.
+const JOB_RANKS: u32 = RANKS + 1;
 
-/// More than a training of an hour gets through.
+/// More epochs than a training of an hour completes.
 const EPOCHS: u32 = 20_000;
 
 const CHUNK: &str = "256 KiB";
 const SCRATCH_DISK: &str = "size=12m,mode=700";
-/// What fits there, and a little more.
+/// What fits on the RAM disk, and a little more, in bytes.
 pub(crate) const SCRATCH_DISK_BYTES: usize = 16 << 20;
 
 /// Where the scratch tier lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Disk {
-    /// On a small RAM disk of its own, which can be filled.
+    /// On a small RAM disk of its own, which can be filled up.
     Own,
-    /// In the folder of the run: filling it would fill the disk of everybody.
+    /// In the folder of the campaign: to fill it would fill a disk that other programs use.
     Shared {
-        /// Why there is no own one.
+        /// Why there is no RAM disk.
         reason: String,
     },
 }
 
-/// Where the cold store of a run is.
+/// The cold store of the dataset.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// In the files themselves.
+    /// The files of the dataset.
     Files,
-    /// In a bucket with the same objects.
-    Bucket(Store),
+    /// A bucket with the same objects.
+    Bucket(Bucket),
 }
 
-/// The folder of a chaos run.
+/// Everything that the processes under test use.
 #[derive(Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Testbed {
     pub(crate) folder: PathBuf,
     pub(crate) disk: Disk,
     pub(crate) source: Source,
     /// Whether system calls can be made to fail here, or why not.
     pub(crate) calls: Result<(), String>,
-    /// Of the agent, or why it has none.
-    pub(crate) group: Result<Group, String>,
+    /// The control group of the agent, or why it has none.
+    pub(crate) cgroup: Result<MemoryCgroup, String>,
     /// The objects of the dataset, by sample number.
     pub(crate) objects: Vec<PathBuf>,
 }
 
-impl Scene {
+impl Testbed {
     /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
-    /// a `server` the job reads them from a bucket. `memory` is for the agent.
+    /// a `server` the job reads them from a bucket. `memory` limits the control group of the agent.
     pub(crate) fn make(
         folder: &Path,
         files: u64,
@@ -80,27 +81,27 @@ impl Scene {
             let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
             files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)?;
         }
-        let mut scene = Self {
+        let mut testbed = Self {
             folder: folder.to_owned(),
             disk: Disk::Own,
             source: match server {
-                Some(program) => Source::Bucket(Store::serve(program, &data)?),
+                Some(program) => Source::Bucket(Bucket::serve(program, &data)?),
                 None => Source::Files,
             },
-            group: memory.ok_or_else(String::new).and_then(|limit| {
-                Group::make(limit).map_err(|error| format!("no control group: {error}"))
+            cgroup: memory.ok_or_else(String::new).and_then(|limit| {
+                MemoryCgroup::make(limit).map_err(|error| format!("no control group: {error}"))
             }),
-            calls: Failing::is_impossible().map_or(Ok(()), Err),
+            calls: SyscallFaults::obstacle().map_or(Ok(()), Err),
             objects: objects_in(&data)?,
         };
-        for part in ["logs", "aside", "scratch", "storage"] {
-            fs::create_dir(scene.path(part)).with_context(|| part.to_owned())?;
+        for role in ["logs", "aside", "scratch", "storage"] {
+            fs::create_dir(testbed.path(role)).with_context(|| role.to_owned())?;
         }
-        scene.write_sums()?;
-        scene.disk = mount(&scene.path("scratch"));
-        fs::create_dir(scene.scratch())?;
-        fs::write(scene.job(), scene.job_text())?;
-        Ok(scene)
+        testbed.write_sums()?;
+        testbed.disk = mount(&testbed.path("scratch"));
+        fs::create_dir(testbed.scratch())?;
+        fs::write(testbed.job(), testbed.job_text())?;
+        Ok(testbed)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -123,24 +124,24 @@ impl Scene {
         self.path(&format!("record{rank}"))
     }
 
-    /// What the store calls an object.
+    /// The key of an object in the bucket, without the prefix.
     pub(crate) fn key(&self, object: &Path) -> anyhow::Result<String> {
         let name = object.strip_prefix(self.path("data"))?;
         Ok(name.to_str().context("names of objects are UTF-8")?.to_owned())
     }
 
-    /// A trainer that finds this starts a process which keeps its socket, and writes its number into
+    /// A trainer that finds this file starts a process that keeps its socket, and writes its number to
     /// [`Self::orphan`].
     pub(crate) fn fork(&self, rank: u32) -> PathBuf {
         self.path(&format!("fork{rank}"))
     }
 
-    /// The number of the process that a trainer started.
+    /// The file with the number of the process that a trainer started.
     pub(crate) fn orphan(&self, rank: u32) -> PathBuf {
         self.path(&format!("fork{rank}.pid"))
     }
 
-    /// What the process of this name said on standard error.
+    /// The standard error of the process of this name.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.path("logs").join(name)
     }
@@ -153,21 +154,22 @@ impl Scene {
         self.path("manager")
     }
 
-    /// Where an agent tells Prometheus its address, and a manager.
+    /// The file in which the agent tells Prometheus the address of its metrics.
     pub(crate) fn agent_targets(&self) -> PathBuf {
         self.agent_dir().join("prometheus.json")
     }
 
+    /// As [`Self::agent_targets`], of the manager.
     pub(crate) fn manager_targets(&self) -> PathBuf {
         self.manager_dir().join("prometheus-manager.json")
     }
 
-    /// The directory of the scratch tier, inside of its disk so that it can go away.
+    /// The directory of the scratch tier, inside of its disk so that it can be moved away.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.path("scratch").join("tier")
     }
 
-    /// What takes the room of the scratch tier when its disk is full.
+    /// The file that fills the disk of the scratch tier.
     pub(crate) fn filler(&self) -> PathBuf {
         self.path("scratch").join("filler")
     }
@@ -206,7 +208,7 @@ impl Scene {
              dataset:\n  format: image-folder\n  source: {source}\n\
              order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
              batch_size: 8\n\
-             world: {{ nodes: 1, ranks_per_node: {SEATS} }}\n\
+             world: {{ nodes: 1, ranks_per_node: {JOB_RANKS} }}\n\
              chunk: {CHUNK}\n\
              tiers:\n\
              \x20 main-memory: {{ size: 14 MiB }}\n\
@@ -219,16 +221,16 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Testbed {
     fn drop(&mut self) {
         if self.disk == Disk::Own {
-            // It fails if it was never mounted, or goes on until its last user is gone.
+            // It fails if it was never mounted, or lasts until its last user is gone.
             let _ = Command::new("umount").arg("-l").arg(self.path("scratch")).status();
         }
     }
 }
 
-/// The files below `data` by the numbers that an image folder gives them: classes by name, then files.
+/// The files below `data` in the order of sample numbers of an image folder: by class, then by name.
 fn objects_in(data: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let sorted = |folder: &Path| -> anyhow::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;

@@ -1,17 +1,17 @@
-//! The parts of a chaos run: manager, agent, a trainer for each rank.
+//! The roles of the processes under test: a manager, an agent, and a trainer for each rank.
 
-/// Ranks of the training.
+/// Ranks that are trained; the job has one more, for the hostile client.
 pub(crate) const RANKS: u32 = 2;
 
-/// Who takes part.
+/// What a process under test does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Role {
     Manager,
     Agent,
     Trainer(u32),
 }
 
-impl Part {
+impl Role {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         [Self::Manager, Self::Agent].into_iter().chain((0..RANKS).map(Self::Trainer))
     }

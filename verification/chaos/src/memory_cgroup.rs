@@ -1,4 +1,4 @@
-//! The control group of the agent of a chaos run: its memory gets short without that of the node.
+//! The control group of the agent: its limit makes memory short for the agent and not for the node.
 
 use std::{
     fs, io,
@@ -8,16 +8,16 @@ use std::{
 
 use tierfeed_core::units::Bytes;
 
-/// A field: a file of a group, and what begins its line there.
+/// A field: a file of a control group, and the beginning of its line there.
 type Field = (&'static str, &'static str);
 
-/// Where a version keeps what a group may have and has.
+/// The files in which a version of control groups keeps limits and usage.
 #[derive(Debug)]
 struct Interface {
     root: &'static str,
     limit: &'static str,
     used: Field,
-    /// Pages of files, those of shared memory among them.
+    /// Pages of files, including those of shared memory.
     files: Field,
     shared: Field,
     kills: Field,
@@ -45,7 +45,7 @@ const VERSION_2: Interface = Interface {
 };
 
 impl Interface {
-    /// The one of this host, with what it takes to make groups.
+    /// The version of this host, with the memory controller enabled for new groups.
     fn of_host() -> io::Result<Self> {
         if Path::new(VERSION_1.root).is_dir() {
             return Ok(VERSION_1);
@@ -58,76 +58,76 @@ impl Interface {
     }
 }
 
-/// What is left in a group that gets short: less than what an agent leaves free of any limit, and more than
-/// anybody takes between two looks.
-const LEFT: u64 = 10 << 20;
+/// What stays free under pressure, in bytes: less than what an agent leaves free of any limit, and more than
+/// its processes take between two checks.
+const HEADROOM: u64 = 10 << 20;
 
-/// What is left to an agent that only begins: it has still to take what it works with.
-const LEFT_AT_FIRST: u64 = 40 << 20;
+/// As [`HEADROOM`], for an agent that starts: it has yet to allocate what it works with.
+const HEADROOM_AT_START: u64 = 40 << 20;
 
-/// How far an agent is.
+/// What the agent does when memory gets short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    Beginning,
-    Settled,
+pub(crate) enum Phase {
+    Starting,
+    Running,
 }
 
-/// A group with a limit; gone when dropped.
+/// A control group with a memory limit; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct MemoryCgroup {
     path: PathBuf,
     interface: Interface,
     limit: Bytes,
 }
 
-impl Group {
-    /// A group that no process is in yet. Fails where this process may make none.
+impl MemoryCgroup {
+    /// Makes a group without processes. Fails where this process may make none.
     pub(crate) fn make(limit: Bytes) -> io::Result<Self> {
         let interface = Interface::of_host()?;
         let name = format!("tierfeed-chaos-{}", std::process::id());
         let path = Path::new(interface.root).join(name);
         fs::create_dir(&path)?;
-        let group = Self { path, interface, limit };
-        group.relax()?;
-        Ok(group)
+        let cgroup = Self { path, interface, limit };
+        cgroup.restore_limit()?;
+        Ok(cgroup)
     }
 
-    /// Makes it short, as a neighbour would that takes memory.
-    pub(crate) fn squeeze(&self, agent: Stage) -> io::Result<()> {
-        // Not what is cached of files: an agent counts that as free, and the kernel takes it.
+    /// Lowers the limit to what is used and a headroom, as if a neighbour took the rest.
+    pub(crate) fn lower_limit(&self, agent: Phase) -> io::Result<()> {
+        // Without cached pages of files: an agent counts them as free, and the kernel reclaims them.
         let Interface { used, files, shared, .. } = self.interface;
         let files = self.field(files).saturating_sub(self.field(shared));
         let used = self.field(used).saturating_sub(files);
-        let left = match agent {
-            Stage::Beginning => LEFT_AT_FIRST,
-            Stage::Settled => LEFT,
+        let headroom = match agent {
+            Phase::Starting => HEADROOM_AT_START,
+            Phase::Running => HEADROOM,
         };
-        self.allow(used.saturating_add(left).min(self.limit.0))
+        self.set_limit(used.saturating_add(headroom).min(self.limit.0))
     }
 
-    /// Gives it its limit back.
-    pub(crate) fn relax(&self) -> io::Result<()> {
-        self.allow(self.limit.0)
+    /// Sets the limit back to where it was.
+    pub(crate) fn restore_limit(&self) -> io::Result<()> {
+        self.set_limit(self.limit.0)
     }
 
-    fn allow(&self, bytes: u64) -> io::Result<()> {
+    fn set_limit(&self, bytes: u64) -> io::Result<()> {
         fs::write(self.path.join(self.interface.limit), bytes.to_string())
     }
 
-    /// A command whose process is in the group before it becomes `program`.
-    pub(crate) fn enter(&self, program: &Path) -> Command {
+    /// A command whose process joins the group before it executes `program`.
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.path.join("cgroup.procs"));
         shell.arg(program);
         shell
     }
 
-    /// Processes that the kernel killed for want of memory.
-    pub(crate) fn killed(&self) -> u64 {
+    /// Processes that the kernel's out-of-memory killer ended.
+    pub(crate) fn oom_kills(&self) -> u64 {
         self.field(self.interface.kills)
     }
 
-    /// What cannot be read is nothing: a kernel without swap has no file for it.
+    /// A field that cannot be read counts as 0: a kernel without swap has no file for it.
     fn field(&self, (file, name): Field) -> u64 {
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
         let value = text.lines().find_map(|line| line.strip_prefix(name));
@@ -135,14 +135,14 @@ impl Group {
     }
 
     /// Bytes that were swapped out.
-    pub(crate) fn swapped(&self) -> u64 {
+    pub(crate) fn swapped_bytes(&self) -> u64 {
         self.field(self.interface.swapped)
     }
 }
 
-impl Drop for Group {
+impl Drop for MemoryCgroup {
     fn drop(&mut self) {
-        // Members that were killed just now leave a moment later; an empty group harms nobody.
+        // Processes that were just killed leave a moment later; an empty group that stays does no harm.
         let _ = fs::remove_dir(&self.path);
     }
 }

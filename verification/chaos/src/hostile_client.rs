@@ -1,13 +1,13 @@
-//! A client of the agent that means harm, for as long as it is told to. A seed draws what it does next.
+//! A client that attacks the agent for a given time. Its attacks follow from a seed.
 //!
-//! It runs as the user of the agent, as a trainer does that is broken or taken over by an attacker. Other
-//! ranks must get their batches on time and with the right bytes; [`crate::siege`] checks that.
+//! It runs as the user of the agent, as a broken or compromised trainer does. Other ranks must get their
+//! batches on time and with the right bytes; [`crate::interference`] checks that.
 
 #![expect(
     clippy::unnecessary_wraps,
     clippy::unit_arg,
     clippy::large_stack_arrays,
-    reason = "every ordeal has one form; a buffer of a packet"
+    reason = "all attacks have one signature; a buffer of a packet"
 )]
 
 use std::{
@@ -37,16 +37,16 @@ use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestErro
 
 use crate::clock::Clock;
 
-/// For an agent that is stopped or gone.
+/// How long it waits for an agent, which may be stopped or gone.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Sockets of each kind that say nothing; the oldest go when there are more.
+/// Silent connections that it keeps open; beyond that it closes the oldest.
 const SILENT_MAX: usize = 128;
 
-/// How often a move that is one call is repeated.
-const REPEATED: u32 = 50;
+/// How often an attack repeats its call.
+const REPETITIONS: u32 = 50;
 
-/// What to do.
+/// What to attack, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// Where the agent listens.
@@ -55,68 +55,68 @@ pub(crate) struct Settings {
     pub(crate) manager: Option<String>,
     /// The rank that it may have.
     pub(crate) rank: u32,
-    /// For how long.
+    /// For how long it attacks.
     pub(crate) time: Duration,
-    /// Of its moves.
+    /// The seed of its attacks.
     pub(crate) seed: u64,
 }
 
-/// What it did.
+/// The attacks that it made.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Tally {
-    /// Moves of each kind.
+    /// The number of attacks by kind.
     pub(crate) moves: BTreeMap<String, u64>,
-    /// How often it was let in as another rank than its own.
-    pub(crate) let_in: u64,
+    /// How often it was accepted as a rank of another process.
+    pub(crate) impersonations: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Move {
-    /// Publications without waiting for an answer.
+enum Attack {
+    /// Publishes orders without waiting for answers.
     Flood,
-    /// Says that it is a rank that another process reads.
-    Pose,
-    /// Sends a socket whose last `close` would wait for a minute.
-    Linger,
-    /// Asks for batches of epochs far from each other.
-    Jump,
-    /// Sends what is no message, or one that is too long.
-    Babble,
-    /// Connects and says nothing, to the agent and to the manager.
-    BeSilent,
-    /// Writes all over its staging memory while batches come into it.
-    Scribble,
-    /// Connects and leaves.
-    Churn,
+    /// Connects as a rank of another process.
+    Impersonate,
+    /// Sends a socket whose last `close` would block for a minute.
+    SendLingering,
+    /// Requests batches of epochs far from each other.
+    RequestFarEpochs,
+    /// Sends random bytes as messages, some of them too long.
+    SendGarbage,
+    /// Connects to agent and manager, and sends nothing.
+    OpenSilent,
+    /// Overwrites its staging memory while batches arrive there.
+    OverwriteStaging,
+    /// Connects and disconnects at once.
+    Reconnect,
 }
 
-impl Move {
+impl Attack {
     const ALL: [Self; 8] = [
         Self::Flood,
-        Self::Pose,
-        Self::Linger,
-        Self::Jump,
-        Self::Babble,
-        Self::BeSilent,
-        Self::Scribble,
-        Self::Churn,
+        Self::Impersonate,
+        Self::SendLingering,
+        Self::RequestFarEpochs,
+        Self::SendGarbage,
+        Self::OpenSilent,
+        Self::OverwriteStaging,
+        Self::Reconnect,
     ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Flood => "floods",
-            Self::Pose => "poses",
-            Self::Linger => "lingers",
-            Self::Jump => "jumps",
-            Self::Babble => "babbles",
-            Self::BeSilent => "is silent",
-            Self::Scribble => "scribbles",
-            Self::Churn => "comes and goes",
+            Self::Impersonate => "poses",
+            Self::SendLingering => "lingers",
+            Self::RequestFarEpochs => "jumps",
+            Self::SendGarbage => "babbles",
+            Self::OpenSilent => "is silent",
+            Self::OverwriteStaging => "scribbles",
+            Self::Reconnect => "comes and goes",
         }
     }
 }
 
-/// Does harm until the time is over.
+/// Attacks until the time is over.
 pub(crate) fn attack(settings: &Settings) -> Tally {
     let clock = Clock::start();
     let mut hostile = Hostile {
@@ -126,10 +126,10 @@ pub(crate) fn attack(settings: &Settings) -> Tally {
         tally: Tally::default(),
     };
     while clock.now() < settings.time {
-        let kind = Move::ALL[hostile.below(Move::ALL.len())];
-        // An agent that is gone, or that ends the connection meanwhile, is what it wants.
-        let _ = hostile.play(kind);
-        *hostile.tally.moves.entry(kind.name().to_owned()).or_default() += 1;
+        let attack = Attack::ALL[hostile.below(Attack::ALL.len())];
+        // Errors are expected: the agent is gone, or closes the connection.
+        let _ = hostile.make(attack);
+        *hostile.tally.moves.entry(attack.name().to_owned()).or_default() += 1;
     }
     hostile.tally
 }
@@ -142,16 +142,16 @@ struct Hostile<'a> {
 }
 
 impl Hostile<'_> {
-    fn play(&mut self, kind: Move) -> anyhow::Result<()> {
-        match kind {
-            Move::Flood => self.flood(),
-            Move::Pose => self.pose(),
-            Move::Linger => self.linger(),
-            Move::Jump => self.jump(),
-            Move::Babble => self.babble(),
-            Move::BeSilent => self.be_silent(),
-            Move::Scribble => self.scribble(),
-            Move::Churn => self.churn(),
+    fn make(&mut self, attack: Attack) -> anyhow::Result<()> {
+        match attack {
+            Attack::Flood => self.flood(),
+            Attack::Impersonate => self.impersonate(),
+            Attack::SendLingering => self.send_lingering(),
+            Attack::RequestFarEpochs => self.request_far_epochs(),
+            Attack::SendGarbage => self.send_garbage(),
+            Attack::OpenSilent => self.open_silent(),
+            Attack::OverwriteStaging => self.overwrite_staging(),
+            Attack::Reconnect => self.reconnect(),
         }
     }
 
@@ -165,38 +165,38 @@ impl Hostile<'_> {
     }
 
     fn flood(&mut self) -> anyhow::Result<()> {
-        let link = Link::connect(&self.settings.socket)?;
-        link.say(&hello(self.settings.rank), &[])?;
-        for epoch in 0..REPEATED {
+        let control = ControlSocket::connect(&self.settings.socket)?;
+        control.send(&hello(self.settings.rank), &[])?;
+        for epoch in 0..REPETITIONS {
             let publish =
                 format!(r#"{{"type":"publish","request":1,"epoch":{epoch},"samples":100}}"#);
-            link.say(publish.as_bytes(), &[])?;
-            link.say(br#"{"type":"order_written","request":1}"#, &[])?;
+            control.send(publish.as_bytes(), &[])?;
+            control.send(br#"{"type":"order_written","request":1}"#, &[])?;
         }
         Ok(())
     }
 
-    fn pose(&mut self) -> anyhow::Result<()> {
+    fn impersonate(&mut self) -> anyhow::Result<()> {
         for rank in (0..self.settings.rank).map(Rank) {
-            // As a worker of a process that it does not descend from.
+            // As a worker of a process that is not its parent.
             let hello = Hello { trainer: 1 << 22, ..Hello::of_rank(rank, Role::Worker) };
             let client = Client::connect(&self.settings.socket, &hello, PATIENCE);
-            self.tally.let_in += u64::from(client.is_ok());
+            self.tally.impersonations += u64::from(client.is_ok());
         }
         Ok(())
     }
 
-    fn linger(&mut self) -> anyhow::Result<()> {
-        let (lingering, _peer) = lingering()?;
-        let link = Link::connect(&self.settings.socket)?;
-        link.say(&[b' '; 5000], &[lingering.as_raw_fd()])?;
+    fn send_lingering(&mut self) -> anyhow::Result<()> {
+        let (lingering, _peer) = lingering_socket()?;
+        let control = ControlSocket::connect(&self.settings.socket)?;
+        control.send(&[b' '; 5000], &[lingering.as_raw_fd()])?;
         Ok(())
     }
 
-    fn jump(&mut self) -> anyhow::Result<()> {
+    fn request_far_epochs(&mut self) -> anyhow::Result<()> {
         let client = self.attached()?;
         let order = client.briefing().order;
-        for _ in 0..REPEATED {
+        for _ in 0..REPETITIONS {
             let epoch = Epoch(u32::try_from(self.below(order.epochs as usize))?);
             let rank = Rank(self.settings.rank);
             let asked = client.request(BatchId { epoch, step: Step(0), rank });
@@ -208,22 +208,22 @@ impl Hostile<'_> {
         Ok(())
     }
 
-    fn churn(&self) -> anyhow::Result<()> {
-        (0..REPEATED).try_for_each(|_| Ok(drop(self.attached()?)))
+    fn reconnect(&self) -> anyhow::Result<()> {
+        (0..REPETITIONS).try_for_each(|_| Ok(drop(self.attached()?)))
     }
 
-    fn babble(&mut self) -> anyhow::Result<()> {
-        for _ in 0..REPEATED {
+    fn send_garbage(&mut self) -> anyhow::Result<()> {
+        for _ in 0..REPETITIONS {
             let len = 1 + self.below(6000);
             let bytes: Vec<u8> = (0..len).map(|_| self.draws.word().to_le_bytes()[0]).collect();
-            Link::connect(&self.settings.socket)?.say(&bytes, &[])?;
+            ControlSocket::connect(&self.settings.socket)?.send(&bytes, &[])?;
         }
         Ok(())
     }
 
-    fn be_silent(&mut self) -> anyhow::Result<()> {
-        for _ in 0..REPEATED / 5 {
-            self.silent.push(Link::connect(&self.settings.socket)?.0);
+    fn open_silent(&mut self) -> anyhow::Result<()> {
+        for _ in 0..REPETITIONS / 5 {
+            self.silent.push(ControlSocket::connect(&self.settings.socket)?.0);
             if let Some(manager) = &self.settings.manager {
                 self.silent.push(TcpStream::connect(manager)?.into());
             }
@@ -233,11 +233,11 @@ impl Hostile<'_> {
         Ok(())
     }
 
-    fn scribble(&mut self) -> anyhow::Result<()> {
+    fn overwrite_staging(&mut self) -> anyhow::Result<()> {
         let client = self.attached()?;
         let mut next = Some(client.briefing().order.first(Rank(self.settings.rank)));
         let noise = vec![0xdb; 64 << 10];
-        for _ in 0..REPEATED / 5 {
+        for _ in 0..REPETITIONS / 5 {
             while let Some(batch) = next
                 && client.request(batch).is_ok()
             {
@@ -253,15 +253,15 @@ impl Hostile<'_> {
     }
 }
 
-/// Takes what is there, and gives it back.
+/// Takes a batch if one is ready, and releases it.
 fn take(client: &Client, patience: Duration) {
     if let Ok(Reply::Batch(leased)) = client.next(patience) {
-        // The agent may have ended the connection.
+        // The agent may have closed the connection.
         let _ = client.release(leased.lease);
     }
 }
 
-/// The first message of a client, which the public one would not let it say twice.
+/// The first message of a client. The public client does not let it send this message again.
 fn hello(rank: u32) -> Vec<u8> {
     let pid = std::process::id();
     let text = format!(
@@ -270,18 +270,18 @@ fn hello(rank: u32) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A control socket without the rules of a client.
-struct Link(OwnedFd);
+/// A control socket without the protocol of a client.
+struct ControlSocket(OwnedFd);
 
-impl Link {
+impl ControlSocket {
     fn connect(path: &Path) -> anyhow::Result<Self> {
         let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
-        let link = Self(socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?);
-        connect(link.0.as_raw_fd(), &UnixAddr::new(path)?)?;
-        Ok(link)
+        let control = Self(socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?);
+        connect(control.0.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(control)
     }
 
-    fn say(&self, bytes: &[u8], descriptors: &[RawFd]) -> nix::Result<()> {
+    fn send(&self, bytes: &[u8], descriptors: &[RawFd]) -> nix::Result<()> {
         let rights = [ControlMessage::ScmRights(descriptors)];
         let control = if descriptors.is_empty() { &[] } else { &rights[..] };
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
@@ -289,8 +289,8 @@ impl Link {
     }
 }
 
-/// A TCP socket with bytes on their way to a peer that does not read them.
-fn lingering() -> anyhow::Result<(TcpStream, TcpStream)> {
+/// A TCP socket with bytes in flight to a peer that does not read them, and that peer.
+fn lingering_socket() -> anyhow::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut sending = TcpStream::connect(listener.local_addr()?)?;
     let (peer, _) = listener.accept()?;

@@ -1,8 +1,8 @@
-//! System calls that fail: strace is attached to a part that runs, lets chosen calls answer as a kernel on a
-//! bad day would, and writes down each that did.
+//! System calls that fail: strace is attached to a running process, lets chosen calls return errors, and logs
+//! each one.
 //!
-//! Left out are calls whose failure ends any process that is not written for nothing else: `mmap`, because
-//! allocators end a process without memory, and `clone3`, because the runtime does so without threads.
+//! `mmap` and `clone3` are left out: their failure ends almost any process, because allocators abort without
+//! memory and the runtime aborts without threads.
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +17,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::part::Part;
+use crate::role::Role;
 
-/// What fails in an agent: calls, the error, and which of them.
+/// System calls of an agent that fail: their names, the error, and which of them, as strace's `when`.
 const OF_AGENT: [(&str, &str, &str); 12] = [
     ("fallocate", "ENOSPC", "1+2"),
     ("fallocate", "EINTR", "1+2"),
@@ -35,6 +35,7 @@ const OF_AGENT: [(&str, &str, &str); 12] = [
     ("statfs,fstatfs,statx,newfstatat", "EIO", "1+3"),
 ];
 
+/// As [`OF_AGENT`], for a manager.
 const OF_MANAGER: [(&str, &str, &str); 4] = [
     ("accept4", "EMFILE", "1+2"),
     ("openat", "EMFILE", "1+2"),
@@ -42,16 +43,16 @@ const OF_MANAGER: [(&str, &str, &str); 4] = [
     ("fallocate,fsync,rename,renameat,renameat2", "ENOSPC", "1+1"),
 ];
 
-/// A part in which calls fail until this ends.
+/// System calls of one process fail until this ends.
 #[derive(Debug)]
-pub(crate) struct Failing {
+pub(crate) struct SyscallFaults {
     strace: Child,
     log: PathBuf,
 }
 
-impl Failing {
-    /// Why no calls can be made to fail here.
-    pub(crate) fn is_impossible() -> Option<String> {
+impl SyscallFaults {
+    /// Why system calls cannot be made to fail here, or `None` if they can.
+    pub(crate) fn obstacle() -> Option<String> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "true"]);
         match strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
@@ -61,10 +62,10 @@ impl Failing {
         }
     }
 
-    /// Lets calls of `part`, which is process `pid`, fail.
-    pub(crate) fn begin(part: Part, pid: u32, log: PathBuf, victim: u64) -> anyhow::Result<Self> {
-        let table = if part == Part::Manager { &OF_MANAGER[..] } else { &OF_AGENT };
-        let at = usize::try_from(victim % table.len() as u64).unwrap_or_default();
+    /// Lets system calls of process `pid`, which has `role`, fail.
+    pub(crate) fn begin(role: Role, pid: u32, log: PathBuf, target: u64) -> anyhow::Result<Self> {
+        let table = if role == Role::Manager { &OF_MANAGER[..] } else { &OF_AGENT };
+        let at = usize::try_from(target % table.len() as u64).unwrap_or_default();
         let (calls, error, which) = table[at];
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-p", &pid.to_string(), "-o"]).arg(&log);
@@ -75,9 +76,9 @@ impl Failing {
         Ok(Self { strace, log })
     }
 
-    /// Lets them work again. How many of each failed.
+    /// Ends the faults. Returns how many calls failed, by call and error.
     pub(crate) fn end(mut self) -> anyhow::Result<BTreeMap<String, u64>> {
-        // It lets go of the process before it ends, unless it has ended with it.
+        // On SIGTERM strace detaches from the process, unless the process has ended and strace with it.
         if self.strace.try_wait()?.is_none() {
             kill(Pid::from_raw(i32::try_from(self.strace.id())?), Signal::SIGTERM)?;
         }
@@ -88,7 +89,7 @@ impl Failing {
     }
 }
 
-impl Drop for Failing {
+impl Drop for SyscallFaults {
     fn drop(&mut self) {
         // An error means that it ended before.
         let _ = self.strace.kill();
@@ -97,18 +98,18 @@ impl Drop for Failing {
 }
 
 fn remove(log: &Path) {
-    // It is not there if strace found no process.
+    // There is no log if strace found no process.
     let _ = fs::remove_file(log);
 }
 
-/// How many calls failed on purpose, by call and error.
+/// How many calls were made to fail, by call and error.
 fn failed(log: &str) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for line in log.lines().filter(|line| line.ends_with("(INJECTED)")) {
         // `PID call(…) = -1 ERROR (…) (INJECTED)`, or `PID <... call resumed>…` with the same end.
-        let said = line.split_once(' ').map_or("", |(_, said)| said.trim_start());
-        let said = said.strip_prefix("<... ").unwrap_or(said);
-        let call = said.split(['(', ' ']).next().unwrap_or_default();
+        let text = line.split_once(' ').map_or("", |(_, text)| text.trim_start());
+        let text = text.strip_prefix("<... ").unwrap_or(text);
+        let call = text.split(['(', ' ']).next().unwrap_or_default();
         let error = line.rsplit_once(" = -1 ").and_then(|(_, error)| error.split(' ').next());
         *counts.entry(format!("{call} {}", error.unwrap_or("?"))).or_default() += 1;
     }
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_failed_on_purpose_are_counted() {
+    fn injected_failures_are_counted() {
         let log = "7  fallocate(9, 0, 0, 262144) = -1 ENOSPC (No space left on device) (INJECTED)\n\
                    8  openat(AT_FDCWD, \"x (INJECTED)\", O_RDONLY) = 5\n\
                    8  <... read resumed>0x7f, 4) = -1 EINTR (Interrupted system call) (INJECTED)\n\

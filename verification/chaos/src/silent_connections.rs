@@ -1,4 +1,4 @@
-//! Peers on the network that connect and say nothing, and what is asked beside them.
+//! Connections over which nothing is sent, and requests for metrics while they are open.
 
 use std::{
     fs,
@@ -10,25 +10,26 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use crate::{clock::Clock, scene::Scene};
+use crate::{clock::Clock, testbed::Testbed};
 
-/// More than a manager keeps of those who have not spoken, and than metrics are given to at a time.
+/// More than a manager keeps of connections that have not sent anything.
 const TO_MANAGER: usize = 300;
+/// More than are served with metrics at a time.
 const TO_METRICS: usize = 50;
 
-/// Beside silent peers an answer comes within this time.
+/// An answer comes within this time while silent connections are open.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Connections that say nothing, until they are dropped.
+/// Open connections over which nothing is sent; closed when dropped.
 #[derive(Debug)]
-pub(crate) struct Silence(Vec<TcpStream>);
+pub(crate) struct SilentConnections(Vec<TcpStream>);
 
-impl Silence {
-    /// Connects as often as it can be done: a part that is stopped or gone takes no more.
-    pub(crate) fn begin(scene: &Scene, manager: Option<&str>) -> Self {
-        let metrics = [scene.agent_targets(), scene.manager_targets()];
+impl SilentConnections {
+    /// Connects as often as is accepted: a process that is stopped or gone accepts no more.
+    pub(crate) fn open(testbed: &Testbed, manager: Option<&str>) -> Self {
+        let metrics = [testbed.agent_targets(), testbed.manager_targets()];
         let metrics = metrics.iter().filter_map(|targets| address_in(targets).ok());
         let manager = manager.and_then(|it| it.parse().ok()).map(|it| (it, TO_MANAGER));
         let mut silent = Vec::new();
@@ -61,7 +62,7 @@ pub(crate) fn scrape(clock: Clock, targets: &Path) -> anyhow::Result<Duration> {
     Ok(clock.since(begin))
 }
 
-/// Where metrics are asked for, as told to Prometheus.
+/// The address of metrics in a file of targets for Prometheus.
 fn address_in(targets: &Path) -> anyhow::Result<SocketAddr> {
     let text = fs::read_to_string(targets).with_context(|| targets.display().to_string())?;
     let document: serde_json::Value = serde_json::from_str(&text)?;

@@ -1,4 +1,4 @@
-//! How a trainer without an agent reads the cold store: files, or objects of a bucket.
+//! Reads the cold store as a trainer does without an agent: files, or objects of a bucket.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, sync::Arc, time::Duration};
 
@@ -10,25 +10,25 @@ use tierfeed_dataset::{
 };
 use tierfeed_object_stores::{Environment, Patience};
 
-/// Files that are held open.
+/// Files that are held open at most.
 const OPEN_FILES_MAX: usize = 64;
 
-/// A request that is silent for so long is made again: stores are told to stall.
+/// A request without an answer for so long is made again: injected faults stall the store.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Where samples are read.
-pub(crate) enum Cold {
+/// The source of samples.
+pub(crate) enum ColdReader {
     Files(FileSource),
     Bucket(BucketStore, Arc<Index>),
 }
 
-impl Cold {
+impl ColdReader {
     pub(crate) fn open(location: &Location, index: Arc<Index>) -> anyhow::Result<Self> {
         Ok(match location {
             Location::Path(_) => Self::Files(FileSource::new(index, OPEN_FILES_MAX)),
             Location::Bucket(bucket) => {
                 let patience = Patience { silence: SILENCE, ..Patience::default() };
-                // Whoever reads asks again himself, and does not wait when the store is back.
+                // The caller retries, and so notices at once when the store is back.
                 let patience = patience.without_retries();
                 let store = BucketStore::open(bucket, &Environment::of_process(), &patience)?;
                 Self::Bucket(store, index)
@@ -36,7 +36,7 @@ impl Cold {
         })
     }
 
-    /// The bytes of a sample, if its object is what was indexed.
+    /// The bytes of a sample. Fails if its object is not the one that was indexed.
     pub(crate) fn read(&self, sample: SampleId) -> anyhow::Result<Vec<u8>> {
         match self {
             Self::Files(files) => {
