@@ -17,5 +17,7 @@ pub mod reader;
 pub mod tiers_accuracy;
 pub mod tiers_contended;
 
+mod cpu_time;
+mod fio;
 mod slow_disk;
 mod statistics;

@@ -1,5 +1,5 @@
-//! `tierfeed-bench deli`: what DELI's authors measured beside what models of it give, and their cost table
-//! worked out again.
+//! `tierfeed-bench deli`: the measurements of DELI's authors beside models of them, and their cost table
+//! computed again.
 //!
 //! The published measurements are read from a folder. Three questions are answered, each with the
 //! difference: what a cache of the samples that a node has read saves in its second epoch ([`fifo`], nothing
@@ -30,12 +30,12 @@ pub use table::table;
 
 use self::{measured::Means, pace::Pace, setting::Setting};
 
-/// DELI's nodes.
+/// The number of nodes in DELI's experiments.
 pub(crate) const NODES: u32 = 3;
 /// How far a model may be from a measured miss rate.
 pub const TOLERANCE: f64 = 0.005;
 
-/// What to compare with.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The folder with the published measurements.
@@ -49,9 +49,9 @@ pub struct Outcome {
     pub caching: Vec<Row>,
     /// The times that the model of prefetching works with.
     pub paces: Vec<Pace>,
-    /// Prefetching.
+    /// The rows of prefetching.
     pub fetching: Vec<Row>,
-    /// The cost table.
+    /// The cost table of the paper, computed again.
     pub table_two: table_two::Outcome,
 }
 
@@ -65,34 +65,34 @@ impl Outcome {
 /// One configuration, averaged over nodes and trials.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Which training.
+    /// The name of the training.
     pub workload: &'static str,
-    /// Which file of measurements, in short.
+    /// The short name of the file of measurements.
     pub series: &'static str,
-    /// How it was configured.
+    /// The configuration of DELI.
     pub setting: Setting,
-    /// From 1.
+    /// The epoch, counted from 1.
     pub epoch: u32,
-    /// The mean of what was measured.
+    /// The mean of the measured miss rates.
     pub measured: f64,
-    /// The least of it.
+    /// The least measured miss rate.
     pub measured_min: f64,
-    /// The largest.
+    /// The largest measured miss rate.
     pub measured_max: f64,
-    /// What the model gives.
+    /// The miss rate of the model.
     pub modelled: f64,
     /// Whether the model was fitted to this row.
     pub fitted: bool,
 }
 
 impl Row {
-    /// How far the model is off.
+    /// The difference of the model from the mean.
     #[must_use]
     pub fn off(&self) -> f64 {
         self.modelled - self.measured
     }
 
-    /// Whether it is off by at most [`TOLERANCE`].
+    /// Whether the difference is at most [`TOLERANCE`].
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.off().abs() <= TOLERANCE

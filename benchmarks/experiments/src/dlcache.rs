@@ -27,16 +27,16 @@ use self::{chunks::number, policies::Kind, workload::GB};
 /// The promise: less than the policy of the paper takes.
 const TIME_MAX: f64 = 1.0;
 
-/// What was counted.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// Orders of jobs, each on each size of storage.
     pub patterns: usize,
     /// Chunks of all datasets.
     pub chunks: usize,
-    /// Their size.
+    /// The bytes of all chunks.
     pub chunk_bytes: u64,
-    /// The time to prepare every chunk once, which no policy can undercut.
+    /// The time to prepare every chunk once, which every policy needs.
     pub floor_s: f64,
     /// One for each policy.
     pub rows: Vec<Row>,
@@ -45,11 +45,11 @@ pub struct Outcome {
 /// One policy over all patterns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Which.
+    /// The name of the policy.
     pub policy: &'static str,
-    /// What it may look at beside the past.
+    /// What it knows beside the past.
     pub knows: &'static str,
-    /// What preparing chunks takes in a pattern, on average.
+    /// The mean time of preparing chunks in a pattern, in seconds.
     pub mean_s: f64,
     /// The mean by that of `dlcache`: below 1 it takes less.
     pub ratio: f64,
@@ -73,7 +73,7 @@ struct Tally {
     no_worse: usize,
 }
 
-/// Replays the patterns with every policy. `progress` is told what is being done.
+/// Replays the patterns with every policy, and reports to `progress`.
 pub fn run(chunks: &Chunks, which: Patterns, progress: &mut dyn FnMut(&str)) -> Outcome {
     let mut tallies = [Tally::default(); Kind::ALL.len()];
     let mut capacity = None;
@@ -112,7 +112,7 @@ fn seconds(ns: u128) -> f64 {
     ns as f64 / 1e9
 }
 
-/// The outcome for people.
+/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = format!(

@@ -1,5 +1,5 @@
-//! `tierfeed-bench limits`: what policies keep, how early it is there and how evenly the rest is spread,
-//! against what no policy can exceed.
+//! `tierfeed-bench limits`: how much policies keep, how early they prefetch and how evenly they spread
+//! cold reads, beside the limits that no policy can exceed.
 //!
 //! The policies are those of the planner and the agent, replayed read by read over PyTorch's order. The
 //! limits are computed here by other means than in the planner, and most figures stand beside those of a
@@ -25,28 +25,28 @@ use tierfeed_harness::parallel;
 /// Epochs of the runs with prefetch.
 const PREFETCH_EPOCHS: u32 = 50;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Reads of a node in an epoch. The marks are for 60,000: with fewer, chance alone may miss them.
     pub accesses: u32,
 }
 
-/// What was found.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Reads of a node in an epoch.
     pub accesses: u32,
-    /// Hits without prefetch.
+    /// The rows of hits without prefetch.
     pub retention: Vec<Retention>,
-    /// Reads in time with prefetch.
+    /// The rows of reads in time with prefetch.
     pub prefetch: Vec<Prefetch>,
     /// Cold bytes by rank and step.
     pub flatness: Vec<Flatness>,
 }
 
 impl Outcome {
-    /// The figures that are not where they have to be.
+    /// Sentences about the figures that miss their marks.
     pub fn missed(&self) -> impl Iterator<Item = String> {
         let retention = self.retention.iter().filter(|row| row.is_met == Some(false)).map(|row| {
             let Retention { policy, nodes, cached, epochs, hits, .. } = row;
@@ -89,7 +89,7 @@ enum Found {
     Flatness(Flatness),
 }
 
-/// Runs everything, on all cores; `step` is told how far it is.
+/// Runs everything on all cores, and reports progress to `step`.
 #[must_use]
 pub fn run(settings: &Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome {
     let accesses = settings.accesses;

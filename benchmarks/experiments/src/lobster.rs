@@ -1,9 +1,9 @@
-//! `tierfeed-bench lobster`: how many samples are there when they are needed, for each policy, as the
-//! cold store gets faster, in the setting in which Lobster published its hit ratios.
+//! `tierfeed-bench lobster`: how many samples are ready when they are needed, for each policy and
+//! bandwidth of the cold store, in the setting in which Lobster published its hit ratios.
 //!
 //! One node with eight ranks, ImageNet-1K, a cache of 40 of 135 GB. The planner's own state machines run
 //! on a virtual clock; the cold store has a multiple of the bandwidth that the job needs. A sample is
-//! there if it lies in a tier or in staging when its rank has finished the step before; a training that
+//! ready if it lies in a tier or in staging when its rank has finished the step before; a training that
 //! waits gives the cold store more time, but not before the sample is needed.
 
 mod plot;
@@ -40,16 +40,16 @@ const SIZES: Lognormal = Lognormal { mean_bytes: 135e9 / 1_281_167.0, sigma: 0.5
 /// Of 135 GB, 40 GB.
 const CACHED: f64 = 40.0 / 135.0;
 
-/// Bandwidth of the cold store as a multiple of what the job needs; 0.704 is what no cache can save.
+/// Bandwidth of the cold store as a multiple of what the job needs; 0.704 is the share that no cache can save.
 const BANDWIDTHS: [f64; 5] = [0.1, 0.25, 0.5, 0.704, 1.0];
 
-/// What a step computes. Only its ratio to the bandwidth matters.
+/// The time of a step. Only its ratio to the bandwidth matters.
 const STEP: Nanoseconds = Nanoseconds(100_000_000);
 
 /// Steps that are staged, the one in work included: at most a hundredth of the full cache.
 const STAGED: u32 = 8;
 
-/// How far the share of ready bytes may stay behind what is possible.
+/// How far the share of ready bytes may stay below the bound.
 const READY_OFF_MAX: f64 = 0.01;
 
 const CHUNK: Bytes = Bytes::mib(4);
@@ -62,7 +62,7 @@ const CHUNK: Bytes = Bytes::mib(4);
 pub const PUBLISHED: [(&str, f64); 4] =
     [("Lobster", 0.632), ("NoPFS", 0.489), ("DALI", 0.326), ("PyTorch DataLoader", 0.245)];
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// By how much the dataset and the cache are smaller than Lobster's.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub epochs: u32,
 }
 
-/// What was found.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// By how much the dataset and the cache are smaller than Lobster's.
@@ -82,7 +82,7 @@ pub struct Outcome {
     pub samples: u32,
     /// Bytes of the dataset.
     pub dataset_bytes: u64,
-    /// What the cache holds.
+    /// The capacity of the cache, in bytes.
     pub capacity_bytes: u64,
     /// Policy by policy, bandwidths ascending.
     pub rows: Vec<Row>,
@@ -91,22 +91,22 @@ pub struct Outcome {
 /// One policy with one cold store.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Which policy.
+    /// The name of the policy.
     pub policy: &'static str,
     /// Bandwidth of the cold store as a multiple of what the job needs.
     pub bandwidth: f64,
-    /// Share of samples that were there when they were needed, from the second epoch on.
+    /// Share of samples that were ready when they were needed, from the second epoch on.
     pub ready: f64,
-    /// The same in bytes.
+    /// The share of ready bytes.
     pub ready_bytes: f64,
     /// Share of samples that needed no cold read.
     pub hits: f64,
-    /// What no policy can exceed in bytes, at a steady pace.
+    /// The share of bytes that no policy can exceed at a steady pace.
     pub bound: f64,
 }
 
 impl Outcome {
-    /// `gap` beside what is possible and beside Lobster's own rule, at every bandwidth.
+    /// Compares `gap` with the bound and with Lobster's own policy, at every bandwidth.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let of = |kind: Kind| self.rows.iter().filter(move |row| row.policy == kind.name());
@@ -121,14 +121,14 @@ impl Outcome {
     }
 }
 
-/// One run.
+/// A run: a policy with one cold store.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     kind: Kind,
     bandwidth: f64,
 }
 
-/// Simulates every policy with every cold store, on all cores; `step` is told how far it is.
+/// Simulates every policy with every cold store, on all cores, and reports progress to `step`.
 #[must_use]
 pub fn run(settings: &Settings, step: &mut (dyn FnMut(&str) + Send)) -> Outcome {
     run_of(&Kind::ALL, *settings, step)
@@ -194,7 +194,7 @@ fn measure(case: Case, base: &Session, dataset_bytes: u64) -> Row {
         |rate: Bytes| Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(rate.0.max(1)) };
     let model = Model {
         cold: speed(part_of(needed_per_s, bandwidth)),
-        // Memory: far from being what anything waits for.
+        // Memory is fast enough to delay no read.
         tiers: vec![speed(Bytes(needed_per_s.saturating_mul(1000)))],
         step_time: STEP,
     };

@@ -11,7 +11,7 @@ pub(crate) struct Lognormal {
     pub(crate) mean_bytes: f64,
     /// The standard deviation of the logarithms.
     pub(crate) sigma: f64,
-    /// Fixes every size.
+    /// The seed of all sizes.
     pub(crate) seed: u64,
 }
 
@@ -40,7 +40,7 @@ fn rounded(size: f64) -> Bytes {
     Bytes(size.round() as u64)
 }
 
-/// `SplitMix64`.
+/// The random number generator `SplitMix64`.
 #[derive(Debug)]
 struct Noise(u64);
 
@@ -53,15 +53,15 @@ impl Noise {
         word ^ (word >> 31)
     }
 
-    /// Evenly spread, above 0 and at most 1.
+    /// Uniform, above 0 and at most 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are what a double holds")]
-    fn even(&mut self) -> f64 {
+    fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Of mean 0 and deviation 1 (Box and Muller).
+    /// Normal, of mean 0 and standard deviation 1 (Box and Muller).
     fn normal(&mut self) -> f64 {
-        (-2.0 * self.even().ln()).sqrt() * (TAU * self.even()).cos()
+        (-2.0 * self.uniform().ln()).sqrt() * (TAU * self.uniform()).cos()
     }
 }
 

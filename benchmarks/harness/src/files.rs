@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::Context as _;
 
+use crate::parallel;
+
 /// Runs `experiment` in a new folder below `parent`, and removes the folder also if the experiment fails.
 ///
 /// # Errors
@@ -23,6 +25,22 @@ pub fn in_folder<T>(
     let outcome = experiment(&folder);
     fs::remove_dir_all(&folder).with_context(|| format!("{}: left behind", folder.display()))?;
     outcome
+}
+
+/// Writes an image folder of `count` files of 20 to 200 KB in ten classes, and returns their bytes.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn write_image_folder(folder: &Path, count: u64) -> anyhow::Result<u64> {
+    let numbers: Vec<u64> = (0..count).collect();
+    let write = |&number: &u64| {
+        let class = folder.join(format!("class{:02}", number % 10));
+        let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
+        write_noise(&class.join(format!("{number:05}.jpg")), number, len)?;
+        Ok(len)
+    };
+    parallel::each(&numbers, write, &mut |_| ()).into_iter().sum()
 }
 
 /// Writes `len` bytes without a pattern, the same for the same seed; makes the folder if need be.

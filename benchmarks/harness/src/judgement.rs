@@ -1,14 +1,14 @@
-//! What a bench says about the promises behind it, so that a command can fail by it.
+//! The judgement of a bench about the promises behind it; a command fails if one was not kept.
 
 #![expect(
     clippy::neg_cmp_op_on_partial_ord,
-    reason = "a figure that is no number is none that was reached"
+    reason = "a figure that is not a number reaches no mark"
 )]
 
 /// Sentences about promises that a run did not show to be kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// Certainly not kept.
+    /// Promises that were certainly not kept.
     pub missed: Vec<String>,
     /// The machine was too noisy, or there were too few rounds, to say.
     pub inconclusive: Vec<String>,
@@ -18,7 +18,7 @@ impl Judgement {
     /// Notes `what` as missed unless `figure` is at least `least`.
     #[must_use]
     pub fn at_least(mut self, what: &str, figure: f64, least: f64) -> Self {
-        // A figure that is no number is no figure that was reached.
+        // Written so that NaN counts as missed.
         if !(figure >= least) {
             self.missed.push(format!("{what}: {figure:.3}, at least {least} is promised"));
         }
@@ -34,7 +34,7 @@ impl Judgement {
         self
     }
 
-    /// Sorts a figure by the word of a bench that has verdicts of its own.
+    /// Adds a figure with a verdict of the bench's own.
     #[must_use]
     pub fn verdict(mut self, what: String, verdict: &str) -> Self {
         match verdict {

@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cgroup;
+pub mod clock;
 pub mod environment;
 pub mod failure;
 pub mod files;

@@ -13,7 +13,7 @@ pub(super) struct Kind {
     pub(super) requests: usize,
 }
 
-/// Photographs, and shards.
+/// Objects as large as photographs, and as large as shards.
 pub(super) const KINDS: [Kind; 2] = [
     Kind { prefix: "small", objects: 1_500, bytes: 100 << 10, requests: 32 },
     Kind { prefix: "large", objects: 6, bytes: 64 << 20, requests: 4 },

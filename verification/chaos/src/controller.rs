@@ -1,14 +1,15 @@
-//! Controls a campaign: injects faults in rounds, ends them, waits until every rank is served again, and measures
-//! the resources of all processes.
+//! Controls a campaign: injects faults in rounds, ends them, waits until every rank is served again, and
+//! measures the resources of all processes.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
+use tierfeed_harness::clock::pause;
 
 use crate::{
     checks::{Measurement, seconds},
-    clock::{Clock, pause},
+    clock::Clock,
     fault::{Kind, Schedule, Selection},
     footprint,
     injector::Injector,
@@ -150,8 +151,8 @@ impl<'a> Controller<'a> {
         (role == Role::Agent).then(|| TierUsage::read(&socket())).transpose()
     }
 
-    /// Runs a hostile client and silent connections beside the trainers, and compares their waits with those just
-    /// before.
+    /// Runs a hostile client and silent connections beside the trainers, and compares their waits with those
+    /// just before.
     fn measure_interference(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
         let undisturbed = RecordLengths::now(self.testbed)?;
         self.pass(interference::TIME, supervisor)?;

@@ -4,10 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use tierfeed_harness::{files, programs::Programs};
+use tierfeed_harness::{clock::pause, files, programs::Programs};
 
 use crate::{
-    clock::{Clock, pause},
+    clock::Clock,
     footprint::cpu_time,
     record,
     role::{RANKS, Role},

@@ -1,10 +1,10 @@
 //! Injects faults into a live training of two ranks, and checks that no byte, sample or order is wrong.
 //! `tierfeed-bench chaos` starts it.
 //!
-//! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active at
-//! a time: kills, stops, a full tier, a lost tier, memory that is taken, short or lent, objects that vanish, are
-//! cut or stall, a store that refuses, a second agent, a process that keeps the socket of a dead trainer, a
-//! hostile client, threads that panic, system calls that fail, silent connections.
+//! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active
+//! at a time: kills, stops, a full tier, a lost tier, memory that is taken, short or lent, objects that
+//! vanish, are cut or stall, a store that refuses, a second agent, a process that keeps the socket of a dead
+//! trainer, a hostile client, threads that panic, system calls that fail, silent connections.
 //! Trainers compare every sample with the checksum of the file as it was made, and record what they used; at
 //! the end the records are compared with the order. After every round of ten faults the trainers run beside a
 //! hostile client and silent connections alone, which must not delay them. A campaign has three phases: all

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::cgroup;
 
 /// A field: a file of a control group, and the beginning of its line there.
 type Field = (&'static str, &'static str);
@@ -116,10 +117,7 @@ impl MemoryCgroup {
 
     /// A command whose process joins the group before it executes `program`.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.path.join("cgroup.procs"));
-        shell.arg(program);
-        shell
+        cgroup::command_in(&self.path, program)
     }
 
     /// Processes that the kernel's out-of-memory killer ended.

@@ -13,10 +13,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tierfeed_harness::programs::Programs;
+use tierfeed_harness::{clock::pause, programs::Programs};
 
 use crate::{
-    clock::{Clock, pause},
+    clock::Clock,
     failpoint::Failpoint,
     role::{RANKS, Role},
     testbed::Testbed,

@@ -67,20 +67,16 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Makes `files` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
+    /// Makes `count` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
     /// a `server` the job reads them from a bucket. `memory` limits the control group of the agent.
     pub(crate) fn make(
         folder: &Path,
-        files: u64,
+        count: u64,
         server: Option<&Path>,
         memory: Option<Bytes>,
     ) -> anyhow::Result<Self> {
         let data = folder.join("data");
-        for number in 0..files {
-            let class = data.join(format!("class{:02}", number % 10));
-            let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
-            files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)?;
-        }
+        files::write_image_folder(&data, count)?;
         let mut testbed = Self {
             folder: folder.to_owned(),
             disk: Disk::Own,

@@ -30,11 +30,12 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::Index;
 use tierfeed_handoff::{Client, Hello, LeasedBatch, NextError, Reply, Role};
+use tierfeed_harness::clock::pause;
 use tierfeed_workload_analyzer::Job;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    clock::{Clock, pause},
+    clock::Clock,
     cold_reader::ColdReader,
     record::{Entry, Origin, last_entry},
 };

@@ -71,15 +71,15 @@ struct Node<'a> {
     setting: Setting,
     cache: Fifo,
     fetches: Vec<Fetch>,
-    /// The trainer's clock.
+    /// The time of the trainer, in seconds.
     now_s: f64,
-    /// Up to when fetches have been served.
+    /// The time up to which fetches were served, in seconds.
     served_s: f64,
 }
 
 /// A fetch in flight.
 struct Fetch {
-    /// What it would still take alone.
+    /// The time that it would still take alone, in seconds.
     left_s: f64,
     samples: Vec<u32>,
 }
@@ -125,7 +125,7 @@ impl Node<'_> {
         is_missed
     }
 
-    /// Goes on with the fetches up to the trainer's clock.
+    /// Serves the fetches up to the time of the trainer.
     fn serve(&mut self) {
         while self.served_s < self.now_s && !self.fetches.is_empty() {
             let count = f64::from(u32::try_from(self.fetches.len()).unwrap_or(u32::MAX));
@@ -145,7 +145,7 @@ impl Node<'_> {
         self.served_s = self.served_s.max(self.now_s);
     }
 
-    /// Puts the samples of what is done into the cache. The first to be done has exactly nothing left.
+    /// Puts the samples of completed fetches into the cache. The first to complete has exactly 0 s left.
     fn land(&mut self) {
         let (done, going) =
             std::mem::take(&mut self.fetches).into_iter().partition(|it: &Fetch| it.left_s <= 0.0);

@@ -1,7 +1,6 @@
-//! A cache that keeps what was read until it is full, and then gives up what it has had longest: as the
-//! policy `deli` of the core, and as a cache of numbers for the model of prefetching.
+//! A FIFO cache: as the policy `deli` of the core, and as a cache of numbers for the model of prefetching.
 //!
-//! Nothing is assumed: the miss rate follows from the partition and from the size.
+//! There are no assumptions: the miss rate follows from the partition and from the size.
 
 use std::collections::VecDeque;
 
@@ -16,7 +15,7 @@ use tierfeed_core::{
 
 use super::{NODES, Row, Workload, measured, partition, setting::Setting};
 
-/// As many as DELI's trials.
+/// The number of DELI's trials.
 const TRIALS: u64 = 3;
 
 /// A cache of samples.
@@ -28,7 +27,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// An empty one for samples below `samples`, without a limit if `capacity` is `None`.
+    /// An empty cache for samples below `samples`, without a limit if `capacity` is `None`.
     #[must_use]
     pub fn new(samples: u32, capacity: Option<u32>) -> Self {
         Self {
@@ -38,13 +37,13 @@ impl Fifo {
         }
     }
 
-    /// Whether it has `sample`.
+    /// Whether `sample` is in the cache.
     #[must_use]
     pub fn contains(&self, sample: u32) -> bool {
         self.is_held.get(sample as usize).is_some_and(|it| *it)
     }
 
-    /// Takes `sample`, unless it has it, and gives up the oldest if it is full.
+    /// Inserts `sample` unless it is there, and evicts the oldest if the cache is full.
     pub fn insert(&mut self, sample: u32) {
         let Some(is_held) = self.is_held.get_mut(sample as usize) else { return };
         if *is_held || self.capacity == 0 {

@@ -1,7 +1,7 @@
-//! The times of a training, from what was measured.
+//! Fits the times of a training to the measurements.
 //!
-//! Miss rates are not looked at, with one exception: loading times alone do not tell how fetches in flight
-//! together slow each other down, so that is fitted to the configurations that begin several at once.
+//! Miss rates are not used, with one exception: loading times alone do not show how concurrent fetches slow
+//! each other down, so that is fitted to the configurations that start several at once.
 
 use anyhow::Context as _;
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::setting::Setting;
 
-/// A larger file is none of them; the largest has 30 KB.
+/// The largest size of a file that is read; the largest published one has 30 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The rows of one file.
@@ -16,7 +16,7 @@ pub(super) type Measured = Vec<Row>;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     pub(super) setting: Setting,
-    /// From 1.
+    /// The epoch, counted from 1.
     pub(super) epoch: u32,
     /// Share of the samples that the node read from the bucket; `None` where there was no cache.
     pub(super) miss_rate: Option<f64>,
@@ -24,16 +24,16 @@ pub(super) struct Row {
     pub(super) misses: Option<f64>,
     /// Samples that it read.
     pub(super) accesses: u32,
-    /// All of the time that the training waited for data.
+    /// The time that the training waited for data, in seconds.
     pub(super) load_s: f64,
-    /// What of it was spent on the bucket.
+    /// The part of it that was spent on the bucket.
     pub(super) bucket_s: Option<f64>,
-    /// The whole epoch.
+    /// The time of the epoch, in seconds.
     pub(super) run_s: f64,
 }
 
-/// Reads a file, of which the rows of nodes that read `per_node` samples are kept; a row that does not tell
-/// counts as one of them.
+/// Reads a file, of which the rows of nodes that read `per_node` samples are kept; a row without this
+/// number counts as one of them.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ impl Fields<'_> {
         self.optional(name)?.with_context(|| format!("no `{name}`"))
     }
 
-    /// What is not there, is empty or stands for nothing.
+    /// Values that are missing, empty or a placeholder.
     fn optional(&self, name: &str) -> anyhow::Result<Option<f64>> {
         let at = self.header.iter().position(|it| it.trim() == name);
         let value = at.and_then(|at| self.values.get(at)).map_or("", |value| value.trim());
@@ -158,7 +158,7 @@ impl<'a> Means<'a> {
     }
 }
 
-/// The mean, or `None` of nothing.
+/// The mean, or `None` without values.
 pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0_u32);
     for value in values {

@@ -1,4 +1,4 @@
-//! How long a node takes for a sample and for a fetch.
+//! The times of a node for a sample and for a fetch.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::setting::Setting;
 /// The times of one training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pace {
-    /// Which.
+    /// The name of the training.
     pub workload: &'static str,
     /// A sample from the bucket while fetches are in flight: the mean over everything with a threshold and
     /// room for a fetch in the cache.
@@ -26,11 +26,11 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// What a fetch of so many samples takes alone.
+    /// The time of a fetch of so many samples while no other is in flight.
     #[must_use]
     pub fn fetch_s(&self, samples: usize) -> f64 {
         let samples = f64::from(u32::try_from(samples).unwrap_or(u32::MAX));
-        // A line through noise may start below nothing.
+        // A line that is fitted to noise may start below 0.
         (self.fetch_start_s + self.fetch_sample_s * samples).max(0.0)
     }
 

@@ -1,4 +1,5 @@
-//! What each node reads in each epoch: its part of a new permutation, as PyTorch's sampler deals it.
+//! The samples that each node reads in each epoch: its part of a new permutation, dealt as by PyTorch's
+//! sampler.
 
 use tierfeed_core::{
     id::{Epoch, Rank, Step},
@@ -19,7 +20,7 @@ pub(super) const fn order(samples: u32, nodes: u32, seed: u64, epochs: u32) -> S
     }
 }
 
-/// What each node reads, epoch by epoch.
+/// The samples that each node reads, epoch by epoch.
 ///
 /// Empty without a sample or a node for each sample.
 pub(super) fn epochs_of(samples: u32, nodes: u32, seed: u64, epochs: u32) -> Vec<Vec<Vec<u32>>> {

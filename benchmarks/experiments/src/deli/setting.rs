@@ -1,8 +1,8 @@
-//! How DELI was configured.
+//! A configuration of DELI.
 
 use serde::Serialize;
 
-/// How DELI was configured.
+/// A configuration of DELI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Setting {
     /// Samples of a batch.

@@ -1,10 +1,10 @@
-//! The comparison as tables for people.
+//! The comparisons as tables.
 
 use std::fmt::Write as _;
 
 use super::{Outcome, Row, TOLERANCE, setting::Setting, table_two};
 
-/// All of it.
+/// All comparisons as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::from("Miss rates of the second epoch, cache without prefetching:\n");

@@ -1,8 +1,8 @@
-//! DELI's Table II, worked out again: two epochs of each training, in five ways to hold the data.
+//! DELI's Table II, computed again: two epochs of each training, in five ways to store the data.
 //!
-//! Times are those of the measurements. The paper tells the prices of requests and none else, and with one
-//! of the two that it tells no cell of the requests comes out; [`ASSUMED`] is what was assumed, and
-//! [`Outcome::alternatives`] how much comes out with other assumptions.
+//! Times are those of the measurements. The paper gives the prices of requests and no other, and with one of
+//! these two no cell of the requests is reproduced. [`ASSUMED`] has the assumptions, and
+//! [`Outcome::alternatives`] the number of reproduced cells under other assumptions.
 //!
 //! # Source
 //!
@@ -49,20 +49,20 @@ const ALTERNATIVES: [(&str, &str, &str, Time); 4] = [
     ("time as the text says, loading and mean computing", "", "", Time::Parts),
 ];
 
-/// More samples are in neither dataset.
+/// A bound above the size of both datasets, in samples.
 const SAMPLES_MAX: u64 = 70_000;
 
-/// What a cell is of.
+/// The cost that a cell is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Column {
-    /// Requests.
+    /// The cost of requests.
     Api,
-    /// Disks and bucket.
+    /// The cost of disks and bucket.
     Storage,
-    /// Machines.
+    /// The cost of machines.
     Compute,
-    /// All of it.
+    /// The sum of all costs.
     Total,
 }
 
@@ -144,7 +144,7 @@ impl Method {
     }
 }
 
-/// What is printed, in cents: requests, storage, compute and loading, total.
+/// The printed figures, in cents: requests, storage, compute and loading, total.
 const fn printed(workload: usize, method: usize) -> [Option<u64>; 4] {
     const MNIST: [[Option<u64>; 4]; 5] = [
         [None, Some(195), Some(10), Some(205)],
@@ -163,7 +163,7 @@ const fn printed(workload: usize, method: usize) -> [Option<u64>; 4] {
     [MNIST, CIFAR][workload][method]
 }
 
-/// The table.
+/// The table, computed again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// All cells that are printed, by training and row.
@@ -176,27 +176,27 @@ pub struct Outcome {
     pub samples: Vec<Samples>,
 }
 
-/// A cell.
+/// A cell of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cell {
-    /// Which training.
+    /// The name of the training.
     pub workload: &'static str,
     /// Where the data is.
     pub method: &'static str,
-    /// What it is of.
+    /// The cost that it is about.
     pub column: Column,
-    /// What is printed, in cents.
+    /// The printed figure, in cents.
     pub printed_cents: u64,
-    /// What the equations give.
+    /// The figure of the equations.
     pub computed_usd: f64,
     /// Whether that is the same in cents.
     pub is_same: bool,
 }
 
-/// How many cells come out.
+/// How many cells are reproduced.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alternative {
-    /// What is assumed.
+    /// The assumption, in words.
     pub assumed: &'static str,
     /// Cells that are the same in cents, by [`Column`].
     pub same: [usize; 4],
@@ -207,9 +207,9 @@ pub struct Alternative {
 /// The smallest and largest number of samples with which all requests come out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Samples {
-    /// Which training.
+    /// The name of the training.
     pub workload: &'static str,
-    /// What it has.
+    /// The number of its samples.
     pub samples: u64,
     /// With the price of class B that is assumed.
     pub as_assumed: Option<(u64, u64)>,

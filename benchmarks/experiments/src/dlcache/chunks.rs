@@ -22,12 +22,12 @@ const DAYS: [usize; 10] = [7, 1, 9, 6, 2, 4, 8, 3, 0, 5];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChunkId(pub(super) usize);
 
-/// What a chunk takes.
+/// The size and the cost of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// Of storage; never 0.
+    /// The bytes of storage; never 0.
     pub(super) size: Bytes,
-    /// To download and extract it.
+    /// The time to download and extract it.
     pub(super) cost: Nanoseconds,
 }
 
@@ -42,13 +42,13 @@ impl Chunk {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
     all: Vec<Chunk>,
-    /// Trained on again and again, as a whole.
+    /// Chunks of a dataset that is trained on repeatedly, as a whole.
     pub(super) reused: Vec<ChunkId>,
-    /// Trained on by several jobs at a time.
+    /// Chunks of a dataset that several jobs share.
     pub(super) shared: Vec<ChunkId>,
     /// In order of time: each job reads a window of it, one chunk further than the last.
     pub(super) growing: Vec<ChunkId>,
-    /// Trained on once.
+    /// Chunks that are trained on once.
     pub(super) once: Vec<ChunkId>,
 }
 
@@ -122,12 +122,12 @@ impl Chunks {
         self.all.len()
     }
 
-    /// Of all together.
+    /// The bytes of all chunks.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes(self.all.iter().map(|it| it.size.0).sum())
     }
 
-    /// To prepare every chunk once.
+    /// The time to prepare every chunk once.
     pub(super) fn cost(&self) -> Nanoseconds {
         Nanoseconds(self.all.iter().map(|it| it.cost.0).sum())
     }
@@ -150,7 +150,7 @@ fn by_date(rows: Vec<ChunkId>) -> Vec<ChunkId> {
     if rows.len() == DAYS.len() { DAYS.map(|row| rows[row]).to_vec() } else { rows }
 }
 
-/// A count or a quantity, to be weighed.
+/// A count or a quantity as a float.
 #[expect(clippy::cast_precision_loss, reason = "bytes and nanoseconds here are below 2^53")]
 pub(super) fn number(value: impl TryInto<u64>) -> f64 {
     let value: u64 = value.try_into().unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What a stored chunk is worth, by each rule.
+//! The worth of a stored chunk under each policy.
 
 mod classic;
 mod known;
@@ -20,7 +20,7 @@ use super::{
     workload::{Job, Pattern},
 };
 
-/// How far a pattern has come.
+/// A moment in a pattern.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Moment {
     /// Jobs before this one. The clock: a job has all its chunks at one time.
@@ -29,7 +29,7 @@ pub(super) struct Moment {
     pub(super) used: usize,
 }
 
-/// What goes first: the least. The second number decides where the first is equal.
+/// The worth of a chunk: the least is evicted first. The second number breaks ties.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Worth(pub(super) f64, pub(super) f64);
 
@@ -39,27 +39,27 @@ impl Worth {
     }
 }
 
-/// A rule for what is kept.
+/// A policy that says which chunks are stored.
 pub(super) trait Policy {
-    /// A job starts, and has said what it will use.
+    /// A job starts, and has registered what it will use.
     fn handle_job(&mut self, _job: &Job, _now: Moment) {}
 
     /// `chunk` is not stored and had to be prepared.
     fn handle_miss(&mut self, _chunk: ChunkId) {}
 
-    /// `chunk` is used.
+    /// The running job uses `chunk`.
     fn handle_use(&mut self, _chunk: ChunkId, _now: Moment) {}
 
-    /// What it is worth to keep `chunk`.
+    /// The worth of keeping `chunk`.
     fn worth(&mut self, chunk: ChunkId, now: Moment) -> Worth;
 
-    /// Whether `chunk`, which is being used, is stored although `victims` have to go for it.
+    /// Whether `chunk`, which is being used, is stored although `victims` have to be evicted for it.
     fn admits(&mut self, _chunk: ChunkId, _victims: &[ChunkId], _now: Moment) -> bool {
         true
     }
 }
 
-/// A rule, by its name.
+/// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Lru,
@@ -112,7 +112,7 @@ impl Kind {
         }
     }
 
-    /// What it may look at beside the past.
+    /// What it knows beside the past.
     pub(super) const fn knows(self) -> &'static str {
         match self {
             Self::DlCacheRegistered | Self::Tierfeed => "the running job",

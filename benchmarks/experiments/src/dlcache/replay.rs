@@ -1,10 +1,10 @@
-//! Runs one pattern against one policy, and adds up the time of what is prepared.
+//! Runs one pattern with one policy, and sums the time of preparing chunks.
 //!
-//! As the published simulation: job after job, chunk after chunk. What is not stored is prepared and
-//! stored, and what is worth least goes until there is room.
+//! As the published simulation: job after job, chunk after chunk. A chunk that is not stored is prepared and
+//! stored, and chunks of the least worth are evicted until there is room.
 //!
 //! 1. Never more is stored than the capacity.
-//! 2. Of equal worth, what was stored first goes first.
+//! 2. Of chunks of equal worth, the one that was stored first is evicted first.
 //! 3. A chunk that several jobs share is prepared once for all of them, stored or not.
 
 use tierfeed_core::units::Nanoseconds;
@@ -15,7 +15,7 @@ use super::{
     workload::Pattern,
 };
 
-/// What preparing chunks takes under `policy`.
+/// The time of preparing chunks under `policy`.
 pub(super) fn preparation(
     chunks: &Chunks,
     pattern: &Pattern,
@@ -50,7 +50,7 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// Stores `chunk`, unless the policy would rather keep what had to go for it.
+    /// Stores `chunk`, unless the policy prefers to keep the chunks that would be evicted for it.
     fn take(&mut self, chunk: ChunkId, now: Moment, policy: &mut dyn Policy) {
         let size = self.size(chunk);
         if size > self.free {
@@ -65,7 +65,7 @@ impl Store<'_> {
         self.free -= size;
     }
 
-    /// What is worth least and together has `bytes`; `None` if all that is stored has less.
+    /// The chunks of the least worth that have `bytes` together; `None` if all stored chunks have less.
     fn victims(&self, bytes: u64, now: Moment, policy: &mut dyn Policy) -> Option<Vec<ChunkId>> {
         let ranked = self.stored.iter().map(|it| (policy.worth(*it, now), *it));
         let mut ranked: Vec<_> = ranked.collect();

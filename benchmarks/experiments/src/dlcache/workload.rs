@@ -11,14 +11,14 @@ use tierfeed_core::{order::mt19937::Mt19937, units::Bytes};
 
 use super::chunks::{ChunkId, Chunks};
 
-/// What storage is counted in, as in the paper.
+/// The unit of storage, as in the paper.
 pub(super) const GB: u64 = 1_000_000_000;
 const SEED: u64 = 12_345;
 const REUSES: [usize; 3] = [1, 3, 5];
 const SHARES: [usize; 4] = [1, 3, 5, 7];
 const WINDOWS: [usize; 4] = [1, 3, 5, 7];
 
-/// Which patterns.
+/// The set of patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patterns {
     /// As the paper counts: 10 levels of storage from 160 to 260 GB, 50 orders each: 24,000.
@@ -57,11 +57,11 @@ pub(super) type Job = Vec<ChunkId>;
 /// One run of jobs on a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pattern {
-    /// Which of all it is.
+    /// Its number among all patterns.
     pub(super) number: usize,
-    /// What the node can store.
+    /// The storage of the node.
     pub(super) capacity: Bytes,
-    /// In turn.
+    /// The jobs in their order.
     pub(super) jobs: Vec<Job>,
 }
 

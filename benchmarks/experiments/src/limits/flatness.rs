@@ -26,19 +26,19 @@ const PHOTOGRAPHS: Lognormal = Lognormal { mean_bytes: 110_000.0, sigma: 0.5, se
 /// Cold bytes of one policy by rank and step.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Which policy.
+    /// The name of the policy.
     pub policy: &'static str,
     /// Nodes that share an epoch.
     pub nodes: u32,
-    /// What sizes the samples have.
+    /// The distribution of sample sizes.
     pub sizes: Sizes,
     /// Mean of a rank and step, in the epochs that count.
     pub mean_bytes: f64,
-    /// Farthest from the mean of its epoch that any rank and step is.
+    /// The largest deviation of a rank and step from the mean of its epoch.
     pub deviation_bytes: f64,
     /// The largest sample of the dataset.
     pub largest_bytes: u64,
-    /// Whether it is flat; absent where nothing was promised.
+    /// Whether it is within the promise; absent without one.
     pub is_met: Option<bool>,
 }
 
@@ -50,18 +50,18 @@ impl Row {
     }
 }
 
-/// What sizes the samples have.
+/// The distribution of sample sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
-    /// All the same.
+    /// All samples have the same size.
     Equal,
     /// A lognormal law with sigma 0.5, about as in ImageNet.
     Photographs,
 }
 
 impl Sizes {
-    /// In tables.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Sizes {
     }
 }
 
-/// What is compared with `gap`.
+/// The policies that are compared with `gap`.
 const POLICIES: [&str; 5] = ["gap", "belady", "nopfs", "lobster", "pinned"];
 
 /// A policy in one setting.

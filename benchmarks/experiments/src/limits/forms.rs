@@ -1,16 +1,16 @@
-//! What each rule hits, on average over a run that starts with empty caches, in closed form or as the
-//! path of a fluid.
+//! The hit ratio of each policy, averaged over a run that starts with empty caches, in closed form or as a
+//! fluid limit.
 //!
 //! Samples are of equal size and each epoch is a fresh permutation, dealt to the nodes at random; nodes
 //! do not read from each other. `cached` is the cache of one node as a share of the dataset, and
 //! q = 1 / nodes the chance that a sample falls to a node in an epoch.
 
-/// A run whose hits are asked for.
+/// A run whose hit ratio is computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Run {
     /// Nodes that share an epoch.
     pub(crate) nodes: u32,
-    /// What one of them caches, as a share of the dataset.
+    /// The cache of one of them, as a share of the dataset.
     pub(crate) cached: f64,
     /// Epochs, the cold first one included.
     pub(crate) epochs: u32,
@@ -32,7 +32,7 @@ impl Run {
     }
 }
 
-/// What no policy can exceed in a run of so many epochs.
+/// The hit ratio that no policy can exceed in a run of so many epochs.
 ///
 /// # Source
 ///
@@ -62,7 +62,7 @@ pub(crate) fn best(run: Run) -> f64 {
     hits / (run.q() * f64::from(run.epochs))
 }
 
-/// What no policy can exceed in the long run, and how it is reached.
+/// The hit ratio that no policy can exceed in the long run, and how it is reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Steady {
     /// Share of reads that hit.
@@ -89,12 +89,12 @@ pub(crate) fn steady(nodes: u32, cached: f64) -> Steady {
     }
 }
 
-/// A part of the dataset stays, whatever came first: it fills up with what is new to the node.
+/// The first samples that a node reads stay: its cache fills with samples that are new to it.
 pub(crate) fn pinned(run: Run) -> f64 {
     run.mean(|epoch| run.cached.min(1.0 - (1.0 - run.q()).powf(f64::from(epoch))))
 }
 
-/// What a node will use again in the very next epoch, and nothing else.
+/// Only samples that a node uses again in the next epoch are kept.
 ///
 /// # Source
 ///
@@ -164,8 +164,8 @@ fn chance_below(cached: f64, missed: f64, q: f64) -> f64 {
 /// # Source
 ///
 /// What a node uses at some point of an epoch was in the cache when the epoch began with the chance
-/// that the cache was filled to, whatever else the epoch used; it is still there unless the misses
-/// since have pushed it out.
+/// that the cache was filled to, independent of the other uses of the epoch; it is still there unless the
+/// misses since have evicted it.
 pub(crate) fn fifo(run: Run) -> f64 {
     let cut = run.q() / f64::from(CUTS);
     let (mut filled, mut hits) = (0.0_f64, 0.0);

@@ -1,8 +1,8 @@
-//! How many reads find their sample there when a share of them can be prefetched: three schedules in
-//! slots, a read each.
+//! How many reads find their sample ready when a share of them can be prefetched: three schedules in slots of
+//! one read each.
 //!
 //! In a slot the prefetcher may begin with `bandwidth` of a cold read, and the trainer reads one sample;
-//! what is not there it reads itself, at once, beyond the bandwidth. Bandwidth that cannot be used is
+//! a sample that is not ready it reads itself, at once, beyond the bandwidth. Bandwidth that cannot be used is
 //! lost. One node; the first epoch is cold.
 
 mod earliest;
@@ -21,31 +21,31 @@ use super::{
 /// A schedule in one setting.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What is kept and when is fetched.
+    /// What is kept and when it is fetched.
     pub schedule: Schedule,
     /// Cache as a share of the dataset.
     pub cached: f64,
     /// Prefetched cold reads for each read of the trainer, at most.
     pub bandwidth: f64,
-    /// Share of reads that found their sample there, from the second epoch on.
+    /// Share of reads that found their sample ready, from the second epoch on.
     pub ready: f64,
-    /// What the other simulation found.
+    /// The figure of the other simulation.
     pub table: Option<f64>,
-    /// What no schedule can exceed.
+    /// The bound that no schedule can exceed.
     pub bound: f64,
     /// Cold reads for each read, over all epochs.
     pub cold: f64,
     /// The fewest that any schedule needs.
     pub minimal_cold: f64,
-    /// Whether it is where it has to be; absent where nothing was promised.
+    /// Whether it meets its mark; absent without one.
     pub is_met: Option<bool>,
 }
 
-/// What is kept, and when is fetched.
+/// What is kept, and when it is fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Fetches as early as there is room, evicts what is needed last.
+    /// Fetches as early as there is room, evicts the sample that is needed last.
     Earliest,
     /// Keeps by Belady's rule what the cache less the staging holds, fetches just in time.
     BeladyInTime,
@@ -56,11 +56,11 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// All of them.
+    /// All schedules, in the order of the tables.
     pub const ALL: [Self; 4] =
         [Self::Earliest, Self::BeladyInTime, Self::GapInTime, Self::GapInTimeBeside];
 
-    /// In tables.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ pub(super) struct Case {
     cached: f64,
 }
 
-/// All of them, the slow ones first.
+/// All schedules, the slow ones first.
 pub(super) fn cases() -> Vec<Case> {
     let caches = |schedule| reference::CACHED.map(|cached| Case { schedule, cached });
     Schedule::ALL.into_iter().flat_map(caches).collect()
@@ -110,16 +110,16 @@ impl Bandwidth {
     }
 }
 
-/// What a schedule came to.
+/// The counts of a schedule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Reads from the second epoch on.
     steady: u64,
-    /// Those of them that found their sample there.
+    /// Those of them that found their sample ready.
     ready: u64,
-    /// All reads.
+    /// The number of all reads.
     reads: u64,
-    /// Cold ones, by whomever.
+    /// Cold reads, by the prefetcher or the trainer.
     cold: u64,
 }
 
@@ -175,8 +175,8 @@ fn row(case: Case, run: Run, bandwidth: f64, tally: Tally) -> Row {
 }
 
 /// A hundredth from the bound, and a hundredth more cold reads than the fewest. Staging that is taken
-/// out of the cache costs a hundredth of the cache in cold reads, whatever the schedule, which is more
-/// than a hundredth of the fewest if the cache is large: with it only the bound is asked for.
+/// out of the cache costs a hundredth of the cache in cold reads under any schedule, which is more
+/// than a hundredth of the fewest if the cache is large: with such staging only the bound is checked.
 fn is_met(row: &Row) -> Option<bool> {
     let is_near = (row.bound - row.ready).abs() <= 0.01;
     match row.schedule {

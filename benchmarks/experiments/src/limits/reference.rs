@@ -14,7 +14,7 @@ pub(crate) const EPOCHS: [u32; 3] = [2, 10, 50];
 /// Mean hits by cache, then by epochs of the run.
 type Means = [[f64; 3]; 6];
 
-/// What the simulation found for a policy, if it ran it.
+/// The figures of the simulation for a policy, if it was simulated.
 pub(crate) fn mean(policy: &str, nodes: u32, cached: f64, epochs: u32) -> Option<f64> {
     let row = CACHED.iter().position(|it| (it - cached).abs() < 1e-9)?;
     let column = EPOCHS.iter().position(|it| *it == epochs)?;
@@ -49,7 +49,7 @@ fn on_three(policy: &str) -> Option<&'static Means> {
     })
 }
 
-/// Over 50 epochs.
+/// The figures of eight nodes over 50 epochs, by cache.
 fn on_eight(policy: &str) -> Option<&'static [f64; 6]> {
     Some(match policy {
         "lru" => &[0.010, 0.041, 0.142, 0.240, 0.441, 0.668],

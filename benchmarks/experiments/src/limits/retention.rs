@@ -1,4 +1,4 @@
-//! What each policy keeps when nothing is prefetched, replayed read by read.
+//! The hits of each policy without prefetching, replayed read by read.
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -26,7 +26,7 @@ const BATCH: u32 = 32;
 /// One run of one policy.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Which policy.
+    /// The name of the policy.
     pub policy: &'static str,
     /// Nodes that share an epoch.
     pub nodes: u32,
@@ -36,16 +36,16 @@ pub struct Row {
     pub epochs: u32,
     /// Share of reads that hit, over all epochs.
     pub hits: f64,
-    /// What the other simulation found.
+    /// The figure of the other simulation.
     pub table: Option<f64>,
-    /// What the closed form says.
+    /// The figure of the closed form.
     pub form: Option<f64>,
     /// Share of reads that hit from the epoch on in which a steady rule first knows all gaps that it
     /// keeps.
     pub steady_hits: Option<f64>,
-    /// What no policy exceeds in the long run.
+    /// The bound that no policy exceeds in the long run.
     pub steady_limit: f64,
-    /// Whether it is where it has to be; absent where nothing was promised.
+    /// Whether it meets its mark; absent without one.
     pub is_met: Option<bool>,
 }
 
@@ -69,10 +69,10 @@ pub(super) struct Case {
     pub(super) run: Run,
 }
 
-/// All policies that the other simulation or a form speaks of, in all its runs.
+/// All policies of the other simulation and the closed forms, in all their runs.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // The longest first, so that no core is left alone with one at the end.
+    // The longest first, so that no core still runs one when the others have finished.
     for epochs in reference::EPOCHS.into_iter().rev() {
         for nodes in [8, 3, 1] {
             for cached in reference::CACHED {
@@ -89,7 +89,7 @@ fn is_known(policy: &str) -> bool {
     reference::mean(policy, 1, reference::CACHED[0], reference::EPOCHS[0]).is_some()
 }
 
-/// Replays a run of `accesses` reads an epoch and holds it against its references.
+/// Replays a run of `accesses` reads an epoch and compares it with its references.
 pub(super) fn measure(case: Case, accesses: u32) -> Row {
     let Case { kind, run } = case;
     let policy = kind.name();
@@ -112,7 +112,7 @@ pub(super) fn measure(case: Case, accesses: u32) -> Row {
     row
 }
 
-/// Figures may differ by so much: two and a half times what the seed makes of them.
+/// The allowed difference of figures: two and a half times their variation with the seed.
 const MARK: f64 = 0.005;
 
 fn is_met(row: &Row) -> Option<bool> {
@@ -169,7 +169,7 @@ pub(super) fn setting(run: Run, accesses: u32) -> Setting {
     }
 }
 
-/// Samples that a share of the dataset holds.
+/// The number of samples in a share of the dataset.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,10 +1,10 @@
-//! The figures as tables for people.
+//! The figures as tables.
 
 use std::fmt::Write as _;
 
 use super::{Outcome, flatness, prefetch, retention};
 
-/// The figures as tables; what misses its mark is marked with `!`.
+/// The figures as tables; those that miss their mark are marked with `!`.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Draws the share of samples that were there against the bandwidth of the cold store.
+//! Plots the share of ready samples over the bandwidth of the cold store.
 
 use tierfeed_plot::{Axis, COLOURS, DASHES, Point, Stroke, Svg, label};
 

@@ -1,4 +1,4 @@
-//! The figures as a table for people.
+//! The figures as a table.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use tierfeed_core::units::Bytes;
 
 use super::{BANDWIDTHS, CACHED, Outcome, PUBLISHED, RANKS, by_policy};
 
-/// One line for each policy, one column for each bandwidth; below what others published.
+/// One line for each policy, one column for each bandwidth; the published figures below.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -38,7 +38,7 @@ pub fn table(outcome: &Outcome) -> String {
     text
 }
 
-/// A line that is not ended.
+/// A line without its newline.
 fn line(text: &mut String, name: &str, figures: impl Iterator<Item = f64>) {
     _ = write!(text, "{name:<20}");
     for figure in figures {

@@ -38,7 +38,7 @@ pub(crate) enum Bench {
     /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
     /// run) and fio.
     TiersAccuracy(BenchTiersAccuracy),
-    /// What the probe measures in peace and while another program burns every core.
+    /// What the probe measures on a quiet machine and while another program loads every core.
     TiersContended(BenchTiersContended),
     /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
     Limits(BenchLimits),
@@ -149,7 +149,7 @@ pub(crate) struct BenchHandoff {
     /// A Python with torch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = "python3")]
     pub(crate) python: PathBuf,
-    /// How many files.
+    /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub(crate) files: usize,
     /// How often each side reads them all.
@@ -180,7 +180,7 @@ pub(crate) struct BenchCopy {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchDirect {
-    /// The NUMA node that the tier lies on [default: main memory plays it].
+    /// The NUMA node that the tier lies on [default: main memory stands for it].
     #[arg(long, value_name = "N")]
     pub(crate) numa_node: Option<u32>,
     /// What each turn reads; twice as much memory is taken.
@@ -189,7 +189,7 @@ pub(crate) struct BenchDirect {
     /// The length of a sample.
     #[arg(long, value_name = "SIZE", default_value = "112 KiB")]
     pub(crate) sample: Bytes,
-    /// Threads that copy.
+    /// The number of threads that copy.
     #[arg(long, value_name = "NUMBER", default_value = "2")]
     pub(crate) threads: std::num::NonZeroUsize,
     /// Turns of each side, at least 3.
@@ -266,7 +266,7 @@ pub(crate) struct BenchObjects {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchIndex {
-    /// How many files.
+    /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) files: u64,
@@ -292,7 +292,7 @@ pub(crate) struct BenchImport {
     /// A Python of the version that the modules are for.
     #[arg(long, value_name = "FILE", default_value = "python3")]
     pub(crate) python: PathBuf,
-    /// Loads of each.
+    /// How often each is loaded.
     #[arg(long, value_name = "NUMBER", default_value_t = 15,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rounds: usize,
@@ -325,7 +325,7 @@ pub(crate) enum DlcachePatterns {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchTiersAccuracy {
-    /// Only these comparisons.
+    /// Runs only these comparisons.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<TiersSubject>,
     /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.

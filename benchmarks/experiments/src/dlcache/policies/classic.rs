@@ -1,11 +1,11 @@
-//! The baselines of the paper: least recently used, least frequently used, any, the cheapest.
+//! The baselines of the paper: least recently used, least frequently used, random, cheapest.
 
 use tierfeed_core::order::mt19937::Mt19937;
 
 use super::{Moment, Policy, Worth, number};
 use crate::dlcache::chunks::{ChunkId, Chunks};
 
-/// The least recently used goes first.
+/// Evicts the least recently used chunk.
 #[derive(Debug)]
 pub(super) struct Lru {
     last_use: Vec<usize>,
@@ -27,7 +27,7 @@ impl Policy for Lru {
     }
 }
 
-/// The least frequently used since it was stored goes first; of equals, the least recently used.
+/// Evicts the chunk with the fewest uses since it was stored; of equals, the least recently used.
 #[derive(Debug)]
 pub(super) struct Lfu {
     recency: Lru,
@@ -55,12 +55,12 @@ impl Policy for Lfu {
     }
 }
 
-/// Any goes first.
+/// Evicts a random chunk.
 #[derive(Debug)]
 pub(super) struct Random(Mt19937);
 
 impl Random {
-    /// The published draws cannot be repeated, so each pattern has its own.
+    /// The published draws cannot be repeated, so each pattern has a generator of its own.
     pub(super) fn new(pattern: usize) -> Self {
         Self(Mt19937::new(pattern as u64))
     }
@@ -72,7 +72,7 @@ impl Policy for Random {
     }
 }
 
-/// The cheapest goes first.
+/// Evicts the cheapest chunk.
 #[derive(Debug)]
 pub(super) struct Greedy<'a>(pub(super) &'a Chunks);
 

@@ -1,7 +1,8 @@
-//! Rules that know all jobs to come: a reference, and what is left to gain where jobs are queued.
+//! Policies that know all future jobs: a reference, and the possible gain where jobs are queued.
 //!
 //! A chunk is worth more the sooner it is used next, and nothing if never; with weighing, more the more
-//! time each of its bytes saves. What would go before a chunk that had to go for it is not stored.
+//! time each of its bytes saves. A chunk is not stored if it is worth less than a chunk that would be
+//! evicted for it.
 //!
 //! # Source
 //!
@@ -22,7 +23,7 @@ pub(super) enum Weighing {
     ByDensity,
 }
 
-/// The one that is used last goes first.
+/// Evicts the chunk whose next use is last.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     chunks: &'a Chunks,

@@ -1,7 +1,7 @@
 //! LRFU, and the cost-aware LRFU of DLCache: as the paper simulates it, and as its code deploys it.
 //!
 //! Combined recency and frequency (CRF) is the sum of `(1/p)^(step * age)` over all uses of a chunk,
-//! kept when it goes. All uses of a job have one time, so the sum is carried from job to job instead of
+//! kept after an eviction. All uses of a job have one time, so the sum is carried from job to job instead of
 //! being added up anew: chunks of equal history stay equal to the bit, and cost decides between them.
 //!
 //! # Source
@@ -17,7 +17,7 @@ const STEP: f64 = 0.5;
 /// for a job: almost all that is left of age is that it breaks ties.
 pub(super) const JOB_PUBLISHED_S: f64 = 1e-4;
 
-/// Which of two chunks with the same CRF goes first.
+/// Which of two chunks with the same CRF is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     /// The one that was stored first: LRFU.
@@ -26,13 +26,13 @@ pub(super) enum Ties {
     Cost,
 }
 
-/// The least CRF goes first.
+/// Evicts the chunk with the least CRF.
 #[derive(Debug)]
 pub(super) struct Lrfu<'a> {
     chunks: &'a Chunks,
     /// The CRF of each chunk, and as of which job.
     crf: Vec<(f64, usize)>,
-    /// What a use counts for one job later.
+    /// The weight of a use one job later.
     decay: f64,
     ties: Ties,
 }
@@ -64,9 +64,9 @@ impl Policy for Lrfu<'_> {
     }
 }
 
-/// What the deployed manager ranks by: the sum of `cost/age * (1/p)^(p * age)`, the least first.
+/// The ranking of the deployed manager: the sum of `cost/age * (1/p)^(p * age)`, the least first.
 ///
-/// A job takes a second. What the running job has used cannot go as long as there is anything else. The
+/// A job takes a second. Chunks that the running job has used are evicted last. The
 /// deployed code also removes all chunks instead of as many as are needed, which is not repeated here.
 #[derive(Debug)]
 pub(super) struct Deployed<'a> {

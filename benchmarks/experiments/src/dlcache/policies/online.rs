@@ -1,11 +1,12 @@
-//! Ours without a look ahead: it knows the past, and what the running job has registered for.
+//! tierfeed's policy without knowledge of future jobs: it knows the past, and what the running job has
+//! registered for.
 //!
 //! Around it, [`super::registered::Registered`] keeps what the running job needs. Of the rest:
 //!
-//! 1. What was used once may never be used again: it goes before all others, the oldest first, so that a
-//!    dataset that is read once pushes out nothing proven.
-//! 2. Of the others, what saves least goes first: cost per byte, times the uses so far.
-//! 3. A chunk for which more than its worth would have to go is used, and not stored.
+//! 1. A chunk that was used once may never be used again: such chunks are evicted before all others, the
+//!    oldest first, so that a dataset that is read once evicts no chunk that was used repeatedly.
+//! 2. Of the others, the one that saves least is evicted first: cost per byte, times the uses so far.
+//! 3. A chunk is used and not stored if chunks of more worth would have to be evicted for it.
 //!
 //! # Source
 //!
@@ -26,7 +27,7 @@ struct History {
     last_job: usize,
 }
 
-/// The unproven goes first, then what saves least.
+/// Evicts chunks that were used once, then those that save least.
 #[derive(Debug)]
 pub(super) struct Online<'a> {
     chunks: &'a Chunks,

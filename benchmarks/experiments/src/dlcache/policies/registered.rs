@@ -1,6 +1,6 @@
-//! Any rule, but what the running job has registered for stays until it is used.
+//! Any policy, with the chunks that the running job has registered for kept until they are used.
 //!
-//! A job says what it reads before it starts: DLCache's own manager evicts nothing that is in use, its
+//! A job registers what it reads before it starts: DLCache's manager evicts no chunk that is in use, its
 //! simulation does.
 
 use super::{Moment, Policy, Worth};
@@ -9,7 +9,7 @@ use crate::dlcache::{
     workload::Job,
 };
 
-/// A rule for what the running job does not need.
+/// A policy for the chunks that the running job does not need.
 #[derive(Debug)]
 pub(super) struct Registered<P> {
     rule: P,

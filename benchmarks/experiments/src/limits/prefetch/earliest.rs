@@ -1,4 +1,4 @@
-//! What evicts the sample that is needed last: Belady's rule, and prefetching as early as there is room.
+//! Belady's rule, which evicts the sample that is needed last, and prefetching as early as there is room.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use tierfeed_core::id::{Epoch, NodeId, SampleId};
 use super::{Bandwidth, Tally};
 use crate::limits::{forms::Run, retention};
 
-/// All reads of one node that reads everything in every epoch.
+/// All reads of one node that reads the whole dataset in every epoch.
 #[derive(Debug)]
 pub(super) struct Orders {
     samples: u32,
-    /// What is read, read by read.
+    /// The sample of each read.
     sequence: Vec<SampleId>,
     /// For each read the next of the same sample, or [`NEVER`].
     next: Vec<u32>,
@@ -32,7 +32,7 @@ pub(super) fn orders(run: Run, accesses: u32) -> Orders {
     Orders { samples: accesses, sequence, next }
 }
 
-/// Which reads miss if the sample that is needed last makes way, or does not enter.
+/// Which reads miss if the sample that is needed last is evicted, or not inserted.
 pub(super) fn misses_of_belady(orders: &Orders, slots: u32) -> Vec<bool> {
     let mut cache = Cache::new(orders.samples, slots);
     let reads = orders.sequence.iter().zip(&orders.next);
@@ -57,7 +57,7 @@ pub(super) fn run(orders: &Orders, slots: u32, bandwidth: Bandwidth) -> Tally {
         while there(ahead) {
             ahead += 1;
         }
-        // What makes way is needed later than what comes, and the search will come to it.
+        // The evicted sample is needed later than the inserted one, so the search still comes to it.
         let is_wanted = |at: u32| at as usize != orders.sequence.len() && cache.takes(at);
         if !is_wanted(ahead) {
             credit = credit.min(Bandwidth::WHOLE);
@@ -85,12 +85,12 @@ struct Cache {
     by_need: BTreeSet<(u32, SampleId)>,
 }
 
-/// What became of a sample that could be kept.
+/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Offer {
-    /// It is there; what made way, if something had to, was needed then.
+    /// The sample is in the cache; the next use of the evicted one, if one was evicted.
     Entered(Option<u32>),
-    /// Everything else is needed earlier.
+    /// The sample is not in the cache: all others are needed earlier.
     Refused,
 }
 

@@ -1,5 +1,5 @@
-//! Just in time: what will miss is fetched in the order in which it is needed, as far ahead as staging
-//! reaches.
+//! Just in time: future misses are fetched in the order in which they are needed, as far ahead as staging has
+//! room.
 
 use super::{Bandwidth, Tally};
 
