@@ -42,25 +42,25 @@ pub(crate) enum Bench {
     TiersContended(BenchTiersContended),
     /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
     Limits(BenchLimits),
-    /// What DELI's authors measured beside models of it, and their cost table worked out again.
+    /// The measurements of DELI's authors beside models of them, and their cost table computed again.
     Deli(BenchDeli),
-    /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
+    /// How many samples are ready when they are needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
     /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
     Io(BenchIo),
     /// A live training of two ranks into which faults are injected: kills, stops, full and lost tiers,
     /// memory pressure, a cold store that fails.
     #[command(disable_help_flag = true)]
-    Chaos(OfChaos),
+    Chaos(ForwardedArguments),
     /// What encryption between manager and agents costs: the same with and without it.
     ControlPlane(BenchControlPlane),
     /// The CPU time of an agent whose trainers do nothing.
     #[command(disable_help_flag = true)]
-    Idle(OfChaos),
+    Idle(ForwardedArguments),
     /// For how long the loop of an agent pauses at most, with many samples and ranks.
     Loop(BenchLoop),
-    /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
-    /// can undercut. Needs root: the photographs are copied to an image on a loop device.
+    /// A training on photographs whose cold store the kernel throttles, beside the least time that any
+    /// loader needs. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
     /// Objects of an S3 server on loopback, through tierfeed and through other clients.
     Objects(BenchObjects),
@@ -69,9 +69,9 @@ pub(crate) enum Bench {
     Reader(BenchReader),
 }
 
-/// Of the program `tierfeed-chaos`.
+/// Arguments of `tierfeed-chaos`, which it parses itself.
 #[derive(Debug, Args)]
-pub(crate) struct OfChaos {
+pub(crate) struct ForwardedArguments {
     /// As tierfeed-chaos takes them; --help lists them.
     #[arg(value_name = "OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) options: Vec<OsString>,

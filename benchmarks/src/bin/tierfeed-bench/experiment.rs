@@ -20,7 +20,7 @@ use crate::arguments::{
     Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
     BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
     BenchObjects, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
-    DlcachePatterns, IoEngine, OfChaos, TiersSubject,
+    DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -40,16 +40,21 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
-        Bench::Chaos(it) => become_chaos("tierfeed-bench chaos", None, &it),
+        Bench::Chaos(it) => exec_chaos("tierfeed-bench chaos", None, &it),
         Bench::ControlPlane(it) => control_plane(it),
-        Bench::Idle(it) => become_chaos("tierfeed-bench", Some("idle"), &it),
+        Bench::Idle(it) => exec_chaos("tierfeed-bench", Some("idle"), &it),
         Bench::Loop(it) => pauses_of_loop(it),
         Bench::Reader(it) => read(&it),
     }
 }
 
-/// Becomes `tierfeed-chaos`, which is named `name` in its help: output, signals and exit code are its own.
-fn become_chaos(name: &str, command: Option<&str>, arguments: &OfChaos) -> Result<(), Failure> {
+/// Replaces this process by `tierfeed-chaos`, whose help names it `name`. So output, signals and exit code
+/// are those of one process.
+fn exec_chaos(
+    name: &str,
+    command: Option<&str>,
+    arguments: &ForwardedArguments,
+) -> Result<(), Failure> {
     let program = programs::beside("tierfeed-chaos", "tierfeed-chaos")?;
     let mut chaos = Command::new(&program);
     let error = chaos.arg0(name).args(command).args(&arguments.options).exec();
