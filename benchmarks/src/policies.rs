@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tierfeed_core::policy;
+use tierfeed_core::retention::policy;
 use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 
 const EPOCHS: u32 = 3;

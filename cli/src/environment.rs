@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use tierfeed_core::launch::{self, Identity};
+use tierfeed_core::fleet::launch::{self, Identity};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{

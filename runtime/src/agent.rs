@@ -33,7 +33,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
     fleet::{Assignment, Direction},
-    id::HolderId,
+    id::ConnectionId,
     session::{Event as SessionEvent, Finished, Session},
     units::Nanoseconds,
 };
@@ -84,7 +84,7 @@ pub struct Settings {
     pub manager: Address,
     /// What to show it, over a network.
     pub token: Option<Token>,
-    /// What its launcher says of this process, as in the table of [`tierfeed_core::launch`]: the node.
+    /// What its launcher says of this process, as in the table of [`tierfeed_core::fleet::launch`]: the node.
     pub launch: BTreeMap<String, String>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
@@ -148,7 +148,7 @@ pub struct Agent {
     published: Publications,
     footprint: Footprint,
     observer: Observer,
-    holders: BTreeMap<HolderId, Option<trainers::Reading>>,
+    connections: BTreeMap<ConnectionId, Option<trainers::Reading>>,
     readers: Readers,
     starvation: Starvation,
     training: Option<trainers::Span>,
@@ -221,7 +221,7 @@ impl Agent {
         }
         self.carry_out();
         self.poll_room();
-        if matches!(self.phase, Phase::Ending { .. }) && self.holders.is_empty() {
+        if matches!(self.phase, Phase::Ending { .. }) && self.connections.is_empty() {
             self.phase = Phase::Over;
         }
     }

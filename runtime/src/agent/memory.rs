@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
-    id::{HolderId, TierId},
+    id::{ConnectionId, TierId},
     session::Event as SessionEvent,
     tier::Locality,
     units::{Bytes, Nanoseconds},
@@ -180,11 +180,11 @@ impl Agent {
     fn grant(&mut self, wish: Wish, grant: GrantId) {
         let memory = self.loans.memory(grant).into_iter().flatten();
         let chunks: Vec<&Region> = memory.collect();
-        let Wish { holder, request, .. } = wish;
-        let outcome = self.server.grant(holder, request, grant, &chunks);
+        let Wish { connection, request, .. } = wish;
+        let outcome = self.server.grant(connection, request, grant, &chunks);
         if !matches!(outcome, Ok(Delivery::Sent)) {
             if let Err(error) = outcome {
-                tracing::warn!(holder = holder.0, %error, "memory could not be handed over");
+                tracing::warn!(connection = connection.0, %error, "memory could not be handed over");
             }
             let actions = self.loans.freed(grant);
             self.lend_or_not(actions);
@@ -192,9 +192,9 @@ impl Agent {
     }
 
     fn deny(&self, wish: Wish, reason: &str) {
-        let Wish { holder: HolderId(number), request, .. } = wish;
-        if let Err(error) = self.server.deny(wish.holder, request, reason) {
-            tracing::debug!(holder = number, %error, "a denial had no addressee");
+        let Wish { connection: ConnectionId(number), request, .. } = wish;
+        if let Err(error) = self.server.deny(wish.connection, request, reason) {
+            tracing::debug!(connection = number, %error, "a denial had no addressee");
         }
     }
 }

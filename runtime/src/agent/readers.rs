@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
-    id::HolderId,
+    id::ConnectionId,
     session::{Tally, Wait},
     units::Nanoseconds,
 };
@@ -17,7 +17,7 @@ use crate::report::Readership;
 /// The connections that read batches.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    connected: BTreeMap<HolderId, Reader>,
+    connected: BTreeMap<ConnectionId, Reader>,
     readership: Readership,
 }
 
@@ -31,18 +31,18 @@ struct Reader {
 }
 
 impl Readers {
-    pub(super) fn came(&mut self, holder: HolderId, role: Role, now: Nanoseconds) {
+    pub(super) fn came(&mut self, connection: ConnectionId, role: Role, now: Nanoseconds) {
         let waited = Nanoseconds(0);
-        self.connected.insert(holder, Reader { since: now, role, waited, is_active: false });
+        self.connected.insert(connection, Reader { since: now, role, waited, is_active: false });
     }
 
-    pub(super) fn left(&mut self, holder: HolderId) {
-        self.connected.remove(&holder);
+    pub(super) fn left(&mut self, connection: ConnectionId) {
+        self.connected.remove(&connection);
     }
 
     /// It asks for batches, or reads them itself.
-    pub(super) fn acts(&mut self, holder: HolderId) {
-        let Some(reader) = self.connected.get_mut(&holder) else { return };
+    pub(super) fn acts(&mut self, connection: ConnectionId) {
+        let Some(reader) = self.connected.get_mut(&connection) else { return };
         if !std::mem::replace(&mut reader.is_active, true) {
             self.readership.has_workers |= reader.role == Role::Worker;
             let active = self.connected.values().filter(|reader| reader.is_active).count();
@@ -53,8 +53,13 @@ impl Readers {
 
     /// A wait as far as it can be. One whose stamps do not fit, as those of a container with a clock of its
     /// own, has its length and ends now.
-    pub(super) fn believe(&mut self, holder: HolderId, told: Wait, now: Nanoseconds) -> Wait {
-        let Some(reader) = self.connected.get_mut(&holder) else {
+    pub(super) fn believe(
+        &mut self,
+        connection: ConnectionId,
+        told: Wait,
+        now: Nanoseconds,
+    ) -> Wait {
+        let Some(reader) = self.connected.get_mut(&connection) else {
             return Wait::ending(now, Nanoseconds(0));
         };
         let fits = reader.since <= told.since && told.since <= told.until && told.until <= now;
@@ -67,12 +72,12 @@ impl Readers {
     /// A tally whose waits fit into the time since its trainer connected.
     pub(super) fn believe_tally(
         &mut self,
-        holder: HolderId,
+        connection: ConnectionId,
         told: Tally,
         now: Nanoseconds,
     ) -> Tally {
-        self.acts(holder);
-        let Some(reader) = self.connected.get_mut(&holder) else {
+        self.acts(connection);
+        let Some(reader) = self.connected.get_mut(&connection) else {
             return told.within(Nanoseconds(0));
         };
         let tally = told.within(reader.time_left(now));
@@ -99,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: HolderId = HolderId(1);
+    const ONE: ConnectionId = ConnectionId(1);
 
     fn wait(since: u64, until: u64) -> Wait {
         Wait { since: Nanoseconds(since), until: Nanoseconds(until) }
@@ -118,7 +123,7 @@ mod tests {
         assert_eq!(connected().believe(ONE, wait(9_000, 9_050), now), wait(250, 300));
         assert_eq!(connected().believe(ONE, wait(0, u64::MAX), now), wait(100, 300));
         assert_eq!(connected().believe(ONE, wait(200, 150), now).len(), Nanoseconds(0));
-        assert_eq!(connected().believe(HolderId(2), wait(110, 150), now).len(), Nanoseconds(0));
+        assert_eq!(connected().believe(ConnectionId(2), wait(110, 150), now).len(), Nanoseconds(0));
     }
 
     #[test]
@@ -128,11 +133,11 @@ mod tests {
         readers.acts(ONE);
         readers.acts(ONE);
         readers.left(ONE);
-        for holder in 2..5 {
-            readers.came(HolderId(holder), Role::Worker, Nanoseconds(0));
+        for connection in 2..5 {
+            readers.came(ConnectionId(connection), Role::Worker, Nanoseconds(0));
         }
-        readers.acts(HolderId(2));
-        readers.believe_tally(HolderId(3), Tally::empty(Epoch(0)), Nanoseconds(1));
+        readers.acts(ConnectionId(2));
+        readers.believe_tally(ConnectionId(3), Tally::empty(Epoch(0)), Nanoseconds(1));
         assert_eq!(
             readers.readership(),
             Readership { readers_max: 2, has_workers: true, starved: None }

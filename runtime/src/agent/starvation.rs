@@ -6,14 +6,14 @@
 
 use std::{collections::BTreeMap, fs};
 
-use tierfeed_core::{id::HolderId, units::Nanoseconds};
+use tierfeed_core::{id::ConnectionId, units::Nanoseconds};
 
 /// The training processes that are or were connected.
 #[derive(Debug, Default)]
 pub(super) struct Starvation {
     /// By the number of the process.
     connected: BTreeMap<u32, Queued>,
-    process_of: BTreeMap<HolderId, u32>,
+    process_of: BTreeMap<ConnectionId, u32>,
     /// Of those that left.
     gone: Nanoseconds,
     processes_max: usize,
@@ -28,10 +28,10 @@ struct Queued {
 
 impl Starvation {
     /// A connection that reads for training process `pid`; `None` if it cannot be seen.
-    pub(super) fn came(&mut self, holder: HolderId, pid: Option<u32>) {
+    pub(super) fn came(&mut self, connection: ConnectionId, pid: Option<u32>) {
         let Some((pid, now)) = pid.and_then(|pid| Some((pid, queued(pid)?))) else { return };
         self.connected.entry(pid).or_insert(Queued { first: now, last: now });
-        self.process_of.insert(holder, pid);
+        self.process_of.insert(connection, pid);
         self.processes_max = self.processes_max.max(self.connected.len());
     }
 
@@ -42,8 +42,8 @@ impl Starvation {
         }
     }
 
-    pub(super) fn left(&mut self, holder: HolderId) {
-        let Some(pid) = self.process_of.remove(&holder) else { return };
+    pub(super) fn left(&mut self, connection: ConnectionId) {
+        let Some(pid) = self.process_of.remove(&connection) else { return };
         if self.process_of.values().any(|other| *other == pid) {
             return;
         }
@@ -76,21 +76,21 @@ mod tests {
     fn a_process_counts_once_from_its_first_connection_to_its_last() {
         let mut starvation = Starvation::default();
         assert_eq!(starvation.mean(), None);
-        starvation.came(HolderId(7), None);
-        starvation.left(HolderId(7));
+        starvation.came(ConnectionId(7), None);
+        starvation.left(ConnectionId(7));
         assert_eq!(starvation.mean(), None);
         let pid = process::id();
-        starvation.came(HolderId(1), Some(pid));
-        starvation.came(HolderId(2), Some(pid));
+        starvation.came(ConnectionId(1), Some(pid));
+        starvation.came(ConnectionId(2), Some(pid));
         let process = starvation.connected.get_mut(&pid).unwrap();
         // As if it had come when it had stood in no queue yet.
         process.first = Nanoseconds(0);
         process.last = Nanoseconds(40);
         starvation.look();
-        starvation.left(HolderId(1));
+        starvation.left(ConnectionId(1));
         let before = starvation.mean().unwrap();
         assert!(before >= Nanoseconds(40));
-        starvation.left(HolderId(2));
+        starvation.left(ConnectionId(2));
         assert!(starvation.connected.is_empty());
         assert!(starvation.mean().unwrap() >= before);
         starvation.look();

@@ -11,7 +11,7 @@ mod grounds;
 use serde::Serialize;
 use tierfeed_core::{
     id::TierId,
-    session::{Busy, Cause, EpochProgress},
+    session::{Busy, EpochProgress, StallCause},
     units::{Bytes, BytesPerSecond},
 };
 
@@ -22,7 +22,7 @@ use self::{
 };
 use super::verdict::{NOTICEABLE, STARVED};
 
-/// Causes with a smaller share of the waits get no advice.
+/// StallBreakdown with a smaller share of the waits get no advice.
 const WORTH_IT: f64 = 0.15;
 
 /// A link that is busy for this share of the training has nothing left to give.
@@ -55,7 +55,7 @@ pub(super) fn advise(grounds: &Grounds<'_>) -> Vec<Advice> {
     let waiting = grounds.waiting;
     let mut advice: Vec<Advice> = Vec::new();
     let starved = grounds.against_starving();
-    if waiting.share() < NOTICEABLE && waiting.seconds_for(Cause::SelfRead) <= 0.0 {
+    if waiting.share() < NOTICEABLE && waiting.seconds_for(StallCause::SelfRead) <= 0.0 {
         advice.extend(starved);
         return advice;
     }
@@ -81,33 +81,35 @@ impl Advice {
 }
 
 impl Grounds<'_> {
-    fn against(&self, cause: Cause) -> Vec<Offer> {
+    fn against(&self, cause: StallCause) -> Vec<Offer> {
         match cause {
-            Cause::Cold => self.against_cold(),
-            Cause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
-            Cause::Keep => self.against_keeping().into_iter().collect(),
-            Cause::Room => vec![self.more_room(Cause::Room)],
-            Cause::Start => vec![earlier_start(
+            StallCause::Cold => self.against_cold(),
+            StallCause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
+            StallCause::Keep => self.against_keeping().into_iter().collect(),
+            StallCause::Room => vec![self.more_room(StallCause::Room)],
+            StallCause::Start => vec![earlier_start(
                 "the trainers were there before the staging memory was: start the agent earlier, \
                  or take less staging memory (`prefetch.batches`)",
             )],
-            Cause::Chunk => vec![self.fixed_sizes()],
-            Cause::Turn | Cause::Unanswered => Vec::new(),
-            Cause::HandOff => vec![Offer::new(
+            StallCause::Chunk => vec![self.fixed_sizes()],
+            StallCause::Turn | StallCause::Unanswered => Vec::new(),
+            StallCause::HandOff => vec![Offer::new(
                 Advice::new(
                     "processors",
                     "batches were ready, but the agent or the trainer got no processor to hand them \
                      over: leave the agent a core, with fewer workers or threads in the trainer",
                 ),
-                Premise::Waited(Cause::HandOff),
+                Premise::Waited(StallCause::HandOff),
             )],
-            Cause::SelfRead => self.against_reading_themselves().into_iter().collect(),
-            Cause::Decoding => self.against_decoding(),
+            StallCause::SelfRead => self.against_reading_themselves().into_iter().collect(),
+            StallCause::Decoding => self.against_decoding(),
         }
     }
 
     fn against_cold(&self) -> Vec<Offer> {
-        let Some((epoch, computing)) = self.worst_epoch(Cause::Cold) else { return Vec::new() };
+        let Some((epoch, computing)) = self.worst_epoch(StallCause::Cold) else {
+            return Vec::new();
+        };
         let cold: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
         let Some(given) = rate(Bytes(cold), &self.progress.cold_busy) else { return Vec::new() };
         let needed = per_second(epoch.cold, computing);
@@ -207,7 +209,7 @@ impl Grounds<'_> {
             self.progress.epochs.iter().filter_map(|it| it.from_tier.get(at)).map(|it| it.0).sum();
         let link = self.progress.tiers_busy.get(at)?;
         let given = rate(Bytes(read), link)?;
-        let (epoch, computing) = self.worst_epoch(Cause::Tier(tier))?;
+        let (epoch, computing) = self.worst_epoch(StallCause::Tier(tier))?;
         let needed = per_second(*epoch.from_tier.get(at)?, computing);
         let kind = self.kinds.get(at)?.name();
         if needed.0 <= given.0 {
@@ -236,7 +238,7 @@ impl Grounds<'_> {
         Some(Offer::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
     }
 
-    fn more_room(&self, waited_for: Cause) -> Offer {
+    fn more_room(&self, waited_for: StallCause) -> Offer {
         let count = u64::from(self.staged_batches) + 2;
         let text = format!(
             "trainers asked for batches that had no room in staging: `prefetch.batches: {count}` \
@@ -273,22 +275,24 @@ impl Grounds<'_> {
     fn against_reading_themselves(&self) -> Option<Offer> {
         let refusals = self.progress.refusals;
         if refusals.no_room > 0 {
-            return Some(self.more_room(Cause::SelfRead));
+            return Some(self.more_room(StallCause::SelfRead));
         }
         let refused = refusals.too_large + refusals.unreadable + refusals.already_taken;
-        if refused + refusals.not_published > 0 || self.waiting.seconds_for(Cause::Unanswered) > 0.5
+        if refused + refusals.not_published > 0
+            || self.waiting.seconds_for(StallCause::Unanswered) > 0.5
         {
             return None;
         }
         let text = "trainers read samples that the job's `order` does not have in this batch: use \
                     TierLoader, which follows it, a sampler that yields exactly this order, or \
                     `shuffle: published` with `tierfeed.torch.announce`";
-        Some(Offer::new(Advice::new("order", text), Premise::Waited(Cause::SelfRead)))
+        Some(Offer::new(Advice::new("order", text), Premise::Waited(StallCause::SelfRead)))
     }
 
     /// As many threads as decode what training takes while it computes; on a core each.
     fn against_decoding(&self) -> Vec<Offer> {
-        let (decoding, computing) = (self.waiting.seconds_for(Cause::Decoding), self.computing());
+        let (decoding, computing) =
+            (self.waiting.seconds_for(StallCause::Decoding), self.computing());
         let threads = u64::from(self.progress.decode_threads);
         let work = match threads {
             0 => decoding,
