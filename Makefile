@@ -66,7 +66,7 @@ stress: build ## live runs under random faults, benches with their floors
 	@scripts/stress.sh short
 
 stress-long: setup ## more of it, models and every parser under a fuzzer, for a night
-	@scripts/build.sh --package tierfeed-benchmarks
+	@scripts/build.sh --package tierfeed-benchmarks --package tierfeed-chaos
 	@scripts/setup-tools.sh test
 	@scripts/stress.sh long
 
@@ -79,7 +79,7 @@ lint: setup ## formatting, clippy, the fence around core, documentation, Python,
 	@scripts/lint.sh
 
 bench: setup ## criterion benches and the hand-off against the plain DataLoader
-	@scripts/build.sh --package tierfeed-benchmarks
+	@scripts/build.sh --package tierfeed-benchmarks --package tierfeed-chaos
 	cargo bench -p tierfeed-benchmarks
 	$(TIERFEED_BIN)-bench handoff --python .venv/bin/python
 

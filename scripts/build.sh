@@ -2,8 +2,8 @@
 # Builds the tierfeed binary with the indexer of HDF5 beside it, and the Python package, and puts the
 # package into .venv. TIERFEED_PROFILE says how: release (the default), or dev, with all tests.
 #
-# Arguments are passed to cargo, such as `--package tierfeed-benchmarks` for `tierfeed-bench`, which is in
-# every dev build.
+# Arguments are passed to cargo, such as `--package tierfeed-benchmarks` for `tierfeed-bench` and `--package
+# tierfeed-chaos` for what it starts; both are in every dev build.
 #
 # One cargo command builds all: apart, they would resolve to other features of the crates they
 # share, and half of them would be compiled twice. Wheels are packed from the same files (scripts/wheel.sh).

@@ -9,7 +9,7 @@ use tierfeed_numa_memory::{Pages, Region, Request};
 
 const LEN: Bytes = Bytes::mib(64);
 
-/// A sample of ImageNet, and a piece that no cache holds.
+/// A sample of ImageNet, and a piece that is larger than any cache.
 const PIECES: [Bytes; 2] = [Bytes(114_688), Bytes::mib(16)];
 
 fn region(name: &str) -> Region {

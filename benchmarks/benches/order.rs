@@ -18,9 +18,9 @@ use tierfeed_core::{
     },
 };
 
-/// ImageNet-1k.
+/// The samples of ImageNet-1k.
 const SAMPLES: u32 = 1_281_167;
-/// ImageNet-21k: an array that no cache holds.
+/// The samples of ImageNet-21k: their order is larger than any cache.
 const MANY_SAMPLES: u32 = 14_197_122;
 
 /// The promise of a second for 14 million samples.
@@ -60,7 +60,7 @@ fn cheap_word(state: &mut u64) -> u32 {
     u32::try_from((mixed ^ mixed >> 27) >> 32).expect("shifted to 32 bits")
 }
 
-/// Fisher-Yates as everybody writes it.
+/// The textbook form of Fisher-Yates.
 fn plain_loop(samples: u32) -> Vec<u32> {
     let mut items: Vec<u32> = (0..samples).collect();
     let mut state = 42;

@@ -2,7 +2,7 @@
 //!
 //! - `plan`: a session in the simulator, its clock included, by policy.
 //! - `decide`: `gap` alone. Orders are expanded and planned as in a job; an element is a read of a sample
-//!   by the node, and what becomes of it. On several nodes each read bears the permutation of the whole
+//!   by the node, with the decision about it. On several nodes each read bears the permutation of the whole
 //!   dataset and the next uses in all epochs that are looked into.
 //! - `fleet`: all agents of a job register; an element is an agent.
 //!
@@ -11,7 +11,7 @@
 //! | what | bytes |
 //! |---|---|
 //! | state of the plan (`u32` place, `u32` grains, three `u8`, padding) | 12 |
-//! | tier in the books (`u8`) | 1 |
+//! | tier of the sample (`u8`) | 1 |
 //! | order of the node in an epoch (`u32`), over the number of nodes | 4 for each epoch held |
 //! | permutation that is being drawn (`u32`) | 4, for a moment |
 //!

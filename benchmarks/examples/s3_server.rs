@@ -6,8 +6,8 @@
 //! `--folder DIR PREFIX`: the files below `DIR`, with keys below `PREFIX`. Prints where it listens and
 //! serves until its input ends.
 //!
-//! A line of its input is an order: `begin NUMBER TROUBLE [KEY]...` makes trouble for the objects of these
-//! keys, or without a key for every request, until `end NUMBER`. What trouble there is says [`Trouble`].
+//! A line of its input is a command: `begin NUMBER FAULT [KEY]...` begins a fault for the objects of these
+//! keys, or without a key for every request, until `end NUMBER`. [`Fault`] has the faults.
 
 use std::{
     env,
@@ -20,29 +20,29 @@ use std::{
 
 use tierfeed_object_stores::test_server::{Access, BUCKET, Server, StatusCode, Verdict};
 
-/// What comes of a body before trouble begins.
+/// Bytes of a body that are sent before it is cut or stalls.
 const BEGINNING: usize = 10_000;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// What becomes of requests.
+/// A fault of the server.
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
-    /// `refuse`: 503.
+enum Fault {
+    /// `refuse`: requests are answered with 503.
     Refuse,
-    /// `hide`: 404.
+    /// `hide`: requests are answered with 404.
     Hide,
-    /// `cut`: the connection ends within the body.
+    /// `cut`: the connection is closed within the body.
     Cut,
-    /// `stall`: nothing comes after the beginning of the body.
+    /// `stall`: nothing follows the beginning of the body.
     Stall,
 }
 
-/// Trouble that lasts.
+/// A fault that is active.
 #[derive(Debug)]
 struct Rule {
     number: u64,
-    trouble: Trouble,
+    fault: Fault,
     /// Of requests; none for all of them.
     paths: Vec<String>,
 }
@@ -50,7 +50,7 @@ struct Rule {
 #[derive(Debug, Default)]
 struct Rules(Mutex<Vec<Rule>>);
 
-impl Trouble {
+impl Fault {
     fn parse(word: &str) -> Option<Self> {
         match word {
             "refuse" => Some(Self::Refuse),
@@ -72,27 +72,27 @@ impl Trouble {
 }
 
 impl Rules {
-    /// The trouble that began first decides.
+    /// Of several active faults, the one that began first decides.
     fn verdict(&self, path: &str) -> Verdict {
         let rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = |rule: &&Rule| rule.paths.is_empty() || rule.paths.iter().any(|it| it == path);
-        rules.iter().find(meant).map_or(Verdict::Serve, |rule| rule.trouble.verdict())
+        rules.iter().find(meant).map_or(Verdict::Serve, |rule| rule.fault.verdict())
     }
 
-    fn obey(&self, order: &str) -> Fallible<()> {
-        let words: Vec<&str> = order.split_whitespace().collect();
+    fn execute(&self, command: &str) -> Fallible<()> {
+        let words: Vec<&str> = command.split_whitespace().collect();
         let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match words.as_slice() {
-            ["begin", number, trouble, keys @ ..] => {
-                let trouble = Trouble::parse(trouble).ok_or("refuse, hide, cut or stall")?;
+            ["begin", number, fault, keys @ ..] => {
+                let fault = Fault::parse(fault).ok_or("refuse, hide, cut or stall")?;
                 let paths = keys.iter().map(|key| format!("/{BUCKET}/{key}")).collect();
-                rules.push(Rule { number: number.parse()?, trouble, paths });
+                rules.push(Rule { number: number.parse()?, fault, paths });
             }
             ["end", number] => {
                 let number: u64 = number.parse()?;
                 rules.retain(|rule| rule.number != number);
             }
-            _ => return Err("begin NUMBER TROUBLE [KEY]..., or end NUMBER".into()),
+            _ => return Err("begin NUMBER FAULT [KEY]..., or end NUMBER".into()),
         }
         Ok(())
     }
@@ -113,8 +113,8 @@ fn main() -> Fallible<()> {
     let mut output = io::stdout();
     writeln!(output, "{}", server.endpoint())?;
     output.flush()?;
-    for order in io::stdin().lines() {
-        rules.obey(&order?)?;
+    for command in io::stdin().lines() {
+        rules.execute(&command?)?;
         // A server of many hours must not remember every request.
         server.forget();
     }

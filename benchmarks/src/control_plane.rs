@@ -1,8 +1,8 @@
-//! `tierfeed-bench control-plane`: what it costs that manager and agents encrypt what they say, turn by
-//! turn beside the same without.
+//! `tierfeed-bench control-plane`: the cost of encryption between manager and agents, in alternating turns
+//! with and without it.
 //!
-//! Streams alone, over TCP on loopback: a connection with its handshake, and a small message there and
-//! back, plain and by TLS. Then the real thing, one client against a real manager: joining (a connection
+//! Streams alone, over TCP on loopback: a connection with its handshake, and a round trip of a small
+//! message, plain and by TLS. Then one client against a real manager: joining (a connection
 //! and the job) and reports, through its socket file, which is plain, and through TCP and TLS. Both ends
 //! are in this process, so CPU time is that of both.
 
@@ -10,16 +10,14 @@ mod manager;
 mod streams;
 mod table;
 
-use std::{future::Future, path::PathBuf, time::Instant};
+use std::{future::Future, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
-use nix::sys::{
-    resource::{UsageWho, getrusage},
-    time::TimeValLike as _,
-};
+use nix::sys::resource::UsageWho;
 use serde::Serialize;
+use tierfeed_harness::{clock::now, files, judgement::Judgement};
 
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::{cpu_time::cpu_time, statistics::percentile};
 
 pub use self::table::table;
 
@@ -34,7 +32,7 @@ pub const CORE_MAX: f64 = 1.0;
 
 const REPORTS_PER_S: f64 = 2.0;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where the socket file of a manager is made.
@@ -47,25 +45,25 @@ pub struct Settings {
     pub messages: usize,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Turns of each side.
     pub rounds: usize,
-    /// What was compared.
+    /// One row for each operation.
     pub rows: Vec<Row>,
     /// What encrypted reports of [`NODES`] nodes take of one core, both ends counted.
     pub core_share: f64,
 }
 
-/// One thing with and without encryption.
+/// An operation with and without encryption.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What was done.
+    /// The name of the operation.
     pub what: &'static str,
-    /// Without encryption.
+    /// The cost without encryption.
     pub plain: Cost,
-    /// With it.
+    /// The cost with encryption.
     pub encrypted: Cost,
     /// Encrypted to plain, by the median time.
     pub latency_ratio: f64,
@@ -73,19 +71,19 @@ pub struct Row {
     pub cpu_ratio: f64,
 }
 
-/// What one of a thing takes.
+/// The cost of one operation.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Cost {
-    /// The median.
+    /// The median time, in microseconds.
     pub latency_us: f64,
-    /// Of 99 in 100 at most this.
+    /// The 99th percentile of the time, in microseconds.
     pub latency_p99_us: f64,
     /// CPU time of both ends; the median of the turns.
     pub cpu_us: f64,
 }
 
 impl Outcome {
-    /// What is dearer than it may be.
+    /// Compares the cost of reports with the promises.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let report = self.rows.iter().find(|row| row.what == REPORT);
@@ -125,7 +123,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     Ok(Outcome { rounds, rows, core_share })
 }
 
-/// What the turns of one side took.
+/// The measurements of one side.
 #[derive(Debug, Default)]
 struct Side {
     latencies_us: Vec<f64>,
@@ -133,15 +131,14 @@ struct Side {
 }
 
 impl Side {
-    /// One turn: `count` times, one after the other.
-    #[expect(clippy::disallowed_methods, reason = "a bench measures time")]
+    /// One turn: the operation `count` times, one after the other.
     async fn turn<T, F>(&mut self, count: usize, mut work: impl FnMut() -> F) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<T>>,
     {
         let cpu = cpu_us()?;
         for _ in 0..count {
-            let start = Instant::now();
+            let start = now();
             work().await?;
             self.latencies_us.push(start.elapsed().as_secs_f64() * 1e6);
         }
@@ -167,9 +164,7 @@ fn row(what: &'static str, [plain, encrypted]: &[Side; 2]) -> Row {
     Row { what, plain, encrypted, latency_ratio, cpu_ratio }
 }
 
-/// CPU time of this process so far.
-#[expect(clippy::cast_precision_loss, reason = "microseconds of hours fit")]
+/// CPU time of this process so far, in microseconds.
 fn cpu_us() -> anyhow::Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
-    Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64)
+    Ok(cpu_time(UsageWho::RUSAGE_SELF)?.as_secs_f64() * 1e6)
 }

@@ -1,7 +1,7 @@
 //! `tierfeed-bench copy`: samples from tier to tier through the data plane, beside plain copies of the
 //! same bytes by as many threads, turn by turn.
 //!
-//! Our side is all that a demotion takes in the agent: its command, its queue, its thread, its answer,
+//! Our side is everything that a demotion takes in the agent: its command, its queue, its thread, its answer,
 //! and the checksum where the settings verify. The other side is, between memory, one `memcpy` for each
 //! sample, between memory that was allocated in the same way; to and from a directory, one `pwrite` or
 //! `pread` for each, into a file that has its blocks already.
@@ -15,21 +15,22 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::{files, judgement::Judgement};
 use tierfeed_prefetcher::plane::Verify;
 
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 use self::side::{Plane, Route};
 
 pub use self::table::table;
 
-/// What of memcpy's speed is promised between tiers in memory.
+/// The promised share of memcpy's rate between tiers in memory.
 pub const PROMISE: f64 = 0.9;
 
-/// Quarters of the rounds may differ by so much of the median; else nothing is said.
+/// The largest interquartile range, as a share of the median, that allows a verdict.
 const SPREAD_MAX: f64 = 0.25;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A disk for the storage tier.
@@ -44,18 +45,18 @@ pub struct Settings {
     pub threads: Vec<NonZeroUsize>,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// What each turn copied.
     pub chunk_bytes: u64,
     /// Turns of each side.
     pub rounds: usize,
-    /// What was compared.
+    /// One row for each comparison.
     pub rows: Vec<Row>,
 }
 
-/// One comparison.
+/// A route with one sample size and number of threads.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// From where to where.
@@ -66,15 +67,15 @@ pub struct Row {
     pub threads: usize,
     /// Whether the data plane compares every sample with its checksum on the way.
     pub checked: bool,
-    /// The plain copies, median.
+    /// The median rate of the plain copies.
     pub plain_bytes_per_s: f64,
-    /// Ours, median.
+    /// The median rate of the data plane.
     pub tierfeed_bytes_per_s: f64,
     /// The median of the ratios of the turns: above 1 ours is faster.
     pub ratio: f64,
     /// The lower quartile of the ratios.
     pub ratio_low: f64,
-    /// The upper quartile.
+    /// The upper quartile of the ratios.
     pub ratio_high: f64,
     /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
     pub verdict: &'static str,
@@ -156,7 +157,7 @@ fn row(
     let ours = plane.prepare(route, sample)?;
     let theirs = plain.prepare(settings, route, sample)?;
     let (mut plain_rates, mut rates) = (Vec::new(), Vec::new());
-    // The first turn of each side meets memory that nobody touched for long.
+    // The first turn of each side is left out: its memory is not in the caches and the TLB.
     for round in 0..=settings.rounds {
         let (their_rate, rate) = (theirs.turn()?, ours.turn()?);
         if round > 0 {

@@ -3,50 +3,46 @@
 //!
 //! One side is what an agent and its trainer do with a copy: as many threads as copy take the samples of
 //! a chunk to staging memory, then one thread reads them there. The other is what a trainer does in place:
-//! one thread reads them through a read-only mapping of the shelf. Both sides read by the same loop, the
+//! one thread reads them through a read-only mapping of the shared tier. Both sides read by the same loop, the
 //! checksum, which touches every byte once. The chunk is longer than any cache.
 //!
 //! Where the host has no memory behind CXL the tier is main memory too, and the outcome says so.
 
-use std::{
-    num::NonZeroUsize,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
+use tierfeed_harness::{clock::now, judgement::Judgement};
 use tierfeed_numa_memory::{
     Checksum, Mapping, Pages, ReadView, Region, Request, SharedPool, SharedPoolRequest, Span,
     kernels,
 };
 
-use crate::{judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
-/// Quarters of the rounds may differ by so much of the median; else nothing is said.
+/// The largest interquartile range, as a share of the median, that allows a verdict.
 const SPREAD_MAX: f64 = 0.25;
 
 /// Below, copies were cheaper even in the turns that were best for reading in place.
 const RATIO_MIN: f64 = 1.0;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The NUMA node that the tier lies on; wherever the kernel likes if `None`.
+    /// The NUMA node that the tier lies on; the kernel's choice if `None`.
     pub node: Option<NumaNode>,
     /// What each turn reads.
     pub chunk: Bytes,
     /// The length of a sample.
     pub sample: Bytes,
-    /// Threads that copy.
+    /// The number of threads that copy.
     pub threads: NonZeroUsize,
     /// Turns of each side.
     pub rounds: usize,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// The NUMA node of the tier, if one was asked for.
@@ -55,7 +51,7 @@ pub struct Outcome {
     pub chunk_bytes: u64,
     /// The length of a sample.
     pub sample_bytes: u64,
-    /// Threads that copied.
+    /// The number of threads that copied.
     pub threads: usize,
     /// Turns of each side.
     pub rounds: usize,
@@ -67,9 +63,9 @@ pub struct Outcome {
     pub direct_ns_per_mib: f64,
     /// Copying and reading the copy over reading in place, median of the turns: above 1 in place is cheaper.
     pub ratio: f64,
-    /// The lower quartile.
+    /// The lower quartile of the ratios.
     pub ratio_low: f64,
-    /// The upper quartile.
+    /// The upper quartile of the ratios.
     pub ratio_high: f64,
     /// `in-place`, `copied` or `inconclusive`.
     pub cheaper: &'static str,
@@ -96,7 +92,7 @@ pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Resul
     ensure!(settings.sample.0 > 0, "samples of no bytes; at least one byte is needed");
     let memory = Memory::take(settings)?;
     let (mut copies, mut reads, mut directs) = (Vec::new(), Vec::new(), Vec::new());
-    // The first turn of each side meets memory that nobody touched for long.
+    // The first turn of each side is left out: its memory is not in the caches and the TLB.
     for round in 0..=settings.rounds {
         progress(&format!("turn {round} of {}", settings.rounds));
         let copy = memory.copy(settings)?;
@@ -154,11 +150,6 @@ fn timed(act: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
     Ok(start.elapsed())
 }
 
-#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a figure needs no more than 53 bits")]
 fn per_mib(time: Duration, settings: &Settings) -> f64 {
     time.as_nanos() as f64 * Bytes::mib(1).0 as f64 / settings.chunk.0 as f64
@@ -189,12 +180,12 @@ impl Memory {
             name: "tierfeed-bench-staging",
             pages: Pages::Huge,
         })?;
-        // Not zeros: pages that nobody wrote may be one and the same.
+        // Not zeros: pages that were never written may all be the kernel's zero page.
         tier.fill(Bytes(0), settings.chunk, 0x5a)?;
         Ok(Self { tier, seen, staging })
     }
 
-    /// Copies every sample by all threads, each its part, and returns how long that took.
+    /// Copies every sample, divided over all threads, and returns the time.
     fn copy(&self, settings: &Settings) -> anyhow::Result<Duration> {
         let threads = settings.threads.get() as u64;
         let start = now();
@@ -244,12 +235,12 @@ fn samples(settings: &Settings) -> impl Iterator<Item = (Bytes, Bytes)> {
     starts.map(move |start| (Bytes(start), Bytes(sample.min(chunk - start))))
 }
 
-/// The outcome for people.
+/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let place = match outcome.numa_node {
         Some(node) => format!("NUMA node {node}"),
-        None => "main memory, which plays the tier".to_owned(),
+        None => "main memory, which stands for the tier".to_owned(),
     };
     format!(
         "{} in samples of {}, {} turns of each side; the tier is {place}\n\

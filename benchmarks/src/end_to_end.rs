@@ -1,5 +1,5 @@
 //! `tierfeed-bench end-to-end`: a training on photographs whose cold store the kernel throttles, beside
-//! the time that no loader can undercut.
+//! the least time that any loader needs.
 //!
 //! The photographs lie on an ext4 image whose reads are limited to a half, one and two times what the
 //! training takes ([`crate::slow_disk`]). Two ranks take batches in lock-step; a step takes a fixed time,
@@ -14,37 +14,33 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::{clock::now, files, judgement::Judgement, programs::Programs};
 
-use crate::{
-    files,
-    judgement::Judgement,
-    parallel,
-    programs::Programs,
-    slow_disk::{SlowDisk, on_slow_disk},
-};
+use crate::slow_disk::{SlowDisk, on_slow_disk};
 
 const RANKS: u64 = 2;
 const BATCH_SIZE: u64 = 8;
 const CHUNK: Bytes = Bytes::mib(1);
 const CACHED_PERCENT: u64 = 30;
-/// Epochs of the whole run over the time that no loader can undercut.
+/// Files that are made where no photographs are given.
+const FILES: u64 = 500;
+/// The largest time of all epochs over the lower bound.
 const TIME_MAX: f64 = 1.05;
-/// Bytes from the cold store over the least.
+/// The most cold bytes over the least that are needed.
 const COLD_MAX: f64 = 1.03;
 /// Cold bandwidth as a share of the demand, in per cent.
 const RATES: [u64; 3] = [50, 100, 200];
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What it starts.
+    /// The programs that it starts.
     pub programs: Programs,
     /// Where the image is made, and removed afterwards.
     pub folder: PathBuf,
@@ -58,7 +54,7 @@ pub struct Settings {
     pub step: Duration,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Bytes of the dataset.
@@ -69,18 +65,18 @@ pub struct Outcome {
     pub runs: Vec<Run>,
 }
 
-/// One training.
+/// A training at one rate of the cold store.
 #[derive(Debug, Clone, Serialize)]
 pub struct Run {
     /// What the throttle was set to.
     pub cold_limit_bytes_per_s: u64,
     /// What parallel reads of the files got just before.
     pub cold_bytes_per_s: f64,
-    /// All epochs.
+    /// The time of all epochs, in seconds.
     pub wall_s: f64,
-    /// What no loader can undercut.
+    /// The least time that any loader needs, in seconds.
     pub lower_bound_s: f64,
-    /// The one over the other.
+    /// The ratio of `wall_s` to `lower_bound_s`.
     pub wall_to_bound: f64,
     /// Read from the cold store, by tierfeed's report.
     pub cold_read_bytes: u64,
@@ -88,7 +84,7 @@ pub struct Run {
     pub device_read_bytes: u64,
     /// The least that has to be read.
     pub minimal_cold_bytes: u64,
-    /// Epoch by epoch.
+    /// The times of the epochs, in order.
     pub epochs: Vec<EpochTime>,
 }
 
@@ -111,7 +107,7 @@ impl Outcome {
 pub struct EpochTime {
     /// How long it took.
     pub wall_s: f64,
-    /// What no loader can undercut.
+    /// The least time that any loader needs, in seconds.
     pub lower_bound_s: f64,
 }
 
@@ -131,7 +127,7 @@ struct Predicted {
     minimal_cold_bytes: u64,
 }
 
-/// Copies the photographs to a slow disk, trains at every rate, takes the disk down.
+/// Copies the photographs to a slow disk, trains at every rate, and removes the disk.
 ///
 /// # Errors
 ///
@@ -140,7 +136,11 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
     files::in_folder(&settings.folder, |folder| {
         let photographs = match &settings.photographs {
             Some(path) => path.clone(),
-            None => generate(&folder.join("photographs"))?,
+            None => {
+                let made = folder.join("photographs");
+                files::write_image_folder(&made, FILES)?;
+                made
+            }
         };
         let files = files_below(&photographs)?;
         ensure!(!files.is_empty(), "no file below {}", photographs.display());
@@ -228,41 +228,19 @@ impl Bench<'_> {
     }
 
     fn predict(&self, job: &Path) -> anyhow::Result<Vec<Predicted>> {
-        let output = std::process::Command::new(&self.settings.programs.tierfeed)
-            .arg("plan")
-            .arg(job)
-            .args(["--simulate", "--json"])
-            .stderr(Stdio::inherit())
-            .output()?;
-        ensure!(output.status.success(), "`tierfeed plan` failed ({})", output.status);
-        let prediction: Prediction = serde_json::from_slice(&output.stdout)
-            .context("`tierfeed plan` printed something else")?;
-        Ok(prediction.epochs)
+        Ok(self.settings.programs.predict::<Prediction>(job)?.epochs)
     }
 
     fn feed(&self, job: &Path) -> anyhow::Result<(Report, Vec<f64>, Bytes)> {
         let (run_dir, times) = (self.folder.join("run"), self.folder.join("epochs.json"));
         self.disk.forget_cached()?;
         let before = self.disk.read()?;
-        let status = self
-            .disk
-            .enter(&self.settings.programs.tierfeed)
-            .args(["run", "--launch", "once", "--run-dir"])
-            .arg(&run_dir)
-            .arg(job)
-            .arg("--")
-            .arg(&self.settings.programs.bench)
-            .args(["reader", "--step"])
-            .arg(format!("{} us", self.settings.step.as_micros()))
-            .arg("--record")
-            .arg(&times)
-            .stdout(std::io::stderr())
-            .status()?;
-        if !status.success() {
-            bail!("the run failed ({status}); its messages are above");
-        }
+        let programs = &self.settings.programs;
+        let step = format!("{} us", self.settings.step.as_micros());
+        let options = ["--step".as_ref(), step.as_ref(), "--record".as_ref(), times.as_os_str()];
+        let tierfeed = self.disk.enter(&programs.tierfeed);
+        let report = programs.run_reader(tierfeed, &run_dir, job, &options)?;
         let device = Bytes(self.disk.read()?.0 - before.0);
-        let report = serde_json::from_str(&fs::read_to_string(run_dir.join("report.json"))?)?;
         Ok((report, serde_json::from_str(&fs::read_to_string(times)?)?, device))
     }
 
@@ -286,22 +264,6 @@ impl Bench<'_> {
             scratch = scratch.display(),
         )
     }
-}
-
-/// Files of the sizes of photographs.
-fn generate(folder: &Path) -> anyhow::Result<PathBuf> {
-    let numbers: Vec<u64> = (0..500).collect();
-    let written = parallel::each(
-        &numbers,
-        |&number| {
-            let class = folder.join(format!("class{:02}", number % 10));
-            let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
-            files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)
-        },
-        &mut |_| (),
-    );
-    written.into_iter().collect::<anyhow::Result<()>>()?;
-    Ok(folder.to_owned())
 }
 
 /// All files below a folder, with their lengths.
@@ -375,9 +337,4 @@ fn float(count: u64) -> f64 {
 )]
 fn whole(rate: f64) -> u64 {
     rate as u64
-}
-
-#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -1,8 +1,8 @@
 //! `tierfeed-bench handoff`: warm files of 1 MiB through tierfeed, `PyTorch`'s `DataLoader` and a bare
 //! loop, in turn in one process, and the time from a ready batch to tensors in Python.
 //!
-//! The loop reads every batch to the same memory, which the processor's cache holds. Whoever reads ahead
-//! writes to memory, so a second loop goes round in as much of it as tierfeed stages batches in.
+//! The loop reads every batch to the same memory, which the processor's cache holds. A loader that reads
+//! ahead writes to memory, so a second loop uses as much memory in turn as tierfeed stages batches in.
 //!
 //! The policy is `none`, so that tierfeed too reads every byte from the same files every time; then the
 //! same with files that tierfeed keeps in main memory and hands over where they lie, beside the loop.
@@ -17,23 +17,24 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
+use tierfeed_harness::{files, judgement::Judgement};
 
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;
 const BATCH_SIZE: usize = 8;
 const STAGED_BATCHES: usize = 4;
 const READY_EPOCHS: usize = 16;
-/// Before what is kept is measured, it is read once.
+/// Epochs that fill the cache before it is measured.
 const FILL_EPOCHS: usize = 1;
-/// At least so many times what a `DataLoader` with two workers hands over.
+/// The least throughput over that of a `DataLoader` with two workers.
 const RATIO_MIN: f64 = 3.0;
 /// Half of what a machine with a shared disk showed.
 const LOOP_RATIO_MIN: f64 = 0.25;
 /// Files that are kept are handed out in place: several times a loop that reads them.
 const KEPT_RATIO_MIN: f64 = 3.0;
-/// Five times what is promised for a ready batch on a machine that does nothing else.
+/// Five times what is promised for a ready batch on a quiet machine.
 const READY_NS_MAX: f64 = 250_000.0;
 const OURS: &str = "tierfeed";
 const KEPT: &str = "tierfeed, kept";
@@ -41,10 +42,10 @@ const PLAIN: &str = "DataLoader, 2 workers";
 const LOOP: &str = "readinto loop";
 const LOOP_AHEAD: &str = "readinto loop, ahead";
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
+    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// A Python with `torch` and the `tierfeed` package.
     pub python: PathBuf,
@@ -56,7 +57,7 @@ pub struct Settings {
     pub rounds: usize,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Each side with the median over its rounds.
@@ -67,19 +68,19 @@ pub struct Outcome {
     pub ratio_to_loop: f64,
     /// tierfeed's CPU time for a byte over that of the loop.
     pub cpu_ratio_to_loop: f64,
-    /// The same two beside a loop that reads to as much memory as tierfeed stages batches in.
+    /// tierfeed's median over that of a loop that reads to as much memory as tierfeed stages batches in.
     pub ratio_to_loop_ahead: f64,
-    /// See [`Self::ratio_to_loop_ahead`].
+    /// tierfeed's CPU time for a byte over that of the loop of [`Self::ratio_to_loop_ahead`].
     pub cpu_ratio_to_loop_ahead: f64,
     /// With files that are kept in main memory.
     pub kept: Kept,
-    /// How fast a staged batch is there for a trainer that does nothing between batches.
+    /// How fast a staged batch arrives at a trainer that does nothing between batches.
     pub idle: Steps,
     /// The same for one that computes, which leaves nothing of the hand-off in the processor's caches.
     pub computing: Steps,
 }
 
-/// How fast a batch that is staged is there.
+/// How fast a staged batch arrives, in three forms.
 #[derive(Debug, Clone, Serialize)]
 pub struct Steps {
     /// From asking for it to an object through which Python can read it.
@@ -113,27 +114,27 @@ impl Outcome {
     }
 }
 
-/// One way from asking to having.
+/// The time from the request to one form of the batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ready {
-    /// Median.
+    /// The median, in nanoseconds.
     pub p50_ns: f64,
-    /// 99th percentile.
+    /// The 99th percentile, in nanoseconds.
     pub p99_ns: f64,
-    /// Batches measured.
+    /// How many batches were measured.
     pub batches: usize,
 }
 
 /// One way to read the files.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// What it is.
+    /// The name of the reader.
     pub name: String,
     /// The median over its rounds.
     pub bytes_per_s: f64,
-    /// The slowest round.
+    /// The rate of the slowest round.
     pub bytes_per_s_min: f64,
-    /// The fastest round.
+    /// The rate of the fastest round.
     pub bytes_per_s_max: f64,
     /// CPU time of everything that takes part, the agent and workers included: the median over rounds.
     pub cpu_s_per_gb: f64,
@@ -149,12 +150,12 @@ struct Raw {
     mode: String,
 }
 
-/// What Python is to measure.
+/// The two parts that Python measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Every side reads the files.
     Read,
-    /// tierfeed has them.
+    /// tierfeed keeps them in main memory.
     Kept,
 }
 
@@ -166,7 +167,7 @@ impl Part {
         }
     }
 
-    /// Those of one length are handed over as one array, which what is kept is not part of.
+    /// Files of one length are handed over as one array, which cannot be in place; so kept ones differ.
     fn file_bytes(self, number: u64) -> u64 {
         match self {
             Self::Read => FILE_BYTES,

@@ -1,8 +1,8 @@
-//! `tierfeed-bench import`: how large the native module is that a trainer loads, and how long that takes, beside
-//! another build of it.
+//! `tierfeed-bench import`: the size of the native module that a trainer loads, and the time of its import,
+//! beside another build of it.
 //!
-//! Each load is in an interpreter of its own, turn by turn. The size is what the kernel maps of the file, so debug
-//! information does not count.
+//! Each load is in an interpreter of its own, in alternating turns. The size is what the kernel maps of the
+//! file, so debug information does not count.
 
 use std::{
     fmt::Write as _,
@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
+use tierfeed_harness::judgement::Judgement;
 
-use crate::{judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 /// Prints the bytes that are mapped of a module, and the seconds that its import took.
 const LOAD: &str = "\
@@ -31,37 +32,37 @@ for line in open('/proc/self/maps'):
 print(json.dumps({'mapped_bytes': mapped, 'took_s': took}))
 ";
 
-/// Of the module of an optimised build.
+/// The promise for the module of an optimised build.
 const MAPPED_MB_MAX: f64 = 8.0;
-/// With its file in the page cache.
+/// The promise for an import with the file in the page cache.
 const LOAD_MS_MAX: f64 = 50.0;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A Python of the version that the modules are for.
     pub python: PathBuf,
-    /// The native module.
+    /// The file of the native module.
     pub module: PathBuf,
     /// Another build of it.
     pub before: Option<PathBuf>,
-    /// Loads of each.
+    /// How often each is loaded.
     pub rounds: usize,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The module.
+    /// The figures of the module.
     pub now: Loaded,
-    /// The other build.
+    /// The figures of the other build.
     pub before: Option<Loaded>,
 }
 
 /// A module as trainers load it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Loaded {
-    /// Its file.
+    /// The file of the module.
     pub path: PathBuf,
     /// What the kernel maps of it, in 10^6 bytes.
     pub mapped_mb: f64,
@@ -113,7 +114,8 @@ fn load(python: &Path, module: &Path) -> anyhow::Result<Load> {
     let output = output.with_context(|| python.display().to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} cannot be loaded: {said}", module.display());
-    serde_json::from_slice(&output.stdout).context("the interpreter printed something else")
+    serde_json::from_slice(&output.stdout)
+        .context("the interpreter printed another document than expected")
 }
 
 fn summary(path: PathBuf, loads: &[Load]) -> Loaded {

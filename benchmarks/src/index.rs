@@ -1,7 +1,7 @@
 //! `tierfeed-bench index`: many small files, listed by `find` and indexed by tierfeed, turn by turn.
 //!
-//! Both ask for the name, the size and the time of every file; `find` prints them to nowhere, the index
-//! is written. The files are empty: nobody reads them.
+//! Both ask for the name, the size and the time of every file; `find` prints to `/dev/null`, the index
+//! is written. The files are empty, because neither reads them.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -10,28 +10,28 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Instant,
 };
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::{clock::now, files, judgement::Judgement};
 
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
-/// What an object takes in an index, beside its name.
+/// Bytes of an object in an index, without its name.
 const OBJECT_BYTES: u64 = 24;
-/// As `find -printf` takes.
+/// The most time over that of `find -printf`.
 const TIME_MAX: f64 = 2.0;
-/// Of an index of a million files, beside their names: 24 bytes each, and a header.
+/// The most bytes of an index of a million files, without their names: 24 bytes each, and a header.
 const BYTES_MAX: f64 = 24_200_000.0;
-/// Resident, for a million files.
+/// The most resident bytes for a million files.
 const MEMORY_MAX: f64 = 200_000_000.0;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `tierfeed` binary.
+    /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
     /// Where files are made, and removed afterwards: a RAM disk, or the disk is measured.
     pub folder: PathBuf,
@@ -41,7 +41,7 @@ pub struct Settings {
     pub rounds: usize,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Files in each tree.
@@ -160,7 +160,7 @@ fn find(tree: &Path) -> anyhow::Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Builds anew: an index that is already there is removed, not used.
+/// Builds a new index: one that exists is removed, because it would be used.
 fn build(settings: &Settings, tree: &Path, index: &Path) -> anyhow::Result<(f64, Summary)> {
     if index.exists() {
         fs::remove_file(index)?;
@@ -175,12 +175,7 @@ fn build(settings: &Settings, tree: &Path, index: &Path) -> anyhow::Result<(f64,
     Ok((time, serde_json::from_slice(&output.stdout)?))
 }
 
-#[expect(clippy::disallowed_methods, reason = "the benchmark takes the time")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// The outcome for people.
+/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = format!(

@@ -20,26 +20,23 @@ use serde::Serialize;
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{Dataset, Format, Index, format::Raw, source::Location};
 use tierfeed_file_io::{direct, io_uring_available};
+use tierfeed_harness::{files, judgement::Judgement};
 
-use crate::{
-    files,
-    judgement::Judgement,
-    tiers_accuracy::paired::{Ratio, median_interval},
-};
+use crate::tiers_accuracy::paired::{Ratio, median_interval};
 
-/// What the throughput must reach, as a part of fio's.
+/// The least throughput, as a share of fio's.
 const RATE_MIN: f64 = 0.95;
-/// What the CPU time for a GB may be, as a multiple of fio's.
+/// The most CPU time for a GB, as a multiple of fio's.
 const CPU_MAX: f64 = 1.2;
 /// Reads that are in flight on a ring.
 const RING_DEPTH: u32 = 16;
 /// Threads that read at a time.
 const THREADS: u32 = 8;
-/// Rounds that a median needs an interval of.
+/// The fewest rounds whose median has a confidence interval.
 const ROUNDS_MIN: usize = 6;
 const BLOCKS: [Bytes; 2] = [Bytes(128 << 10), Bytes(1 << 20)];
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The flexible I/O tester.
@@ -64,21 +61,21 @@ pub struct Settings {
 pub enum Engine {
     /// Threads that block, through the page cache, which keeps what they read: fio's `psync`.
     Threads,
-    /// The same beside the same, but what they read is dropped from the page cache, as an agent has it.
-    /// fio leaves that to whoever needs the memory next.
+    /// As [`Self::Threads`] beside the same fio, but what they read is dropped from the page cache, as an agent
+    /// does. fio leaves that to the kernel.
     ThreadsDropping,
     /// A ring of the kernel, past the page cache: fio's `io_uring` with `direct=1`, registered files and
     /// buffers.
     Ring,
 }
 
-/// In which order.
+/// The order of the reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// Each block once, anywhere.
+    /// Each block once, in random order.
     Random,
-    /// One block behind the other.
+    /// One block after the other.
     Sequential,
 }
 
@@ -94,21 +91,21 @@ pub struct Turn {
 /// One way to read, beside fio.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
-    /// How.
+    /// How the files are read.
     pub engine: Engine,
-    /// In which order.
+    /// The order of the reads.
     pub pattern: Pattern,
     /// The size of a request.
     pub block_bytes: u64,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub depth: u32,
-    /// Our turns.
+    /// The turns of the fetcher.
     pub ours: Vec<Turn>,
-    /// fio's turns.
+    /// The turns of fio.
     pub fio: Vec<Turn>,
-    /// Ours over fio's.
+    /// The rate of the fetcher over that of fio.
     pub rate: Judged,
-    /// Ours over fio's.
+    /// The CPU time for a byte of the fetcher over that of fio.
     pub cpu: Judged,
 }
 
@@ -121,7 +118,7 @@ pub struct Judged {
     pub verdict: &'static str,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Each way to read.
@@ -185,7 +182,7 @@ fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome { cases: Vec::new(), skipped: Vec::new() };
-    if let Err(error) = fio::find(&settings.fio) {
+    if let Err(error) = crate::fio::find(&settings.fio) {
         outcome.skipped.push(error);
         return Ok(outcome);
     }
@@ -338,7 +335,7 @@ fn median(turns: &[Turn], of: fn(&Turn) -> f64) -> f64 {
     crate::statistics::percentile(&values, 50).unwrap_or(f64::NAN)
 }
 
-/// How many blocks a turn reads: all of the files if they are shorter.
+/// How many blocks a turn reads: all blocks of the files if there are fewer.
 fn blocks(task: &Task<'_>) -> anyhow::Result<u32> {
     let wanted = u32::try_from(task.turn.0 / task.block.0).unwrap_or(u32::MAX);
     let blocks = wanted.min(task.index.len());

@@ -1,32 +1,23 @@
-//! The experiments of `tierfeed-bench`: both sides in one run on the same machine, with the ratio.
+//! The benches of `tierfeed-bench`: both sides in one run on the same machine, with the ratio.
 
 #![forbid(unsafe_code)]
 
-pub mod chaos;
 pub mod control_plane;
 pub mod copy;
-pub mod deli;
 pub mod direct;
-pub mod dlcache;
 pub mod end_to_end;
 pub mod handoff;
 pub mod import;
 pub mod index;
 pub mod io;
-pub mod judgement;
-pub mod limits;
-pub mod lobster;
 pub mod objects;
 pub mod pauses;
 pub mod policies;
-pub mod programs;
 pub mod reader;
 pub mod tiers_accuracy;
 pub mod tiers_contended;
 
-mod files;
-mod parallel;
-mod s3_server;
-mod sizes;
+mod cpu_time;
+mod fio;
 mod slow_disk;
 mod statistics;

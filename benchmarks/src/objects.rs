@@ -17,25 +17,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use serde::Serialize;
+use tierfeed_harness::{files, judgement::Judgement};
 
 use self::{
     client::{Client, Turn},
     server::{KINDS, Kind, Server},
 };
-use crate::{files, judgement::Judgement, statistics::percentile};
+use crate::statistics::percentile;
 
 pub use table::table;
 
-/// The promise: our rate over that of the best other client.
+/// The promised rate over that of the best other client.
 const MARK: f64 = 0.9;
-/// Other clients without which there is no comparison.
+/// The fewest other clients of a comparison.
 const OTHERS_MIN: usize = 3;
 const OURS: &str = "tierfeed";
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The example `s3_server` of the package `tierfeed`.
+    /// The example `s3_server` of the package `tierfeed-benchmarks`.
     pub server: PathBuf,
     /// A Python that may have `obstore`, `boto3` and `s3torchconnector`.
     pub python: PathBuf,
@@ -45,7 +46,7 @@ pub struct Settings {
     pub rounds: usize,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// By the size of the objects.
@@ -57,13 +58,13 @@ pub struct Outcome {
 /// All clients on objects of one size.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// Of each object.
+    /// The size of each object.
     pub object_bytes: u64,
     /// Objects in a round.
     pub objects: usize,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub requests: usize,
-    /// Fastest first.
+    /// The clients, the fastest first.
     pub sides: Vec<Side>,
     /// The best of the others.
     pub best_other: String,
@@ -75,16 +76,16 @@ pub struct Comparison {
     pub verdict: &'static str,
 }
 
-/// One client.
+/// The figures of one client.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// What it is.
+    /// The name of the client.
     pub name: String,
     /// The median over its rounds.
     pub bytes_per_s: f64,
-    /// The slowest round.
+    /// The rate of the slowest round.
     pub bytes_per_s_min: f64,
-    /// The fastest round.
+    /// The rate of the fastest round.
     pub bytes_per_s_max: f64,
     /// CPU seconds of the client for a gigabyte, the median over its rounds.
     pub cpu_s_per_gb: f64,
@@ -124,7 +125,7 @@ fn measure(
     Ok(Outcome { kinds, absent })
 }
 
-/// One round to get warm, then the others.
+/// One round as a warm-up, then those that count.
 fn compared(
     kind: &'static Kind,
     clients: &mut [Box<dyn Client>],
@@ -137,7 +138,7 @@ fn compared(
     }
     for round in 0..rounds {
         for offset in 0..clients.len() {
-            // Whoever comes first differs from round to round.
+            // Another client is the first in each round.
             let index = (round + offset) % clients.len();
             turns[index].push(clients[index].read_all(kind)?);
         }

@@ -2,21 +2,19 @@
 //! large training has.
 //!
 //! A real agent plans, stages and hands over small records, of which half fit into its tier, to trainers
-//! that compute nothing; the run begins in an epoch and ends in the next, so that the agent works on with
-//! one order while it permutes and plans the other. The figures are those of its report.
+//! that compute nothing. The run begins in one epoch and ends in the next, so that the agent serves one
+//! order while it permutes and plans the next. The figures are those of its report.
 
 use std::{
     collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
-use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
-
-use crate::{files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 
 /// A pause that no figure may exceed on any machine: a busy one takes the loop off its processor for longer
 /// than the loop itself pauses.
@@ -30,13 +28,13 @@ const RECORD: Bytes = Bytes(64);
 const BATCH_SIZE: u32 = 256;
 const CHUNK: Bytes = Bytes::mib(16);
 
-/// Samples of the first epoch that are left to read, in parts of all.
+/// The run reads the last 1 / `LEFT` of the first epoch.
 const LEFT: u32 = 4;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What it starts.
+    /// The programs that it starts.
     pub programs: Programs,
     /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
@@ -46,7 +44,7 @@ pub struct Settings {
     pub ranks: u32,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Samples of the dataset.
@@ -59,9 +57,9 @@ pub struct Outcome {
     pub wall_s: f64,
     /// The pauses by the agent's report.
     pub pauses: Pauses,
-    /// What is allowed of `longest_s`.
+    /// The largest allowed `longest_s`.
     pub longest_max_s: f64,
-    /// What is allowed of `ran_max_s`.
+    /// The largest allowed `ran_max_s`.
     pub ran_max_allowed_s: f64,
 }
 
@@ -72,7 +70,7 @@ pub struct Pauses {
     pub events: u64,
     /// 99 of 100 pauses were no longer.
     pub p99_s: f64,
-    /// The longest.
+    /// The longest pause, in seconds.
     pub longest_s: f64,
     /// The event after which it came.
     pub longest_after: String,
@@ -80,7 +78,7 @@ pub struct Pauses {
     pub ran_max_s: f64,
     /// The event that took it.
     pub ran_max_after: String,
-    /// The same for each kind of event.
+    /// The figures for each kind of event.
     pub by_event: BTreeMap<String, OfEvent>,
 }
 
@@ -89,7 +87,7 @@ pub struct Pauses {
 pub struct OfEvent {
     /// How many there were.
     pub events: u64,
-    /// The longest pause.
+    /// The longest pause, in seconds.
     pub longest_s: f64,
     /// The most processor time in one pause.
     pub ran_max_s: f64,
@@ -111,7 +109,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
         let records = folder.join("records");
         fs::create_dir_all(&records)?;
-        // A file of holes: what is measured is not how fast it is read.
+        // A sparse file: the speed of its reads is not measured.
         let data = File::create(records.join("records.bin"))?;
         data.set_len(u64::from(settings.samples) * RECORD.0)?;
         fs::write(folder.join("job.yaml"), job_text(settings))?;
@@ -129,22 +127,11 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 }
 
 fn train(settings: &Settings, folder: &Path) -> anyhow::Result<Report> {
-    let run_dir = folder.join("run");
-    let status = Command::new(&settings.programs.tierfeed)
-        .args(["run", "--launch", "once", "--run-dir"])
-        .arg(&run_dir)
-        .arg(folder.join("job.yaml"))
-        .arg("--")
-        .arg(&settings.programs.bench)
-        .args(["reader", "--step", "0 us", "--record"])
-        .arg(folder.join("epochs.json"))
-        .stdout(Stdio::null())
-        .status()?;
-    if !status.success() {
-        bail!("the run failed ({status}); its messages are above");
-    }
-    let report = fs::read_to_string(run_dir.join("report.json"))?;
-    serde_json::from_str(&report).context("the report of the agent")
+    let Programs { tierfeed, .. } = &settings.programs;
+    let times = folder.join("epochs.json");
+    let options = ["--record".as_ref(), times.as_os_str()];
+    let (run_dir, job) = (folder.join("run"), folder.join("job.yaml"));
+    settings.programs.run_reader(Command::new(tierfeed), &run_dir, &job, &options)
 }
 
 fn job_text(settings: &Settings) -> String {
@@ -170,7 +157,7 @@ fn job_text(settings: &Settings) -> String {
     )
 }
 
-/// The outcome for people.
+/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let Outcome { samples, ranks, batches, wall_s, pauses, longest_max_s, ran_max_allowed_s } =

@@ -1,5 +1,5 @@
 //! `tierfeed-bench policies`: real runs of every policy on the same files, beside the simulator's
-//! prediction and beside what no policy can undercut.
+//! prediction and the least that any policy has to read.
 //!
 //! The dataset is an image folder with files of many sizes; the cold store is slowed down, the CXL tier
 //! holds 40 % and the scratch tier 10 % of the dataset, main memory only stages.
@@ -10,19 +10,18 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::retention::policy;
-
-use crate::{files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
-/// One process takes the batches of all ranks in turn, so little is left to chance: what a policy throws
-/// away while the cold store is late. Measured: up to 0.013 in an epoch on a loaded machine.
+/// One process takes the batches of all ranks in turn, so the only chance is in what a policy drops while
+/// the cold store is late. Measured: up to 0.013 in an epoch on a loaded machine.
 const DRIFT_MAX: f64 = 0.03;
 /// Samples do not fill tiers to the last byte.
 const OVER_LEAST_MAX: f64 = 1.03;
@@ -30,10 +29,10 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// A few batches of both ranks, and nothing left for a cache.
 const MAIN_MEMORY_BYTES: u64 = 9 << 20;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What it starts.
+    /// The programs that it starts.
     pub programs: Programs,
     /// Where files are made, and removed afterwards.
     pub folder: PathBuf,
@@ -43,7 +42,7 @@ pub struct Settings {
     pub files: u64,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Bytes of the dataset.
@@ -57,15 +56,15 @@ pub struct Outcome {
 /// One epoch of one policy.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Which policy.
+    /// The name of the policy.
     pub policy: String,
-    /// Which epoch.
+    /// The number of the epoch.
     pub epoch: u32,
     /// Read from the cold store, as the agent counted.
     pub cold_read_bytes: u64,
     /// As the simulator predicted.
     pub predicted_bytes: u64,
-    /// What no policy can undercut.
+    /// The fewest bytes that any policy has to read.
     pub minimal_cold_bytes: u64,
 }
 
@@ -125,23 +124,20 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 
 fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
     let data = folder.join("data");
-    let mut dataset_bytes = 0;
-    for number in 0..settings.files {
-        let class = data.join(format!("class{:02}", number % 10));
-        let len = 20_000 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
-        files::write_noise(&class.join(format!("{number:05}.jpg")), number, len)?;
-        dataset_bytes += len;
-    }
+    let dataset_bytes = files::write_image_folder(&data, settings.files)?;
     let job = folder.join("job.yaml");
     let scratch = settings.scratch.join(format!("tierfeed-bench-{}", std::process::id()));
     let chunks = |percent: u64| dataset_bytes * percent / 100 / CHUNK_BYTES;
     let capacity_bytes = (chunks(40) + chunks(10)) * CHUNK_BYTES;
+    let programs = &settings.programs;
     let mut rows = Vec::new();
     let mut digests = Vec::new();
     for policy in policy::Kind::ALL {
         fs::write(&job, job_text(policy, &data, &scratch, [chunks(40), chunks(10)]))?;
-        let prediction = predict(settings, &job)?;
-        let report = train(settings, &job, &folder.join(policy.name()))?;
+        let prediction: Prediction = programs.predict(&job)?;
+        let run_dir = folder.join(policy.name());
+        let tierfeed = Command::new(&programs.tierfeed);
+        let report: Report = programs.run_reader(tierfeed, &run_dir, &job, &[])?;
         digests.push(report.order_digest);
         ensure!(
             report.epochs.len() == prediction.epochs.len(),
@@ -165,36 +161,6 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
         bail!("policies handed over different orders: {digests:?}");
     }
     Ok(Outcome { dataset_bytes, capacity_bytes, rows })
-}
-
-fn predict(settings: &Settings, job: &Path) -> anyhow::Result<Prediction> {
-    let output = Command::new(&settings.programs.tierfeed)
-        .arg("plan")
-        .arg(job)
-        .args(["--simulate", "--json"])
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        bail!("`tierfeed plan` failed ({})", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("`tierfeed plan` printed something else")
-}
-
-fn train(settings: &Settings, job: &Path, run_dir: &Path) -> anyhow::Result<Report> {
-    let status = Command::new(&settings.programs.tierfeed)
-        .args(["run", "--launch", "once", "--run-dir"])
-        .arg(run_dir)
-        .arg(job)
-        .arg("--")
-        .arg(&settings.programs.bench)
-        .args(["reader"])
-        .stdout(std::io::stderr())
-        .status()?;
-    if !status.success() {
-        bail!("the run in {} failed ({status}); its messages are above", run_dir.display());
-    }
-    let text = fs::read_to_string(run_dir.join("report.json"))?;
-    serde_json::from_str(&text).context("report.json is not what it should be")
 }
 
 /// The figures as a table.

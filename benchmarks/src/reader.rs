@@ -4,10 +4,7 @@
 //! Lock-step is what data-parallel training does, and what the simulator assumes: no rank takes a batch
 //! before all have taken the one before.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
@@ -15,14 +12,15 @@ use tierfeed_core::{
     session::Wait,
 };
 use tierfeed_handoff::{Client, Explained, Hello, LeasedBatch, Reply, Role, monotonic_now};
+use tierfeed_harness::clock::{now, pause};
 
-/// An agent that lives answers sooner.
+/// A running agent answers within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One rank with its requests.
-struct Seat {
+/// One rank with its connection and requests.
+struct RankClient {
     client: Client,
-    /// The batch to ask for next.
+    /// The batch to request next.
     next: Option<BatchId>,
 }
 
@@ -31,24 +29,24 @@ struct Seat {
 ///
 /// # Errors
 ///
-/// If the agent cannot be reached, dies, or refuses a batch: nothing here reads past it.
+/// If the agent cannot be reached, dies, or refuses a batch: the cold store is not read here.
 pub fn read_all(socket: &Path, step: Duration) -> anyhow::Result<Vec<Duration>> {
-    let mut seats = vec![Seat::take(socket, Rank(0))?];
-    let order = seats[0].client.briefing().order;
+    let mut clients = vec![RankClient::take(socket, Rank(0))?];
+    let order = clients[0].client.briefing().order;
     for rank in 1..order.world.ranks() {
-        seats.push(Seat::take(socket, Rank(rank))?);
+        clients.push(RankClient::take(socket, Rank(rank))?);
     }
     let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
     let (mut ends, mut start) = (Vec::new(), now());
     for batch in std::iter::successors(Some(first), |batch| order.after(*batch)) {
         let mut leased = Vec::new();
-        for seat in &mut seats {
-            leased.push(seat.batch(batch)?);
+        for client in &mut clients {
+            leased.push(client.batch(batch)?);
         }
         compute(step);
-        for (seat, batch) in seats.iter_mut().zip(leased) {
-            seat.client.release(batch.lease)?;
-            seat.ask()?;
+        for (client, batch) in clients.iter_mut().zip(leased) {
+            client.client.release(batch.lease)?;
+            client.ask()?;
         }
         if order.after(batch).is_none_or(|next| next.epoch > batch.epoch) {
             let end = now();
@@ -59,28 +57,23 @@ pub fn read_all(socket: &Path, step: Duration) -> anyhow::Result<Vec<Duration>> 
     Ok(ends)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "the CPU is idle while an accelerator computes")]
+/// Waits as long as an accelerator computes; the CPU is idle meanwhile.
 fn compute(step: Duration) {
     if !step.is_zero() {
-        std::thread::sleep(step);
+        pause(step);
     }
 }
 
-impl Seat {
+impl RankClient {
     fn take(socket: &Path, rank: Rank) -> anyhow::Result<Self> {
         let client = Client::connect(socket, &Hello::of_rank(rank, Role::Trainer), PATIENCE)?;
         let next = Some(BatchId { epoch: Epoch(0), step: Step(0), rank });
         let ahead = client.briefing().batches_ahead;
-        let mut seat = Self { client, next };
+        let mut client = Self { client, next };
         for _ in 0..ahead {
-            seat.ask()?;
+            client.ask()?;
         }
-        Ok(seat)
+        Ok(client)
     }
 
     fn ask(&mut self) -> anyhow::Result<()> {
@@ -91,7 +84,7 @@ impl Seat {
         Ok(())
     }
 
-    /// The batch of this rank at the step that `batch` is of, with a look at every sample.
+    /// Waits for the batch of this rank at the step of `batch`, and reads a byte of every sample.
     fn batch(&self, batch: BatchId) -> anyhow::Result<LeasedBatch> {
         let since = monotonic_now();
         let leased = match self.client.next(PATIENCE)? {

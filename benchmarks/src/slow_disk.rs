@@ -1,4 +1,4 @@
-//! A disk that is slow for real: an ext4 image on a loop device whose reads the kernel throttles.
+//! A slow disk: an ext4 image on a loop device whose reads the kernel throttles.
 //!
 //! The limit holds for processes that [`SlowDisk::enter`] starts, by cgroup v1 (`blkio`) or v2 (`io`).
 //! Needs root, loop devices, `mkfs.ext4` and util-linux.
@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::cgroup;
 
-/// What ext4 needs beside the files.
+/// Room that ext4 needs beside the files.
 const OVERHEAD: Bytes = Bytes::mib(64);
 
 /// A mounted image, and the control group whose reads of it are limited.
@@ -21,9 +22,9 @@ const OVERHEAD: Bytes = Bytes::mib(64);
 pub(crate) struct SlowDisk {
     image: PathBuf,
     mount: PathBuf,
-    /// Such as `/dev/loop0`.
+    /// The path of the device, such as `/dev/loop0`.
     device: String,
-    /// Such as `7:0`.
+    /// The numbers of the device, such as `7:0`.
     number: String,
     group: Group,
 }
@@ -32,16 +33,16 @@ pub(crate) struct SlowDisk {
 #[derive(Debug)]
 struct Group {
     path: PathBuf,
-    /// The file that takes limits, and what stands between device and rate there.
+    /// The file that takes limits, and the text between device and rate in it.
     limits: (&'static str, &'static str),
 }
 
-/// Runs `experiment` on a new disk below `folder` that has room for files of `room`, and takes the disk
-/// down whatever comes of it.
+/// Runs `experiment` on a new disk below `folder` that has room for files of `room`, and removes
+/// the disk also if the experiment fails.
 ///
 /// # Errors
 ///
-/// With what could not be done and the message of whatever could not do it.
+/// If a program that makes the disk fails, with its message, or the experiment fails.
 pub(crate) fn on_slow_disk<T>(
     folder: &Path,
     room: Bytes,
@@ -78,7 +79,7 @@ impl SlowDisk {
         fs::remove_dir(group).with_context(|| format!("{}: left behind", group.display()))
     }
 
-    /// Where its files are.
+    /// Where it is mounted.
     pub(crate) fn path(&self) -> &Path {
         &self.mount
     }
@@ -104,16 +105,13 @@ impl SlowDisk {
         Ok(Bytes(sectors.with_context(|| format!("{path} is not as it should be"))? * 512))
     }
 
-    /// `program`, started so that its reads and those of its children are limited.
+    /// A command for `program` whose reads, and those of its children, are limited.
     pub(crate) fn enter(&self, program: &Path) -> Command {
-        let mut command = Command::new("sh");
-        let script = "echo $$ > \"$0\" && exec \"$@\"";
-        command.args(["-c", script]).arg(self.group.path.join("cgroup.procs")).arg(program);
-        command
+        cgroup::command_in(&self.group.path, program)
     }
 
     fn mount(&self) -> anyhow::Result<()> {
-        // No reads of ours but those of the files: no access times, no journal replay.
+        // Mounted so that only the files are read: no access times, no journal replay.
         let options = ["-o", "noatime"].map(OsStr::new);
         let places = [OsStr::new(&self.device), self.mount.as_ref()];
         run("mount", options.into_iter().chain(places)).map(drop)

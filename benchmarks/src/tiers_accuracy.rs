@@ -1,5 +1,5 @@
-//! `tierfeed-bench tiers-accuracy`: what `tierfeed tiers probe` measures beside what others measure, in
-//! turns in one run: a variant of STREAM, another chase of pointers, fio.
+//! `tierfeed-bench tiers-accuracy`: the figures of `tierfeed tiers probe` beside those of references, in
+//! alternating turns of one run: a variant of STREAM, another pointer chase, fio.
 //!
 //! Our side is the code of the probe itself. The same statistic is compared, with the same number of
 //! threads, size of buffers and kind of pages. What cannot be compared says why; see [`paired`] for what
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::{files, judgement::Judgement};
 
 pub use self::{
     comparison::{Comparison, Figures},
@@ -26,9 +27,8 @@ pub use self::{
     table::table,
 };
 use self::{latency::Way, machine::Machine, paired::PAIRS_MIN, reference::Program};
-use crate::{files, judgement::Judgement};
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where programs are compiled and files are made, and removed afterwards.
@@ -43,7 +43,7 @@ pub struct Settings {
     pub samples: usize,
     /// The length of each array and buffer, four times the last-level cache if not given.
     pub array: Option<Bytes>,
-    /// What to compare.
+    /// The groups of comparisons to run.
     pub subjects: Vec<Subject>,
 }
 
@@ -59,14 +59,14 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// All of them.
+    /// All groups of comparisons.
     pub const ALL: [Self; 3] = [Self::Bandwidth, Self::Latency, Self::Storage];
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// What the last-level caches of the CPUs hold.
+    /// The size of the last-level caches of the CPUs.
     pub cache_bytes: u64,
     /// One for each figure.
     pub comparisons: Vec<Comparison>,

@@ -1,12 +1,11 @@
-//! `tierfeed-bench tiers-contended`: the figures of the probe in peace and while a thread burns on every
-//! core, in turns.
+//! `tierfeed-bench tiers-contended`: the figures of the probe on a quiet machine and while a thread computes
+//! on every core, in alternating turns.
 //!
 //! Two things are promised and looked at here: every figure that was taken from a contended CPU says so,
 //! and idle latency, which is then taken by CPU time, is still right within 10 %. The figures are taken
 //! by the probe itself ([`tierfeed_resource_gatherer::probe::memory::single`]).
 //!
-//! A turn in peace that was contended all the same (by whoever else runs here) says nothing, and its
-//! pair does not count.
+//! A turn without load that was contended by other programs shows nothing, and its pair does not count.
 
 mod burner;
 
@@ -14,6 +13,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_harness::judgement::Judgement;
 use tierfeed_numa_memory::affinity;
 use tierfeed_resource_gatherer::{
     probe::{
@@ -24,19 +24,16 @@ use tierfeed_resource_gatherer::{
 };
 
 use self::burner::Burner;
-use crate::{
-    judgement::Judgement,
-    tiers_accuracy::{
-        machine::Machine,
-        paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
-    },
+use crate::tiers_accuracy::{
+    machine::Machine,
+    paired::{PAIRS_MIN, Ratio, Reason, Verdict, judge_ratios, median_interval},
 };
 
-/// How far idle latency under load may be from that in peace.
+/// How far idle latency under load may be from that without load.
 const TOLERANCE: f64 = 0.1;
 const SAMPLE: Nanoseconds = Nanoseconds(10_000_000);
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Pairs that count, at least six.
@@ -47,29 +44,29 @@ pub struct Settings {
     pub buffer: Option<Bytes>,
 }
 
-/// What was measured.
+/// The outcome of a run, as it is printed in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// How many CPUs were burned.
+    /// The number of CPUs that were under load.
     pub burned_cpus: usize,
     /// One for each figure.
     pub figures: Vec<Contended>,
 }
 
-/// A figure in peace and under load.
+/// A figure without and under load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contended {
-    /// Which.
+    /// The name of the figure.
     pub what: &'static str,
-    /// `ns` or `bytes_per_s`.
+    /// The unit: `ns` or `bytes_per_s`.
     pub unit: &'static str,
     /// Threads that took it.
     pub threads: usize,
     /// Figures under load that say `contended`.
     pub flagged: usize,
-    /// Figures in peace that say so too; their pairs do not count.
+    /// Figures without load that say so, too; their pairs do not count.
     pub flagged_in_peace: usize,
-    /// The figure under load by that in peace, within pairs that count.
+    /// The figure under load over that without load, within pairs that count.
     pub ratio: Option<Ratio>,
     /// How far it may be from one; `None` where CPU time cannot stand in, and only the flag is promised.
     pub tolerance: Option<f64>,
@@ -84,9 +81,9 @@ pub struct Contended {
 /// The same figure in both turns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Turns {
-    /// Without a burner.
+    /// The figure without load.
     pub peace: Estimate,
-    /// With one on every core.
+    /// The figure with a thread that computes on every core.
     pub load: Estimate,
 }
 
@@ -184,7 +181,8 @@ impl Row {
         };
         let unflagged = pairs.len() - flagged;
         let (verdict, reason) = match verdict {
-            // Whatever else was disturbed: a burner was there, and the figure does not say so.
+            // A burner ran, and the figure does not say so: that counts also in a turn that was disturbed
+            // otherwise.
             _ if unflagged > 0 => {
                 (Verdict::Differs, Some(format!("{unflagged} figures under load are not flagged")))
             }

@@ -42,7 +42,7 @@ RULES = [
         "*.rs",
         re.compile(r"\benv::(?:var|var_os|vars|vars_os)\b|\buse std::env::(?:var|vars)"),
         (
-            "benchmarks/src/bin/tierfeed-bench/environment.rs",
+            "benchmarks/harness/src/environment.rs",
             "cli/src/environment.rs",
             "platform/object-stores/src/environment.rs",
             # Neither is part of what is shipped.
@@ -50,7 +50,7 @@ RULES = [
             "verification/models/src/main.rs",
             "verification/test-needs/src/lib.rs",
         ),
-        "pass it in: the environment.rs of cli, of tierfeed-bench and of object-stores read it",
+        "pass it in: the environment.rs of cli, of benchmarks/harness and of object-stores read it",
     ),
     Rule(
         "environment in Python",

@@ -18,6 +18,8 @@ from pathlib import Path
 
 LAYERS = [
     ["tierfeed-benchmarks"],
+    ["tierfeed-chaos", "tierfeed-experiments"],
+    ["tierfeed-harness"],
     ["tierfeed", "tierfeed-python"],
     ["tierfeed-runtime"],
     ["tierfeed-prefetcher", "tierfeed-resource-gatherer", "tierfeed-workload-analyzer"],

@@ -117,17 +117,19 @@ def collected_tests() -> dict[str, int]:
 
 def wrong_bench(words: list[str]) -> str | None:
     """What is wrong with a `tierfeed-bench NAME --option ...`."""
-    text = Path("benchmarks/src/bin/tierfeed-bench/arguments.rs").read_text(encoding="utf-8")
+    # Two benches are the program tierfeed-chaos.
+    files = ("benchmarks/src/bin/tierfeed-bench/arguments.rs", "verification/chaos/src/arguments.rs")
+    text = "".join(Path(file).read_text(encoding="utf-8") for file in files)
     name = "".join(part.capitalize() for part in words[1].split("-"))
     if not re.search(rf"^    {name}\(", text, re.MULTILINE):
         return f"there is no `tierfeed-bench {words[1]}`"
-    declared = re.search(rf"pub\(crate\) struct Bench{name} \{{(.*?)\n\}}", text, re.DOTALL)
+    structs = rf"pub\(crate\) struct (?:Bench{name}|{name}Arguments) \{{(.*?)\n\}}"
+    declared = re.search(structs, text, re.DOTALL)
     fields = declared[1] if declared else ""
     if "flatten" in fields:
-        place = re.search(r"pub\(crate\) struct BenchPlace \{(.*?)\n\}", text, re.DOTALL)
-        fields += place[1] if place else ""
+        fields += Path("benchmarks/harness/src/output.rs").read_text(encoding="utf-8")
     for option in options_of(words):
-        if not re.search(rf"pub\(crate\) {option[2:].replace('-', '_')}:", fields):
+        if not re.search(rf"^    (?:pub\(crate\) )?{option[2:].replace('-', '_')}:", fields, re.MULTILINE):
             return f"`tierfeed-bench {words[1]}` has no option {option}"
     return None
 
@@ -135,7 +137,7 @@ def wrong_bench(words: list[str]) -> str | None:
 def folder_of(package: str) -> Path | None:
     """The folder of a package."""
     name = package.removeprefix("tierfeed-")
-    folders = [Path(above, name) for above in ("", "platform", "verification")]
+    folders = [Path(above, name) for above in ("", "benchmarks", "platform", "verification")]
     return next((folder for folder in folders if (folder / "Cargo.toml").exists()), None)
 
 

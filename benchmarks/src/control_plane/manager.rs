@@ -20,7 +20,7 @@ use tokio::{sync::Mutex, task::JoinSet};
 
 use super::{REPORT, Row, Settings, Side, row};
 
-/// A manager, and how it is reached.
+/// A manager and its address.
 struct Peer {
     address: Address,
     token: Option<Token>,
@@ -40,7 +40,7 @@ impl Peer {
         Self { address, token, _stop: stop, _manager: manager }
     }
 
-    /// What an agent does first: a connection, and the job.
+    /// What an agent does first: it connects and asks for the job.
     async fn join(&self) -> anyhow::Result<Client> {
         let mut client = Client::connect(&self.address, self.token.as_ref()).await?;
         client.job().await?;

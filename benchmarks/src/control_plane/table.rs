@@ -1,4 +1,4 @@
-//! What people read.
+//! The comparisons as a table.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The other side: one call for each sample, by as many threads.
+//! The reference: one call for each sample, by as many threads.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,11 +12,12 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::{tier::Locality, units::Bytes};
+use tierfeed_harness::clock::now;
 use tierfeed_numa_memory::{Pages, Region, Request};
 
 use super::{
     Settings,
-    side::{Route, now, rate},
+    side::{Route, rate},
 };
 
 /// A disk is read and written past the page cache in units of this.
@@ -81,7 +82,7 @@ impl Plain {
         options.read(true).write(true).create(true).truncate(true);
         let open = |flags| options.clone().custom_flags(flags).open(&path);
         let file = if is_disk {
-            // Where a file system does not know the flag the page cache takes part on both sides.
+            // On a file system without this flag both sides use the page cache.
             open(libc::O_DIRECT).or_else(|_| open(0))
         } else {
             open(0)

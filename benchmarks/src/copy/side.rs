@@ -17,6 +17,7 @@ use tierfeed_core::{
     tier::{Kind, Locality},
     units::Bytes,
 };
+use tierfeed_harness::clock::now;
 use tierfeed_prefetcher::{
     fetcher::{Fetch, Fetcher},
     plane::{self, DataPlane, Verify},
@@ -25,11 +26,11 @@ use tierfeed_prefetcher::{
 
 use super::Settings;
 
-/// From where to where samples go.
+/// The tiers between which samples are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     MemoryToMemory,
-    /// What a batch is assembled by; the way down is the same with the sides changed.
+    /// How a batch is assembled; a demotion from staging is the reverse.
     MemoryToStaging,
     MemoryToScratch,
     ScratchToStaging,
@@ -89,7 +90,7 @@ pub(super) struct Plane {
     ops: AtomicU64,
 }
 
-/// Counts answers and wakes who waits for the last.
+/// Counts completions, and wakes the thread that waits for the last.
 #[derive(Debug, Default)]
 struct Completions {
     left: Mutex<u64>,
@@ -97,7 +98,7 @@ struct Completions {
     bell: Condvar,
 }
 
-/// Gives every sample some bytes at once.
+/// A fetcher that fills every sample at once.
 #[derive(Debug)]
 struct Pattern;
 
@@ -115,7 +116,7 @@ impl Fetcher for Pattern {
     }
 }
 
-/// The commands of one turn, but for their numbers.
+/// The commands of one turn, without their operation numbers.
 pub(super) struct Turns<'a> {
     plane: &'a Plane,
     route: Route,
@@ -244,11 +245,6 @@ fn place(tier: TierId, sample: Bytes, number: u32) -> Place {
     const { assert!(PIECES_MAX >= 1, "a sample may lie in one piece") };
     let offset = Bytes(sample.0 * u64::from(number));
     Place { tier, pieces: vec![Piece { chunk: CHUNK, offset, len: sample }] }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the benchmark takes the time")]
-pub(super) fn now() -> Instant {
-    Instant::now()
 }
 
 /// Bytes per second since `start`.

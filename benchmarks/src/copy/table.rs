@@ -1,4 +1,4 @@
-//! The comparisons as a table for people.
+//! The comparisons as a table.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use tierfeed_core::units::Bytes;
 
 use super::{Outcome, PROMISE, Row};
 
-/// The outcome for people.
+/// The outcome as text.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = format!(

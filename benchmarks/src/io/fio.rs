@@ -2,31 +2,19 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 use super::{Engine, Pattern, Task, Turn, blocks};
+use crate::fio;
 
-/// Why there is no reference, if so.
-pub(super) fn find(fio: &Path) -> Result<(), String> {
-    let found = Command::new(fio).arg("--version").output();
-    found.map(drop).map_err(|error| {
-        format!(
-            "no reference: {} cannot be started ({error}); install fio (Debian: apt-get install fio) or \
-             name it with --fio",
-            fio.display()
-        )
-    })
-}
-
-pub(super) fn turn(fio: &Path, task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
+pub(super) fn turn(program: &Path, task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
     let bytes = u64::from(blocks(task)?) * task.block.0;
     let names: Vec<String> = task.files.iter().map(|it| it.display().to_string()).collect();
     let pattern = match task.pattern {
         Pattern::Random => "randread",
         Pattern::Sequential => "read",
     };
-    let mut command = Command::new(fio);
+    let mut command = Command::new(program);
     command
         .args([
             "--name=cold",
@@ -58,17 +46,7 @@ pub(super) fn turn(fio: &Path, task: &Task<'_>, seed: u64) -> anyhow::Result<Tur
             &mut command
         }
     };
-    let output =
-        command.output().with_context(|| format!("{}: cannot be started", fio.display()))?;
-    if !output.status.success() {
-        bail!("fio failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    parse(&String::from_utf8_lossy(&output.stdout))
-}
-
-#[derive(Debug, Deserialize)]
-struct Report {
-    jobs: Vec<Job>,
+    fio::run::<Job>(&mut command).map(Turn::from)
 }
 
 #[derive(Debug, Deserialize)]
@@ -87,14 +65,11 @@ struct Read {
     bw_bytes: f64,
 }
 
-fn parse(text: &str) -> anyhow::Result<Turn> {
-    // Notes about the machine may come before the document.
-    let document = text.find('{').map_or("", |start| &text[start..]);
-    let report: Report =
-        serde_json::from_str(document).context("fio's report is not what it should be")?;
-    let job = report.jobs.into_iter().next().context("fio reports no job")?;
-    let cpu_s = (job.usr_cpu + job.sys_cpu) / 100.0 * job.runtime_ms / 1e3;
-    Ok(Turn { bytes_per_s: job.read.bw_bytes, cpu_s_per_gb: cpu_s / (job.read.io_bytes / 1e9) })
+impl From<Job> for Turn {
+    fn from(job: Job) -> Self {
+        let cpu_s = (job.usr_cpu + job.sys_cpu) / 100.0 * job.runtime_ms / 1e3;
+        Self { bytes_per_s: job.read.bw_bytes, cpu_s_per_gb: cpu_s / (job.read.io_bytes / 1e9) }
+    }
 }
 
 #[cfg(test)]
@@ -105,10 +80,8 @@ mod tests {
     fn cpu_time_is_the_share_of_the_time_of_all_threads() {
         let text = r#"a note {"jobs": [{"read": {"io_bytes": 2000000000, "bw_bytes": 5e8},
                      "job_runtime": 8000, "usr_cpu": 1.0, "sys_cpu": 9.0}]}"#;
-        let turn = parse(text).unwrap();
+        let turn = Turn::from(fio::parse::<Job>(text).unwrap());
         assert!((turn.bytes_per_s - 5e8).abs() < 1.0);
         assert!((turn.cpu_s_per_gb - 0.4).abs() < 1e-9, "{}", turn.cpu_s_per_gb);
-        assert!(parse("fio: broken").is_err());
-        assert!(parse(r#"{"jobs": []}"#).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! A turn of a fetcher of the agent.
 //!
-//! Whoever is answered starts the next fetch to the same place, so that as many are in flight as fio has.
+//! Each completion starts the next fetch to the same place, so that as many are in flight as with fio.
 
 use std::{
     num::{NonZeroU16, NonZeroUsize},
@@ -13,8 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
+use nix::sys::resource::UsageWho;
 use tierfeed_core::{id::SampleId, tier::Locality, units::Bytes};
 use tierfeed_dataset::read::{FileSource, ReadError};
 use tierfeed_numa_memory::{Pages, Region, Request};
@@ -24,6 +23,7 @@ use tierfeed_prefetcher::fetcher::{
 use tierfeed_resource_gatherer::probe::clock::{Clock as _, SystemClock};
 
 use super::{Engine, Pattern, Task, Turn, blocks};
+use crate::cpu_time::cpu_time;
 
 /// Files that stay open.
 const FILES_MAX: usize = 64;
@@ -37,17 +37,17 @@ pub(super) fn turn(task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
     let fetcher: Arc<dyn Fetcher> = fetcher(task)?.into();
     let mut order = samples(task, seed);
     let rest = order.split_off(count as usize);
-    // Files are opened and memory is registered, as fio does before it looks at the clock.
+    // The warm-up opens files and registers memory, as fio does before it starts its clock.
     let warm_up = if rest.is_empty() { &order } else { &rest };
     let warm_up = warm_up.iter().copied().take(task.depth as usize).collect();
     read(&fetcher, task, &region, warm_up)?;
-    let (started, cpu_ns) = (SystemClock.wall(), cpu_ns()?);
+    let (started, cpu_before) = (SystemClock.wall(), cpu_time(UsageWho::RUSAGE_SELF)?);
     read(&fetcher, task, &region, order)?;
-    let (ended, cpu_ns) = (SystemClock.wall(), self::cpu_ns()? - cpu_ns);
+    let (ended, cpu_after) = (SystemClock.wall(), cpu_time(UsageWho::RUSAGE_SELF)?);
     let bytes = to_f64(u64::from(count) * task.block.0);
     Ok(Turn {
         bytes_per_s: bytes * 1e9 / to_f64(ended.0 - started.0),
-        cpu_s_per_gb: to_f64(cpu_ns) / bytes,
+        cpu_s_per_gb: (cpu_after - cpu_before).as_secs_f64() / (bytes / 1e9),
     })
 }
 
@@ -65,12 +65,12 @@ fn read(
     for slot in 0..u64::from(task.depth) {
         let offset = Bytes(slot * task.block.0);
         let target = Target::new(Arc::clone(region), offset, task.block);
-        Reading::go_on(&reading, target);
+        Reading::read_next(&reading, target);
     }
     for _ in 0..task.depth {
         failures.recv().context("the fetcher dropped a fetch")?.context("a block was not read")?;
     }
-    // Whoever started the last fetches may still hold the fetcher, for the time of a call.
+    // The callbacks that started the last fetches may still hold the fetcher for the time of a call.
     while Arc::strong_count(fetcher) > 1 {
         thread::yield_now();
     }
@@ -78,7 +78,7 @@ fn read(
 }
 
 struct Reading {
-    /// Who answers must not be the one who drops the fetcher: its threads cannot wait for themselves.
+    /// Weak, because a completion must not drop the fetcher: its threads cannot join themselves.
     fetcher: Weak<dyn Fetcher>,
     samples: Vec<SampleId>,
     next: AtomicUsize,
@@ -87,14 +87,14 @@ struct Reading {
 
 impl Reading {
     /// Reads the next block to a place, and so on until there is none or one fails.
-    fn go_on(reading: &Arc<Self>, target: Target) {
+    fn read_next(reading: &Arc<Self>, target: Target) {
         let next = reading.next.fetch_add(1, Ordering::Relaxed);
         let Some(sample) = reading.samples.get(next) else {
             return drop(reading.ended.send(Ok(())));
         };
         let (again, place) = (Arc::clone(reading), target.clone());
         let fetch = Fetch::new(*sample, target, move |outcome| match outcome {
-            Ok(()) => Self::go_on(&again, place),
+            Ok(()) => Self::read_next(&again, place),
             Err(error) => drop(again.ended.send(Err(error))),
         });
         if let Some(fetcher) = reading.fetcher.upgrade() {
@@ -141,13 +141,6 @@ fn samples(task: &Task<'_>, seed: u64) -> Vec<SampleId> {
         }
     }
     samples
-}
-
-/// What all threads of this process took, in user and kernel mode.
-fn cpu_ns() -> anyhow::Result<u64> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Ok(u64::try_from(micros)? * 1000)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]

@@ -1,25 +1,25 @@
-//! What a client does in its turn, and what the turn takes.
+//! A client, and the time of its turns.
 
-use std::time::Instant;
-
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::UsageWho;
+use tierfeed_harness::clock::now;
 use tierfeed_object_stores::{Address, Client as Store, Identity, Options, Patience};
 
 use super::server::Kind;
+use crate::cpu_time::cpu_time;
 
 /// How long a client took for all objects of a kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     pub(super) wall_s: f64,
-    /// Of the client, in user and kernel.
+    /// CPU time of the client, in user and kernel mode.
     pub(super) cpu_s: f64,
 }
 
-/// What reads objects.
+/// A client that reads all objects of a kind.
 pub(super) trait Client {
     fn name(&self) -> &str;
 
-    /// Takes what it needs for a kind.
+    /// Prepares to read objects of a kind.
     fn prepare(&mut self, _kind: &'static Kind) -> anyhow::Result<()> {
         Ok(())
     }
@@ -28,7 +28,7 @@ pub(super) trait Client {
     fn read_all(&mut self, kind: &'static Kind) -> anyhow::Result<Turn>;
 }
 
-/// A client for the place of a kind, as libraries come.
+/// A client of the object store, with the options of its library.
 pub(super) fn store(endpoint: &str, url: &str, patience: &Patience) -> anyhow::Result<Store> {
     let address = Address {
         url: url.to_owned(),
@@ -39,25 +39,20 @@ pub(super) fn store(endpoint: &str, url: &str, patience: &Patience) -> anyhow::R
     Ok(Store::open(&address, &Options::default(), patience)?)
 }
 
-/// Measures what this process does.
+/// Measures time and CPU time of this process.
 pub(super) fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Turn> {
     measured(UsageWho::RUSAGE_SELF, work)
 }
 
-/// Measures what processes do while `work` goes on.
-#[expect(clippy::disallowed_methods, reason = "an experiment measures time")]
+/// Measures time, and CPU time of the processes that `who` names, while `work` runs.
 pub(super) fn measured(
     who: UsageWho,
     work: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Turn> {
-    let (began, before) = (Instant::now(), cpu_s(who)?);
+    let (began, before) = (now(), cpu_time(who)?);
     work()?;
-    Ok(Turn { wall_s: began.elapsed().as_secs_f64(), cpu_s: cpu_s(who)? - before })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a benchmark takes less than 2^53 seconds")]
-fn cpu_s(who: UsageWho) -> anyhow::Result<f64> {
-    let usage = getrusage(who)?;
-    let times = [usage.user_time(), usage.system_time()];
-    Ok(times.iter().map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6).sum())
+    Ok(Turn {
+        wall_s: began.elapsed().as_secs_f64(),
+        cpu_s: (cpu_time(who)? - before).as_secs_f64(),
+    })
 }

@@ -26,10 +26,10 @@ use super::{
     server::{Kind, Server},
 };
 
-/// Clients, and why others are not among them.
+/// Clients, and why others are absent.
 type Found = (Vec<Box<dyn Client>>, Vec<String>);
 
-/// All that are here, ours first, and why others are not.
+/// The clients that can be run here, ours first, and why others cannot.
 pub(super) fn found(server: &Server, python: &Path, folder: &Path) -> anyhow::Result<Found> {
     let mut clients: Vec<Box<dyn Client>> = vec![
         Box::new(Fetching::new(server.endpoint())),
@@ -204,7 +204,7 @@ impl Client for Curl {
         command.args(["--silent", "--show-error", "--fail", "--parallel", "--parallel-max"]);
         command.arg(kind.requests.to_string()).arg("--config").arg(self.folder.join(kind.prefix));
         measured(UsageWho::RUSAGE_CHILDREN, || {
-            // It draws its progress there, whatever it is told.
+            // It prints its progress there under all options.
             let command = command.stdout(Stdio::null()).stderr(Stdio::null());
             let status = command.status().context("cannot be started")?;
             ensure!(status.success(), "curl failed ({status})");

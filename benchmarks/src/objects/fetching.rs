@@ -26,7 +26,7 @@ use super::{
     server::Kind,
 };
 
-/// What a fetch may take, if it is answered at all.
+/// A fetch is answered within this time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The fetcher, made anew for each kind.
@@ -102,7 +102,7 @@ impl Ready {
         Ok(Self { kind, fetcher, region, places, ended: sync_channel(places) })
     }
 
-    /// Reads every object; `see` has a look at each before its place is used again.
+    /// Reads every object; `see` checks each before its place is used again.
     fn read(&self, see: &mut dyn FnMut(usize, usize) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let mut numbers = 0..self.kind.objects;
         let mut open = 0;
@@ -129,7 +129,7 @@ impl Ready {
         let ended = self.ended.0.clone();
         let answer = move |outcome: Result<(), ReadError>| {
             let outcome = outcome.map(|()| (place, number)).map_err(|error| error.to_string());
-            // Nobody listens after a failure.
+            // After a failure the receiver is gone.
             let _ = ended.send(outcome);
         };
         self.fetcher.start(Fetch::new(SampleId(u32::try_from(number)?), to, answer));

@@ -1,4 +1,4 @@
-//! Clients that are Python packages, in a process that stays from turn to turn.
+//! Clients that are Python packages, in one process for all turns.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ struct Answer {
 }
 
 impl Python {
-    /// Starts it, and hears whether it has the package.
+    /// Starts it, and waits until it says whether it has the package.
     pub(super) fn start(
         python: &Path,
         package: &str,

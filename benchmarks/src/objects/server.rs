@@ -1,8 +1,7 @@
 //! The objects that are read, and the server that has them.
 
 use std::path::Path;
-
-use crate::s3_server::S3Server;
+use tierfeed_harness::s3_server::S3Server;
 
 /// Objects of one size.
 #[derive(Debug)]
@@ -14,7 +13,7 @@ pub(super) struct Kind {
     pub(super) requests: usize,
 }
 
-/// Photographs, and shards.
+/// Objects as large as photographs, and as large as shards.
 pub(super) const KINDS: [Kind; 2] = [
     Kind { prefix: "small", objects: 1_500, bytes: 100 << 10, requests: 32 },
     Kind { prefix: "large", objects: 6, bytes: 64 << 20, requests: 4 },

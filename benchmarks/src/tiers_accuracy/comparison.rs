@@ -7,12 +7,12 @@ use super::{
     sample::Statistic,
 };
 
-/// What is compared, before it is.
+/// A comparison before it is made.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// The figure.
+    /// The name of the figure.
     pub(super) what: &'static str,
-    /// What it is compared with.
+    /// The name of the reference.
     pub(super) reference: &'static str,
     /// Threads that compute, or requests in flight.
     pub(super) parallel: usize,
@@ -24,7 +24,7 @@ pub(super) struct Row {
     pub(super) tolerance: f64,
 }
 
-/// What a figure is a number of.
+/// The quantity of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     BytesPerSecond,
@@ -32,12 +32,12 @@ pub(super) enum Quantity {
     PerSecond,
 }
 
-/// What came of it.
+/// A comparison and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The figure.
+    /// The name of the figure.
     pub what: &'static str,
-    /// What it was compared with.
+    /// The name of the reference.
     pub reference: &'static str,
     /// Threads that computed, or requests in flight.
     pub parallel: usize,
@@ -52,7 +52,7 @@ pub struct Comparison {
     pub tolerance: f64,
     /// `agrees`, `differs` or `inconclusive`.
     pub verdict: &'static str,
-    /// Why, if inconclusive.
+    /// The reason of an inconclusive verdict.
     pub reason: Option<String>,
     /// Every pair, in order, those that do not count included.
     pub pairs: Vec<Pair>,
@@ -63,9 +63,9 @@ pub struct Comparison {
 #[serde(untagged)]
 #[expect(missing_docs, reason = "the fields are named after side and unit")]
 pub enum Figures {
-    /// A bandwidth.
+    /// A bandwidth of both sides.
     BytesPerSecond { ours_bytes_per_s: f64, reference_bytes_per_s: f64 },
-    /// A latency.
+    /// A latency of both sides.
     Nanoseconds { ours_ns: f64, reference_ns: f64 },
     /// A rate of requests.
     PerSecond { ours_per_s: f64, reference_per_s: f64 },

@@ -78,7 +78,7 @@ impl Way {
     }
 }
 
-/// Compares one way.
+/// Compares the latency of one way.
 pub(super) fn compare(
     settings: &Settings,
     machine: &Machine,
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(percent(Way::TlbLocal, Some(300.0)), "100");
         assert_eq!(percent(Way::Anywhere, Some(0.0)), "100");
         assert_eq!(percent(Way::Anywhere, Some(25.0)), "75");
-        assert_eq!(percent(Way::Anywhere, None), "0", "what nobody tells counts for nothing");
+        assert_eq!(percent(Way::Anywhere, None), "0", "an unknown share counts as 0");
     }
 
     #[test]

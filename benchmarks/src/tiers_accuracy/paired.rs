@@ -1,6 +1,6 @@
-//! Decides what pairs of measurements say: does a figure of ours agree with that of a reference?
+//! Decides from pairs of measurements whether a figure agrees with that of a reference.
 //!
-//! 1. Only ratios within a pair count: what drifts between pairs hits both sides of each.
+//! 1. Only ratios within a pair count: drift between pairs affects both sides of each.
 //! 2. A pair in which either side was kept from its CPU, or did not get the pages it asked for, is
 //!    disturbed and left out. It is never left out because of its ratio.
 //! 3. The interval of the median ratio is exact and assumes no distribution: two order statistics that
@@ -30,7 +30,7 @@ pub struct Figure {
     /// In the unit of the comparison.
     pub value: f64,
     /// The share of a CPU that its threads had, the least of them. Of what waits for a device, the share of
-    /// the turn in which nobody on the host waited for a CPU; `None` where the kernel does not tell.
+    /// the turn in which no thread of the host waited for a CPU; `None` where the kernel does not tell.
     pub cpu_share: Option<f64>,
     /// The share of its memory that lay in the pages it asked for; `None` if it asked for none.
     pub page_share: Option<f64>,
@@ -39,44 +39,44 @@ pub struct Figure {
 /// One turn of each side, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Pair {
-    /// What tierfeed measured.
+    /// The measurement of tierfeed.
     pub ours: Figure,
-    /// What the reference measured.
+    /// The measurement of the reference.
     pub reference: Figure,
 }
 
 /// A median of ratios and its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The median.
+    /// The median of the ratios.
     pub median: f64,
-    /// Lower end.
+    /// The lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
-/// What the pairs say.
+/// The conclusion from the pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// The whole interval is inside the tolerance.
     Agrees,
     /// The whole interval is outside the tolerance.
     Differs,
-    /// Nothing can be said.
+    /// The pairs allow no conclusion.
     Inconclusive(Reason),
 }
 
-/// Why nothing can be said.
+/// Why the pairs allow no conclusion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
     /// Part of the interval is inside the tolerance and part outside.
     Straddles,
     /// Other programs took the CPU.
     Disturbed {
-        /// Pairs that count.
+        /// The number of pairs that count.
         undisturbed: usize,
-        /// All pairs.
+        /// The number of all pairs.
         pairs: usize,
         /// The least share of a CPU that tierfeed had.
         ours: f64,
@@ -85,7 +85,7 @@ pub enum Reason {
     },
     /// Fewer pairs than have an interval.
     Few {
-        /// Pairs that count.
+        /// The number of pairs that count.
         pairs: usize,
     },
     /// The kernel gave a side other pages than it asked for.

@@ -12,7 +12,7 @@ pub(super) struct Sample {
     pub(super) cpu_share: f64,
 }
 
-/// What stands for the samples of a turn.
+/// The statistic that stands for the samples of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {

@@ -5,13 +5,14 @@
 //! latencies are from request to completion; the first window of each is dropped.
 //!
 //! A thread that waits for a device has no share of a CPU to judge, yet a busy host delays its requests.
-//! So a turn is disturbed if somebody on the host waited for a CPU for more than 5 % of it.
+//! So a turn is disturbed if some thread of the host waited for a CPU for more than 5 % of it.
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::Deserialize;
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_harness::files;
 use tierfeed_resource_gatherer::{
     Inventory, Sysroot,
     probe::{
@@ -28,15 +29,15 @@ use super::{
     paired::{Figure, median_of_sorted},
     sample::{Statistic, to_f64},
 };
-use crate::files;
+use crate::fio;
 
-/// What each job may take on either side.
+/// The time of each job on either side.
 const JOB: Nanoseconds = Nanoseconds(1_000_000_000);
 /// As the probe cuts its time.
 const WINDOW_MS: u64 = JOB.0 / 20 / 1_000_000;
 const FILE: Bytes = Bytes::mib(256);
 
-/// What fio is asked for.
+/// A job of fio.
 struct Job {
     name: &'static str,
     pattern: &'static str,
@@ -74,12 +75,8 @@ pub(super) fn rows() -> Vec<Row> {
 /// Compares in `folder`. Without fio, or where it would not do the same, all is inconclusive.
 pub(super) fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<Comparison>> {
     let without = |why: &str| rows().iter().map(|row| row.without_figures(why)).collect();
-    if let Err(error) = Command::new(&settings.fio).arg("--version").output() {
-        return Ok(without(&format!(
-            "no reference: {} cannot be started ({error}); install fio (Debian: apt-get install fio) or \
-             name it with --fio",
-            settings.fio.display()
-        )));
+    if let Err(why) = fio::find(&settings.fio) {
+        return Ok(without(&why));
     }
     let inventory = Inventory::read(Sysroot::live())?;
     let limits = Limits { cell: JOB, file: FILE, ..Budget::Quick.limits() };
@@ -104,7 +101,7 @@ pub(super) fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<
     alternate(&rows(), settings.pairs, ours, || watched(|| fio.turn()))
 }
 
-/// Notes in all figures of a turn how much of it nobody waited for a CPU.
+/// Sets in all figures of a turn the share of it in which no thread of the host waited for a CPU.
 fn watched(turn: impl FnOnce() -> anyhow::Result<Turn>) -> anyhow::Result<Turn> {
     let clock = || SystemClock.wall().0 / 1000;
     let (waited_us, started_us) = (waited_us(), clock());
@@ -175,8 +172,8 @@ impl Fio<'_> {
 
     fn run(&self, job: &Job) -> anyhow::Result<FioRead> {
         let log = self.folder.join(job.name);
-        let output = Command::new(&self.settings.fio)
-            .args(["--output-format=json", "--ioengine=io_uring", "--direct=1", "--time_based"])
+        let mut fio = Command::new(&self.settings.fio);
+        fio.args(["--output-format=json", "--ioengine=io_uring", "--direct=1", "--time_based"])
             .args(["--norandommap=1", "--randrepeat=0", "--lat_percentiles=1", "--thread"])
             .arg("--percentile_list=50:99")
             .arg(format!("--filename={}", self.file.display()))
@@ -187,20 +184,9 @@ impl Fio<'_> {
             .arg(format!("--name={}", job.name))
             .arg(format!("--rw={}", job.pattern))
             .arg(format!("--bs={}", job.block))
-            .arg(format!("--iodepth={}", job.depth))
-            .output()
-            .with_context(|| format!("{}: cannot be started", self.settings.fio.display()))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("fio failed ({}): {}", output.status, said.trim());
-        }
-        parse(&String::from_utf8_lossy(&output.stdout))
+            .arg(format!("--iodepth={}", job.depth));
+        Ok(fio::run::<FioJob>(&mut fio)?.read)
     }
-}
-
-#[derive(Debug, Deserialize)]
-struct FioReport {
-    jobs: Vec<FioJob>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -224,15 +210,6 @@ struct FioPercentiles {
     p50: f64,
     #[serde(rename = "99.000000")]
     p99: f64,
-}
-
-fn parse(text: &str) -> anyhow::Result<FioRead> {
-    // Notes about the machine may come before the document.
-    let document = text.find('{').map_or("", |start| &text[start..]);
-    let report: FioReport =
-        serde_json::from_str(document).context("fio's report is not what it should be")?;
-    let job = report.jobs.into_iter().next().context("fio reports no job")?;
-    Ok(job.read)
 }
 
 /// The median rate of all windows but the first, in bytes per second. Each line of the log is
@@ -263,21 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_somebody_waited_is_the_total_of_the_first_line() {
+    fn the_time_that_some_thread_waited_is_the_total_of_the_first_line() {
         let text = "some avg10=1.53 avg60=1.20 avg300=0.90 total=17637\nfull avg10=0.00 total=9\n";
         assert_eq!(parse_pressure(text), Some(17_637));
         assert_eq!(parse_pressure("full avg10=0.00 total=9\n"), None);
     }
 
     #[test]
-    fn fios_report_is_read_behind_its_notes() {
+    fn quantiles_are_read_from_fios_report() {
         let text = r#"fio: a note
             {"fio version": "fio-3.33", "jobs": [{"jobname": "single", "read": {"iops": 9.5,
              "lat_ns": {"min": 1, "percentile": {"50.000000": 37120, "99.000000": 232448}}}}]}"#;
-        let read = parse(text).unwrap();
+        let FioJob { read } = fio::parse(text).unwrap();
         assert_eq!((read.lat_ns.percentile.p50, read.lat_ns.percentile.p99), (37120.0, 232_448.0));
-        assert!(parse("fio: broken").is_err());
-        assert!(parse(r#"{"jobs": []}"#).is_err());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The comparisons as a table for people.
+//! The comparisons as a table.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{Comparison, Figures, Outcome, Statistic, paired::Pair};
 
-/// The figures as a table, with the reason below where nothing can be said.
+/// The figures as a table, with the reasons of inconclusive ones below.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();

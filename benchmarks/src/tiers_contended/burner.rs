@@ -1,4 +1,4 @@
-//! Burns CPUs on purpose: one thread on each that computes without touching memory.
+//! Loads CPUs: one thread on each computes without touching memory.
 
 use std::{
     hint::black_box,
@@ -13,7 +13,7 @@ use std::{
 
 use tierfeed_numa_memory::affinity::pin_current_thread;
 
-/// Threads that burn until this value is dropped.
+/// Threads that compute until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Burner {
     fire: Arc<Fire>,
@@ -24,12 +24,12 @@ pub(super) struct Burner {
 #[derive(Debug, Default)]
 struct Fire {
     is_over: AtomicBool,
-    /// Pieces of work that were burned.
+    /// Units of work that were done.
     rounds: AtomicU64,
 }
 
 impl Burner {
-    /// Starts one thread on each of `cpus`, and returns when all of them burn.
+    /// Starts one thread on each of `cpus`, and returns when all of them compute.
     pub(super) fn start(cpus: &[usize]) -> io::Result<Self> {
         let mut burner = Self { fire: Arc::default(), threads: Vec::new() };
         for cpu in cpus.iter().copied() {

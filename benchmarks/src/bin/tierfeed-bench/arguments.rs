@@ -5,10 +5,11 @@
     reason = "these comments are printed in terminals, without Markdown"
 )]
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_harness::output::{FolderAndFormat, Format};
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.
 #[derive(Debug, Parser)]
@@ -37,70 +38,43 @@ pub(crate) enum Bench {
     /// What the probe measures beside a variant of STREAM, another pointer chase (both compiled for this
     /// run) and fio.
     TiersAccuracy(BenchTiersAccuracy),
-    /// What the probe measures in peace and while another program burns every core.
+    /// What the probe measures on a quiet machine and while another program loads every core.
     TiersContended(BenchTiersContended),
     /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
     Limits(BenchLimits),
-    /// What DELI's authors measured beside models of it, and their cost table worked out again.
+    /// The measurements of DELI's authors beside models of them, and their cost table computed again.
     Deli(BenchDeli),
-    /// How many samples are there when needed, by policy and cold bandwidth, in the setting of Lobster.
+    /// How many samples are ready when they are needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
     /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
     Io(BenchIo),
-    /// A live training of two ranks to which everything happens that can happen: kills, stops, full and
-    /// lost tiers, memory pressure, a cold store that fails.
-    Chaos(BenchChaos),
+    /// A live training of two ranks into which faults are injected: kills, stops, full and lost tiers,
+    /// memory pressure, a cold store that fails.
+    #[command(disable_help_flag = true)]
+    Chaos(ForwardedArguments),
     /// What encryption between manager and agents costs: the same with and without it.
     ControlPlane(BenchControlPlane),
     /// The CPU time of an agent whose trainers do nothing.
-    Idle(BenchIdle),
+    #[command(disable_help_flag = true)]
+    Idle(ForwardedArguments),
     /// For how long the loop of an agent pauses at most, with many samples and ranks.
     Loop(BenchLoop),
-    /// A training on photographs whose cold store the kernel throttles, beside the time that no loader
-    /// can undercut. Needs root: the photographs are copied to an image on a loop device.
+    /// A training on photographs whose cold store the kernel throttles, beside the least time that any
+    /// loader needs. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
     /// Objects of an S3 server on loopback, through tierfeed and through other clients.
     Objects(BenchObjects),
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
-    /// Takes the batches of a rank, compares them with checksums, and goes on where it was killed.
-    #[command(hide = true)]
-    Trainer(BenchTrainer),
-    /// A client of an agent that means harm.
-    #[command(hide = true)]
-    Hostile(BenchHostile),
 }
 
+/// Arguments of `tierfeed-chaos`, which it parses itself.
 #[derive(Debug, Args)]
-pub(crate) struct BenchChaos {
-    /// For how long faults are inflicted.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=60))]
-    pub(crate) minutes: u64,
-    /// Of the faults: the same number draws the same ones again [default: another one each time].
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) seed: Option<u64>,
-    /// How much memory is taken away at a time, and what the control group of the agent may have.
-    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
-    pub(crate) pressure: Bytes,
-    /// Where the dataset lies.
-    #[arg(long, value_enum, default_value_t = ChaosSource::Files)]
-    pub(crate) source: ChaosSource,
-    /// The S3 server for `--source bucket` [default: examples/s3_server beside this program].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) server: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) place: BenchPlace,
-}
-
-/// Where the dataset of a chaos run lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ChaosSource {
-    /// In files.
-    Files,
-    /// In a bucket of an S3 server.
-    Bucket,
+pub(crate) struct ForwardedArguments {
+    /// As tierfeed-chaos takes them; --help lists them.
+    #[arg(value_name = "OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) options: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -115,16 +89,7 @@ pub(crate) struct BenchControlPlane {
     #[arg(long, value_name = "NUMBER", default_value_t = 2_000)]
     pub(crate) messages: usize,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchIdle {
-    /// For how long the agent is watched.
-    #[arg(long, value_name = "TIME", default_value = "30 s")]
-    pub(crate) time: Nanoseconds,
-    #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -138,48 +103,7 @@ pub(crate) struct BenchLoop {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchTrainer {
-    /// The checksum of every sample, as hexadecimal lines.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) sums: PathBuf,
-    /// Where it writes down what it used.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: PathBuf,
-    /// It ends when this file is there.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stop: PathBuf,
-    /// It starts a process that keeps its socket when this file is there.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) fork: PathBuf,
-    /// Where it writes the number of that process.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) orphan: PathBuf,
-    /// What it computes in a step.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) step: Nanoseconds,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchHostile {
-    /// Where the agent listens.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) socket: PathBuf,
-    /// Where the manager listens.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) manager: Option<String>,
-    /// The rank that it may have; those below are others'.
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) rank: u32,
-    /// For how long.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) time: Nanoseconds,
-    /// Of what it does.
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) seed: u64,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -187,9 +111,8 @@ pub(crate) struct BenchDeli {
     /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -208,7 +131,7 @@ pub(crate) struct BenchEndToEnd {
     #[arg(long, value_name = "TIME", default_value = "100 ms")]
     pub(crate) step: Nanoseconds,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -226,14 +149,14 @@ pub(crate) struct BenchHandoff {
     /// A Python with torch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = "python3")]
     pub(crate) python: PathBuf,
-    /// How many files.
+    /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 256)]
     pub(crate) files: usize,
     /// How often each side reads them all.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) rounds: usize,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -252,12 +175,12 @@ pub(crate) struct BenchCopy {
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchDirect {
-    /// The NUMA node that the tier lies on [default: main memory plays it].
+    /// The NUMA node that the tier lies on [default: main memory stands for it].
     #[arg(long, value_name = "N")]
     pub(crate) numa_node: Option<u32>,
     /// What each turn reads; twice as much memory is taken.
@@ -266,16 +189,15 @@ pub(crate) struct BenchDirect {
     /// The length of a sample.
     #[arg(long, value_name = "SIZE", default_value = "112 KiB")]
     pub(crate) sample: Bytes,
-    /// Threads that copy.
+    /// The number of threads that copy.
     #[arg(long, value_name = "NUMBER", default_value = "2")]
     pub(crate) threads: std::num::NonZeroUsize,
     /// Turns of each side, at least 3.
     #[arg(long, value_name = "NUMBER", default_value_t = 15,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
     pub(crate) rounds: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -300,7 +222,7 @@ pub(crate) struct BenchIo {
     #[arg(long, value_name = "FILE", default_value = "fio")]
     pub(crate) fio: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -322,7 +244,7 @@ pub(crate) struct BenchPolicies {
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -339,12 +261,12 @@ pub(crate) struct BenchObjects {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rounds: usize,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchIndex {
-    /// How many files.
+    /// The number of files.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) files: u64,
@@ -355,9 +277,8 @@ pub(crate) struct BenchIndex {
     /// Where the files are made, and removed afterwards; on a disk its speed is measured too.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) folder: PathBuf,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -371,13 +292,12 @@ pub(crate) struct BenchImport {
     /// A Python of the version that the modules are for.
     #[arg(long, value_name = "FILE", default_value = "python3")]
     pub(crate) python: PathBuf,
-    /// Loads of each.
+    /// How often each is loaded.
     #[arg(long, value_name = "NUMBER", default_value_t = 15,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rounds: usize,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -389,9 +309,8 @@ pub(crate) struct BenchDlcache {
     /// Which orders of jobs.
     #[arg(long, value_name = "NAME", default_value = "full")]
     pub(crate) patterns: DlcachePatterns,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -406,7 +325,7 @@ pub(crate) enum DlcachePatterns {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchTiersAccuracy {
-    /// Only these comparisons.
+    /// Runs only these comparisons.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<TiersSubject>,
     /// Pairs of turns in each comparison, at least 6; disturbed ones are repeated.
@@ -425,7 +344,7 @@ pub(crate) struct BenchTiersAccuracy {
     #[arg(long, value_name = "FILE", default_value = "fio")]
     pub(crate) fio: PathBuf,
     #[command(flatten)]
-    pub(crate) place: BenchPlace,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -449,9 +368,8 @@ pub(crate) struct BenchTiersContended {
     /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffer: Option<Bytes>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -460,9 +378,8 @@ pub(crate) struct BenchLimits {
     #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub(crate) accesses: u32,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -478,18 +395,6 @@ pub(crate) struct BenchLobster {
     /// Draws the figures as SVG.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Where an experiment makes its files, and how it answers.
-#[derive(Debug, Args)]
-pub(crate) struct BenchPlace {
-    /// Where the files are made, and removed afterwards [default: the directory for temporary files].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) folder: Option<PathBuf>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }

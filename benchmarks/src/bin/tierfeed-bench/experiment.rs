@@ -1,31 +1,26 @@
 //! One function for each experiment: its settings from the arguments, its outcome to the output.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, anyhow};
-use serde::Serialize;
 use tierfeed_benchmarks::{
-    chaos, control_plane, copy, deli, direct, dlcache, end_to_end, handoff, import, index, io,
-    judgement::Judgement, limits, lobster, objects, pauses, policies, programs::Programs, reader,
-    tiers_accuracy, tiers_contended,
+    control_plane, copy, direct, end_to_end, handoff, import, index, io, objects, pauses, policies,
+    reader, tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::id::NumaNode;
-
-use crate::{
-    arguments::{
-        Bench, BenchChaos, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
-        BenchEndToEnd, BenchHandoff, BenchHostile, BenchIdle, BenchImport, BenchIndex, BenchIo,
-        BenchLimits, BenchLobster, BenchLoop, BenchObjects, BenchPlace, BenchPolicies, BenchReader,
-        BenchTiersAccuracy, BenchTiersContended, BenchTrainer, ChaosSource, DlcachePatterns,
-        IoEngine, TiersSubject,
-    },
+use tierfeed_experiments::{deli, dlcache, limits, lobster};
+use tierfeed_harness::{
     environment,
     failure::Failure,
-    output,
+    judgement::Judgement,
+    programs::{self, Programs},
+};
+
+use crate::arguments::{
+    Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
+    BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
+    BenchObjects, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
+    DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -45,91 +40,43 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::Io(it) => cold_files(it),
-        Bench::Chaos(it) => chaos(it),
+        Bench::Chaos(it) => exec_chaos("tierfeed-bench chaos", None, &it),
         Bench::ControlPlane(it) => control_plane(it),
-        Bench::Idle(it) => idle(it),
+        Bench::Idle(it) => exec_chaos("tierfeed-bench", Some("idle"), &it),
         Bench::Loop(it) => pauses_of_loop(it),
         Bench::Reader(it) => read(&it),
-        Bench::Trainer(it) => train(it),
-        Bench::Hostile(it) => attack(it),
     }
 }
 
-fn chaos(arguments: BenchChaos) -> Result<(), Failure> {
-    let BenchChaos { minutes, seed, pressure, source, server, place } = arguments;
-    let server = match source {
-        ChaosSource::Files => None,
-        ChaosSource::Bucket => Some(s3_server(server)?),
-    };
-    let settings = chaos::Settings {
-        programs: programs()?,
-        folder: place.folder(),
-        time: Duration::from_secs(60 * minutes),
-        seed: seed.unwrap_or_else(environment::seed),
-        pressure,
-        server,
-    };
-    let outcome = chaos::run(&settings, &mut |step| tracing::info!("{step}"));
-    let outcome = outcome.map_err(Failure::Work)?;
-    place.print(&outcome, chaos::table)?;
-    match outcome.violations.len() {
-        0 => Ok(()),
-        count => {
-            let seed = outcome.seed;
-            Err(Failure::Work(anyhow!("{count} violations; play them again with --seed {seed}")))
-        }
-    }
-}
-
-fn idle(arguments: BenchIdle) -> Result<(), Failure> {
-    let BenchIdle { time, place } = arguments;
-    let settings = chaos::idle::Settings {
-        programs: programs()?,
-        folder: place.folder(),
-        time: Duration::from_nanos(time.0),
-    };
-    let outcome = chaos::idle::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, chaos::idle::table)?;
-    if outcome.agent_share <= outcome.share_max {
-        return Ok(());
-    }
-    Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
+/// Replaces this process by `tierfeed-chaos`, whose help names it `name`. So output, signals and exit code
+/// are those of one process.
+fn exec_chaos(
+    name: &str,
+    command: Option<&str>,
+    arguments: &ForwardedArguments,
+) -> Result<(), Failure> {
+    let program = programs::beside("tierfeed-chaos", "tierfeed-chaos")?;
+    let mut chaos = Command::new(&program);
+    let error = chaos.arg0(name).args(command).args(&arguments.options).exec();
+    Err(Failure::Work(anyhow::Error::new(error).context(program.display().to_string())))
 }
 
 fn control_plane(arguments: BenchControlPlane) -> Result<(), Failure> {
-    let BenchControlPlane { rounds, connections, messages, place } = arguments;
-    let folder = place.folder();
+    let BenchControlPlane { rounds, connections, messages, output } = arguments;
+    let folder = output.folder();
     let settings = control_plane::Settings { folder, rounds, connections, messages };
     let outcome = control_plane::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, control_plane::table)?;
+    output.print(&outcome, control_plane::table)?;
     passed(outcome.judged())
 }
 
 fn pauses_of_loop(arguments: BenchLoop) -> Result<(), Failure> {
-    let BenchLoop { samples, ranks, place } = arguments;
+    let BenchLoop { samples, ranks, output } = arguments;
     let settings =
-        pauses::Settings { programs: programs()?, folder: place.folder(), samples, ranks };
+        pauses::Settings { programs: Programs::find()?, folder: output.folder(), samples, ranks };
     let outcome = pauses::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, pauses::table)?;
+    output.print(&outcome, pauses::table)?;
     passed(outcome.judged())
-}
-
-fn train(arguments: BenchTrainer) -> Result<(), Failure> {
-    let BenchTrainer { sums, record, stop, fork, orphan, step } = arguments;
-    let path = |name| environment::required(name).map(PathBuf::from);
-    let settings = chaos::trainer::Settings {
-        rank: environment::rank()?,
-        socket: path(environment::SOCKET)?,
-        job: path(environment::JOB)?,
-        index: path(environment::INDEX)?,
-        sums,
-        record,
-        stop,
-        fork,
-        orphan,
-        step: Duration::from_nanos(step.0),
-    };
-    chaos::trainer::train(&settings).map_err(Failure::Work)
 }
 
 /// Fails by what a bench found out about promises: certainly missed, or not certain.
@@ -148,66 +95,58 @@ fn passed(judged: Judgement) -> Result<(), Failure> {
     }
 }
 
-fn attack(arguments: BenchHostile) -> Result<(), Failure> {
-    let BenchHostile { socket, manager, rank, time, seed } = arguments;
-    let time = Duration::from_nanos(time.0);
-    let tally =
-        chaos::hostile::attack(&chaos::hostile::Settings { socket, manager, rank, time, seed });
-    output::json(&tally)
-}
-
 fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
-    let BenchHandoff { python, files, rounds, place } = arguments;
+    let BenchHandoff { python, files, rounds, output } = arguments;
     let settings = handoff::Settings {
-        tierfeed: environment::tierfeed()?,
+        tierfeed: Programs::find()?.tierfeed,
         python,
-        folder: place.folder(),
+        folder: output.folder(),
         files,
         rounds,
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, handoff::table)?;
+    output.print(&outcome, handoff::table)?;
     passed(outcome.judged())
 }
 
 fn direct(arguments: &BenchDirect) -> Result<(), Failure> {
-    let &BenchDirect { numa_node, chunk, sample, threads, rounds, json } = arguments;
+    let &BenchDirect { numa_node, chunk, sample, threads, rounds, format } = arguments;
     let node = numa_node.map(NumaNode);
     let settings = direct::Settings { node, chunk, sample, threads, rounds };
     let outcome = direct::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&direct::table(&outcome)) }?;
+    format.print(&outcome, direct::table)?;
     passed(outcome.judged())
 }
 
 fn copy(arguments: BenchCopy) -> Result<(), Failure> {
-    let BenchCopy { chunk, rounds, threads, scratch, place } = arguments;
-    let settings = copy::Settings { folder: place.folder(), scratch, chunk, rounds, threads };
+    let BenchCopy { chunk, rounds, threads, scratch, output } = arguments;
+    let settings = copy::Settings { folder: output.folder(), scratch, chunk, rounds, threads };
     let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    place.print(&outcome, copy::table)?;
+    output.print(&outcome, copy::table)?;
     passed(outcome.judged())
 }
 
 fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
-    let BenchIo { data, file, turn, rounds, engine, fio, place } = arguments;
+    let BenchIo { data, file, turn, rounds, engine, fio, output } = arguments;
     let engine = engine.map(|engine| match engine {
         IoEngine::Threads => io::Engine::Threads,
         IoEngine::ThreadsDropping => io::Engine::ThreadsDropping,
         IoEngine::Ring => io::Engine::Ring,
     });
-    let settings = io::Settings { fio, folder: place.folder(), data, file, turn, rounds, engine };
+    let settings = io::Settings { fio, folder: output.folder(), data, file, turn, rounds, engine };
     let outcome = io::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    place.print(&outcome, io::table)?;
+    output.print(&outcome, io::table)?;
     passed(outcome.judged())
 }
 
 fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
-    let BenchEndToEnd { data, scratch, epochs, step, place } = arguments;
+    let BenchEndToEnd { data, scratch, epochs, step, output } = arguments;
     let settings = end_to_end::Settings {
-        programs: programs()?,
-        folder: place.folder(),
+        programs: Programs::find()?,
+        folder: output.folder(),
         scratch,
         photographs: data,
         epochs,
@@ -215,43 +154,43 @@ fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
     };
     let outcome = end_to_end::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    place.print(&outcome, end_to_end::table)?;
+    output.print(&outcome, end_to_end::table)?;
     passed(outcome.judged())
 }
 
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
-    let BenchPolicies { files, scratch, place } = arguments;
+    let BenchPolicies { files, scratch, output } = arguments;
     let settings =
-        policies::Settings { programs: programs()?, folder: place.folder(), scratch, files };
+        policies::Settings { programs: Programs::find()?, folder: output.folder(), scratch, files };
     let outcome = policies::run(&settings).map_err(Failure::Work)?;
-    place.print(&outcome, policies::table)?;
+    output.print(&outcome, policies::table)?;
     passed(outcome.judged())
 }
 
 fn import(arguments: BenchImport) -> Result<(), Failure> {
-    let BenchImport { module, before, python, rounds, json } = arguments;
+    let BenchImport { module, before, python, rounds, format } = arguments;
     let outcome = import::run(&import::Settings { python, module, before, rounds });
     let outcome = outcome.map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&import::table(&outcome)) }?;
+    format.print(&outcome, import::table)?;
     passed(outcome.judged())
 }
 
 fn index(arguments: BenchIndex) -> Result<(), Failure> {
-    let BenchIndex { files, rounds, folder, json } = arguments;
-    let settings = index::Settings { tierfeed: environment::tierfeed()?, folder, files, rounds };
+    let BenchIndex { files, rounds, folder, format } = arguments;
+    let settings = index::Settings { tierfeed: Programs::find()?.tierfeed, folder, files, rounds };
     let outcome = index::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&index::table(&outcome)) }?;
+    format.print(&outcome, index::table)?;
     passed(outcome.judged())
 }
 
 fn objects(arguments: BenchObjects) -> Result<(), Failure> {
-    let BenchObjects { server, python, rounds, place } = arguments;
-    let server = s3_server(server)?;
-    let settings = objects::Settings { server, python, folder: place.folder(), rounds };
+    let BenchObjects { server, python, rounds, output } = arguments;
+    let server = programs::s3_server(server)?;
+    let settings = objects::Settings { server, python, folder: output.folder(), rounds };
     let outcome = objects::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    place.print(&outcome, objects::table)?;
+    output.print(&outcome, objects::table)?;
     passed(outcome.judged())
 }
 
@@ -266,23 +205,23 @@ fn dlcache(arguments: &BenchDlcache) -> Result<(), Failure> {
         DlcachePatterns::Quick => dlcache::Patterns::Quick,
     };
     let outcome = dlcache::run(&chunks, patterns, &mut |step| tracing::info!("{step}"));
-    if arguments.json { output::json(&outcome) } else { output::lines(&dlcache::table(&outcome)) }?;
+    arguments.format.print(&outcome, dlcache::table)?;
     passed(outcome.judged())
 }
 
 fn tiers_accuracy(arguments: BenchTiersAccuracy) -> Result<(), Failure> {
-    let BenchTiersAccuracy { only, pairs, samples, array, compiler, fio, place } = arguments;
+    let BenchTiersAccuracy { only, pairs, samples, array, compiler, fio, output } = arguments;
     let subjects = if only.is_empty() {
         tiers_accuracy::Subject::ALL.to_vec()
     } else {
         only.into_iter().map(subject).collect()
     };
-    let folder = place.folder();
+    let folder = output.folder();
     let settings =
         tiers_accuracy::Settings { folder, compiler, fio, pairs, samples, array, subjects };
     let outcome = tiers_accuracy::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    place.print(&outcome, tiers_accuracy::table)?;
+    output.print(&outcome, tiers_accuracy::table)?;
     passed(outcome.judged())
 }
 
@@ -295,18 +234,18 @@ const fn subject(subject: TiersSubject) -> tiers_accuracy::Subject {
 }
 
 fn tiers_contended(arguments: &BenchTiersContended) -> Result<(), Failure> {
-    let &BenchTiersContended { pairs, time, buffer, json } = arguments;
+    let &BenchTiersContended { pairs, time, buffer, format } = arguments;
     let settings = tiers_contended::Settings { pairs, time, buffer };
     let outcome = tiers_contended::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&tiers_contended::table(&outcome)) }?;
+    format.print(&outcome, tiers_contended::table)?;
     passed(outcome.judged())
 }
 
 fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
-    let &BenchLimits { accesses, json } = arguments;
+    let &BenchLimits { accesses, format } = arguments;
     let outcome = limits::run(&limits::Settings { accesses }, &mut |step| tracing::info!("{step}"));
-    if json { output::json(&outcome) } else { output::lines(&limits::table(&outcome)) }?;
+    format.print(&outcome, limits::table)?;
     let missed: Vec<String> = outcome.missed().collect();
     match missed.as_slice() {
         [] => Ok(()),
@@ -317,9 +256,9 @@ fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
 }
 
 fn deli(arguments: BenchDeli) -> Result<(), Failure> {
-    let BenchDeli { data, json } = arguments;
+    let BenchDeli { data, format } = arguments;
     let outcome = deli::run(&deli::Settings { data }).map_err(Failure::Work)?;
-    if json { output::json(&outcome) } else { output::lines(&deli::table(&outcome)) }?;
+    format.print(&outcome, deli::table)?;
     match outcome.differing().count() {
         0 => Ok(()),
         count => Err(Failure::Work(anyhow!("{count} miss rates differ from the measured ones"))),
@@ -327,7 +266,7 @@ fn deli(arguments: BenchDeli) -> Result<(), Failure> {
 }
 
 fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
-    let &BenchLobster { scale, epochs, json, .. } = arguments;
+    let &BenchLobster { scale, epochs, format, .. } = arguments;
     let settings = lobster::Settings { scale, epochs };
     let outcome = lobster::run(&settings, &mut |step| tracing::info!("{step}"));
     if let Some(file) = &arguments.plot {
@@ -336,7 +275,7 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
             .with_context(|| format!("cannot write {}", file.display()))
             .map_err(Failure::Work)?;
     }
-    if json { output::json(&outcome) } else { output::lines(&lobster::table(&outcome)) }?;
+    format.print(&outcome, lobster::table)?;
     passed(outcome.judged())
 }
 
@@ -351,26 +290,4 @@ fn read(arguments: &BenchReader) -> Result<(), Failure> {
     fs::write(file, text)
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::Work)
-}
-
-/// The server that was named, or the one that is built beside this program.
-fn s3_server(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    named.map_or_else(
-        || Ok(environment::own_binary()?.with_file_name("examples").join("s3_server")),
-        Ok,
-    )
-}
-
-fn programs() -> Result<Programs, Failure> {
-    Ok(Programs { tierfeed: environment::tierfeed()?, bench: environment::own_binary()? })
-}
-
-impl BenchPlace {
-    fn folder(&self) -> PathBuf {
-        self.folder.clone().unwrap_or_else(std::env::temp_dir)
-    }
-
-    fn print<T: Serialize>(&self, outcome: &T, table: fn(&T) -> String) -> Result<(), Failure> {
-        if self.json { output::json(outcome) } else { output::lines(&table(outcome)) }
-    }
 }

@@ -6,29 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod environment;
 mod experiment;
-mod failure;
-mod output;
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tierfeed_harness::{failure, output};
 
 use crate::arguments::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = environment::log_filter().unwrap_or_else(|| "info".to_owned());
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(filter))
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(io::stderr)
-        .init();
-    match experiment::run(arguments.bench) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    output::log_to_stderr();
+    failure::exit_code(experiment::run(arguments.bench))
 }

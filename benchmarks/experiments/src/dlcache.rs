@@ -1,0 +1,148 @@
+//! `tierfeed-bench dlcache`: the eviction experiment of DLCache, with its policy, its baselines and ours.
+//!
+//! Jobs run one after the other on a node that cannot store all their datasets; a chunk that is not
+//! stored has to be downloaded and extracted first, and what counts is the time for that. Nothing is
+//! moved: the published simulation is replayed, with its chunks, its patterns and its order of jobs. Its
+//! clock is the time that the simulation itself takes; here time is the number of jobs, so that a run
+//! can be repeated.
+//!
+//! # Source
+//!
+//! Kang et al., Dataset Placement and Data Loading Optimizations for Cloud-Native Deep Learning
+//! Workloads (ISORC 2023), section IV, and its repository, `experiments/exp3`.
+
+mod chunks;
+mod policies;
+mod replay;
+mod workload;
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use tierfeed_harness::judgement::Judgement;
+
+pub use self::{chunks::Chunks, workload::Patterns};
+use self::{chunks::number, policies::Kind, workload::GB};
+
+/// The promise: less than the policy of the paper takes.
+const TIME_MAX: f64 = 1.0;
+
+/// The outcome of a run, as it is printed in JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Orders of jobs, each on each size of storage.
+    pub patterns: usize,
+    /// Chunks of all datasets.
+    pub chunks: usize,
+    /// The bytes of all chunks.
+    pub chunk_bytes: u64,
+    /// The time to prepare every chunk once, which every policy needs.
+    pub floor_s: f64,
+    /// One for each policy.
+    pub rows: Vec<Row>,
+}
+
+/// One policy over all patterns.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The name of the policy.
+    pub policy: &'static str,
+    /// What it knows beside the past.
+    pub knows: &'static str,
+    /// The mean time of preparing chunks in a pattern, in seconds.
+    pub mean_s: f64,
+    /// The mean by that of `dlcache`: below 1 it takes less.
+    pub ratio: f64,
+    /// The share of the patterns in which it takes no longer than `dlcache`.
+    pub no_worse: f64,
+}
+
+impl Outcome {
+    /// Our policy with the knowledge that a job brings takes less time than `dlcache`.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let ours = self.rows.iter().filter(|row| row.policy == Kind::Tierfeed.name());
+        let best = ours.map(|row| row.ratio).fold(f64::INFINITY, f64::min);
+        Judgement::default().at_most("preparation time over that of dlcache", best, TIME_MAX)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    spent_ns: u128,
+    no_worse: usize,
+}
+
+/// Replays the patterns with every policy, and reports to `progress`.
+pub fn run(chunks: &Chunks, which: Patterns, progress: &mut dyn FnMut(&str)) -> Outcome {
+    let mut tallies = [Tally::default(); Kind::ALL.len()];
+    let mut capacity = None;
+    for pattern in workload::patterns(chunks, which) {
+        if capacity.replace(pattern.capacity) != Some(pattern.capacity) {
+            progress(&format!("patterns with {} GB of storage", pattern.capacity.0 / GB));
+        }
+        let spent = Kind::ALL
+            .map(|kind| replay::preparation(chunks, &pattern, &mut *kind.policy(chunks, &pattern)));
+        let theirs = spent[Kind::DLCACHE];
+        for (tally, spent) in tallies.iter_mut().zip(spent) {
+            tally.spent_ns += u128::from(spent.0);
+            tally.no_worse += usize::from(spent <= theirs);
+        }
+    }
+    let patterns = workload::count(which);
+    let floor_s = seconds(chunks.cost().0.into());
+    let rows = rows(&tallies, patterns);
+    Outcome { patterns, chunks: chunks.len(), chunk_bytes: chunks.bytes().0, floor_s, rows }
+}
+
+fn rows(tallies: &[Tally; Kind::ALL.len()], patterns: usize) -> Vec<Row> {
+    let theirs = seconds(tallies[Kind::DLCACHE].spent_ns);
+    let row = |(kind, tally): (Kind, &Tally)| Row {
+        policy: kind.name(),
+        knows: kind.knows(),
+        mean_s: seconds(tally.spent_ns) / number(patterns),
+        ratio: seconds(tally.spent_ns) / theirs,
+        no_worse: number(tally.no_worse) / number(patterns),
+    };
+    Kind::ALL.into_iter().zip(tallies).map(row).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people: 2^53 ns are three months to the ns")]
+fn seconds(ns: u128) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// The outcome as text.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = format!(
+        "{} patterns, {} chunks of {} GB; time is counted in jobs\n\n\
+         {:<20}{:<18}{:>14}{:>12}{:>12}{:>14}\n",
+        outcome.patterns,
+        outcome.chunks,
+        outcome.chunk_bytes / GB,
+        "policy",
+        "knows",
+        "preparation",
+        "by dlcache",
+        "no worse",
+        "over floor"
+    );
+    for row in &outcome.rows {
+        writeln!(
+            text,
+            "{:<20}{:<18}{:>12.1} s{:>12.3}{:>10.1} %{:>12.1} %",
+            row.policy,
+            row.knows,
+            row.mean_s,
+            row.ratio,
+            100.0 * row.no_worse,
+            100.0 * (row.mean_s / outcome.floor_s - 1.0)
+        )
+        .expect("writing to a string cannot fail");
+    }
+    text + &format!("\nfloor: {:.1} s, every chunk prepared once\n", outcome.floor_s)
+}
+
+#[cfg(test)]
+mod tests;

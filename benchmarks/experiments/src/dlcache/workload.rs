@@ -1,0 +1,155 @@
+//! The patterns: which jobs run one after the other, and what each of them reads.
+//!
+//! A pattern is one order of the jobs of one configuration: how often the reused dataset is trained on,
+//! how many jobs share the shared one, how many old chunks a window of the growing one has. Orders are
+//! drawn as the published script draws them: NumPy's `RandomState(12345).shuffle`, one stream over all
+//! patterns, storage outermost. So [`Patterns::Published`] is pattern for pattern what was published.
+
+use std::iter::repeat_n;
+
+use tierfeed_core::{order::mt19937::Mt19937, units::Bytes};
+
+use super::chunks::{ChunkId, Chunks};
+
+/// The unit of storage, as in the paper.
+pub(super) const GB: u64 = 1_000_000_000;
+const SEED: u64 = 12_345;
+const REUSES: [usize; 3] = [1, 3, 5];
+const SHARES: [usize; 4] = [1, 3, 5, 7];
+const WINDOWS: [usize; 4] = [1, 3, 5, 7];
+
+/// The set of patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patterns {
+    /// As the paper counts: 10 levels of storage from 160 to 260 GB, 50 orders each: 24,000.
+    Paper,
+    /// As the published script runs: 6 levels of storage, 50 orders each: 14,400.
+    Published,
+    /// The 6 levels with 2 orders each: 576.
+    Quick,
+}
+
+impl Patterns {
+    /// The levels of storage.
+    ///
+    /// # Source
+    ///
+    /// The paper names both ends and the count; even steps between them are an assumption.
+    fn capacities(self) -> Vec<Bytes> {
+        let levels = match self {
+            Self::Paper => 10,
+            Self::Published | Self::Quick => 6,
+        };
+        (0..levels).map(|level| Bytes(160 * GB + 100 * GB * level / (levels - 1))).collect()
+    }
+
+    const fn orders(self) -> usize {
+        match self {
+            Self::Paper | Self::Published => 50,
+            Self::Quick => 2,
+        }
+    }
+}
+
+/// The chunks that a job reads, in turn; a chunk that several jobs share stands there once for each.
+pub(super) type Job = Vec<ChunkId>;
+
+/// One run of jobs on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pattern {
+    /// Its number among all patterns.
+    pub(super) number: usize,
+    /// The storage of the node.
+    pub(super) capacity: Bytes,
+    /// The jobs in their order.
+    pub(super) jobs: Vec<Job>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Dataset {
+    Reused,
+    Shared,
+    Growing,
+    Once,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Configuration {
+    capacity: Bytes,
+    reuses: usize,
+    shares: usize,
+    /// Chunks of a window that an earlier window had.
+    old: usize,
+}
+
+/// Every pattern, in the order of the published script.
+pub(super) fn patterns(chunks: &Chunks, which: Patterns) -> impl Iterator<Item = Pattern> {
+    let mut random = Mt19937::new(SEED);
+    let all = configurations(which).into_iter().flat_map(move |it| repeat_n(it, which.orders()));
+    all.enumerate().map(move |(number, it)| {
+        let jobs = it.jobs(chunks, &mut random);
+        Pattern { number, capacity: it.capacity, jobs }
+    })
+}
+
+/// How many patterns there are.
+pub(super) fn count(which: Patterns) -> usize {
+    configurations(which).len() * which.orders()
+}
+
+fn configurations(which: Patterns) -> Vec<Configuration> {
+    let mut all = Vec::new();
+    for capacity in which.capacities() {
+        for reuses in REUSES {
+            for shares in SHARES {
+                all.extend(WINDOWS.map(|old| Configuration { capacity, reuses, shares, old }));
+            }
+        }
+    }
+    all
+}
+
+impl Configuration {
+    /// The jobs in an order drawn from `random`. Windows keep their own order: time goes on.
+    fn jobs(&self, chunks: &Chunks, random: &mut Mt19937) -> Vec<Job> {
+        let mut windows = chunks.growing.windows(self.old + 1);
+        let mut datasets = vec![Dataset::Reused; self.reuses];
+        datasets.extend(vec![Dataset::Shared; self.shares]);
+        datasets.extend(vec![Dataset::Growing; windows.len()]);
+        datasets.push(Dataset::Once);
+        shuffle(random, &mut datasets);
+        let mut job = |dataset| match dataset {
+            Dataset::Reused => chunks.reused.clone(),
+            Dataset::Shared => repeated(&chunks.shared, self.shares),
+            Dataset::Growing => windows.next().expect("a job for each window").to_vec(),
+            Dataset::Once => chunks.once.clone(),
+        };
+        datasets.into_iter().map(&mut job).collect()
+    }
+}
+
+fn repeated(chunks: &[ChunkId], times: usize) -> Job {
+    chunks.iter().flat_map(|it| repeat_n(*it, times)).collect()
+}
+
+/// NumPy's `RandomState.shuffle` of a list.
+///
+/// # Source
+///
+/// `numpy/random/mtrand.pyx`, and `random_interval` in `src/distributions/distributions.c`.
+pub(super) fn shuffle<T>(random: &mut Mt19937, items: &mut [T]) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, up_to(random, last));
+    }
+}
+
+/// A number from 0 to `most`: as many bits as `most` has, until they are no more than it.
+fn up_to(random: &mut Mt19937, most: usize) -> usize {
+    let mask = u32::MAX >> u32::try_from(most).expect("few jobs").leading_zeros();
+    loop {
+        let drawn = (random.word() & mask) as usize;
+        if drawn <= most {
+            return drawn;
+        }
+    }
+}

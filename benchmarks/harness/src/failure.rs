@@ -1,0 +1,27 @@
+//! How a program ends when it does not end well, and its exit code.
+
+use std::process::ExitCode;
+
+/// Why a program stopped.
+#[derive(Debug)]
+pub enum Failure {
+    /// The input was wrong: other input would help.
+    Input(anyhow::Error),
+    /// The work failed, or a promise was missed.
+    Work(anyhow::Error),
+    /// The machine was too busy, or there were too few rounds.
+    Inconclusive(anyhow::Error),
+}
+
+/// The exit code of an outcome: 0 done, 1 the work failed or a promise was missed, 2 the input was wrong,
+/// 3 the figures are inconclusive. Prints the error on standard error.
+pub fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
+    let (error, code) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Work(error)) => (error, 1),
+        Err(Failure::Input(error)) => (error, 2),
+        Err(Failure::Inconclusive(error)) => (error, 3),
+    };
+    eprintln!("error: {error:#}");
+    ExitCode::from(code)
+}

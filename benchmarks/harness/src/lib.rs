@@ -1,0 +1,15 @@
+//! What `tierfeed-bench`, its experiments and `tierfeed-chaos` share: files, child processes, the sentences
+//! about promises, output and exit codes.
+
+#![forbid(unsafe_code)]
+
+pub mod cgroup;
+pub mod clock;
+pub mod environment;
+pub mod failure;
+pub mod files;
+pub mod judgement;
+pub mod output;
+pub mod parallel;
+pub mod programs;
+pub mod s3_server;

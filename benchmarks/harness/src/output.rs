@@ -1,0 +1,92 @@
+//! What a program prints: its outcome as one JSON document or as tables on standard output, its steps on
+//! standard error; and the options that choose it.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::{environment, failure::Failure};
+
+/// How a program prints its outcome.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Format {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where a program makes its files, and how it prints its outcome.
+#[derive(Debug, Args)]
+pub struct FolderAndFormat {
+    /// Where the files are made, and removed afterwards [default: the directory for temporary files].
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Format {
+    /// Prints the outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Work`] if standard output cannot be written.
+    pub fn print<T: Serialize>(self, outcome: &T, table: fn(&T) -> String) -> Result<(), Failure> {
+        if self.json { json(outcome) } else { lines(&table(outcome)) }
+    }
+}
+
+impl FolderAndFormat {
+    /// Where files are made.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Prints the outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Work`] if standard output cannot be written.
+    pub fn print<T: Serialize>(&self, outcome: &T, table: fn(&T) -> String) -> Result<(), Failure> {
+        self.format.print(outcome, table)
+    }
+}
+
+/// Prints one JSON document.
+///
+/// # Errors
+///
+/// [`Failure::Work`] if standard output cannot be written.
+pub fn json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document).context("the outcome is no JSON");
+    lines(&text.map_err(Failure::Work)?)
+}
+
+/// Prints text. A reader that closes its pipe, as `head` does, is no failure.
+fn lines(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output").map_err(Failure::Work)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sends log lines to standard error, filtered by `TIERFEED_LOG` or from level `info` on.
+pub fn log_to_stderr() {
+    let filter = environment::log_filter().unwrap_or_else(|| "info".to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
+}

@@ -1,0 +1,75 @@
+//! The bucket of a campaign: an S3 server in a process of its own, which injects faults on command.
+
+use std::{
+    ffi::OsStr,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use tierfeed_harness::s3_server::S3Server;
+
+/// The prefix of the objects' keys.
+pub(crate) const PREFIX: &str = "data";
+
+/// A fault of the object store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreFault {
+    /// Every request is refused (503).
+    Refuse,
+    /// Some objects are not found (404).
+    Hide,
+    /// Bodies of some objects are cut short.
+    Cut,
+    /// Bodies of some objects begin, and then stall.
+    Stall,
+}
+
+impl StoreFault {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Hide => "hide",
+            Self::Cut => "cut",
+            Self::Stall => "stall",
+        }
+    }
+}
+
+/// The bucket of a campaign.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    server: S3Server,
+    faults_begun: AtomicU64,
+}
+
+impl Bucket {
+    /// Starts a server of the files below `folder`.
+    pub(crate) fn serve(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let arguments = ["--folder".as_ref(), folder.as_os_str(), OsStr::new(PREFIX)];
+        Ok(Self { server: S3Server::start(program, arguments)?, faults_begun: AtomicU64::new(0) })
+    }
+
+    /// Where the server listens, as a URL.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.server.endpoint
+    }
+
+    /// The process of the server.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Begins a fault, for every request or for some keys below [`PREFIX`]. Returns its number.
+    pub(crate) fn begin(&self, fault: StoreFault, keys: &[String]) -> anyhow::Result<u64> {
+        let number = self.faults_begun.fetch_add(1, Ordering::Relaxed);
+        let mut command = format!("begin {number} {}", fault.word());
+        keys.iter().for_each(|key| command.extend([" ", PREFIX, "/", key]));
+        command.push('\n');
+        self.server.send(&command)?;
+        Ok(number)
+    }
+
+    /// Ends the fault of this number.
+    pub(crate) fn end(&self, number: u64) -> anyhow::Result<()> {
+        self.server.send(&format!("end {number}\n"))
+    }
+}

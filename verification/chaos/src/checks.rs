@@ -1,0 +1,332 @@
+//! The checks at the end of a campaign: growth of processes, leaked chunks, and what was left behind.
+
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+
+use serde::Serialize;
+use tierfeed_core::units::Bytes;
+
+use crate::{
+    footprint::Footprint,
+    testbed::{Source, Testbed},
+    tier_usage::TierUsage,
+};
+
+/// In bytes: allocators keep pages, and each window and bounce buffer is made when it is first needed.
+const MEMORY_GROWTH_MAX: u64 = 12 << 20;
+
+/// Connections and files of the dataset are opened and closed all the time.
+const DESCRIPTOR_GROWTH_MAX: u64 = 8;
+
+/// The windows of a disk tier and the bounce buffers of its threads, each made when it is first needed.
+const FILE_GROWTH_MAX: u64 = 16;
+
+/// The threads that the runtime may start when it needs them, and keeps while there is work.
+const THREAD_GROWTH_MAX: u64 = 16;
+
+/// Chunks that are taken or given back between two measurements, in bytes.
+const CHUNKS_IN_FLIGHT: u64 = 1 << 20;
+
+/// Files that may stay in a run directory: a restarted process uses them again.
+const KEPT_FILES: [&str; 10] = [
+    "agent.lock",
+    "manager.lock",
+    "begun",
+    "dataset.index",
+    "metrics.token",
+    "manager.address",
+    "report.html",
+    "report.json",
+    "token",
+    "trainer.json",
+];
+
+/// The resources of a process at a moment without faults.
+#[derive(Debug, Clone)]
+pub(crate) struct Measurement {
+    /// The role of the process.
+    pub(crate) role: String,
+    /// Seconds since the campaign began.
+    pub(crate) at_s: f64,
+    /// Which process of this role it is: 1 for the first.
+    pub(crate) incarnation: u32,
+    /// What the kernel says.
+    pub(crate) held: Footprint,
+    /// What the metrics of an agent say about its tiers; `None` for other roles.
+    pub(crate) tier_usage: Option<TierUsage>,
+}
+
+impl Measurement {
+    /// A sentence about chunks that the agent does not account for, or should have given back. While a tier
+    /// grows and shrinks, all its chunks are in the metrics of the agent and within the capacity.
+    pub(crate) fn leak(&self) -> Option<String> {
+        let TierUsage { held_bytes, allowed_bytes } = self.tier_usage?;
+        let real = self.held.cache_bytes;
+        let (what, bytes, known) = if real > held_bytes + CHUNKS_IN_FLIGHT {
+            ("has chunks of", real, held_bytes)
+        } else if held_bytes > allowed_bytes + CHUNKS_IN_FLIGHT {
+            ("holds chunks of", held_bytes, allowed_bytes)
+        } else {
+            return None;
+        };
+        let (bytes, known) = (Bytes(bytes), Bytes(known));
+        Some(format!(
+            "{} {what} {bytes} while no fault is active; {known} at most are allowed",
+            self.role
+        ))
+    }
+}
+
+/// The resources of a role at the beginning and at the end of its longest-lived process.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Growth {
+    /// The role of the process.
+    #[serde(rename = "part")]
+    pub(crate) role: String,
+    /// The time between the first and the last measurement, in seconds.
+    pub(crate) over_s: f64,
+    /// Medians of the first third of the measurements.
+    pub(crate) first: Footprint,
+    /// Medians of the last third.
+    pub(crate) last: Footprint,
+}
+
+impl Growth {
+    /// The growth of every role whose longest-lived process was measured at least three times.
+    pub(crate) fn of_all(measurements: &[Measurement]) -> Vec<Self> {
+        let roles: BTreeSet<&str> =
+            measurements.iter().map(|measurement| measurement.role.as_str()).collect();
+        roles.into_iter().filter_map(|role| Self::of(role, measurements)).collect()
+    }
+
+    /// The growth of the process that was measured most often.
+    fn of(role: &str, measurements: &[Measurement]) -> Option<Self> {
+        let of_role = || measurements.iter().filter(|measurement| measurement.role == role);
+        let incarnations: BTreeSet<u32> = of_role().map(|it| it.incarnation).collect();
+        let of_incarnation = |number| of_role().filter(move |it| it.incarnation == number);
+        let longest = incarnations.into_iter().max_by_key(|it| of_incarnation(*it).count())?;
+        let found: Vec<&Measurement> = of_incarnation(longest).collect();
+        if found.len() < 3 {
+            return None;
+        }
+        let third = found.len() / 3;
+        let over_s = found.last()?.at_s - found.first()?.at_s;
+        let (first, last) = (median(&found[..third]), median(&found[found.len() - third..]));
+        Some(Self { role: role.to_owned(), over_s, first, last })
+    }
+
+    /// Sentences about what grew more than it may.
+    pub(crate) fn excess(&self) -> Vec<String> {
+        let limits = [
+            ("bytes", self.first.memory_bytes, self.last.memory_bytes, MEMORY_GROWTH_MAX),
+            ("descriptors", self.first.descriptors, self.last.descriptors, DESCRIPTOR_GROWTH_MAX),
+            ("files", self.first.files, self.last.files, FILE_GROWTH_MAX),
+            ("threads", self.first.threads, self.last.threads, THREAD_GROWTH_MAX),
+        ];
+        let grown = limits.into_iter().filter(|(_, first, last, max)| *last > first + max);
+        let sentence = |(what, first, last, max)| {
+            format!("{} grew from {first} to {last} {what}; {max} more are allowed", self.role)
+        };
+        grown.map(sentence).collect()
+    }
+}
+
+fn median(measurements: &[&Measurement]) -> Footprint {
+    let of = |field: fn(&Footprint) -> u64| {
+        let mut values: Vec<u64> =
+            measurements.iter().map(|measurement| field(&measurement.held)).collect();
+        values.sort_unstable();
+        values.get(values.len() / 2).copied().unwrap_or_default()
+    };
+    Footprint {
+        memory_bytes: of(|it| it.memory_bytes),
+        cache_bytes: of(|it| it.cache_bytes),
+        descriptors: of(|it| it.descriptors),
+        files: of(|it| it.files),
+        threads: of(|it| it.threads),
+    }
+}
+
+/// The names in `/dev/shm`.
+pub(crate) fn shared_memory() -> BTreeSet<String> {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Sentences about everything that should not be there after the last process ended.
+pub(crate) fn leftovers(testbed: &Testbed, shared_before: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for tier in [testbed.scratch(), testbed.storage()] {
+        found.extend(names(&tier).map(|name| format!("{name} is left in tier {}", tier.display())));
+    }
+    for run_dir in [testbed.agent_dir(), testbed.manager_dir()] {
+        let is_kept = |name: &String| KEPT_FILES.contains(&name.as_str());
+        let left = names(&run_dir).filter(|name| !is_kept(name));
+        found.extend(left.map(|name| format!("{name} is left in {}", run_dir.display())));
+    }
+    let shared = shared_memory().into_iter().filter(|it| !shared_before.contains(it));
+    let ours = shared.filter(|name| name.contains("tierfeed"));
+    found.extend(ours.map(|name| format!("{name} is left in /dev/shm")));
+    let served_by = match &testbed.source {
+        Source::Bucket(store) => Some(store.pid()),
+        Source::Files => None,
+    };
+    let left = processes_of(&testbed.folder).filter(|(pid, _)| Some(*pid) != served_by);
+    found.extend(left.map(|(pid, text)| format!("a process is left: {pid}: {text}")));
+    found
+}
+
+/// How often an agent gave memory back because too little was free, according to its report.
+pub(crate) fn given_back(report: &Path) -> usize {
+    let text = fs::read(report).unwrap_or_default();
+    let report: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let moments = report["memory"]["timeline"].as_array().into_iter().flatten();
+    let changes = moments.flat_map(|moment| moment["changes"].as_array().into_iter().flatten());
+    let is_short = |change: &&serde_json::Value| {
+        change.as_str().is_some_and(|it| it.ends_with("short of what must stay free"))
+    };
+    changes.filter(is_short).count()
+}
+
+fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Processes whose arguments name the folder, with their arguments.
+fn processes_of(folder: &Path) -> impl Iterator<Item = (u32, String)> + use<> {
+    let folder = folder.display().to_string();
+    let pids = names(Path::new("/proc")).filter_map(|name| name.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id()).filter_map(move |pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let text = String::from_utf8_lossy(&arguments).replace('\0', " ");
+        text.contains(&folder).then_some((pid, text))
+    })
+}
+
+/// A time in seconds.
+pub(crate) fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::process::Stdio;
+
+    use super::*;
+
+    fn measurement(role: &str, incarnation: u32, at_s: f64, memory: u64) -> Measurement {
+        let memory_bytes = memory << 20;
+        let held = Footprint { memory_bytes, descriptors: 50, files: 9, ..Footprint::default() };
+        Measurement { role: role.to_owned(), at_s, incarnation, held, tier_usage: None }
+    }
+
+    #[test]
+    fn growth_is_measured_on_the_longest_lived_process_of_each_role() {
+        let mut measurements =
+            vec![measurement("agent", 1, 0.0, 10), measurement("agent", 1, 1.0, 500)];
+        let grows = |it: u32| measurement("agent", 2, f64::from(it), u64::from(it) * 20);
+        measurements.extend((0..9).map(grows));
+        measurements.extend((0..30_u32).map(|it| measurement("manager", 2, f64::from(it), 7)));
+        let growth = Growth::of_all(&measurements);
+        let [agent, manager] = growth.as_slice() else { panic!("{growth:?}") };
+        assert_eq!((agent.first.memory_bytes >> 20, agent.last.memory_bytes >> 20), (20, 140));
+        assert_eq!(agent.excess().len(), 1, "{:?}", agent.excess());
+        assert_eq!((manager.role.as_str(), manager.excess().len()), ("manager", 0));
+    }
+
+    #[test]
+    fn each_resource_that_may_leak_is_checked() {
+        let grow: [fn(&mut Footprint); 4] = [
+            |it| it.memory_bytes += MEMORY_GROWTH_MAX + 1,
+            |it| it.descriptors += DESCRIPTOR_GROWTH_MAX + 1,
+            |it| it.files += FILE_GROWTH_MAX + 1,
+            |it| it.threads += THREAD_GROWTH_MAX + 1,
+        ];
+        for grow in grow {
+            let mut measurements: Vec<_> =
+                (0..3).map(|_| measurement("agent", 1, 0.0, 1)).collect();
+            grow(&mut measurements[2].held);
+            assert_eq!(Growth::of_all(&measurements)[0].excess().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_cache_may_grow_as_far_as_its_metrics_say() {
+        let leak = |real: u64, held: u64, allowed: u64| {
+            let mut measurement = measurement("agent", 1, 0.0, 1);
+            measurement.held.cache_bytes = real << 20;
+            measurement.tier_usage =
+                Some(TierUsage { held_bytes: held << 20, allowed_bytes: allowed << 20 });
+            measurement.leak().unwrap_or_default()
+        };
+        assert_eq!([leak(0, 0, 0), leak(30, 30, 30), leak(3, 30, 30)], ["", "", ""]);
+        assert_eq!(leak(31, 30, 29), "", "chunks in flight");
+        assert!(
+            leak(32, 30, 30)
+                .starts_with("agent has chunks of 32 MiB while no fault is active; 30 MiB")
+        );
+        assert!(
+            leak(32, 32, 30)
+                .starts_with("agent holds chunks of 32 MiB while no fault is active; 30 MiB")
+        );
+        assert_eq!(measurement("trainer0", 1, 0.0, 1).leak(), None);
+    }
+
+    #[test]
+    fn files_and_processes_that_are_left_behind_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let testbed = Testbed::make(folder.path(), 3, None, None).unwrap();
+        let shared = shared_memory();
+        for run_dir in [testbed.agent_dir(), testbed.manager_dir()] {
+            fs::create_dir(&run_dir).unwrap();
+            KEPT_FILES.iter().for_each(|name| fs::write(run_dir.join(name), "").unwrap());
+        }
+        assert_eq!(leftovers(&testbed, &shared), Vec::<String>::new());
+        for place in
+            [testbed.scratch(), testbed.storage(), testbed.agent_dir(), testbed.manager_dir()]
+        {
+            fs::write(place.join("forgotten"), "").unwrap();
+            let found = leftovers(&testbed, &shared);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with("forgotten is left in"), "{found:?}");
+            fs::remove_file(place.join("forgotten")).unwrap();
+        }
+        // Its first byte shows that it runs: before, its arguments may not be in /proc yet.
+        let mut cat = std::process::Command::new("cat");
+        let cat = cat.arg("-").arg(testbed.sums()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = cat.spawn().unwrap();
+        process.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let found = leftovers(&testbed, &shared);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(found.iter().any(|it| it.contains(": cat - ")), "{found:?}");
+    }
+
+    #[test]
+    fn memory_that_an_agent_gave_back_is_counted_from_its_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        assert_eq!(given_back(&path), 0);
+        let short = "scratch: 3 to 1 chunks, 2 MiB short of what must stay free";
+        let moments = format!(
+            r#"[{{"changes":["{short}","{short}"]}},{{}},{{"changes":["staging: 1 to 2 batches"]}}]"#
+        );
+        fs::write(&path, format!(r#"{{"memory":{{"timeline":{moments}}}}}"#)).unwrap();
+        assert_eq!(given_back(&path), 2);
+    }
+
+    #[test]
+    fn equal_measurements_show_no_growth() {
+        let measurements: Vec<Measurement> =
+            (0_u32..9).map(|it| measurement("agent", 1, f64::from(it), 100)).collect();
+        assert_eq!(Growth::of_all(&measurements)[0].excess(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn two_measurements_show_nothing() {
+        let measurements = [measurement("agent", 1, 0.0, 1), measurement("agent", 1, 1.0, 2)];
+        assert!(Growth::of_all(&measurements).is_empty());
+    }
+}

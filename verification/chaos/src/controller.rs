@@ -1,0 +1,272 @@
+//! Controls a campaign: injects faults in rounds, ends them, waits until every rank is served again, and
+//! measures the resources of all processes.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use anyhow::{Context as _, bail};
+use nix::sys::signal::Signal;
+use tierfeed_harness::clock::pause;
+
+use crate::{
+    checks::{Measurement, seconds},
+    clock::Clock,
+    fault::{Kind, Schedule, Selection},
+    footprint,
+    injector::Injector,
+    interference::{self, Interference, RecordLengths},
+    record,
+    recovery::{Effect, Recovery},
+    role::{RANKS, Role},
+    settings::Settings,
+    silent_connections::SilentConnections,
+    supervisor::{Exits, Supervisor, tail},
+    testbed::Testbed,
+    tier_usage::TierUsage,
+};
+
+const POLL_EVERY: Duration = Duration::from_millis(10);
+
+/// Faults of a round; after it all faults end, and every rank must be served again.
+const FAULTS_PER_ROUND: u32 = 10;
+
+/// The time without faults before the resources of the agent are measured.
+const SETTLE: Duration = Duration::from_millis(1500);
+
+/// The phases of a campaign in twelfths of its time: all faults, those that the agent survives, none.
+const TWELFTHS: [u32; 3] = [5, 5, 2];
+
+/// The time between two measurements in the phase without faults.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+
+/// Every rank gets batches from the agent again within this time after all faults ended.
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
+
+/// An active fault, and how it ends.
+#[derive(Debug)]
+struct Active {
+    kind: Kind,
+    until: Duration,
+    recovery: Recovery,
+}
+
+/// The controller of a campaign.
+pub(crate) struct Controller<'a> {
+    settings: &'a Settings,
+    pub(crate) testbed: &'a Testbed,
+    clock: Clock,
+    active: Vec<Active>,
+    possible: Vec<Kind>,
+    /// How often each fault was drawn.
+    pub(crate) drawn: BTreeMap<&'static str, u64>,
+    /// How often each fault took place.
+    pub(crate) injected: BTreeMap<&'static str, u64>,
+    /// The resources of processes at moments without faults.
+    pub(crate) measurements: Vec<Measurement>,
+    /// How often memory was short in the second phase, for the last agent.
+    pub(crate) pressures: u64,
+    /// The longest time until every rank was served again after all faults ended.
+    pub(crate) recovery_max: Duration,
+    /// The waits of trainers beside a hostile client.
+    pub(crate) interference: Interference,
+    /// Violations of promises, found between rounds.
+    pub(crate) violations: Vec<String>,
+}
+
+impl<'a> Controller<'a> {
+    pub(crate) fn new(settings: &'a Settings, testbed: &'a Testbed, clock: Clock) -> Self {
+        let possible = Kind::ALL.into_iter().filter(|kind| kind.obstacle(testbed).is_none());
+        Self {
+            settings,
+            testbed,
+            clock,
+            active: Vec::new(),
+            possible: possible.collect(),
+            drawn: BTreeMap::new(),
+            injected: Kind::ALL.into_iter().map(|kind| (kind.name(), 0)).collect(),
+            measurements: Vec::new(),
+            pressures: 0,
+            recovery_max: Duration::ZERO,
+            interference: Interference::default(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// Runs the campaign, from the start of the first process to the end of the last.
+    pub(crate) fn run(
+        &mut self,
+        supervisor: &mut Supervisor,
+        say: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
+        supervisor.start_all(self.testbed)?;
+        self.recover(supervisor)?;
+        let [all, survived, none] = TWELFTHS.map(|twelfths| self.settings.time * twelfths / 12);
+        for (selection, time) in [(Selection::All, all), (Selection::AgentSurvives, survived)] {
+            let mut schedule = Schedule::new(self.settings.seed, selection, &self.possible);
+            let begin = self.clock.now();
+            self.pressures = 0;
+            while self.clock.since(begin) < time {
+                for _ in 0..FAULTS_PER_ROUND {
+                    self.inject(&mut schedule, supervisor)?;
+                }
+                self.end_faults(supervisor)?;
+                self.recover(supervisor)?;
+                self.measure_interference(supervisor)?;
+                say(&format!("{} faults so far", self.injected.values().sum::<u64>()));
+            }
+        }
+        self.measure_all(none, supervisor)?;
+        self.stop(supervisor)
+    }
+
+    /// Lets the ranks train without faults, and measures the resources of all processes.
+    fn measure_all(&mut self, time: Duration, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        let begin = self.clock.now();
+        while self.clock.since(begin) < time {
+            self.pass(MEASURE_EVERY, supervisor)?;
+            Role::all().try_for_each(|role| self.measure(role, supervisor))?;
+        }
+        Ok(())
+    }
+
+    /// Measures the resources of a process.
+    fn measure(&mut self, role: Role, supervisor: &Supervisor) -> anyhow::Result<()> {
+        let before = self.tier_usage(role)?;
+        let is_gone = || format!("{} runs while no fault is active", role.name());
+        let held = supervisor.pid(role).and_then(footprint::of).with_context(is_gone)?;
+        // Chunks are taken and given back meanwhile: the larger figures bound what the kernel shows.
+        let tier_usage = before.max(self.tier_usage(role)?);
+        let (at_s, incarnation) = (seconds(self.clock.now()), supervisor.starts(role));
+        self.measurements.push(Measurement {
+            role: role.name(),
+            at_s,
+            incarnation,
+            held,
+            tier_usage,
+        });
+        Ok(())
+    }
+
+    fn tier_usage(&self, role: Role) -> anyhow::Result<Option<TierUsage>> {
+        let socket = || self.testbed.agent_dir().join("observe.sock");
+        (role == Role::Agent).then(|| TierUsage::read(&socket())).transpose()
+    }
+
+    /// Runs a hostile client and silent connections beside the trainers, and compares their waits with those
+    /// just before.
+    fn measure_interference(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        let undisturbed = RecordLengths::now(self.testbed)?;
+        self.pass(interference::TIME, supervisor)?;
+        let before = undisturbed.wait_max(self.testbed)?;
+        let lengths = RecordLengths::now(self.testbed)?;
+        let seed = self.settings.seed.wrapping_add(self.interference.count);
+        let address = supervisor.address();
+        let silent = SilentConnections::open(self.testbed, address.as_deref());
+        let hostile = self.injector(address.as_deref()).hostile(seed, interference::TIME)?;
+        self.pass(interference::TIME, supervisor)?;
+        let unanswered = self.interference.request_metrics(self.testbed, self.clock, &silent);
+        self.violations.extend(unanswered);
+        let violations = self.interference.add(self.testbed, &lengths, before, hostile)?;
+        self.violations.extend(violations);
+        Ok(())
+    }
+
+    fn injector<'b>(&'b self, manager: Option<&'b str>) -> Injector<'b> {
+        Injector {
+            testbed: self.testbed,
+            programs: &self.settings.programs,
+            manager,
+            pressure: self.settings.pressure,
+        }
+    }
+
+    /// Injects the next fault of the schedule, and waits until the one after it is due.
+    fn inject(
+        &mut self,
+        schedule: &mut Schedule,
+        supervisor: &mut Supervisor,
+    ) -> anyhow::Result<()> {
+        let fault = schedule.draw();
+        *self.drawn.entry(fault.kind.name()).or_default() += 1;
+        if fault.kind.ends_agent() && self.active.iter().any(|it| it.recovery.needs_agent()) {
+            return self.pass(fault.pause, supervisor);
+        }
+        let address = supervisor.address();
+        if let Some(recovery) = self.injector(address.as_deref()).inject(fault, supervisor)? {
+            self.pressures += u64::from(fault.kind == Kind::MemoryShort);
+            let until = self.clock.now() + fault.duration;
+            self.active.push(Active { kind: fault.kind, until, recovery });
+        }
+        self.pass(fault.pause, supervisor)
+    }
+
+    /// Lets time pass: ends faults that are over, and restarts processes that were killed.
+    fn pass(&mut self, time: Duration, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        let end = self.clock.now() + time;
+        while self.clock.now() < end {
+            let now = self.clock.now();
+            let is_over = |it: &mut Active| {
+                it.until <= now && it.recovery.is_ready(now.saturating_sub(it.until))
+            };
+            let over: Vec<Active> = self.active.extract_if(.., is_over).collect();
+            for Active { kind, recovery, .. } in over {
+                let effect = recovery.apply(supervisor, self.testbed)?;
+                let count = self.injected.entry(kind.name()).or_default();
+                *count += u64::from(effect == Effect::Injected);
+            }
+            self.restart_killed(supervisor)?;
+            pause(POLL_EVERY);
+        }
+        Ok(())
+    }
+
+    fn restart_killed(&self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        let may_fail = self.active.iter().any(|it| it.recovery.lets_agent_fail());
+        let exits = if may_fail { Exits::AgentMayFail } else { Exits::Unexpected };
+        supervisor.restart_killed(self.testbed, exits)
+    }
+
+    fn end_faults(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        while !self.active.is_empty() {
+            self.pass(POLL_EVERY, supervisor)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the agent serves every rank again, within a limit, and measures the agent.
+    fn recover(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        let begin = self.clock.now();
+        let served = |testbed: &Testbed| -> Vec<u64> {
+            (0..RANKS).map(|rank| record::served(&testbed.record(rank))).collect()
+        };
+        let before = served(self.testbed);
+        while served(self.testbed).iter().zip(&before).any(|(now, before)| now <= before) {
+            let took = self.clock.since(begin);
+            if took > RECOVERY_MAX {
+                bail!("not every rank gets batches from the agent {took:?} after the last fault");
+            }
+            self.pass(POLL_EVERY * 5, supervisor)?;
+        }
+        self.recovery_max = self.recovery_max.max(self.clock.since(begin));
+        // Until here they kept the sockets of killed trainers open, and the agent had to cope with that.
+        supervisor.kill_orphans();
+        self.pass(SETTLE, supervisor)?;
+        self.measure(Role::Agent, supervisor)
+    }
+
+    /// Ends trainers, agent and manager in this order, which must all succeed.
+    fn stop(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        fs::write(self.testbed.stop(), "")?;
+        let trainers = (0..RANKS).map(Role::Trainer);
+        for role in trainers.chain([Role::Agent, Role::Manager]) {
+            if !matches!(role, Role::Trainer(_)) {
+                supervisor.signal(role, Signal::SIGTERM)?;
+            }
+            let status = supervisor.wait_for_exit(role)?;
+            if !status.success() {
+                let log = tail(self.testbed, role);
+                bail!("{} was asked to end and ended with {status}:\n{log}", role.name());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! The faults of a campaign, and their schedule, which follows from a seed.
+
+use std::time::Duration;
+
+use tierfeed_core::latency_quantiles::Draws;
+
+use crate::{
+    role::RANKS,
+    testbed::{Disk, Source, Testbed},
+};
+
+/// Long enough for the agent to check its memory several times.
+const PRESSURE_MIN: Duration = Duration::from_secs(2);
+
+/// Attaching strace takes a moment, and some calls are seldom made.
+const FAILING_MIN: Duration = Duration::from_secs(1);
+
+/// The kinds of faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    AgentKilled,
+    TrainerKilled,
+    ManagerKilled,
+    AgentStopped,
+    TrainerStopped,
+    ManagerStopped,
+    TierFull,
+    TierLost,
+    MemoryTaken,
+    MemoryShort,
+    MemoryLent,
+    ObjectsVanished,
+    ObjectsCut,
+    ObjectStalled,
+    StoreRefuses,
+    TrainerOrphaned,
+    SecondAgent,
+    HostileClient,
+    AgentPanics,
+    ManagerPanics,
+    AgentCallsFail,
+    ManagerCallsFail,
+    SilentPeers,
+}
+
+impl Kind {
+    /// Every kind, in the order of the report.
+    pub(crate) const ALL: [Self; 23] = [
+        Self::AgentKilled,
+        Self::TrainerKilled,
+        Self::ManagerKilled,
+        Self::AgentStopped,
+        Self::TrainerStopped,
+        Self::ManagerStopped,
+        Self::TierFull,
+        Self::TierLost,
+        Self::MemoryTaken,
+        Self::MemoryShort,
+        Self::MemoryLent,
+        Self::ObjectsVanished,
+        Self::ObjectsCut,
+        Self::ObjectStalled,
+        Self::StoreRefuses,
+        Self::TrainerOrphaned,
+        Self::SecondAgent,
+        Self::HostileClient,
+        Self::AgentPanics,
+        Self::ManagerPanics,
+        Self::AgentCallsFail,
+        Self::ManagerCallsFail,
+        Self::SilentPeers,
+    ];
+
+    /// The name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AgentKilled => "agent killed",
+            Self::TrainerKilled => "trainer killed",
+            Self::ManagerKilled => "manager killed",
+            Self::AgentStopped => "agent stopped",
+            Self::TrainerStopped => "trainer stopped",
+            Self::ManagerStopped => "manager stopped",
+            Self::TierFull => "tier full",
+            Self::TierLost => "tier directory gone",
+            Self::MemoryTaken => "memory taken",
+            Self::MemoryShort => "memory short",
+            Self::MemoryLent => "tier memory lent",
+            Self::ObjectsVanished => "objects vanished",
+            Self::ObjectsCut => "objects cut short",
+            Self::ObjectStalled => "object stalled",
+            Self::StoreRefuses => "store refuses",
+            Self::TrainerOrphaned => "trainer orphaned",
+            Self::SecondAgent => "second agent",
+            Self::HostileClient => "hostile client",
+            Self::AgentPanics => "agent thread panics",
+            Self::ManagerPanics => "manager thread panics",
+            Self::AgentCallsFail => "agent calls fail",
+            Self::ManagerCallsFail => "manager calls fail",
+            Self::SilentPeers => "silent connections",
+        }
+    }
+
+    /// Whether this fault ends the process of the agent.
+    pub(crate) const fn ends_agent(self) -> bool {
+        matches!(self, Self::AgentKilled | Self::TierLost | Self::AgentPanics)
+    }
+
+    /// Why this fault cannot be injected in this campaign, or `None` if it can.
+    pub(crate) fn obstacle(self, testbed: &Testbed) -> Option<String> {
+        match (self, &testbed.disk, &testbed.source, &testbed.cgroup) {
+            (Self::TierFull, Disk::Shared { reason }, ..)
+            | (Self::MemoryShort, .., Err(reason)) => Some(reason.clone()),
+            (Self::StoreRefuses, _, Source::Files, _) => {
+                Some("files have no server that could refuse; --source bucket has one".to_owned())
+            }
+            (Self::AgentPanics | Self::ManagerPanics, ..) if !cfg!(debug_assertions) => {
+                Some("this build has no failpoints; a build with debug assertions has".to_owned())
+            }
+            (Self::AgentCallsFail | Self::ManagerCallsFail, ..) => testbed.calls.clone().err(),
+            _ => None,
+        }
+    }
+}
+
+/// Which faults a schedule has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    All,
+    /// Those that the agent survives, so that the growth of one process can be measured.
+    AgentSurvives,
+}
+
+/// An endless schedule of faults: each kind once, in random order, then all of them again.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    kinds: Vec<Kind>,
+    draws: Draws,
+    /// Kinds that were not drawn in this pass.
+    left: Vec<Kind>,
+}
+
+impl Schedule {
+    /// The schedule of a seed, of the kinds that are possible. Each selection has its own stream of draws, so
+    /// that the length of one does not change the other.
+    pub(crate) fn new(seed: u64, selection: Selection, possible: &[Kind]) -> Self {
+        let stream = match selection {
+            Selection::All => 0,
+            Selection::AgentSurvives => 1,
+        };
+        let is_selected = |kind: &Kind| selection == Selection::All || !kind.ends_agent();
+        let kinds = possible.iter().copied().filter(is_selected).collect();
+        Self { kinds, draws: Draws::of(seed, stream), left: Vec::new() }
+    }
+
+    /// The next fault of the schedule.
+    pub(crate) fn draw(&mut self) -> Fault {
+        if self.left.is_empty() {
+            self.left.clone_from(&self.kinds);
+        }
+        let draws = &mut self.draws;
+        let kind = self.left.swap_remove(below(draws, self.left.len() as u64));
+        let target = draws.word();
+        let min = match kind {
+            Kind::MemoryShort => PRESSURE_MIN,
+            Kind::AgentCallsFail | Kind::ManagerCallsFail => FAILING_MIN,
+            _ => Duration::ZERO,
+        };
+        let duration = min + Duration::from_millis(100 + below(draws, 2400) as u64);
+        let pause = Duration::from_millis(100 + below(draws, 900) as u64);
+        Fault { kind, target, duration, pause }
+    }
+}
+
+/// A fault of the schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// A random number that selects the rank, object or place that the fault affects.
+    pub(crate) target: u64,
+    /// How long it lasts.
+    pub(crate) duration: Duration,
+    /// The time from its begin to the begin of the next fault.
+    pub(crate) pause: Duration,
+}
+
+impl Fault {
+    /// The rank that it affects.
+    pub(crate) fn rank(self) -> u32 {
+        u32::try_from(self.target % u64::from(RANKS)).expect("below the number of ranks")
+    }
+}
+
+fn below(draws: &mut Draws, end: u64) -> usize {
+    usize::try_from(draws.word() % end).expect("below a small number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_fixes_the_schedule() {
+        let drawn = |seed| {
+            let mut schedule = Schedule::new(seed, Selection::All, &Kind::ALL);
+            std::iter::repeat_with(|| schedule.draw()).take(100).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(7), drawn(7));
+        assert_ne!(drawn(7), drawn(8));
+    }
+
+    #[test]
+    fn every_kind_is_drawn_before_one_is_drawn_again() {
+        let mut schedule = Schedule::new(1, Selection::All, &Kind::ALL);
+        for _ in 0..5 {
+            let mut kinds: Vec<Kind> = Kind::ALL.iter().map(|_| schedule.draw().kind).collect();
+            kinds.sort_unstable();
+            let mut all = Kind::ALL.to_vec();
+            all.sort_unstable();
+            assert_eq!(kinds, all);
+        }
+    }
+
+    #[test]
+    fn impossible_kinds_are_never_drawn() {
+        let mut schedule =
+            Schedule::new(1, Selection::All, &[Kind::AgentKilled, Kind::ManagerStopped]);
+        assert!((0..100).all(|_| schedule.draw().kind != Kind::StoreRefuses));
+    }
+
+    #[test]
+    fn the_agent_survives_every_fault_of_its_selection() {
+        let mut schedule = Schedule::new(1, Selection::AgentSurvives, &Kind::ALL);
+        assert!((0..100).all(|_| !schedule.draw().kind.ends_agent()));
+    }
+}

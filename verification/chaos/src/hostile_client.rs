@@ -1,0 +1,301 @@
+//! A client that attacks the agent for a given time. Its attacks follow from a seed.
+//!
+//! It runs as the user of the agent, as a broken or compromised trainer does. Other ranks must get their
+//! batches on time and with the right bytes; [`crate::interference`] checks that.
+
+#![expect(
+    clippy::unnecessary_wraps,
+    clippy::unit_arg,
+    clippy::large_stack_arrays,
+    reason = "all attacks have one signature; a buffer of a packet"
+)]
+
+use std::{
+    collections::BTreeMap,
+    io::{IoSlice, Write as _},
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::{
+    libc,
+    sys::socket::{
+        AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg,
+        setsockopt, socket, sockopt,
+    },
+};
+use serde::{Deserialize, Serialize};
+use tierfeed_core::{
+    fleet::launch::RANK_ARGUMENT,
+    id::{BatchId, Epoch, Rank, Step},
+    latency_quantiles::Draws,
+    units::Bytes,
+};
+use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestError, Role};
+
+use crate::clock::Clock;
+
+/// How long it waits for an agent, which may be stopped or gone.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Silent connections that it keeps open; beyond that it closes the oldest.
+const SILENT_MAX: usize = 128;
+
+/// How often an attack repeats its call.
+const REPETITIONS: u32 = 50;
+
+/// What to attack, and for how long.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Where the agent listens.
+    pub(crate) socket: PathBuf,
+    /// Where the manager listens.
+    pub(crate) manager: Option<String>,
+    /// The rank that it may have.
+    pub(crate) rank: u32,
+    /// For how long it attacks.
+    pub(crate) time: Duration,
+    /// The seed of its attacks.
+    pub(crate) seed: u64,
+}
+
+/// The attacks that it made.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    /// The number of attacks by kind.
+    pub(crate) moves: BTreeMap<String, u64>,
+    /// How often it was accepted as a rank of another process.
+    pub(crate) impersonations: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Attack {
+    /// Publishes orders without waiting for answers.
+    Flood,
+    /// Connects as a rank of another process.
+    Impersonate,
+    /// Sends a socket whose last `close` would block for a minute.
+    SendLingering,
+    /// Requests batches of epochs far from each other.
+    RequestFarEpochs,
+    /// Sends random bytes as messages, some of them too long.
+    SendGarbage,
+    /// Connects to agent and manager, and sends nothing.
+    OpenSilent,
+    /// Overwrites its staging memory while batches arrive there.
+    OverwriteStaging,
+    /// Connects and disconnects at once.
+    Reconnect,
+}
+
+impl Attack {
+    const ALL: [Self; 8] = [
+        Self::Flood,
+        Self::Impersonate,
+        Self::SendLingering,
+        Self::RequestFarEpochs,
+        Self::SendGarbage,
+        Self::OpenSilent,
+        Self::OverwriteStaging,
+        Self::Reconnect,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Flood => "floods",
+            Self::Impersonate => "poses",
+            Self::SendLingering => "lingers",
+            Self::RequestFarEpochs => "jumps",
+            Self::SendGarbage => "babbles",
+            Self::OpenSilent => "is silent",
+            Self::OverwriteStaging => "scribbles",
+            Self::Reconnect => "comes and goes",
+        }
+    }
+}
+
+/// Attacks until the time is over.
+pub(crate) fn attack(settings: &Settings) -> Tally {
+    let clock = Clock::start();
+    let mut hostile = Hostile {
+        settings,
+        draws: Draws::of(settings.seed, 0),
+        silent: Vec::new(),
+        tally: Tally::default(),
+    };
+    while clock.now() < settings.time {
+        let attack = Attack::ALL[hostile.below(Attack::ALL.len())];
+        // Errors are expected: the agent is gone, or closes the connection.
+        let _ = hostile.make(attack);
+        *hostile.tally.moves.entry(attack.name().to_owned()).or_default() += 1;
+    }
+    hostile.tally
+}
+
+struct Hostile<'a> {
+    settings: &'a Settings,
+    draws: Draws,
+    silent: Vec<OwnedFd>,
+    tally: Tally,
+}
+
+impl Hostile<'_> {
+    fn make(&mut self, attack: Attack) -> anyhow::Result<()> {
+        match attack {
+            Attack::Flood => self.flood(),
+            Attack::Impersonate => self.impersonate(),
+            Attack::SendLingering => self.send_lingering(),
+            Attack::RequestFarEpochs => self.request_far_epochs(),
+            Attack::SendGarbage => self.send_garbage(),
+            Attack::OpenSilent => self.open_silent(),
+            Attack::OverwriteStaging => self.overwrite_staging(),
+            Attack::Reconnect => self.reconnect(),
+        }
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.draws.word() % end as u64).expect("below a small number")
+    }
+
+    fn attached(&self) -> Result<Client, ConnectError> {
+        let hello = Hello::of_rank(Rank(self.settings.rank), Role::Trainer);
+        Client::connect(&self.settings.socket, &hello, PATIENCE)
+    }
+
+    fn flood(&mut self) -> anyhow::Result<()> {
+        let control = ControlSocket::connect(&self.settings.socket)?;
+        control.send(&hello(self.settings.rank), &[])?;
+        for epoch in 0..REPETITIONS {
+            let publish =
+                format!(r#"{{"type":"publish","request":1,"epoch":{epoch},"samples":100}}"#);
+            control.send(publish.as_bytes(), &[])?;
+            control.send(br#"{"type":"order_written","request":1}"#, &[])?;
+        }
+        Ok(())
+    }
+
+    fn impersonate(&mut self) -> anyhow::Result<()> {
+        for rank in (0..self.settings.rank).map(Rank) {
+            // As a worker of a process that is not its parent.
+            let hello = Hello { trainer: 1 << 22, ..Hello::of_rank(rank, Role::Worker) };
+            let client = Client::connect(&self.settings.socket, &hello, PATIENCE);
+            self.tally.impersonations += u64::from(client.is_ok());
+        }
+        Ok(())
+    }
+
+    fn send_lingering(&mut self) -> anyhow::Result<()> {
+        let (lingering, _peer) = lingering_socket()?;
+        let control = ControlSocket::connect(&self.settings.socket)?;
+        control.send(&[b' '; 5000], &[lingering.as_raw_fd()])?;
+        Ok(())
+    }
+
+    fn request_far_epochs(&mut self) -> anyhow::Result<()> {
+        let client = self.attached()?;
+        let order = client.briefing().order;
+        for _ in 0..REPETITIONS {
+            let epoch = Epoch(u32::try_from(self.below(order.epochs as usize))?);
+            let rank = Rank(self.settings.rank);
+            let asked = client.request(BatchId { epoch, step: Step(0), rank });
+            if let Err(RequestError::Disconnected(_)) = asked {
+                break;
+            }
+            take(&client, Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn reconnect(&self) -> anyhow::Result<()> {
+        (0..REPETITIONS).try_for_each(|_| Ok(drop(self.attached()?)))
+    }
+
+    fn send_garbage(&mut self) -> anyhow::Result<()> {
+        for _ in 0..REPETITIONS {
+            let len = 1 + self.below(6000);
+            let bytes: Vec<u8> = (0..len).map(|_| self.draws.word().to_le_bytes()[0]).collect();
+            ControlSocket::connect(&self.settings.socket)?.send(&bytes, &[])?;
+        }
+        Ok(())
+    }
+
+    fn open_silent(&mut self) -> anyhow::Result<()> {
+        for _ in 0..REPETITIONS / 5 {
+            self.silent.push(ControlSocket::connect(&self.settings.socket)?.0);
+            if let Some(manager) = &self.settings.manager {
+                self.silent.push(TcpStream::connect(manager)?.into());
+            }
+        }
+        let surplus = self.silent.len().saturating_sub(SILENT_MAX);
+        self.silent.drain(..surplus);
+        Ok(())
+    }
+
+    fn overwrite_staging(&mut self) -> anyhow::Result<()> {
+        let client = self.attached()?;
+        let mut next = Some(client.briefing().order.first(Rank(self.settings.rank)));
+        let noise = vec![0xdb; 64 << 10];
+        for _ in 0..REPETITIONS / 5 {
+            while let Some(batch) = next
+                && client.request(batch).is_ok()
+            {
+                next = client.briefing().order.after(batch);
+            }
+            let mut offset = 0;
+            while client.arena().write(Bytes(offset), &noise).is_ok() {
+                offset += noise.len() as u64;
+            }
+            take(&client, Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+/// Takes a batch if one is ready, and releases it.
+fn take(client: &Client, patience: Duration) {
+    if let Ok(Reply::Batch(leased)) = client.next(patience) {
+        // The agent may have closed the connection.
+        let _ = client.release(leased.lease);
+    }
+}
+
+/// The first message of a client. The public client does not let it send this message again.
+fn hello(rank: u32) -> Vec<u8> {
+    let pid = std::process::id();
+    let text = format!(
+        r#"{{"type":"hello","protocol":{PROTOCOL},"role":"trainer","pid":{pid},"trainer":{pid},"variables":{{"{RANK_ARGUMENT}":"{rank}"}}}}"#
+    );
+    text.into_bytes()
+}
+
+/// A control socket without the protocol of a client.
+struct ControlSocket(OwnedFd);
+
+impl ControlSocket {
+    fn connect(path: &Path) -> anyhow::Result<Self> {
+        let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
+        let control = Self(socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?);
+        connect(control.0.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(control)
+    }
+
+    fn send(&self, bytes: &[u8], descriptors: &[RawFd]) -> nix::Result<()> {
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let control = if descriptors.is_empty() { &[] } else { &rights[..] };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None).map(drop)
+    }
+}
+
+/// A TCP socket with bytes in flight to a peer that does not read them, and that peer.
+fn lingering_socket() -> anyhow::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut sending = TcpStream::connect(listener.local_addr()?)?;
+    let (peer, _) = listener.accept()?;
+    sending.set_nonblocking(true)?;
+    while sending.write(&[0; 64 << 10]).is_ok() {}
+    setsockopt(&sending.as_fd(), sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 60 })?;
+    Ok((sending, peer))
+}

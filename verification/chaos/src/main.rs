@@ -1,0 +1,141 @@
+//! Injects faults into a live training of two ranks, and checks that no byte, sample or order is wrong.
+//! `tierfeed-bench chaos` starts it.
+//!
+//! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active
+//! at a time: kills, stops, a full tier, a lost tier, memory that is taken, short or lent, objects that
+//! vanish, are cut or stall, a store that refuses, a second agent, a process that keeps the socket of a dead
+//! trainer, a hostile client, threads that panic, system calls that fail, silent connections.
+//! Trainers compare every sample with the checksum of the file as it was made, and record what they used; at
+//! the end the records are compared with the order. After every round of ten faults the trainers run beside a
+//! hostile client and silent connections alone, which must not delay them. A campaign has three phases: all
+//! faults; those that the agent survives, which shows how its process grows; and none, which shows how all
+//! processes grow.
+//!
+//! The draws follow from the seed alone, so a seed that failed can be repeated. At which moment a fault meets
+//! the processes depends on the machine.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bucket;
+mod campaign;
+mod checks;
+mod clock;
+mod cold_reader;
+mod controller;
+mod failpoint;
+mod fault;
+mod footprint;
+mod hostile_client;
+mod idle;
+mod injector;
+mod interference;
+mod memory_cgroup;
+mod outcome;
+mod record;
+mod recovery;
+mod role;
+mod settings;
+mod silent_connections;
+mod supervisor;
+mod syscall_faults;
+mod testbed;
+mod tier_usage;
+mod trainer;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::anyhow;
+use clap::Parser;
+use tierfeed_harness::{
+    environment,
+    failure::{self, Failure},
+    output,
+    programs::{self, Programs},
+};
+
+use crate::arguments::{
+    Arguments, ChaosArguments, Command, HostileArguments, IdleArguments, Source, TrainerArguments,
+};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    output::log_to_stderr();
+    failure::exit_code(match arguments.command {
+        None => run_campaign(arguments.campaign),
+        Some(Command::Idle(it)) => watch_idle(&it),
+        Some(Command::Trainer(it)) => train(it),
+        Some(Command::Hostile(it)) => attack(it),
+    })
+}
+
+fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
+    let ChaosArguments { minutes, seed, pressure, source, server, output } = arguments;
+    let server = match source {
+        Source::Files => None,
+        Source::Bucket => Some(programs::s3_server(server)?),
+    };
+    let settings = settings::Settings {
+        programs: Programs::find()?,
+        folder: output.folder(),
+        time: Duration::from_secs(60 * minutes),
+        seed: seed.unwrap_or_else(environment::seed),
+        pressure,
+        server,
+    };
+    let outcome = campaign::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, outcome::table)?;
+    match outcome.violations.len() {
+        0 => Ok(()),
+        count => {
+            let seed = outcome.seed;
+            Err(Failure::Work(anyhow!("{count} violations; repeat them with --seed {seed}")))
+        }
+    }
+}
+
+fn watch_idle(arguments: &IdleArguments) -> Result<(), Failure> {
+    let IdleArguments { time, output } = arguments;
+    let settings = idle::Settings {
+        programs: Programs::find()?,
+        folder: output.folder(),
+        time: Duration::from_nanos(time.0),
+    };
+    let outcome = idle::run(&settings).map_err(Failure::Work)?;
+    output.print(&outcome, idle::table)?;
+    if outcome.agent_share <= outcome.share_max {
+        return Ok(());
+    }
+    Err(Failure::Work(anyhow!("an idle agent uses {:.2} % of a core", 100.0 * outcome.agent_share)))
+}
+
+fn train(arguments: TrainerArguments) -> Result<(), Failure> {
+    let TrainerArguments { sums, record, stop, fork, orphan, step } = arguments;
+    let path = |name| environment::required(name).map(PathBuf::from);
+    let settings = trainer::Settings {
+        rank: environment::rank()?,
+        socket: path(environment::SOCKET)?,
+        job: path(environment::JOB)?,
+        index: path(environment::INDEX)?,
+        sums,
+        record,
+        stop,
+        fork,
+        orphan,
+        step: Duration::from_nanos(step.0),
+    };
+    trainer::train(&settings).map_err(Failure::Work)
+}
+
+fn attack(arguments: HostileArguments) -> Result<(), Failure> {
+    let HostileArguments { socket, manager, rank, time, seed } = arguments;
+    let time = Duration::from_nanos(time.0);
+    output::json(&hostile_client::attack(&hostile_client::Settings {
+        socket,
+        manager,
+        rank,
+        time,
+        seed,
+    }))
+}

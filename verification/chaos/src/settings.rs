@@ -1,0 +1,23 @@
+//! The settings of a campaign.
+
+use std::{path::PathBuf, time::Duration};
+
+use tierfeed_core::units::Bytes;
+use tierfeed_harness::programs::Programs;
+
+/// Programs, place, length and faults of a campaign.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The programs that it starts.
+    pub(crate) programs: Programs,
+    /// Where files are made, and removed afterwards.
+    pub(crate) folder: PathBuf,
+    /// For how long faults are injected.
+    pub(crate) time: Duration,
+    /// The seed of the faults.
+    pub(crate) seed: u64,
+    /// How much memory is taken at a time, and the memory limit of the agent's control group.
+    pub(crate) pressure: Bytes,
+    /// The S3 server that the dataset is read from, or `None` to read files.
+    pub(crate) server: Option<PathBuf>,
+}
