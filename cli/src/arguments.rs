@@ -17,8 +17,8 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::{
-    client::Address,
-    prediction::site::{Change, parse_kind},
+    predict::site::{Change, parse_kind},
+    rpc::client::Address,
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
 

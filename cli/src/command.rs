@@ -30,7 +30,8 @@ use std::{
 
 use anyhow::Context;
 use tierfeed_runtime::{
-    agent::ObserveSettings, metrics::Network, run_dir::RunDir, shutdown, token::Token,
+    agent::ObserveSettings, observe::metrics::Network, run_dir::RunDir, shutdown,
+    transport::token::Token,
 };
 
 use crate::{

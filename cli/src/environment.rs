@@ -13,9 +13,9 @@ use tierfeed_core::launch::{self, Identity};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
-    index_cache::IndexCache,
+    dataset::index_cache::IndexCache,
     run_dir::{self, RunDir, history},
-    token::Token,
+    transport::token::Token,
 };
 
 use crate::failure::Failure;

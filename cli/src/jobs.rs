@@ -14,10 +14,10 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::{Dataset, Index, index::Differences};
 use tierfeed_runtime::{
-    begun::Begun,
     dataset::{self, DatasetError},
-    manager::{self, JobText},
-    run_dir::RunDir,
+    manager,
+    rpc::JobText,
+    run_dir::{RunDir, begun::Begun},
 };
 use tierfeed_workload_analyzer::{
     Job,

@@ -6,6 +6,7 @@
 //! of its own; all three come to an end before the agent does.
 
 mod attendance;
+pub mod briefing;
 mod completions;
 mod error;
 mod fetcher;
@@ -18,16 +19,18 @@ mod link;
 mod loans;
 mod looks;
 mod memory;
-mod observe;
+mod observer;
 mod outcome;
 mod publications;
+mod published;
 mod readers;
+pub mod scratch;
 mod start;
 mod starvation;
 mod trainers;
 
 pub use error::{AgentError, JoinError};
-pub use observe::Settings as ObserveSettings;
+pub use observer::Settings as ObserveSettings;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -53,22 +56,19 @@ use self::{
     loans::Loans,
     looks::{Looks, Room},
     memory::Lent,
-    observe::Observer,
+    observer::Observer,
     publications::Publications,
     readers::Readers,
     starvation::Starvation,
 };
 use crate::{
-    client::Address,
     clock::Clock,
-    footprint::Footprint,
-    metrics::Ask,
-    pauses::Pauses,
-    places::{Layout, Node},
-    report::Report,
+    layout::{Layout, Node},
+    observe::{footprint::Footprint, metrics::Ask, pauses::Pauses, report::Report},
+    rpc::client::Address,
     run_dir::{Occupied, RunDir},
     shutdown::Shutdown,
-    token::Token,
+    transport::token::Token,
 };
 
 /// How often the agent looks at the memory of the node, and then reports to the manager.

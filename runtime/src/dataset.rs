@@ -1,5 +1,8 @@
 //! The dataset's index: opened if one is kept and still right, else built and kept.
 
+pub mod index_cache;
+pub mod reader;
+
 use std::path::Path;
 
 use tierfeed_dataset::{

@@ -1,10 +1,11 @@
 //! How a training gets the memory behind CXL as ordinary memory: what does not fit in main memory goes
 //! there instead of to swap.
 
-use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Kind};
 use tierfeed_numa_memory::spread::{Mode, Spread, SpreadError};
 use tierfeed_resource_gatherer::Inventory;
+
+use crate::observe::report::ExpansionEntry;
 
 /// How the memory of a training is spread, as a user asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub enum Wish {
 }
 
 /// Which memory a training gets, in which order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expansion {
     /// The policy: `preferred-many` or `weighted-interleave`.
     pub policy: &'static str,
@@ -27,9 +28,7 @@ pub struct Expansion {
     /// The nodes behind CXL.
     pub cxl_memory: Vec<u32>,
     /// Pages of each node in a round, where pages are put on all in turn.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<(u32, u8)>,
-    #[serde(skip)]
     mode: Mode,
 }
 
@@ -117,6 +116,13 @@ impl Expansion {
              /sys/kernel/mm/mempolicy/weighted_interleave/nodeN"
                 .to_owned()
         })
+    }
+}
+
+impl From<Expansion> for ExpansionEntry {
+    fn from(expansion: Expansion) -> Self {
+        let Expansion { policy, main_memory, cxl_memory, weights, mode: _ } = expansion;
+        Self { policy, main_memory, cxl_memory, weights }
     }
 }
 

@@ -31,13 +31,13 @@ use tonic::transport::Server;
 
 use self::service::{Request, Service};
 use crate::{
-    begun::{Begun, Note},
     clock::Clock,
     descriptors,
-    keep_alive::{PINGS, Pings},
-    metrics::{self, Tally},
+    observe::metrics::{self, Tally},
+    rpc::{JobText, wire},
+    run_dir::begun::{Begun, Note},
     shutdown::{self, Shutdown},
-    wire,
+    transport::keep_alive::{PINGS, Pings},
 };
 
 /// Requests that wait for the loop; more wait in their connections.
@@ -75,21 +75,8 @@ pub struct Settings {
     pub job: JobText,
     /// What the fleet decides by.
     pub fleet: fleet::Settings,
-    /// Where it is noted that the job has begun ([`crate::begun`]).
+    /// Where it is noted that the job has begun ([`crate::run_dir::begun`]).
     pub begun: PathBuf,
-}
-
-/// A job as text, so that agents need no file of their own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobText {
-    /// The name of the job.
-    pub name: String,
-    /// The content of the job file.
-    pub text: String,
-    /// Where the file is; relative paths in it start at its directory. Absolute.
-    pub file: PathBuf,
-    /// Of the dataset's index.
-    pub index_fingerprint: u64,
 }
 
 /// Why a manager stopped before its time.

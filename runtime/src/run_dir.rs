@@ -8,7 +8,9 @@
 //!
 //! `$XDG_RUNTIME_DIR` is left alone: it goes when the user logs out, and jobs outlive that.
 
+pub mod begun;
 pub mod history;
+pub mod trainer_file;
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},

@@ -11,10 +11,13 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_runtime::{
-    client::{Address, Client},
-    manager::{Door, JobText, Manager, Settings as ManagerSettings},
+    manager::{Door, Manager, Settings as ManagerSettings},
+    rpc::{
+        JobText,
+        client::{Address, Client},
+    },
     shutdown,
-    token::Token,
+    transport::token::Token,
 };
 use tokio::{sync::Mutex, task::JoinSet};
 

@@ -16,8 +16,8 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    places::{Layout, Node, Place, PlacesError, Room, report_at},
-    prediction,
+    layout::{Layout, Node, Place, PlacesError, Room, report_at},
+    predict,
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -118,7 +118,7 @@ fn observed(report: Option<&Path>, job: &Job) -> Result<Option<Observed>, Failur
 /// needs.
 fn supply(job: &Job, layout: &Layout, analysis: &Analysis, cold: Speed) -> Supply {
     let measured = measured();
-    let speeds = prediction::tier_speeds(layout, measured.as_ref());
+    let speeds = predict::tier_speeds(layout, measured.as_ref());
     let figure = |(place, speed): (&Place, Speed)| TierFigure {
         kind: place.settings.kind,
         capacity: match place.settings.kind {

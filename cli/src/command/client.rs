@@ -19,7 +19,7 @@ use tierfeed_core::{
     launch::{Identity, Misfit},
 };
 use tierfeed_dataset::{Dataset, Index, source::Location};
-use tierfeed_runtime::briefing;
+use tierfeed_runtime::agent::briefing;
 use tierfeed_workload_analyzer::{
     Job,
     job::keys::{DatasetKeys, KeyError},

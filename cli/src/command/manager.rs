@@ -5,10 +5,10 @@ use std::{fs, path::Path, time::Duration};
 use anyhow::Context;
 use tierfeed_runtime::{
     manager::{Door, Manager},
-    metrics,
+    observe::metrics,
     run_dir::{Occupant, RunDir},
     shutdown,
-    token::Token,
+    transport::token::Token,
 };
 
 use tokio::time::timeout;

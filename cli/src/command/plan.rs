@@ -20,9 +20,9 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    places::Layout,
-    prediction::{self, Nodes, depth, site::Site},
-    report::DirectEntry,
+    layout::Layout,
+    observe::report::DirectEntry,
+    predict::{self, Nodes, depth, site::Site},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -140,7 +140,7 @@ impl Subject {
     fn notes(&self) -> Vec<String> {
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
         let mut notes: Vec<_> = emulated.collect();
-        if self.site.cold == prediction::UNLIMITED {
+        if self.site.cold == predict::UNLIMITED {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());
         }

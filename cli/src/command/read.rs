@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::fd::AsFd as _};
 
 use anyhow::Context as _;
-use tierfeed_runtime::reader::{self, Access};
+use tierfeed_runtime::dataset::reader::{self, Access};
 
 use crate::{arguments::Read, failure::Failure};
 

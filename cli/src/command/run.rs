@@ -5,16 +5,13 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::units::Bytes;
 use tierfeed_runtime::{
-    agent::{self, Agent, AgentError},
-    begun::Begun,
-    client::Address,
+    agent::{self, Agent, AgentError, scratch},
     expansion::Expansion,
     manager::{Door, Manager},
-    metrics,
-    report::Report,
-    run_dir::{Occupant, RunDir},
-    scratch, shutdown,
-    trainer_file::TrainerFile,
+    observe::{metrics, report::Report},
+    rpc::client::Address,
+    run_dir::{Occupant, RunDir, begun::Begun, trainer_file::TrainerFile},
+    shutdown,
 };
 use tokio::task::JoinHandle;
 
@@ -49,7 +46,7 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let (ending, mut report) =
         super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref()))?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
-        report.expanded_memory = Some(expansion);
+        report.expanded_memory = Some(expansion.into());
         report.write(&run_dir.report()).map_err(Failure::work)?;
     }
     if let Some(report) = &report {

@@ -5,8 +5,11 @@ use std::{fmt::Write as _, fs};
 use anyhow::{Context, anyhow};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_runtime::{
-    client::{Address, CallError, Client},
-    wire::{AvailableStatus, JobStatus, Remedy},
+    observe::status::{AvailableStatus, JobStatus},
+    rpc::{
+        client::{Address, CallError, Client},
+        wire::Remedy,
+    },
 };
 
 use crate::{
@@ -117,7 +120,7 @@ fn left(available: &AvailableStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_runtime::wire::{LoadStatus, NumaStatus, PressureStatus};
+    use tierfeed_runtime::observe::status::{LoadStatus, NumaStatus, PressureStatus};
 
     use super::*;
 

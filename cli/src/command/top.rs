@@ -12,10 +12,12 @@ use console::Term;
 use nix::sys::signal::Signal::{SIGSTOP, SIGTSTP};
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_runtime::{
-    client::Client,
     clock::Clock,
-    metrics::{SCRAPE_BYTES_MAX, Scrape},
-    top::{History, Look},
+    observe::{
+        metrics::{SCRAPE_BYTES_MAX, Scrape},
+        top::{History, Look},
+    },
+    rpc::client::Client,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, anyhow};
-use tierfeed_runtime::chrome_trace::{self, TRACE_BYTES_MAX};
+use tierfeed_runtime::observe::chrome_trace::{self, TRACE_BYTES_MAX};
 
 use crate::{
     arguments::{Trace, TraceCommand},

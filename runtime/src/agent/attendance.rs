@@ -8,7 +8,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 
-use crate::report::Attendance as Entry;
+use crate::observe::report::Attendance as Entry;
 
 /// Ranks that have not come so long after the first are named in the log. Frameworks are imported in less.
 const EXPECTED_WITHIN: Nanoseconds = Nanoseconds(60_000_000_000);

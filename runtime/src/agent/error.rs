@@ -5,10 +5,14 @@ use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
 use tierfeed_workload_analyzer::job::{At, JobError};
 
+use super::scratch::ScratchError;
 use crate::{
-    client::CallError, dataset::DatasetError, metrics::ServeError, places::PlacesError,
-    reader::BucketError, report::WriteError, run_dir::RunDirError, scratch::ScratchError,
-    token::TokenError, trainer_file::TrainerFileError, wire::Remedy,
+    dataset::{DatasetError, reader::BucketError},
+    layout::PlacesError,
+    observe::{metrics::ServeError, report::WriteError},
+    rpc::{client::CallError, wire::Remedy},
+    run_dir::{RunDirError, trainer_file::TrainerFileError},
+    transport::token::TokenError,
 };
 
 /// Why an agent cannot start, or not end well.

@@ -14,7 +14,7 @@ use tierfeed_prefetcher::{
 use tierfeed_workload_analyzer::Job;
 
 use super::AgentError;
-use crate::reader;
+use crate::dataset::reader;
 
 /// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;

@@ -17,7 +17,7 @@ use tierfeed_core::{
 use tierfeed_handoff::Role;
 
 use super::readers::Readers;
-use crate::{
+use crate::observe::{
     footprint::Footprint,
     report::{Attendance, Facts, Report, StagingEntry, TierEntry},
 };
@@ -301,7 +301,7 @@ impl Run {
             progress: self.session.progress(),
             order_digest: None,
             ranks: Attendance::default(),
-            pauses: crate::pauses::PauseEntry::default(),
+            pauses: crate::observe::pauses::PauseEntry::default(),
             readership: self.readers.readership(),
             wasted: self.session.wasted(),
             staged_batches: 4,

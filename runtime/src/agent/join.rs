@@ -21,15 +21,16 @@ use tierfeed_workload_analyzer::{
 
 use super::{AgentError, JoinError, Settings, link::Link};
 use crate::{
-    client::{CallError, Client},
     clock::Clock,
     dataset,
-    manager::JobText,
-    places::{Layout, Node, PlacesError, Room, report_at},
-    run_dir::{Occupant, Occupied, RunDir},
-    token,
-    trainer_file::TrainerFile,
-    wire::Remedy,
+    layout::{Layout, Node, PlacesError, Room, report_at},
+    rpc::{
+        JobText,
+        client::{CallError, Client},
+        wire::Remedy,
+    },
+    run_dir::{Occupant, Occupied, RunDir, trainer_file::TrainerFile},
+    transport::token,
 };
 
 /// How long an agent looks for its manager before it gives up.

@@ -10,7 +10,7 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::budget::{Change, Holdings, Percent, Reading, StagingLimit, TierLimit};
 
-use crate::places::{self, Layout, Place};
+use crate::layout::{self, Layout, Place};
 
 /// The limits of all tiers and of staging.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Limits {
         let ranks = u64::from(settings.order.world.ranks_per_node);
         let batches = settings.staged_batches.max(STAGED_MIN);
         let staging = StagingLimit {
-            pool: places::MEMORY,
+            pool: layout::MEMORY,
             batches,
             batches_min: STAGED_MIN,
             batch: Bytes(layout.arena.0.saturating_mul(ranks) / u64::from(batches)),
@@ -124,7 +124,7 @@ mod tests {
             },
             budget: Bytes::mib(chunks),
             cache: Bytes::mib(chunks),
-            pool: places::MEMORY,
+            pool: layout::MEMORY,
             share: share.and_then(Percent::new),
             origin: Origin::Real,
             direct: None,
@@ -174,7 +174,7 @@ mod tests {
         Reading {
             now: Nanoseconds(second * 1_000_000_000),
             waited: None,
-            free: [(places::MEMORY, free), (Pool(99), free)].into(),
+            free: [(layout::MEMORY, free), (Pool(99), free)].into(),
             tiers: held.iter().map(tier).collect(),
             staging: Bytes::mib(8),
         }

@@ -16,8 +16,8 @@ use tierfeed_resource_gatherer::Available;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
-    client::{CallError, Client, Loan},
     clock::Clock,
+    rpc::client::{CallError, Client, Loan},
 };
 
 /// Messages on their way, in each direction.

@@ -10,7 +10,7 @@ use tierfeed_core::units::Bytes;
 use tierfeed_resource_gatherer::{Available, DiskSpace, Watch};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::scratch::Scratch;
+use super::scratch::Scratch;
 
 /// What the node has left, and the limit of its control group.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use super::{
     link::ToManager,
     loans::{Action, Wish},
 };
-use crate::footprint::State;
+use crate::observe::footprint::State;
 
 /// Staging memory that could not be taken again is asked for so often.
 const TOLD_EVERY: Nanoseconds = Nanoseconds(10_000_000_000);

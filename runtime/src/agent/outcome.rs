@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
-    fleet,
+    fleet::{self, Origin},
     session::Progress,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -15,9 +15,11 @@ use tokio::time::timeout;
 
 use super::{Agent, AgentError, looks::Looks};
 use crate::{
-    places::{self, Layout, Place},
-    report::{Facts, Readership, Report, StagingEntry, TierEntry, order_digest},
-    scratch::ScratchEntry,
+    layout::{self, Layout, Measured, Place},
+    observe::report::{
+        Facts, Readership, Report, ScratchEntry, StagingEntry, TierEntry, WritersEntry,
+        order_digest,
+    },
 };
 
 /// A read that hangs in the kernel cannot be called back, and the report must not wait for it.
@@ -130,7 +132,7 @@ fn tiers(
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, place): (usize, &Place)| {
-        let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
+        let planned = planned(place, layout::writes_per_epoch(job, place.settings.kind));
         match used
             .and_then(|(ways, counters)| Some((*ways.tiers.get(at)?, counters.tiers.get(at)?)))
         {
@@ -139,6 +141,26 @@ fn tiers(
         }
     };
     layout.places.iter().enumerate().map(entry).collect()
+}
+
+/// A tier as it was set up.
+fn planned(place: &Place, writes_per_epoch: Option<Bytes>) -> TierEntry {
+    let writers = |measured: Measured| WritersEntry {
+        one_bytes_per_s: measured.one.0,
+        two_bytes_per_s: measured.two.0,
+    };
+    TierEntry {
+        name: place.settings.kind.name(),
+        budget_bytes: place.budget.0,
+        cache_bytes: place.cache.0,
+        adapts: place.share.is_some(),
+        emulated: place.origin == Origin::Emulated,
+        copy_threads: place.settings.copy_threads.get() as u64,
+        writers_measured: place.writers.map(writers),
+        writes_per_epoch_bytes: writes_per_epoch.map(|bytes| bytes.0),
+        direct: place.direct.map(Into::into),
+        ..TierEntry::default()
+    }
 }
 
 /// What the manager is told.

@@ -9,7 +9,7 @@ use tierfeed_core::{
 };
 use tokio::task::JoinSet;
 
-use crate::published::PublishedOrders;
+use super::published::PublishedOrders;
 
 /// The order of one rank in one epoch.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ mod tests {
     use tierfeed_core::order::{Position, World};
 
     use super::*;
-    use crate::report::Published as _;
+    use crate::observe::report::Published as _;
 
     /// A node with nine ranks that read a sample in each of three epochs; 18 samples may wait.
     fn publications(folder: PathBuf) -> Publications {

@@ -12,7 +12,7 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::Role;
 
-use crate::report::Readership;
+use crate::observe::report::Readership;
 
 /// The connections that read batches.
 #[derive(Debug, Default)]

@@ -27,21 +27,19 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
     Agent, AgentError, Attendance, Completions, Jobs, Limits, Loans, Looks, Phase, Publications,
-    Readers, Starvation,
+    Readers, Starvation, briefing,
     fetcher::{Cold, fetcher},
     join::Joined,
-    observe::{self, Observer},
+    observer::{self, Observer},
+    published::PublishedOrders,
+    scratch::Scratch,
 };
 use crate::{
-    briefing, descriptors,
-    footprint::Footprint,
-    pauses::Pauses,
-    places::{Layout, Place},
-    published::PublishedOrders,
-    run_dir::RunDir,
-    scratch::Scratch,
+    descriptors,
+    layout::{Layout, Place},
+    observe::{footprint::Footprint, pauses::Pauses},
+    run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
-    trainer_file::TrainerFile,
 };
 
 /// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
@@ -54,7 +52,7 @@ const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
-    observe: observe::Settings,
+    observe: observer::Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;

@@ -26,7 +26,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::Door;
-use crate::{
+use crate::transport::{
     bounded_tasks::BoundedTasks,
     keep_alive,
     local_socket::LocalStream,

@@ -9,7 +9,7 @@ use std::{
 use tokio::net::TcpListener;
 
 use super::ManagerError;
-use crate::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
+use crate::transport::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
 
 /// Where a manager can be reached, and who may.
 #[derive(Debug)]

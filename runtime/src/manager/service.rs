@@ -8,12 +8,15 @@ use tierfeed_resource_gatherer::Available;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Response, Status, service::interceptor::InterceptedService};
 
-use super::{JobText, accept::Peer};
+use super::accept::Peer;
 use crate::{
-    metrics::Message,
-    wire::{
-        self, WireError,
-        pb::{self, manager_server},
+    observe::metrics::Message,
+    rpc::{
+        JobText,
+        wire::{
+            self, WireError,
+            pb::{self, manager_server},
+        },
     },
 };
 

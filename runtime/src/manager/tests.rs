@@ -14,10 +14,15 @@ use tokio::{
 
 use super::*;
 use crate::{
-    client::{Address, Client},
-    local_socket::tests::{self as local_socket, Hostile, ON_TIME},
-    mutual_tls::Credentials,
-    token::Token,
+    rpc::client::{Address, Client},
+    transport::{
+        local_socket::{
+            tests as local_socket,
+            tests::{Hostile, ON_TIME},
+        },
+        mutual_tls::Credentials,
+        token::Token,
+    },
 };
 
 fn settings(begun: PathBuf) -> Settings {

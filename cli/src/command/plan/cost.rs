@@ -11,7 +11,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_runtime::prediction::{Nodes, Prediction};
+use tierfeed_runtime::predict::{Nodes, Prediction};
 use tierfeed_workload_analyzer::cost::{self, Bill, Planned, Prefetched, Prices, Usage};
 
 use super::{Subject, simulate::predict};

@@ -11,7 +11,7 @@ use tierfeed_core::{
     replay::Replay,
     session,
 };
-use tierfeed_runtime::{places::Layout, prediction::Nodes};
+use tierfeed_runtime::{layout::Layout, predict::Nodes};
 
 use crate::{arguments::Plan, failure::Failure, jobs::Known, output};
 

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use serde::Serialize;
 use tierfeed_core::{policy, tier::Kind, units::Bytes};
-use tierfeed_runtime::prediction::{
+use tierfeed_runtime::predict::{
     Prediction,
     minimum::{MinimumError, minimum},
 };

@@ -4,8 +4,8 @@ use std::io::{self, BufWriter};
 
 use tierfeed_core::id::NodeId;
 use tierfeed_runtime::{
-    places::Layout,
-    prediction::peers::{self, DumpError, Shared},
+    layout::Layout,
+    predict::peers::{self, DumpError, Shared},
 };
 
 use crate::{arguments::Plan, failure::Failure, jobs::Known, output};

@@ -18,7 +18,7 @@ use tierfeed_core::{
     simulator::{Observer, Read, StepOutcome},
     units::Bytes,
 };
-use tierfeed_runtime::prediction::{
+use tierfeed_runtime::predict::{
     self, Drawn, Prediction, curve::Curve, site::Site, trace::Lines, wear::Wear,
 };
 
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
     let mut notes = subject.notes();
     if let Some(path) = &arguments.plot {
         let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
-        write(path, &prediction::plot(&subject.known.job.name, &notes, &drawn))?;
+        write(path, &predict::plot(&subject.known.job.name, &notes, &drawn))?;
     }
     let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
     notes.extend(predictions.iter().filter_map(|it| it.wear.as_ref()).map(wear));

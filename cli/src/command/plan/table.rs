@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tierfeed_core::{tier::Kind, units::Bytes};
-use tierfeed_runtime::prediction::{Epoch, Figures, Prediction};
+use tierfeed_runtime::predict::{Epoch, Figures, Prediction};
 
 /// Each policy epoch by epoch and in all: what it reads, then how long it takes, if anything is known to
 /// take time. `notes` stand above.

@@ -5,7 +5,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_runtime::prediction::{Prediction, site::Site};
+use tierfeed_runtime::predict::{Prediction, site::Site};
 use tierfeed_workload_analyzer::demand::{Rule, Verdict, verdict};
 
 use super::{

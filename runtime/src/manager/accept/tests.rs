@@ -6,7 +6,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::local_socket::tests::ON_TIME;
+use crate::transport::local_socket::tests::ON_TIME;
 
 struct Let {
     folder: TempDir,

@@ -1,0 +1,205 @@
+//! What the agent tells about itself: metrics for whoever asks, the flight recorder, the trace of a run.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process, sync::Arc};
+
+use tierfeed_core::{
+    id::{BatchId, HolderId, LeaseId, NodeId, Rank},
+    session::{Session, Taken},
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_handoff::Parting;
+use tierfeed_prefetcher::recorder::{Event, Recorder, What};
+
+use super::{Agent, AgentError};
+use crate::{
+    clock::Clock,
+    layout::Layout,
+    observe::{
+        chrome_trace::{self, Author},
+        metrics::{Ask, Network, Server, Target, View},
+    },
+    run_dir::RunDir,
+};
+
+/// Events that are kept in case that somebody asks: some 5 MiB, minutes of a usual training.
+const EVENTS_KEPT: usize = 1 << 16;
+
+/// Events that are kept for a trace of the whole run: some 40 MiB, and a hundred as text.
+const EVENTS_OF_RUN: usize = 1 << 19;
+
+/// How an agent is to be watched.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where metrics are served beside the socket in the run directory.
+    pub metrics: Option<Network>,
+    /// Where a trace of the run goes when it ends.
+    pub trace: Option<PathBuf>,
+}
+
+/// The eyes of others on an agent.
+#[derive(Debug)]
+pub(super) struct Observer {
+    pub(super) recorder: Arc<Recorder>,
+    server: Server,
+    author: Author,
+    targets: PathBuf,
+    trace: Option<PathBuf>,
+    /// Batches that trainers use, since when.
+    held: BTreeMap<LeaseId, (HolderId, BatchId, Nanoseconds)>,
+    /// When the last wait of each rank ended. A wait is told after it, some time later each time, and two
+    /// of them cannot be at once.
+    waited_until: BTreeMap<Rank, Nanoseconds>,
+    /// Batches that trainers went on with as copies.
+    pub(super) copyouts: u64,
+}
+
+impl Observer {
+    pub(super) async fn start(
+        settings: Settings,
+        run_dir: &RunDir,
+        job: &str,
+        node: NodeId,
+        layout: &Layout,
+        clock: Clock,
+    ) -> Result<Self, AgentError> {
+        let capacity = if settings.trace.is_some() { EVENTS_OF_RUN } else { EVENTS_KEPT };
+        let recorder = Arc::new(Recorder::new(clock.origin(), capacity));
+        let kinds = layout.places.iter().map(|place| place.settings.kind.name()).collect();
+        let author = Author { pid: process::id(), node: node.0, kinds };
+        let (seen, by) = (Arc::clone(&recorder), author.clone());
+        let trace = move || chrome_trace::write(&seen.recording(), &by);
+        let socket = run_dir.observe_socket();
+        let server = Server::start(&socket, settings.metrics, Some(Arc::new(trace))).await?;
+        let targets = run_dir.prometheus_targets();
+        if let Some(address) = server.address() {
+            tracing::info!(%address, "metrics");
+            if let Err(error) = Target::new(job, node.0, address).write(&targets) {
+                tracing::warn!(%error, "Prometheus is not told where the metrics are");
+            }
+        }
+        Ok(Self {
+            recorder,
+            server,
+            author,
+            targets,
+            trace: settings.trace,
+            held: BTreeMap::new(),
+            waited_until: BTreeMap::new(),
+            copyouts: 0,
+        })
+    }
+
+    /// The next who wants the metrics; waits for ever if nobody can.
+    pub(super) async fn next(&mut self) -> Ask {
+        match self.server.next().await {
+            Some(ask) => ask,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn note(&self, what: What) {
+        self.recorder.ended(Nanoseconds(0), what);
+    }
+
+    /// Takes note of a batch that a trainer took.
+    pub(super) fn taken(&mut self, holder: HolderId, lease: LeaseId, taken: &Taken) {
+        let note = |at, lasted, what| self.recorder.note(Event { at, lasted, what });
+        let (batch, since) = (taken.batch, Nanoseconds(taken.at.0.saturating_sub(taken.waited.0)));
+        let staged = Nanoseconds(taken.ready.0.saturating_sub(taken.placed.0));
+        note(taken.placed, staged, What::Staged(batch));
+        if taken.waited.0 > 0 {
+            let before = self.waited_until.insert(batch.rank, taken.at).unwrap_or_default();
+            let within = |from: Nanoseconds, to: Nanoseconds, what| {
+                let from = from.max(before).min(taken.at);
+                note(from, Nanoseconds(to.0.saturating_sub(from.0)), what);
+            };
+            within(since, taken.at, What::Waited(batch));
+            let mut at = since;
+            for (cause, part) in taken.causes.parts().filter(|(_, part)| part.0 > 0) {
+                let from = at;
+                at.0 += part.0;
+                within(from, at.min(taken.at), What::Part(batch, cause));
+            }
+        }
+        self.held.insert(lease, (holder, batch, taken.at));
+    }
+
+    /// Takes note of a batch that came back.
+    pub(super) fn released(&mut self, lease: LeaseId, parting: Parting) {
+        self.copyouts += u64::from(parting == Parting::Copied);
+        if let Some((_, batch, since)) = self.held.remove(&lease) {
+            let lasted = Nanoseconds(self.recorder.now().0.saturating_sub(since.0));
+            self.recorder.note(Event { at: since, lasted, what: What::Held(batch) });
+        }
+    }
+
+    pub(super) fn gone(&mut self, holder: HolderId, rank: Rank) {
+        self.held.retain(|_, (of, ..)| *of != holder);
+        self.note(What::Left(rank));
+    }
+
+    /// Writes the trace of the run, if one was asked for, and answers nobody any more.
+    pub(super) fn end(self) {
+        if let Some(path) = &self.trace {
+            let text = chrome_trace::write(&self.recorder.recording(), &self.author);
+            match fs::write(path, text) {
+                Ok(()) => tracing::info!(path = %path.display(), "trace written"),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "the trace is not written");
+                }
+            }
+        }
+        if self.server.address().is_some() {
+            // An error means that it was not written or is gone.
+            let _ = fs::remove_file(&self.targets);
+        }
+    }
+}
+
+impl Agent {
+    /// Lists the metrics of this moment for whoever asked.
+    pub(super) fn answer_metrics(&self, ask: Ask) {
+        let kinds: Vec<Kind> = self.layout.places.iter().map(|it| it.settings.kind).collect();
+        let counters = self.plane.counters();
+        let usage = self.plane.usage();
+        let view = View {
+            progress: self.session.progress(),
+            counters: &counters,
+            usage: &usage,
+            kinds: &kinds,
+            levels: levels(&self.session),
+            leases: self.session.leases().collect(),
+            ready: self.session.ready().collect(),
+            batches_max: self.limits.batches(),
+            copyouts: self.observer.copyouts,
+            requests: self.requests.as_ref().map(|counters| counters.figures()),
+            cold_window: self.session.cold_window(),
+            pauses: &self.pauses,
+            memory: &self.footprint,
+            job: &self.job.name,
+            policy: self.assignment.policy.name(),
+            wasted: self.session.wasted(),
+            first_rank: Rank(self.assignment.node.0 * self.assignment.order.world.ranks_per_node),
+            source: source(&self.job),
+            backend: self.plane.backend(),
+        };
+        // An error means that whoever asked hung up.
+        let _ = ask.send(view.families());
+    }
+}
+
+fn levels(session: &Session) -> Vec<(Bytes, Bytes)> {
+    session.levels().map(|level| (level.capacity, level.used)).collect()
+}
+
+/// The scheme of the source's URL.
+fn source(job: &tierfeed_workload_analyzer::Job) -> String {
+    use tierfeed_dataset::source::Location;
+    match &job.dataset.source {
+        Location::Path(_) => "file".to_owned(),
+        Location::Bucket(bucket) => {
+            bucket.url.split_once("://").map_or("bucket", |(scheme, _)| scheme).to_owned()
+        }
+    }
+}
