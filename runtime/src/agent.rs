@@ -65,7 +65,7 @@ use crate::{
     clock::Clock,
     layout::{Layout, Node},
     observe::{footprint::Footprint, metrics::Ask, pauses::Pauses, report::Report},
-    rpc::client::Address,
+    rpc::{JobText, client::Address},
     run_dir::{Occupied, RunDir},
     shutdown::Shutdown,
     transport::token::Token,
@@ -86,12 +86,25 @@ pub struct Settings {
     pub token: Option<Token>,
     /// What its launcher says of this process, as in the table of [`tierfeed_core::launch`]: the node.
     pub launch: BTreeMap<String, String>,
+    /// The job, if the process that starts the agent has it; else the manager is asked.
+    pub job: Option<JobAtHand>,
     /// Where sockets and the report go.
     pub run_dir: RunDir,
     /// Where the probe left its report, if anywhere.
     pub tiers_report: Option<PathBuf>,
     /// How it is to be watched.
     pub observe: ObserveSettings,
+}
+
+/// A job that was read, parsed and indexed in this process.
+#[derive(Debug, Clone)]
+pub struct JobAtHand {
+    /// The job as its manager tells it.
+    pub text: JobText,
+    /// What the text says.
+    pub job: Arc<Job>,
+    /// The index of the dataset.
+    pub index: Arc<Index>,
 }
 
 /// What the loop wakes up for.
@@ -124,7 +137,7 @@ enum Phase {
 /// The agent of one node, ready to serve trainers.
 #[derive(Debug)]
 pub struct Agent {
-    job: Job,
+    job: Arc<Job>,
     index: Arc<Index>,
     node: Node,
     layout: Layout,

@@ -223,6 +223,15 @@ impl Job {
     ///
     /// If the file cannot be read, is no YAML, or describes no job.
     pub fn load(path: &Path) -> Result<Self, JobError> {
+        Self::load_with_text(path).map(|(job, _)| job)
+    }
+
+    /// As [`Self::load`], with the text of the file, so that it need not be read again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn load_with_text(path: &Path) -> Result<(Self, String), JobError> {
         let unreadable = |source| JobError::Unreadable { file: path.to_owned(), source };
         let mut text = String::new();
         // Bounded by what is read, not by the length: a pipe or a device has none.
@@ -232,7 +241,8 @@ impl Job {
             return Err(JobError::TooLarge { file: path.to_owned() });
         }
         let absolute = std::path::absolute(path).map_err(unreadable)?;
-        check::job(&text, path, absolute.parent().unwrap_or(path))
+        let job = check::job(&text, path, absolute.parent().unwrap_or(path))?;
+        Ok((job, text))
     }
 
     /// Reads the text of a job file. `file_name` stands in errors, and relative paths start at its

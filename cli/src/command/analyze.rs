@@ -23,14 +23,13 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::{self, Analysis},
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
-    job::At,
 };
 
 use crate::{
     arguments::{Analyze, Cold},
     environment,
     failure::Failure,
-    jobs::{self, Known},
+    jobs::{self, JobFile, Known},
     output,
 };
 
@@ -61,17 +60,18 @@ pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
     }
 }
 
-fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
-    let Known { job, sums, demand, .. } = jobs::know(file)?;
-    let observed = observed(arguments.observed.as_deref(), &job)?;
+fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
+    let Known { file, sums, demand, .. } = jobs::know(path)?;
+    let job = &*file.job;
+    let observed = observed(arguments.observed.as_deref(), job)?;
     let demand = match observed.and_then(|it| it.step_time) {
-        Some(step) => Demand::at(&job, &sums, Some(step)).map_err(Failure::input)?,
+        Some(step) => Demand::at(job, &sums, Some(step)).map_err(Failure::input)?,
         None => demand,
     };
-    let node = node(&job, file)?;
-    let layout = layout(&job, file, &demand, &node)?;
-    let analysis = Analysis::of(&job, &sums, &demand, free_memory(&node, &layout));
-    let supply = supply(&job, &layout, &analysis, cold_speed(&job, &arguments.cold));
+    let node = node(&file)?;
+    let layout = layout(&file, &demand, &node)?;
+    let analysis = Analysis::of(job, &sums, &demand, free_memory(&node, &layout));
+    let supply = supply(job, &layout, &analysis, cold_speed(job, &arguments.cold));
     let verdict = demand::verdict(&demand, &supply);
     let advice = demand::advice(&demand, &supply);
     let emulated_tiers = emulated(&layout);
@@ -88,7 +88,7 @@ fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
         });
     }
     output::lines(&demand::summary(&demand, &verdict, &advice))?;
-    layout.idle(&job).iter().try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
+    layout.idle(job).iter().try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
     output::lines(&analysis::table(&analysis))?;
     output::lines(&demand::table(&demand, &verdict))?;
     if let Some(observed) = observed {
@@ -154,24 +154,19 @@ fn free_memory(node: &Node, layout: &Layout) -> Bytes {
 }
 
 /// This node, as the job sees it.
-pub(crate) fn node(job: &Job, file: &Path) -> Result<Node, Failure> {
-    Node::read(job).map_err(|error| placed(file, error.into()))
+pub(crate) fn node(file: &JobFile) -> Result<Node, Failure> {
+    Node::read(&file.job).map_err(|error| placed(file, error.into()))
 }
 
 /// The tiers of a job on a node.
-pub(crate) fn layout(
-    job: &Job,
-    file: &Path,
-    demand: &Demand,
-    node: &Node,
-) -> Result<Layout, Failure> {
-    Layout::fit(job, demand, node, Room::Free).map_err(|error| placed(file, error))
+pub(crate) fn layout(file: &JobFile, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
+    Layout::fit(&file.job, demand, node, Room::Free).map_err(|error| placed(file, error))
 }
 
 /// An error about the tiers of a job, with its place in the job file.
-fn placed(file: &Path, error: PlacesError) -> Failure {
+fn placed(file: &JobFile, error: PlacesError) -> Failure {
     let keys = error.keys();
-    Failure::input(At::in_file(file, &keys, error))
+    Failure::input(file.placed(&keys, error))
 }
 
 /// The last report of the probe, if there is one.

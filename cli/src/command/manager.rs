@@ -13,7 +13,12 @@ use tierfeed_runtime::{
 
 use tokio::time::timeout;
 
-use crate::{arguments, environment, failure::Failure, jobs, panics};
+use crate::{
+    arguments, environment,
+    failure::Failure,
+    jobs::{self, JobFile},
+    panics,
+};
 
 /// The run directory may not answer any more.
 const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
@@ -21,16 +26,16 @@ const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
     panics::end_this_process();
     panics::arm_drill();
-    let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
-    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
+    let file = JobFile::read(&arguments.job)?;
+    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &file.job.name)?;
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(&arguments.job, &run_dir)?;
+    let indexed = jobs::load(file, &run_dir)?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
-    let settings = indexed.manager()?;
+    let settings = indexed.manager();
     let network = super::metrics_network(&arguments.metrics, Some(&token), &run_dir)?;
     super::finish(async {
         let door = Door::tcp(&arguments.listen, &token).await.map_err(Failure::input)?;
-        let metrics = watched(network, &run_dir, &job.name).await?;
+        let metrics = watched(network, &run_dir, &indexed.job.name).await?;
         let address = door.tcp_address().map_err(Failure::work)?;
         let address = address.map(|it| it.to_string()).unwrap_or_default();
         fs::write(run_dir.manager_address(), format!("{address}\n"))

@@ -70,10 +70,9 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         return dump::order(arguments, &known);
     }
     let sizes = known.sizes();
-    let file = &arguments.job;
-    let node = node(&known.job, file)?;
-    let layout = layout(&known.job, file, &known.demand, &node)?.with_measured(
-        &known.job,
+    let node = node(&known.file)?;
+    let layout = layout(&known.file, &known.demand, &node)?.with_measured(
+        known.job(),
         &node,
         sizes.iter().copied(),
         measured().as_ref(),
@@ -104,7 +103,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     }
     output::lines(&table(&schedule))?;
     layout
-        .idle(&subject.known.job)
+        .idle(subject.known.job())
         .iter()
         .try_for_each(|idle| output::lines(&format!("{idle}")))?;
     depth::least(&subject.demand, &subject.site)
@@ -127,11 +126,11 @@ struct Subject {
 
 impl Subject {
     fn of(arguments: &Plan, known: Known, layout: &Layout) -> Result<Self, Failure> {
-        let step_time = arguments.step_time.or(known.job.step_time);
-        let demand = Demand::at(&known.job, &known.sums, step_time).map_err(Failure::input)?;
+        let step_time = arguments.step_time.or(known.job().step_time);
+        let demand = Demand::at(known.job(), &known.sums, step_time).map_err(Failure::input)?;
         let measured = measured();
-        let cold = cold_speed(&known.job, &arguments.cold);
-        let site = Site::of(&known.job, &demand, layout, measured.as_ref(), cold);
+        let cold = cold_speed(known.job(), &arguments.cold);
+        let site = Site::of(known.job(), &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);
         Ok(Self { known, step_time, demand, site, measured, emulated })
     }
@@ -168,13 +167,13 @@ fn nodes(arguments: &Plan, known: &Known) -> Result<Nodes, Failure> {
 
 /// The policies that are asked for, else that of the job.
 fn policies(arguments: &Plan, known: &Known) -> Vec<policy::Kind> {
-    if arguments.policy.is_empty() { vec![known.job.policy] } else { arguments.policy.clone() }
+    if arguments.policy.is_empty() { vec![known.job().policy] } else { arguments.policy.clone() }
 }
 
 /// The only policy that is asked for, else that of the job.
 fn policy(arguments: &Plan, known: &Known) -> Result<policy::Kind, Failure> {
     match arguments.policy.as_slice() {
-        [] => Ok(known.job.policy),
+        [] => Ok(known.job().policy),
         [only] => Ok(*only),
         several => Err(Failure::Input(anyhow!(
             "--policy names {} policies; this takes one",
@@ -194,7 +193,7 @@ fn require_computed(known: &Known) -> Result<(), Failure> {
 }
 
 fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedule {
-    let Known { job, order, .. } = &subject.known;
+    let (job, order) = (subject.known.job(), &subject.known.order);
     let least = depth::least(&subject.demand, &subject.site);
     let offer = layout.offer();
     let tiers = layout.places.iter().zip(&offer).map(|(place, tier)| Tier {

@@ -20,7 +20,7 @@ use crate::{
     arguments::{Launch, Run},
     deadline, environment,
     failure::{Failure, code_of},
-    jobs::{self, Indexed},
+    jobs::{self, Indexed, JobFile},
     launcher::launcher_in,
     output, panics,
     processes::{self, Ending, Signals, Trainer},
@@ -30,7 +30,8 @@ use crate::{
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     panics::end_this_process();
     program::require(&arguments.command)?;
-    let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
+    let file = JobFile::read(&arguments.job)?;
+    let job = &file.job;
     if job.world.nodes != 1 {
         return Err(Failure::Input(anyhow!(
             "{}: world.nodes is {}; `tierfeed run` is for one node: start manager and agents apart",
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     // Before anything of a run that is under way there is touched.
     let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(&arguments.job, &run_dir)?;
+    let indexed = jobs::load(file, &run_dir)?;
     let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
     let (ending, mut report) =
         super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref()))?;
@@ -97,13 +98,14 @@ async fn all(
     let socket = run_dir.manager_socket();
     let door = Door::unix(&socket).map_err(Failure::work)?;
     let metrics = metrics::Server::start(&run_dir.overview_socket(), None, None).await;
-    let manager = Manager::start(indexed.manager()?, door, manager_shutdown)
+    let manager = Manager::start(indexed.manager(), door, manager_shutdown)
         .watched_at(metrics.map_err(Failure::work)?);
     let manager = tokio::spawn(manager.run());
     let settings = agent::Settings {
         manager: Address::Unix(socket),
         token: None,
         launch: environment::launch_variables(),
+        job: Some(indexed.at_hand()),
         run_dir: run_dir.clone(),
         tiers_report: environment::tiers_report(None).ok(),
         observe: super::observe(&arguments.observe, None, run_dir)?,

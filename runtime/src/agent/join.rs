@@ -16,13 +16,13 @@ use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::At,
+    job::{At, JobError},
 };
 
-use super::{AgentError, JoinError, Settings, link::Link};
+use super::{AgentError, JobAtHand, JoinError, Settings, link::Link};
 use crate::{
     clock::Clock,
-    dataset,
+    dataset::{self, DatasetError},
     layout::{Layout, Node, PlacesError, Room, report_at},
     rpc::{
         JobText,
@@ -42,7 +42,7 @@ const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 /// An agent that knows its work.
 #[derive(Debug)]
 pub(super) struct Joined {
-    pub(super) job: Job,
+    pub(super) job: Arc<Job>,
     pub(super) job_file: PathBuf,
     pub(super) index: Arc<Index>,
     pub(super) index_path: PathBuf,
@@ -61,11 +61,11 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let lookup = |name: &str| settings.launch.get(name).cloned();
     let identity = Identity::read(&lookup)
         .map_err(|error: LaunchError| JoinError::from(Misfit::from(error)))?;
-    let (mut client, text) = look_for(settings, clock).await.map_err(JoinError::from)?;
+    let (mut client, told) = look_for(settings, clock).await.map_err(JoinError::from)?;
     let run_dir = settings.run_dir.clone();
-    let job_file = text.file.clone();
+    let job_file = told.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let look = move || look_at_job(&text, &identity, &run_dir, tiers_report.as_deref());
+    let look = move || look_at_job(&told, &identity, &run_dir, tiers_report.as_deref());
     let looked =
         tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
     let Looked { job, post, number, index, index_path, node, layout } = looked;
@@ -106,7 +106,7 @@ fn check_order(told: &Spec, own: &Spec) -> Result<(), JoinError> {
 
 /// Agents are often started together with their manager, so it may come a little later, or go and come
 /// again before it has told of the job.
-async fn look_for(settings: &Settings, clock: Clock) -> Result<(Client, JobText), CallError> {
+async fn look_for(settings: &Settings, clock: Clock) -> Result<(Client, Told), CallError> {
     loop {
         match ask_for_job(settings).await {
             Err(error) if is_worth_another_try(&error, clock) => {
@@ -117,10 +117,46 @@ async fn look_for(settings: &Settings, clock: Clock) -> Result<(Client, JobText)
     }
 }
 
-async fn ask_for_job(settings: &Settings) -> Result<(Client, JobText), CallError> {
+async fn ask_for_job(settings: &Settings) -> Result<(Client, Told), CallError> {
     let mut client = Client::connect(&settings.manager, settings.token.as_ref()).await?;
-    let text = client.job().await?;
-    Ok((client, text))
+    let told = match &settings.job {
+        Some(at_hand) => Told::AtHand(at_hand.clone()),
+        None => Told::ByManager(client.job().await?),
+    };
+    Ok((client, told))
+}
+
+/// What an agent knows of its job before it has looked at it.
+enum Told {
+    /// By the process that started it.
+    AtHand(JobAtHand),
+    /// By its manager.
+    ByManager(JobText),
+}
+
+impl Told {
+    fn text(&self) -> &JobText {
+        match self {
+            Self::AtHand(JobAtHand { text, .. }) | Self::ByManager(text) => text,
+        }
+    }
+
+    fn job(&self) -> Result<Arc<Job>, JobError> {
+        match self {
+            Self::AtHand(at_hand) => Ok(Arc::clone(&at_hand.job)),
+            Self::ByManager(text) => Job::parse(&text.text, &text.file).map(Arc::new),
+        }
+    }
+
+    /// The index of the dataset of `job`, which is or will be kept at `path`.
+    fn index(&self, job: &Job, path: &Path) -> Result<Arc<Index>, DatasetError> {
+        match self {
+            Self::AtHand(at_hand) => Ok(Arc::clone(&at_hand.index)),
+            Self::ByManager(JobText { index_fingerprint, .. }) => {
+                dataset::open_or_build_same(&job.dataset, path, *index_fingerprint).map(Arc::new)
+            }
+        }
+    }
 }
 
 /// Takes part in the job; by another connection if the manager went and came meanwhile.
@@ -150,7 +186,7 @@ fn is_worth_another_try(error: &CallError, clock: Clock) -> bool {
 
 /// A job as it is on this node.
 struct Looked {
-    job: Job,
+    job: Arc<Job>,
     post: Post,
     number: NodeId,
     index: Arc<Index>,
@@ -160,19 +196,18 @@ struct Looked {
 }
 
 fn look_at_job(
-    text: &JobText,
+    told: &Told,
     identity: &Identity,
     run_dir: &RunDir,
     tiers_report: Option<&Path>,
 ) -> Result<Looked, JoinError> {
-    let job = Job::parse(&text.text, &text.file)?;
+    let (text, job) = (told.text(), told.job()?);
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
     let index_path = job.index.clone().unwrap_or_else(|| run_dir.index());
     let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
-    let expected = text.index_fingerprint;
-    let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
-    let demand = Demand::of(&job, &Sizes::from(&index))?;
+    let index = told.index(&job, &index_path)?;
+    let demand = Demand::of(&job, &Sizes::from(&*index))?;
     let placed = |error: PlacesError| {
         let keys = error.keys();
         JoinError::from(At::in_text(&text.text, &text.file, &keys, error))
@@ -182,7 +217,7 @@ fn look_at_job(
     let layout = layout(&job, &demand, &node, arrival).map_err(placed)?;
     let measured = tiers_report.and_then(report_at);
     let layout = layout.with_measured(&job, &node, index.sizes(), measured.as_ref());
-    Ok(Looked { job, post, number, index: Arc::new(index), index_path, node, layout })
+    Ok(Looked { job, post, number, index, index_path, node, layout })
 }
 
 /// Whether an agent is the first of its job here.

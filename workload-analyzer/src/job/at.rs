@@ -3,7 +3,6 @@
 
 use std::{
     error::Error,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -27,13 +26,5 @@ impl<E: Error + 'static> At<E> {
     #[must_use]
     pub fn in_text(text: &str, file: &Path, keys: &[&str], error: E) -> Self {
         Self { file: file.to_owned(), line: location::line_of(text, keys), source: error }
-    }
-
-    /// As [`Self::in_text`], for a file that was read before.
-    #[must_use]
-    pub fn in_file(file: &Path, keys: &[&str], error: E) -> Self {
-        // One that is gone meanwhile has no lines.
-        let text = fs::read_to_string(file).unwrap_or_default();
-        Self::in_text(&text, file, keys, error)
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Plan, subject: &Subject, file: &Path) -> Result<()
     };
     let bill = cost::bill(&prices, &usage(subject, direct, deli, plan));
     if arguments.json {
-        let (job, planned_policy) = (subject.known.job.name.as_str(), planned.name());
+        let (job, planned_policy) = (subject.known.job().name.as_str(), planned.name());
         return output::json(&Document { job, planned_policy, bill: &bill });
     }
     output::lines(&cost::table(&bill, &prices))?;

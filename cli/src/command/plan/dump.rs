@@ -31,7 +31,7 @@ pub(super) fn order(arguments: &Plan, known: &Known) -> Result<(), Failure> {
 pub(super) fn sources(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
     let policy = super::policy(arguments, known)?;
     let nodes = super::nodes(arguments, known)?;
-    let settings = layout.session(&known.job, known.sizes(), known.order, NodeId(0));
+    let settings = layout.session(known.job(), known.sizes(), known.order, NodeId(0));
     let settings = session::Settings { policy, ..settings };
     let mut out = BufWriter::new(io::stdout().lock());
     let written = writeln!(out, "epoch step rank samples").and_then(|()| {

@@ -12,7 +12,7 @@ use crate::{arguments::Plan, failure::Failure, jobs::Known, output};
 
 pub(super) fn run(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
     super::require_computed(known)?;
-    let settings = layout.session(&known.job, known.sizes(), known.order, NodeId(0));
+    let settings = layout.session(known.job(), known.sizes(), known.order, NodeId(0));
     if arguments.dump {
         return match peers::dump(&settings, &mut BufWriter::new(io::stdout().lock())) {
             Ok(()) => Ok(()),

@@ -23,7 +23,7 @@ use tierfeed_runtime::predict::{
 };
 
 use super::{Subject, table};
-use crate::{arguments::Plan, command, failure::Failure, jobs::Known, output};
+use crate::{arguments::Plan, command, failure::Failure, output};
 
 /// What a shell reports for a command that was interrupted.
 const INTERRUPTED: u8 = 130;
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
     let mut notes = subject.notes();
     if let Some(path) = &arguments.plot {
         let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
-        write(path, &predict::plot(&subject.known.job.name, &notes, &drawn))?;
+        write(path, &predict::plot(&subject.known.job().name, &notes, &drawn))?;
     }
     let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
     notes.extend(predictions.iter().filter_map(|it| it.wear.as_ref()).map(wear));
@@ -120,7 +120,7 @@ fn simulate(
 
 /// What a session on `site` is built from.
 pub(super) fn settings(subject: &Subject, site: &Site) -> session::Settings {
-    let Known { job, order, .. } = &subject.known;
+    let (job, order) = (subject.known.job(), &subject.known.order);
     site.session(job, subject.known.sizes(), *order)
 }
 

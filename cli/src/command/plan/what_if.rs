@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
 
 fn case(arguments: &Plan, subject: &Subject, site: &Site) -> Result<Case, Failure> {
     let policies = super::policies(arguments, &subject.known);
-    let rule = policies.first().copied().unwrap_or(subject.known.job.policy);
+    let rule = policies.first().copied().unwrap_or(subject.known.job().policy);
     let tiers = site.kinds().into_iter().map(|kind| Tier {
         name: kind.name(),
         cache_bytes: site.cache(kind).unwrap_or_default().0,
